@@ -11,10 +11,9 @@ from inspect import getdoc, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tokpack.encoding.options import EncodeOptions, list_of
-from tokpack.errors import TokenizerError, needs_extra
+from tokpack.errors import TokenizerError, UsageError, needs_extra, option
 from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
-from tokpack.stores import paths_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from tokpack.report import Stats
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import ShardStatus
+    from tokpack.sources import Source
+    from tokpack.sources.in_process import ArrowStream
     from tokpack.stores.anywhere import PathLike
     from tokpack.tokenizers import TokenizerFiles
 
@@ -48,28 +49,31 @@ def _takes_options(*without: str) -> Callable[[_Function], _Function]:
 
 @overload
 def encode(
-    inputs: PathLike | Iterable[PathLike],
+    inputs: PathLike | Iterable[Any] | ArrowStream,
     output: PathLike | None = None,
     *,
     keys: str = "text",
+    resume_key: str | None = None,
     progress: Show | None = None,
     **options: Unpack[EncodeRequest],
 ) -> Manifest: ...
 @overload
 def encode(
-    inputs: PathLike | Iterable[PathLike],
+    inputs: PathLike | Iterable[Any] | ArrowStream,
     output: PathLike | None = None,
     *,
     keys: list[str] | tuple[str, ...],
+    resume_key: str | None = None,
     progress: Show | None = None,
     **options: Unpack[EncodeRequest],
 ) -> dict[str, Manifest]: ...
 @_takes_options()
 def encode(
-    inputs: PathLike | Iterable[PathLike],
+    inputs: PathLike | Iterable[Any] | ArrowStream,
     output: PathLike | None = None,
     *,
     keys: str | list[str] | tuple[str, ...] = "text",
+    resume_key: str | None = None,
     progress: Show | None = None,
     **options: Unpack[EncodeRequest],
 ) -> Manifest | dict[str, Manifest]:
@@ -79,14 +83,22 @@ def encode(
     becomes a dataset of its own, ``PREFIX_<key>``. A key is one of JSON (a.b: b inside of a), or a
     column.
 
-    ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``); ``output`` is
-    PREFIX, by default made from their names. A run that was stopped goes on where it was; one that
-    is finished returns at once. ``progress`` is called a few times a second. Raises a TokpackError.
+    ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``): a str, a path,
+    or a list of them; ``output`` is PREFIX, by default made from their names. Or they are documents
+    in this process, for which ``output`` is needed: an iterable (no list) of str, or one of
+    mappings; a ``datasets.Dataset`` or ``IterableDataset``; a pyarrow Table, RecordBatchReader or
+    Dataset; a pandas or polars DataFrame.
+
+    A run that was stopped goes on where it was; one that is finished returns at once. What can be
+    iterated over only once is known again by ``resume_key``, a name for its content: a stopped run
+    then reads past the documents that it has. ``progress`` is called a few times a second. Raises a
+    TokpackError, or what an iterable raises.
     """
     from tokpack.encoding import encode as run
 
-    request = _request("encode", inputs, output, {**options, "keys": keys})
-    manifests = [replace(one, inputs=list(one.inputs)) for one in run(request, progress=progress)]
+    request, source = _request("encode", inputs, output, {**options, "keys": keys}, resume_key)
+    made = run(request, source=source, progress=progress)
+    manifests = [replace(one, inputs=list(one.inputs)) for one in made]
     if isinstance(keys, str):
         return manifests[0]
     return dict(zip(request.keys, manifests, strict=True))
@@ -110,7 +122,12 @@ def plan(
     from tokpack.shards.cut import make_shard_plan
     from tokpack.shards.plan import save_plan
 
-    request = _request("plan", inputs, output, {**options, "keys": keys})
+    request, source = _request("plan", inputs, output, {**options, "keys": keys})
+    if source is not None:
+        raise UsageError(
+            "a plan is of files, which every machine can read: write what is in memory to parquet "
+            "files first, or make the dataset in this process with encode"
+        )
     made = make_shard_plan(request, shard_size)
     return save_plan(made, request.output, overwrite=request.overwrite)
 
@@ -254,13 +271,26 @@ def export(
 
 def _request(
     called: str,
-    inputs: PathLike | Iterable[PathLike],
+    inputs: Any,
     output: PathLike | None,
     options: Mapping[str, Any],
-) -> EncodeOptions:
+    resume_key: str | None = None,
+) -> tuple[EncodeOptions, Source | None]:
+    """What is asked for, and the source that takes the place of files, if one does."""
+    from tokpack.sources import Source, in_process
+
     unknown = sorted({*options} - {one.name for one in fields(EncodeOptions)})
     if unknown:
         raise TypeError(f"{called}() got an unexpected keyword argument {unknown[0]!r}")
     names = options.get("output_names") or {}
     place = "" if output is None else os.fspath(output)
-    return EncodeOptions(paths_of(inputs), place, **{**options, "output_names": names})
+    keys = options["keys"]
+    found = in_process(inputs, [keys] if isinstance(keys, str) else list(keys), resume_key)
+    if not isinstance(found, Source):
+        return EncodeOptions(found, place, **{**options, "output_names": names}), None
+    if not place and not names:
+        raise UsageError(f"{found.name}: no file gives the dataset a name: set {option('output')}")
+    for name in ("input_format", "hf_split"):
+        if options.get(name) not in (None, "auto"):
+            raise UsageError(f"{option(name)} is of files, and the input is in memory")
+    return EncodeOptions((found.name,), place, **{**options, "output_names": names}), found

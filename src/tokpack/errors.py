@@ -94,18 +94,22 @@ class RecordError(InputError):
     """One record of an input cannot be used.
 
     ``source`` is the input's name, ``line`` the 1-based record number in it, ``reason`` one phrase,
-    ``advice`` what to do about it, if anything.
+    ``advice`` what to do about it, if anything; ``unit`` is what is counted, where it is no line.
     """
 
-    def __init__(self, source: str, line: int, reason: str, advice: str = "") -> None:
-        super().__init__(f"{source}:{line}: {reason}" + (f"; {advice}" if advice else ""))
+    def __init__(
+        self, source: str, line: int, reason: str, advice: str = "", unit: str = ""
+    ) -> None:
+        place = f"{source}, {unit} {line}" if unit else f"{source}:{line}"
+        super().__init__(f"{place}: {reason}" + (f"; {advice}" if advice else ""))
         self.source = source
         self.line = line
         self.reason = reason
         self.advice = advice
+        self.unit = unit
 
-    def __reduce__(self) -> tuple[type[RecordError], tuple[str, int, str, str]]:
-        return type(self), (self.source, self.line, self.reason, self.advice)
+    def __reduce__(self) -> tuple[type[RecordError], tuple[str, int, str, str, str]]:
+        return type(self), (self.source, self.line, self.reason, self.advice, self.unit)
 
 
 class TokenizerError(TokpackError):

@@ -86,7 +86,7 @@ def test_refused(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("inputs", [42, None, b"a.jsonl", io.StringIO("a.jsonl")])
 def test_what_names_no_inputs(inputs: Any) -> None:
-    with pytest.raises(tokpack.UsageError, match=r"^inputs is .*: give a path, or a list of them"):
+    with pytest.raises(tokpack.UsageError, match=r"^inputs is .*: give names of files"):
         tokpack.encode(inputs, "out")
 
 

@@ -62,7 +62,8 @@ def test_the_options_of_encode_are_said_in_one_record() -> None:
             assert parameters[name].annotation == typed[name], name
             assert f"- ``{name}``: {text_of(record[name])}" in str(function.__doc__)
             assert text_of(record[name]) in str(EncodeOptions.__doc__)
-        assert set(parameters) - set(record) - set(given) <= {"progress", "shard_size"}
+        others = set(parameters) - set(record) - set(given)
+        assert others <= {"progress", "resume_key", "shard_size"}
     page = importlib.import_module(module_of("encode")).PAGE
     flags = flag_names(*page.groups)
     assert set(record) - set(flags) == {"output_names", "max_rejects"}
@@ -189,7 +190,7 @@ UNPACKED = {"Unpack[TokenizerFiles]": TokenizerFiles, "Unpack[PlanRequest]": Pla
 # Inputs; what is only for programs; and what a flag says in one word with another.
 NOT_FLAGS = {"inputs", "input", "prefix", "model", "checkpoint", "tokenizer"}
 NOT_FLAGS |= {"progress", "output_names", "eod_token", "name"}
-NOT_FLAGS |= {"output", "max_rejects"}
+NOT_FLAGS |= {"output", "max_rejects", "resume_key"}
 
 
 def test_every_command_is_told_apart() -> None:

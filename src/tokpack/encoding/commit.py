@@ -93,7 +93,8 @@ def _no_tokens(job: Job, total: Mapping[str, int], key: str) -> str:
     names = job.sources[0].name
     if len(job.sources) > 1:
         names += f" and {len(job.sources) - 1} more"
-    if all(not source.size and not source.is_pipe for source in job.sources):
+    is_pipe = any(source.is_pipe and source.memory is None for source in job.sources)
+    if not total["records"] and not is_pipe and not any(source.size for source in job.sources):
         return f"{names}: empty, so there is no document to encode"
     return (
         f"{names}: no document with a token under the key {key!r}: {total['records']} records were "

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tokpack.encoding import messages
+from tokpack.encoding.feed import DocumentFeed
 from tokpack.encoding.layout import PieceLayout, joined_sums
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, Piece, Pieces, Stored
 from tokpack.encoding.queue import Queue
@@ -51,7 +52,7 @@ class Coordinator:
         self._owner: dict[PieceId, int] = {}  # of pieces in a worker's memory
         self._moving: set[PieceId] = set()  # being written or copied to their place
         self._copies: deque[messages.StorePiece] = deque()
-        self._segments: deque[messages.Segment] = deque()
+        self._segments: deque[messages.Segment | messages.EncodeDocuments] = deque()
         self._resumed: dict[int, set[int]] = {}  # segments that are there already, by part
         # Of each worker: what it has been given and has not done.
         self._tasks: list[deque[messages.Task]] = [deque() for _ in range(workers)]
@@ -60,7 +61,12 @@ class Coordinator:
         self._failed: dict[PieceId, RecordError] = {}
         self._sums: dict[int, bytearray] = {}  # by track, when all pieces are in their places
         self._shared: deque[messages.SharedBlock] = deque()  # blocks whose sums are to be taken
-        self._queue = Queue(job, self._take_over(resumed), workers)
+        missing = self._take_over(resumed)
+        self._feed: DocumentFeed | None = None  # while an iterable is read
+        if missing and job.sources[0].format == "documents":
+            self._feed = DocumentFeed(job, resumed.pieces)
+            missing = []
+        self._queue = Queue(job, missing, workers)
 
     def _take_over(self, resumed: ResumeState) -> list[int]:
         """Begin with the pieces that are there. Returns the parts that lack something."""
@@ -110,6 +116,20 @@ class Coordinator:
                     tasks.append(task)
                     self.outbox.append((worker, task))
         self._grant_slots()
+
+    def read_documents(self) -> bool:
+        """Read on in an iterable for a moment, if workers need documents. Whether it did.
+
+        What the iterable raises is passed on. ResumeError for other documents than before.
+        """
+        if self._feed is None or self._segments or self._failed:
+            return False
+        if (task := self._feed.read()) is not None:
+            self._segments.append(task)
+        elif self._feed.ended:
+            self._stream_ended(messages.StreamEnd(0, self._feed.segments, None))
+            self._feed = None
+        return True
 
     def first_task(self, worker: int) -> messages.Task | None:
         """The task that a worker is doing."""

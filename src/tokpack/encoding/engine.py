@@ -17,7 +17,14 @@ import warnings
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.encoding.messages import EncodePart, Event, Segment, StorePiece, ToWorker
+from tokpack.encoding.messages import (
+    EncodeDocuments,
+    EncodePart,
+    Event,
+    Segment,
+    StorePiece,
+    ToWorker,
+)
 from tokpack.encoding.meter import Counters
 from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Worker
@@ -64,11 +71,13 @@ class _Direct:
         return outbox.popleft()[1] if outbox else None
 
     def wait(self) -> ToWorker | None:
-        self._coordinator.feed()
-        message = self.poll()
-        if message is None and not self._coordinator.finished:
-            raise AssertionError("a run that is not finished has nothing to do")
-        return message
+        while True:
+            self._coordinator.feed()
+            message = self.poll()
+            if message is not None or self._coordinator.finished:
+                return message
+            if not self._coordinator.read_documents():
+                raise AssertionError("a run that is not finished has nothing to do")
 
 
 class _Process(NamedTuple):
@@ -128,8 +137,9 @@ class Processes:
             self._send(coordinator)
             if coordinator.finished:
                 return
+            seconds = 0 if coordinator.read_documents() else POLL_SECONDS
             # A dead worker's connection is ready too: it is at its end.
-            for ready in wait(list(numbers), POLL_SECONDS):
+            for ready in wait(list(numbers), seconds):
                 number = numbers[ready]  # type: ignore[index]
                 for event in self._receive(coordinator, number):
                     if isinstance(event, TokpackError | str):
@@ -187,7 +197,7 @@ class Processes:
     def _at(self, coordinator: Coordinator, number: int) -> str:
         """What a worker is at, in words."""
         task = coordinator.first_task(number)
-        if isinstance(task, EncodePart | Segment):
+        if isinstance(task, EncodePart | Segment | EncodeDocuments):
             return self._job.describe(task.number)
         if isinstance(task, StorePiece):
             return f"the copy of {self._job.describe(task.id[0])}"

@@ -1,4 +1,5 @@
-"""What the run and its workers say to each other: numbers and places, never text or tokens.
+"""What the run and its workers say to each other: numbers and places, never tokens, and text only
+of an iterable, which the run itself reads.
 
 A worker does its tasks one after the other, in the order in which they come. Two messages it
 carries out at once, also in the middle of a task: UseSlot, and StorePiece for a piece that it
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tokpack.encoding.piece import Piece, PieceId, Stored
     from tokpack.errors import RecordError
+    from tokpack.sources import DocumentBatch
 
 # -- to a worker ------------------------------------------------------
 
@@ -41,6 +43,16 @@ class Segment(NamedTuple):
     slot: int
     blocks: tuple[tuple[int, int], ...]
     line: int
+
+
+class EncodeDocuments(NamedTuple):
+    """Encode a segment of an iterable, which has ``line`` documents before it."""
+
+    number: int
+    segment: int
+    batches: list[DocumentBatch]
+    line: int
+    checksum: str
 
 
 class StorePiece(NamedTuple):
@@ -75,7 +87,7 @@ class UseSlot(NamedTuple):
     slot: int
 
 
-Task = EncodePart | Segment | StorePiece | SumBlocks
+Task = EncodePart | Segment | EncodeDocuments | StorePiece | SumBlocks
 ToWorker = Task | UseSlot
 
 # -- events ------------------------------------------------------------

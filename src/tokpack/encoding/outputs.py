@@ -76,6 +76,6 @@ def _found(plan: Plan, prefix: str) -> str:
 
 
 def _inputs(options: EncodeOptions, sources: Sequence[Source]) -> Iterator[str]:
-    yield from (source.path for source in sources)
+    yield from (source.path for source in sources if source.memory is None)
     yield from (text[1:] for text in options.inputs if text.startswith("@"))  # lists of inputs
     yield from options.tokenizer_files

@@ -29,6 +29,7 @@ from tokpack.tokenizers import DocumentsError, Frame, UnencodableError, self_che
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from tokpack.encoding.messages import EncodeDocuments
     from tokpack.encoding.meter import Counters
     from tokpack.encoding.tracks import Tracks
     from tokpack.sources import LineBlock, Source
@@ -100,14 +101,13 @@ class PartEncoder:
             source = job.sources[number]
             own = Part(number, "whole", 0, 0, 0) if whole else part
             sums: list[str] = []
-            is_on_disk = not (source.is_remote or source.is_pipe)
             batches = read(
                 source,
                 own,
                 job.options.keys,
                 max_document_bytes=job.options.max_document_bytes,
                 # Of an object all would have to be fetched; a limit leaves some of it out.
-                tell_sums=sums.append if is_on_disk and limit is None else None,
+                tell_sums=sums.append if source.is_on_disk and limit is None else None,
             )
             origin = _Origin(source, None, own)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
@@ -115,7 +115,7 @@ class PartEncoder:
                 limit -= int(piece.counts[row, 0])
             elif sums:
                 piece.blocks[row] = sums[0]
-            elif is_on_disk and not job.is_of_frames(piece.number):
+            elif source.is_on_disk and not job.is_of_frames(piece.number):
                 piece.blocks[row] = (
                     block_checksums(source, 0, source.size)
                     if whole
@@ -139,6 +139,13 @@ class PartEncoder:
         batches = parse(source, options.keys, blocks, options.max_document_bytes)
         origin = _Origin(source, line, self.job.parts[piece.number])
         self._encode(piece, piece.counts[0], tracks, _first(batches, limit), origin)
+
+    def encode_documents(self, piece: Piece, tracks: Tracks, task: EncodeDocuments) -> None:
+        """Encode a segment of an iterable. As ``encode_part``."""
+        part = self.job.parts[piece.number]
+        origin = _Origin(self.job.sources[part.source], task.line, part)
+        piece.blocks[0] = task.checksum
+        self._encode(piece, piece.counts[0], tracks, task.batches, origin)
 
     def _encode(
         self,
@@ -226,7 +233,8 @@ class PartEncoder:
         if wrong:
             line, reason, advice = min(wrong)
             before = origin.lines_before
-            raise RecordError(origin.source.name, before + line + 1, reason, advice)
+            unit = "document number" if origin.source.memory is not None else ""
+            raise RecordError(origin.source.name, before + line + 1, reason, advice, unit)
         return batch, texts
 
     def _tokens(

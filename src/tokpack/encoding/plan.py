@@ -35,6 +35,7 @@ _AROUND = {
     "eod_id": "the EOD (--eod-token)",
     "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
 }
+_UNKNOWN = "or the same: an iterable is known again only by its resume_key"
 MIN_PART_BYTES = 4 << 20
 MAX_PART_BYTES = 32 << 20  # so that its ids can wait in memory for their place
 
@@ -134,7 +135,8 @@ class Plan:
                 tokenizer=manifest.tokenizer,
                 options={n: v for n, v in manifest.options.items() if n in self.options},
             )
-            return made.difference(self)
+            unknown = any(one.format == "documents" for one in made.sources)
+            return made.difference(self) or (_UNKNOWN if unknown else "")
         except (KeyError, TypeError):  # a manifest that something else wrote
             return ""
 
@@ -155,7 +157,10 @@ class Plan:
     def _other_input(self, other: Plan) -> str:
         pairs = zip(self.sources, self.fingerprints, other.sources, other.fingerprints, strict=True)
         for old, old_print, new, new_print in pairs:
-            if (old_print, old.size) != (new_print, new.size):
+            if old.format == new.format == "documents":
+                if old_print and old_print != new_print:
+                    return f"it has {'another' if new_print else 'a'} resume_key"
+            elif (old_print, old.size) != (new_print, new.size):
                 if old.name == new.name:
                     return f"the input {new.name} has changed since"
                 return f"it reads {old.name} where this run reads {new.name}"

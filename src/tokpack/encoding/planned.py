@@ -14,6 +14,7 @@ from tokpack.tokenizers import frame_of, load_tokenizer
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
+    from tokpack.sources import Source
 
 
 class PlannedRun(NamedTuple):
@@ -24,13 +25,20 @@ class PlannedRun(NamedTuple):
     workers: int
 
 
-def plan_run(options: EncodeOptions) -> PlannedRun:
-    """The plan that ``encode`` would follow. Raises as that does before it begins any work."""
-    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun:
+    """The plan that ``encode`` would follow. Raises as that does before it begins any work.
+
+    ``source`` is an object of this process, where one takes the place of the inputs.
+    """
+    sources = [source] if source else _discover(options)
     means = load_means(options)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     return PlannedRun(make_plan(options, sources, cut(sources, workers), means), means, workers)
+
+
+def _discover(options: EncodeOptions) -> list[Source]:
+    return discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
 
 
 def load_means(options: EncodeOptions) -> TokenizerSetup:

@@ -110,8 +110,8 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
             difference = str(error)
         if not difference and all(plan.fingerprints):
             return replace(plan, parts=old.parts), old.touched(plan)
-        if difference and not options.overwrite:
-            raise _other_run(folder, difference)
+        if not options.overwrite and (difference or plan.sources[0].format == "documents"):
+            raise _other_run(folder, difference) if difference else _unknown_run(folder)
         folder.clear(keep=("lock",))
     else:
         strange = set(os.listdir(folder.path)) - _OWN_FILES
@@ -129,6 +129,14 @@ def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
         f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
         "Finish that run, choose another output, or discard it with "
         "--overwrite (overwrite=True)"
+    )
+
+
+def _unknown_run(folder: WorkFolder) -> ResumeError:
+    return ResumeError(
+        f"{folder.path} holds an unfinished run over an iterable. If the one of this run gives the "
+        "same documents in the same order, go on with resume_key='a name for them': it is read, "
+        "and compared, up to where that run was. Else discard it with overwrite=True"
     )
 
 

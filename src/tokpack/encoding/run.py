@@ -19,7 +19,7 @@ from tokpack.encoding.renames import finish
 from tokpack.encoding.report import NAME, RunReporter
 from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
 from tokpack.encoding.work import EncodingRun
-from tokpack.errors import OutputError, TokpackError
+from tokpack.errors import OutputError
 from tokpack.files.durable import replace_file
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, manifest_path
@@ -34,19 +34,23 @@ if TYPE_CHECKING:
     from tokpack.encoding.plan import TokenizerSetup
     from tokpack.encoding.planned import PlannedRun
     from tokpack.progress import Show
+    from tokpack.sources import Source
 
 _log = logging.getLogger(__name__)
 
 
-def encode(options: EncodeOptions, *, progress: Show | None = None) -> list[Manifest]:
+def encode(
+    options: EncodeOptions, *, source: Source | None = None, progress: Show | None = None
+) -> list[Manifest]:
     """Turn documents into a ``.bin/.idx`` dataset for each key, and return their manifests.
 
     A run that was stopped at any point goes on where it was when it is started again; one that is
-    finished returns at once. ``progress`` is called a few times a second. What is worth a warning
-    goes to the logger ``tokpack``. Raises a TokpackError: UsageError, InputError, RecordError,
-    TokenizerError, OutputError, ResumeError or WorkerError.
+    finished returns at once. ``source`` is an object of this process that is read in place of the
+    inputs. ``progress`` is called a few times a second. What is worth a warning goes to the logger
+    ``tokpack``. Raises a TokpackError (UsageError, InputError, RecordError, TokenizerError,
+    OutputError, ResumeError or WorkerError), or what an iterable raises.
     """
-    return encode_planned(lambda: plan_run(options), options, progress=progress)
+    return encode_planned(lambda: plan_run(options, source), options, progress=progress)
 
 
 def encode_planned(
@@ -120,7 +124,7 @@ def _encode(
             try:
                 finished = run.encode()
                 manifests = stage(job, plan, finished, versions)
-            except TokpackError:
+            except Exception:  # also what an iterable raises
                 if not run.is_worth_keeping:
                     folder.remove()
                 raise

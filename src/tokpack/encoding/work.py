@@ -126,8 +126,11 @@ class EncodingRun:
     def _useful(self, workers: int) -> int:
         """How many of the workers have something to do."""
         parts = self._job.parts
-        if any(part.kind == "stream" for part in parts) and sys.platform == "linux":
+        is_linux = sys.platform == "linux"  # elsewhere workers do not inherit what is in memory
+        if any(part.kind == "stream" for part in parts) and is_linux:
             return workers
+        if not is_linux and any(source.memory is not None for source in self._job.sources):
+            return 1
         return max(1, min(workers, len(parts)))
 
     def _start(self) -> None:

@@ -114,12 +114,18 @@ class Worker:
 
     # -- encoding -------------------------------------------------------------------------------
 
-    def _encode(self, task: messages.EncodePart | messages.Segment) -> None:
+    def _encode(
+        self, task: messages.EncodePart | messages.Segment | messages.EncodeDocuments
+    ) -> None:
         if isinstance(task, messages.Segment):
             assert self._slots is not None
             blocks = _blocks_in(self._slots[task.slot], task.blocks)
             piece, tracks, memory = self._begin((task.number, task.segment), None)
             self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
+            self._complete(piece, tracks, memory)
+        elif isinstance(task, messages.EncodeDocuments):
+            piece, tracks, memory = self._begin((task.number, task.segment), None)
+            self._encoder.encode_documents(piece, tracks, task)
             self._complete(piece, tracks, memory)
         elif self._job.parts[task.number].kind == "stream":
             self._encode_stream(task)

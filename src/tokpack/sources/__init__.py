@@ -3,6 +3,8 @@
 from tokpack.sources.base import FORMATS, BadRecord, DocumentBatch, Documents, Part, Source
 from tokpack.sources.blocks import block_checksums, content_checksum, joined_blocks
 from tokpack.sources.discover import discover
+from tokpack.sources.in_process import in_process
+from tokpack.sources.iterables import DocumentSegment
 from tokpack.sources.lines import LineBlock, count_newlines
 from tokpack.sources.looks import fingerprints
 from tokpack.sources.parts import make_parts
@@ -12,6 +14,7 @@ __all__ = [
     "FORMATS",
     "BadRecord",
     "DocumentBatch",
+    "DocumentSegment",
     "Documents",
     "LineBlock",
     "LineStream",
@@ -22,6 +25,7 @@ __all__ = [
     "count_newlines",
     "discover",
     "fingerprints",
+    "in_process",
     "joined_blocks",
     "line_base",
     "make_parts",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, printable
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, printable
 from tokpack.sources.compression import compression_of
 from tokpack.sources.detect import DAT_HEADER, format_of, is_tar
 from tokpack.sources.json_array import JsonArrayStream
@@ -27,7 +27,14 @@ from tokpack.sources.members import (
     tar_members,
     zip_members,
 )
-from tokpack.sources.records import JsonLinesParser, RecordBatch, not_utf8, only_bad, without
+from tokpack.sources.records import (
+    JsonLinesParser,
+    RecordBatch,
+    joined,
+    not_utf8,
+    only_bad,
+    without,
+)
 from tokpack.sources.streams import BoundedStream, decompressed, open_stream
 
 if TYPE_CHECKING:
@@ -170,11 +177,8 @@ class _PlainDocuments:
         self.size += len(text)
 
     def take(self) -> RecordBatch:
-        ends = np.cumsum([len(text) for text in self.texts], dtype=np.int64)
-        begins = np.concatenate([[0], ends[:-1]])
-        data = np.frombuffer(b"".join(self.texts), np.uint8)
         lines = np.array(self._lines, np.int64)
-        documents = {self._key: Documents(data, np.stack([begins, ends], axis=1), lines)}
+        documents = {self._key: joined(self.texts, lines)}
         bad = not_utf8(documents[self._key])
         count = len(lines)
         self._lines, self.texts, self.size = [], [], 0

@@ -31,14 +31,15 @@ _SAMPLE_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input file, as discovered.
+    """One input file, as discovered, or an object of this process that has documents.
 
     ``name`` is for people and manifests: printable, valid UTF-8. ``path`` is what to open: as
     ``os.fsdecode`` gives it, ``-`` for the standard input, or a URL, which may hold a secret.
     ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in bytes as
     stored, 0 for a pipe. ``etag`` is what a store calls this content; where it is known,
     ``mtime_ns`` is 0. ``seen`` is the fingerprint, if all of the file was read to find its format;
-    else "".
+    else "". ``memory`` is an object of this process, which has no path: the ``Rows`` of a table
+    (format ``table``), or a ``DocumentReader`` (``documents``), which can be read only once.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Source:
     mtime_ns: int
     etag: str = ""
     seen: str = field(default="", compare=False)
+    memory: Any = field(default=None, compare=False, repr=False)
 
     @property
     def is_remote(self) -> bool:
@@ -57,10 +59,17 @@ class Source:
 
     @property
     def is_pipe(self) -> bool:
-        """Whether the source can be read only once: the standard input, a named pipe."""
+        """Whether it can be read only once: the standard input, a named pipe, an iterable."""
+        if self.memory is not None:
+            return self.format == "documents"
         if self.size or self.is_remote:
             return False
         return self.path == STDIN or stat.S_ISFIFO(_stat(self).st_mode)
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether it is a file that can be read again."""
+        return not (self.is_remote or self.is_pipe or self.memory is not None)
 
     def fingerprint(self) -> str:
         """Identify the content cheaply: hex, from the size and 64 KiB at head, middle and tail.
@@ -114,7 +123,7 @@ class Source:
 
     def check_unchanged(self) -> None:
         """Raise InputError where size, time or ETag are not those that were found."""
-        if self.is_pipe:
+        if self.is_pipe or self.memory is not None:
             return
         if self.is_remote:
             stores.check_same(self._object)

@@ -1,4 +1,4 @@
-"""Documents from the columns of parquet and Arrow files, without copying the text."""
+"""Documents from the columns of parquet and Arrow files and of tables, without copying the text."""
 
 from __future__ import annotations
 
@@ -105,25 +105,28 @@ def read_columns(
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of a parquet or Arrow file, ``keys`` being its columns."""
     with _opened(source) as table:
-        _check_columns(source, table.schema, keys)
+        check_columns(source.name, table.schema, keys)
         rows = [rows for rows, _ in table.groups()]
         begin, end = (part.begin, part.end) if part.kind == "rows" else (0, len(rows))
         before, total = sum(rows[:begin]), max(sum(rows), 1)
         row = 0
         for record_batch in table.batches(begin, end, list(keys), limits.block_bytes):
-            columns = {key: _text_column(record_batch.column(key)) for key in keys}
+            columns = {key: text_column(record_batch.column(key)) for key in keys}
             for first, last in _blocks(columns[keys[0]], limits.block_bytes):
                 count = last - first
                 pieces = {key: array.slice(first, count) for key, array in columns.items()}
                 stored = source.size * (before + row + count) // total
                 stored -= source.size * (before + row) // total
-                yield _batch(pieces, row, stored, limits.max_document_bytes)
+                yield batch_of_columns(pieces, row, stored, limits.max_document_bytes)
                 row += count
 
 
 @contextmanager
 def _opened(source: Source) -> Iterator[_Table]:
     """Open a file, and turn what pyarrow raises while it is read into InputError."""
+    if source.memory is not None:
+        yield source.memory
+        return
     try:
         import pyarrow
     except ImportError as error:
@@ -139,25 +142,26 @@ def _opened(source: Source) -> Iterator[_Table]:
         raise InputError(f"{source.name}: unreadable {source.format} file: {error}") from error
 
 
-def _check_columns(source: Source, schema: Any, keys: Sequence[str]) -> None:
+def check_columns(name: str, schema: Any, keys: Sequence[str]) -> None:
+    """Raise InputError where a table ``name`` lacks a column, or has one of another type."""
     from pyarrow import types
 
     for key in keys:
         if schema.get_field_index(key) < 0:
             raise InputError(
-                f"{source.name}: no column {key!r}; the columns are {', '.join(schema.names)}"
+                f"{name}: no column {key!r}; the columns are {', '.join(schema.names)}"
             )
         kind = schema.field(key).type
         plain = kind.value_type if types.is_dictionary(kind) else kind
         if str(plain) not in _TEXT_TYPES:
-            raise InputError(f"{source.name}: column {key!r} is {kind}, not text")
+            raise InputError(f"{name}: column {key!r} is {kind}, not text")
 
 
 _TYPES_WITH_OFFSETS = ("string", "large_string", "binary", "large_binary")
 _TEXT_TYPES = (*_TYPES_WITH_OFFSETS, "string_view", "binary_view", "null")
 
 
-def _text_column(array: Any) -> Any:
+def text_column(array: Any) -> Any:
     """The column with offsets: (large_)string or (large_)binary; ArrowInvalid if it is broken."""
     from pyarrow import types
 
@@ -170,7 +174,8 @@ def _text_column(array: Any) -> Any:
     return array if str(array.type) in _TYPES_WITH_OFFSETS else array.cast("large_binary")
 
 
-def _offsets(array: Any) -> Any:
+def offsets_of(array: Any) -> Any:
+    """The offsets of a column of text, [n + 1]. ValueError where they are wrong."""
     from pyarrow import types
 
     if len(array) == 0:
@@ -186,7 +191,7 @@ def _offsets(array: Any) -> Any:
 
 def _blocks(array: Any, block_bytes: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows with about ``block_bytes`` of text each."""
-    offsets = _offsets(array)
+    offsets = offsets_of(array)
     first = 0
     while first < len(array):
         last = int(np.searchsorted(offsets, offsets[first] + block_bytes, "right")) - 1
@@ -195,15 +200,16 @@ def _blocks(array: Any, block_bytes: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _batch(
+def batch_of_columns(
     columns: dict[str, Any], row: int, stored: int, max_document_bytes: int
 ) -> DocumentBatch:
+    """The documents of columns of equal length, of which the first has the line ``row``."""
     bad: dict[int, BadRecord] = {}
     documents = {}
     text_bytes = count = 0
     for key, array in columns.items():
         count = len(array)
-        offsets = _offsets(array)
+        offsets = offsets_of(array)
         spans = np.stack([offsets[:-1], offsets[1:]], axis=1).astype(np.int64, copy=False)
         text = array.buffers()[2]
         data = np.frombuffer(text, np.uint8) if text is not None else np.zeros(0, np.uint8)

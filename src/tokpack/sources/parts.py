@@ -89,7 +89,7 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
     compression = COMPRESSIONS[source.compression]
     text = source.size * compression.expansion
     ranges: Sequence[_Range] = ()
-    if source.format in ("parquet", "arrow") and not source.is_pipe:
+    if source.format in ("parquet", "arrow", "table") and not source.is_pipe:
         ranges = list(_grouped("rows", row_weights(source), size))
     elif source.format in ("jsonl", "text") and text >= 2 * size and not source.is_pipe:
         if source.compression == "":
@@ -101,7 +101,7 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
         return ranges
     weight = int(text * (1 + compression.decoding))
     segment *= _LARGE_SEGMENT if text >= _LARGE_STREAM else 1
-    if source.format in LINE_FORMATS and (text > segment or source.is_pipe):
+    if source.format in (*LINE_FORMATS, "documents") and (text > segment or source.is_pipe):
         return [("stream", 0, segment, weight)]
     return [("whole", 0, 0, weight)]
 

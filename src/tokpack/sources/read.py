@@ -54,7 +54,7 @@ def read(
     limits = Limits(block_bytes, max_document_bytes)
     if source.format in LINE_FORMATS:
         return _read_lines(source, part, keys, limits, tell_sums)
-    if source.format in ("parquet", "arrow"):
+    if source.format in ("parquet", "arrow", "table"):
         return read_columns(source, part, keys, limits)
     if source.format == "archive":
         from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile

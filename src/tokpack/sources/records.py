@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -99,6 +100,13 @@ def only_bad(keys: Sequence[str], record: BadRecord) -> RecordBatch:
     return RecordBatch({key: Documents(*empty) for key in keys}, [record], 1, 1)
 
 
+def joined(texts: Sequence[bytes], lines: npt.NDArray[np.int64]) -> Documents:
+    """Documents of texts, with their lines."""
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    spans = np.stack([np.concatenate([[0], ends[:-1]])[: len(ends)], ends], axis=1)
+    return Documents(np.frombuffer(b"".join(texts), np.uint8), spans.astype(np.int64), lines)
+
+
 def not_utf8(documents: Documents) -> dict[int, BadRecord]:
     """The documents that are not UTF-8, by index."""
     bad = {}
@@ -129,12 +137,17 @@ def string_at(record: bytes, key: str) -> bytes:
         raise ValueError("malformed JSON: nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"the record is {_described(value)}, not a JSON object")
-    text = _value_at(value, key)
+    return text_under(value, key)
+
+
+def text_under(record: Mapping[str, Any], key: str) -> bytes:
+    """The UTF-8 text under a key of a record, as ``string_at`` finds it."""
+    text = _value_at(record, key)
     if text is None:
         raise ValueError(f"'{key}' is null")
     if not isinstance(text, str):
         reason = f"'{key}' is {_described(text)}, not a string"
-        if isinstance(text, dict) and text:
+        if isinstance(text, Mapping) and text:
             raise NoKeyError(reason, (f"{key}.{name}" for name in text))
         raise ValueError(reason)
     try:
@@ -144,12 +157,12 @@ def string_at(record: bytes, key: str) -> bytes:
         raise ValueError(f"lone surrogate {escape} in '{key}'") from None
 
 
-def _value_at(record: dict[str, Any], key: str) -> Any:
+def _value_at(record: Mapping[str, Any], key: str) -> Any:
     value: Any = record
     above = ""
     for name in [key] if key in record else key.split("."):
-        if not isinstance(value, dict) or name not in value:
-            inside = [above + other for other in value] if isinstance(value, dict) else []
+        if not isinstance(value, Mapping) or name not in value:
+            inside = [f"{above}{other}" for other in value] if isinstance(value, Mapping) else []
             raise NoKeyError(f"no key '{key}'", inside or record)
         value = value[name]
         above += f"{name}."
@@ -167,9 +180,10 @@ def _described(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "a list" if isinstance(value, list) else "an object"
+    for kind, name in ((str, "a string"), (list, "a list"), (Mapping, "an object")):
+        if isinstance(value, kind):
+            return name
+    return f"a {type(value).__name__}"  # an object of Python
 
 
 def _decide_slow(

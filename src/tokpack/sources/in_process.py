@@ -1,0 +1,194 @@
+"""What ``tokpack.encode`` takes in Python, and what becomes of it: names of files, or a source.
+
+A str, a path, and a list, tuple or set of them name files. A table or dataset is read where it is.
+Anything else that can be iterated over gives documents. Nothing is imported here to know an object:
+what is not loaded has none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import xxhash
+
+from tokpack.display import brief
+from tokpack.errors import InputError, UsageError, option
+from tokpack.sources.base import Source
+from tokpack.sources.folders import matching
+from tokpack.sources.iterables import DocumentReader
+from tokpack.sources.tables import dataset_source, table_source
+from tokpack.stores import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LISTS = (list, tuple, set, frozenset)
+_TAKEN = (
+    "give names of files, an iterable of str or of mappings, a datasets.Dataset, a pyarrow Table, "
+    "RecordBatchReader or Dataset, or a DataFrame"
+)
+
+
+class ArrowStream(Protocol):
+    """An object that hands on its rows as Arrow: a pyarrow Table, a DataFrame of polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows, as the Arrow PyCapsule interface has it."""
+
+
+def in_process(
+    inputs: Any, keys: Sequence[str], resume_key: str | None = None
+) -> Source | tuple[str, ...]:
+    """The source that an object of this process is; the names, where it names files.
+
+    ``resume_key`` stands for the content of what can be read only once. UsageError for what is
+    none of these, InputError where a table lacks a column of ``keys`` or has one of no text.
+    """
+    if isinstance(inputs, str | os.PathLike):
+        return _names([inputs])
+    if isinstance(inputs, bytes) or hasattr(inputs, "read"):
+        raise UsageError(f"inputs is {brief(inputs)}: {_TAKEN}")
+    if isinstance(inputs, _LISTS) and _has_path(inputs):
+        return _names(inputs)
+    return (
+        _hugging_face(inputs, keys, resume_key)
+        or _arrow_files(inputs)
+        or _table(inputs, keys, resume_key)
+        or _iterable(inputs, resume_key)
+    )
+
+
+def _has_path(inputs: Iterable[Any]) -> bool:
+    return not inputs or any(isinstance(one, str | os.PathLike) for one in inputs)
+
+
+def _names(inputs: Iterable[Any]) -> tuple[str, ...]:
+    names = tuple(os.fspath(one) for one in inputs if isinstance(one, str | os.PathLike))
+    others = [one for one in inputs if not isinstance(one, str | os.PathLike)]
+    if others:
+        raise UsageError(
+            f"a list of names of files has {brief(others[0])} in it; documents are given as "
+            "iter([...])"
+        )
+    if names and _is_prose(names[0]):
+        raise InputError(
+            f"{brief(names[0])}: no such file or folder; a str, or a list of them, names files: "
+            "give documents themselves as iter([...])"
+        )
+    return names
+
+
+def _is_prose(name: str) -> bool:
+    """Whether it names nothing that is there, and has blanks as a text has."""
+    names = [name, *map(str.strip, name.split(","))]
+    is_known = name.startswith("@") or any(map(_is_input, names))
+    return len(name.split()) > 1 and not is_known and not matching(name)
+
+
+def _is_a(value: Any, module: str, *names: str) -> bool:
+    """Whether it is an object of one of these classes of a module, if that is loaded."""
+    loaded = sys.modules.get(module)
+    classes = tuple(getattr(loaded, name) for name in names if hasattr(loaded, name))
+    return isinstance(value, classes)
+
+
+def _hugging_face(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | None:
+    if _is_a(value, "datasets", "DatasetDict", "IterableDatasetDict"):
+        splits = ", ".join(map(repr, value))
+        raise UsageError(f"a dict of datasets has several splits: name one of {splits}: data[...]")
+    if _is_a(value, "datasets", "Dataset"):
+        return dataset_source(value, keys)
+    if not _is_a(value, "datasets", "IterableDataset"):
+        return None
+    # Tables are a hundred times as fast, where the dataset has them; else it would make them.
+    as_tables = bool(getattr(getattr(value, "_ex_iterable", None), "iter_arrow", None))
+    documents = value.with_format("arrow").iter(batch_size=1000) if as_tables else value
+    return _stream("datasets", documents, resume_key, as_tables=as_tables)
+
+
+def _arrow_files(value: Any) -> tuple[str, ...]:
+    """The files of a pyarrow Dataset that is nothing but these; () for any other object."""
+    if not _is_a(value, "pyarrow.dataset", "FileSystemDataset") or value._scan_options:
+        return ()
+    is_local = _is_a(value.filesystem, "pyarrow.fs", "LocalFileSystem")
+    is_read = _is_a(value.format, "pyarrow.dataset", "ParquetFileFormat", "IpcFileFormat")
+    return tuple(value.files) if is_local and is_read else ()
+
+
+def _table(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | None:
+    """A table, or a stream of tables; None for what is neither."""
+    if _is_a(value, "polars", "LazyFrame"):
+        raise UsageError("a LazyFrame has no rows yet: give what its collect() returns")
+    is_pandas, is_polars = (_is_a(value, name, "DataFrame") for name in ("pandas", "polars"))
+    is_dataset = _is_a(value, "pyarrow.dataset", "Dataset")
+    if not is_dataset and (
+        not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"))
+        or len(getattr(value, "shape", (0, 0))) == 1  # one column, which is an iterable
+    ):
+        return None
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise InputError("a table needs a package: pip install 'tokpack[parquet]'") from error
+    if is_dataset:
+        value = value.scanner(columns=list(keys)).to_reader()
+    if not hasattr(value, "__len__"):
+        reader = pyarrow.RecordBatchReader.from_stream(value)
+        return _stream("table", reader, resume_key, as_tables=True)
+    if is_pandas or is_polars:
+        missing = [key for key in keys if key not in value.columns]
+        if missing:
+            names = ", ".join(map(str, value.columns))
+            raise InputError(f"table: no column {missing[0]!r}; the columns are {names}")
+        value = value[list(keys)]  # other columns need not become Arrow
+    try:
+        if is_pandas:
+            table = pyarrow.Table.from_pandas(value, preserve_index=False)
+        else:
+            table = pyarrow.table(value)
+    except (pyarrow.ArrowException, ValueError, TypeError) as error:
+        raise InputError(
+            f"table: the columns {', '.join(keys)} cannot become Arrow ({error}); as documents one "
+            "by one, iter(table['text']), bad ones are named, or left out"
+        ) from error
+    return table_source(table, keys)
+
+
+def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
+    if isinstance(value, Mapping):
+        raise UsageError("inputs is a mapping, which is one document: give a list of them")
+    if not isinstance(value, Iterable):
+        raise UsageError(f"inputs is {brief(value)}: {_TAKEN}")
+    documents = iter(value)
+    begin = list(islice(documents, 1))
+    first = begin[0] if begin else None
+    documents = chain(begin, documents)
+    if isinstance(first, os.PathLike):  # as of Path.glob
+        return _names(list(documents))
+    if isinstance(first, str) and _is_input(first):
+        raise UsageError(
+            f"an iterable that is no list gives documents, and the first one is {brief(first)}, "
+            "the name of an input: give names of files as a list: list(...)"
+        )
+    return _stream("documents", documents, resume_key)
+
+
+def _is_input(text: str) -> bool:
+    try:
+        return "\n" not in text and (is_url(text) or os.path.lexists(text))
+    except (OSError, ValueError):  # no name of anything
+        return False
+
+
+def _stream(
+    name: str, documents: Iterable[Any], resume_key: str | None, *, as_tables: bool = False
+) -> Source:
+    if resume_key is not None and not (isinstance(resume_key, str) and resume_key):
+        raise UsageError(f"{option('resume_key')} is {resume_key!r}; it is a name for the content")
+    seen = "" if resume_key is None else xxhash.xxh3_128_hexdigest(resume_key.encode())
+    reader = DocumentReader(name, documents, as_tables=as_tables)
+    return Source(name, "", "documents", "", 0, 0, seen=seen, memory=reader)

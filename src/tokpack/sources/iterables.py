@@ -1,0 +1,249 @@
+"""Documents of an iterable of this process: a stream that can be read only once, in segments.
+
+The process of the run reads it, since the iterable may have threads, which no fork has; workers are
+sent segments. A segment depends on the documents alone, so a stopped run goes on behind those that
+it has, and compares what it passes over with their checksums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from tokpack.errors import UsageError
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
+from tokpack.sources.columns import batch_of_columns, check_columns, offsets_of, text_column
+from tokpack.sources.records import NoKeyError, joined, text_under
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tokpack.sources.base import Limits
+
+_AT_ONCE = 64  # documents that are taken before the caller has its turn
+_MUCH = 256 << 10  # of text for so many
+_DOCUMENT_BYTES = 16  # that a document counts besides its text
+
+
+@dataclass
+class DocumentSegment:
+    """A run of documents, as batches; ``line`` documents are before it. Lines count from its first.
+
+    ``checksum`` is XXH3-128, in hex, of lengths and texts, however they are cut into batches.
+    """
+
+    line: int
+    batches: list[DocumentBatch] = field(default_factory=list)
+    records: int = 0
+    weight: int = 0
+
+    def __post_init__(self) -> None:
+        self._sums = xxhash.xxh3_128(), xxhash.xxh3_128()
+
+    def add(self, batch: DocumentBatch) -> None:
+        """Add what comes next."""
+        if not batch.records:
+            return
+        self.batches.append(batch)
+        self.records += batch.records
+        self.weight += batch.text_bytes + _DOCUMENT_BYTES * batch.records
+        lengths, texts = self._sums
+        for documents in batch.documents.values():
+            lengths.update(np.ascontiguousarray(np.diff(documents.spans)).data)
+            texts.update(documents.data.data)
+
+    @property
+    def checksum(self) -> str:
+        """What distinguishes these documents from others."""
+        digest = xxhash.xxh3_128(b"".join(one.digest() for one in self._sums))
+        for batch in self.batches:
+            for record in batch.bad:
+                digest.update(f"{record.line} {record.reason}".encode())
+        return digest.hexdigest()
+
+
+class DocumentReader:
+    """Reads an iterable: str or mappings, or with ``as_tables`` Arrow tables or record batches."""
+
+    def __init__(self, name: str, documents: Iterable[Any], *, as_tables: bool = False) -> None:
+        self._name = name
+        self._documents = documents
+        self._as_tables = as_tables
+
+    def segments(
+        self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
+    ) -> Iterator[DocumentSegment | None]:
+        """The segments of about ``segment_bytes``, at least one; None now and then between them.
+
+        Of ``most`` documents, where that is not None. What the iterable raises is passed on.
+        """
+        read = self._tables if self._as_tables else self._objects
+        segment = DocumentSegment(0)
+        for batch in read(keys, segment_bytes, limits, most):
+            if batch is None:
+                yield None
+                continue
+            segment.add(batch)
+            if segment.weight >= segment_bytes:
+                yield segment
+                segment = DocumentSegment(segment.line + segment.records)
+        if segment.records or not segment.line:
+            yield segment
+
+    def _objects(
+        self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
+    ) -> Iterator[DocumentBatch | None]:
+        """Batches that end where segments do; None between two."""
+        documents = islice(iter(self._documents), most)
+        count, line, weight = 1, 0, 0  # of the segment
+        gathered = _Gathered(keys, limits.max_document_bytes, line)
+        while chunk := list(islice(documents, count)):
+            size = gathered.add(chunk)
+            # Not more than a few megabytes are taken at once, however long documents are.
+            count = min(2 * count, _AT_ONCE) if size < _MUCH else max(count // 2, 1)
+            is_end = weight + gathered.weight >= segment_bytes
+            if is_end or gathered.weight >= limits.block_bytes:
+                line += gathered.records
+                weight += gathered.weight
+                yield gathered.batch()
+                if is_end:
+                    line = weight = 0
+                gathered = _Gathered(keys, limits.max_document_bytes, line)
+            yield None
+        yield gathered.batch()
+
+    def _tables(
+        self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
+    ) -> Iterator[DocumentBatch | None]:
+        """Batches that end where segments do; None between two."""
+        left = most
+        line = weight = 0
+        for table in self._documents:
+            check_columns(self._name, table.schema, keys)
+            chosen = table.select(list(keys))
+            for batch in chosen.to_batches() if hasattr(chosen, "to_batches") else [chosen]:
+                rows = batch.num_rows if left is None else min(left, batch.num_rows)
+                left = None if left is None else left - rows
+                columns = {key: text_column(batch.column(key)) for key in keys}
+                first = 0
+                while first < rows:
+                    room = min(limits.block_bytes, segment_bytes - weight)
+                    count = min(_rows_within(columns.values(), first, room), rows - first)
+                    pieces = {key: array.slice(first, count) for key, array in columns.items()}
+                    made = batch_of_columns(pieces, line, 0, limits.max_document_bytes)
+                    made.documents = {k: _without_gaps(d) for k, d in made.documents.items()}
+                    first, line = first + count, line + count
+                    weight += made.text_bytes + _DOCUMENT_BYTES * count
+                    if weight >= segment_bytes:
+                        line = weight = 0
+                    yield made
+                    yield None
+            if left == 0:
+                return
+
+
+class _Gathered:
+    """Documents that come a few at a time, on their way to a batch; ``line`` are before them."""
+
+    def __init__(self, keys: Sequence[str], max_document_bytes: int, line: int) -> None:
+        self._texts: dict[str, list[bytes]] = {key: [] for key in keys}
+        self._max_document_bytes = max_document_bytes
+        self._bad: list[BadRecord] = []
+        self._line = line
+        self.records = 0
+        self._bytes = 0
+
+    @property
+    def weight(self) -> int:
+        """As that of a segment."""
+        return self._bytes + _DOCUMENT_BYTES * self.records
+
+    def add(self, chunk: list[Any]) -> int:
+        """Add some documents; the bytes of their texts."""
+        keys = list(self._texts)
+        try:
+            columns = [_all_encoded(chunk, key, len(keys)) for key in keys]
+            size = sum(sum(map(len, column)) for column in columns)
+            is_usual = size <= self._max_document_bytes
+        except Exception:  # whatever a mapping raises: it is raised again, or a bad record
+            is_usual = False
+        if not is_usual:
+            columns, size = self._one_by_one(chunk, keys)
+        for key, column in zip(keys, columns, strict=True):
+            self._texts[key] += column
+        self.records += len(chunk)
+        self._bytes += size
+        return size
+
+    def _one_by_one(self, chunk: list[Any], keys: list[str]) -> tuple[list[list[bytes]], int]:
+        """The texts of the documents that can be used; the others become bad records."""
+        rows = []
+        for line, document in enumerate(chunk, self._line + self.records):
+            try:
+                row = [_encoded(document, key, len(keys)) for key in keys]
+                if max(map(len, row)) > self._max_document_bytes:
+                    raise ValueError(f"a document of more than {self._max_document_bytes} bytes")
+            except UsageError:
+                raise
+            except ValueError as error:
+                there = error.keys if isinstance(error, NoKeyError) else None
+                self._bad.append(BadRecord(line, str(error), _beginning(document), there))
+            else:
+                rows.append(row)
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in keys]
+        return columns, sum(len(text) for row in rows for text in row)
+
+    def batch(self) -> DocumentBatch:
+        """All of them."""
+        lines = np.arange(self._line, self._line + self.records, dtype=np.int64)
+        if self._bad:
+            lines = np.delete(lines, [record.line - self._line for record in self._bad])
+        documents = {key: joined(texts, lines) for key, texts in self._texts.items()}
+        return DocumentBatch(documents, self._bad, self.records, self.records, 0, self._bytes)
+
+
+def _all_encoded(chunk: list[Any], key: str, keys: int) -> list[bytes]:
+    """The texts of documents that are all alike, quickly; any error where they are not."""
+    if isinstance(chunk[0], str) and keys == 1:
+        return list(map(str.encode, chunk))
+    return list(map(str.encode, map(itemgetter(key), chunk)))
+
+
+def _encoded(document: Any, key: str, keys: int) -> bytes:
+    """The text of a document, UTF-8. ValueError with the reason where it has none."""
+    if isinstance(document, str):
+        if keys > 1:
+            raise UsageError("documents that are str have no keys; give mappings, or one key")
+        return text_under({key: document}, key)
+    if not isinstance(document, Mapping):
+        kind = type(document).__name__
+        raise ValueError(f"the document is of type {kind}, not a str or a mapping of keys to texts")
+    return text_under(document, key)
+
+
+def _beginning(document: Any) -> bytes:
+    """The first bytes of a document that is bad, as people may read it."""
+    text = document if isinstance(document, str) else repr(document)
+    return text[:RAW_BYTES_KEPT].encode("utf-8", "backslashreplace")[:RAW_BYTES_KEPT]
+
+
+def _rows_within(columns: Iterable[Any], first: int, room: int) -> int:
+    """How many rows from ``first`` on have a weight of ``room``: the last one goes beyond it."""
+    offsets = sum(offsets_of(array).astype(np.int64) for array in columns)
+    weights = offsets - offsets[first] + _DOCUMENT_BYTES * (np.arange(len(offsets)) - first)
+    return max(int(np.searchsorted(weights, room)) - first, 1)
+
+
+def _without_gaps(documents: Documents) -> Documents:
+    """The documents with the bytes that they lie in alone: they are sent to a worker."""
+    spans = documents.spans
+    if not len(spans):
+        return Documents(documents.data[:0], spans, documents.lines)
+    begin, end = int(spans[0, 0]), int(spans[-1, 1])
+    return Documents(documents.data[begin:end], spans - begin, documents.lines)

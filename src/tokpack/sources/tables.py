@@ -1,0 +1,120 @@
+"""Tables and datasets of this process, whose rows are read as those of a parquet file are.
+
+Workers inherit them by fork, so nothing is copied: a table lies in memory once, and the Arrow files
+of a ``datasets.Dataset`` stay mapped.
+"""
+
+from __future__ import annotations
+
+import functools
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+from tokpack.errors import InputError
+from tokpack.sources.base import Source, printable
+from tokpack.sources.columns import check_columns, offsets_of, text_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_GROUP_BYTES = 1 << 20  # of text that is read at a time
+_MOST_GROUPS = 1 << 16
+_HASHED_BYTES = 1 << 30  # of text: of a larger table only some rows are looked at
+_HASHED_ROWS = 4096
+
+
+class Rows:
+    """Rows of this process, in groups of about a megabyte that can be read alone.
+
+    ``slice(first, last)`` gives some of them as a pyarrow Table.
+    """
+
+    def __init__(
+        self, schema: Any, rows: int, size: int, slice_: Callable[[int, int], Any]
+    ) -> None:
+        self.schema = schema
+        self.rows = rows
+        self.bytes = size
+        self._slice = slice_
+
+    @functools.cached_property
+    def _bounds(self) -> list[int]:
+        """The first row of each group, and the number of rows."""
+        count = min(max(self.bytes // _GROUP_BYTES, 1), _MOST_GROUPS, max(self.rows, 1))
+        return [self.rows * number // count for number in range(count + 1)]
+
+    def groups(self) -> list[tuple[int, int]]:
+        """Rows and bytes of each group."""
+        rows = np.diff(self._bounds)
+        sizes = rows * self.bytes // max(self.rows, 1)
+        return list(zip(rows.tolist(), sizes.tolist(), strict=True))
+
+    def batches(self, begin: int, end: int, keys: list[str], _block_bytes: int) -> Iterator[Any]:
+        """The record batches of groups [begin, end), with the columns ``keys``."""
+        bounds = self._bounds[begin : end + 1]
+        for first, last in pairwise(bounds):
+            yield from self._slice(first, last).select(keys).to_batches()
+
+    def fingerprint(self, keys: Sequence[str]) -> str:
+        """XXH3-128, in hex, of the types, the lengths and the texts of some columns.
+
+        Of a table with more than 1 GiB of text, 4,096 rows that are spread evenly stand for all.
+        """
+        digest = xxhash.xxh3_128(f"{self.rows} {self.bytes}".encode())
+        bounds: Iterable[tuple[int, int]] = pairwise(self._bounds)
+        if self.bytes > _HASHED_BYTES:
+            chosen = np.linspace(0, self.rows - 1, _HASHED_ROWS, dtype=np.int64).tolist()
+            bounds = ((row, row + 1) for row in chosen)
+        columns = [(xxhash.xxh3_128(), xxhash.xxh3_128()) for _ in keys]  # however it is chunked
+        for first, last in bounds:
+            for batch in self._slice(first, last).select(list(keys)).to_batches():
+                for array, (lengths, texts) in zip(batch.columns, columns, strict=True):
+                    _add(text_column(array), lengths, texts)
+        for key, (lengths, texts) in zip(keys, columns, strict=True):
+            digest.update(f"{key} {self.schema.field(key).type} ".encode())
+            digest.update(lengths.digest() + texts.digest())
+        return digest.hexdigest()
+
+
+def _add(array: Any, lengths: xxhash.xxh3_128, texts: xxhash.xxh3_128) -> None:
+    """Add the texts of a column to the hash of a table; a null has a length below zero."""
+    offsets = offsets_of(array)
+    own = np.diff(offsets).astype(np.int64)
+    if array.null_count:
+        own[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    lengths.update(own)
+    if len(array) and array.buffers()[2] is not None:
+        texts.update(memoryview(array.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
+
+
+def table_source(table: Any, keys: Sequence[str], name: str = "table") -> Source:
+    """A pyarrow Table as a source. InputError where it lacks a column, or has one of no text."""
+    check_columns(name, table.schema, keys)
+    own = table.select(list(keys))
+    rows = Rows(own.schema, own.num_rows, own.nbytes, lambda a, b: own.slice(a, b - a))
+    return _source(name, rows, rows.fingerprint(keys))
+
+
+def dataset_source(dataset: Any, keys: Sequence[str]) -> Source:
+    """A ``datasets.Dataset`` as a source, known again by the fingerprint that it has itself.
+
+    InputError where it lacks a column, or has one of no text.
+    """
+    info = dataset.info
+    about = [info.dataset_name or info.builder_name, dataset.split]
+    name = ":".join(["datasets", "/".join(str(part) for part in about if part)]).rstrip(":")
+    check_columns(name, dataset.features.arrow_schema, keys)
+    own = dataset.select_columns(list(keys)).with_format("arrow")
+    stored = own.data
+    size = stored.nbytes * len(own) // max(stored.num_rows, 1)  # it may be some of its rows
+    rows = Rows(stored.schema, len(own), size, lambda first, last: own[first:last])
+    return _source(name, rows, xxhash.xxh3_128_hexdigest(dataset._fingerprint.encode()))
+
+
+def _source(name: str, rows: Rows, fingerprint: str) -> Source:
+    if not rows.rows:
+        raise InputError(f"{name}: empty, so there is no document to encode")
+    return Source(printable(name), "", "table", "", rows.bytes, 0, seen=fingerprint, memory=rows)
