@@ -79,7 +79,6 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
         (raw, {"from_": "raw", "input_dtype": "odd", "eod": 9}, "no type 'odd'"),
         (raw, {"from_": "cooked"}, "no format 'cooked'"),
         (raw, {"to": "cooked"}, "no format 'cooked'"),
-        (raw, {"from_": "raw", "to": "npy"}, "two steps"),
         (tmp_path / "all", {}, "in the mmap format already"),
         (tmp_path / "all", {"to": "datatrove", "dtype": "int32"}, "datatrove cannot hold int32"),
         (tmp_path / "all", {"dtype": "float32"}, "cannot be stored as float32"),

@@ -21,7 +21,6 @@ from support.indexed_twin import pack_index, read_plainly, write_plainly
 from support.places import GOLDEN
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
-from tokpack.files.durable import AtomicFiles
 from tokpack.indexed import (
     Manifest,
     MMapIndexedDataset,
@@ -32,7 +31,7 @@ from tokpack.indexed import (
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.trace import MAGIC
 from tokpack.operations.merge import merge, plain_facts
-from tokpack.operations.output import NewDataset
+from tokpack.operations.output import NewDataset, NewFiles, new_datasets
 from tokpack.operations.split import split
 
 
@@ -153,7 +152,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=rf"{a} was made .* gpt2 \(abab.*{b} with neox \(cdcd"):
         merge([a, b], out)
     manifest_for(b, {"name": "gpt2", "sha256": "ab" * 32}, tokens=7)
-    with pytest.raises(FormatError, match=r"b\.json: tokens is 7, but the dataset has 1"):
+    with pytest.raises(FormatError, match=r"b\.json: tokens is 7, expected 1"):
         merge([a, b], out)
     with pytest.raises(UsageError, match=r"is an input .*and an output"):
         merge([a], f"{tmp_path}/./a", overwrite=True)
@@ -200,22 +199,25 @@ def test_names_from_a_glob_count_once(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     Path(f"{out}.bin.tokpack.tmp").write_text("left by a crash")
-    with AtomicFiles() as staged:
-        making = NewDataset(out, staged)
-        making.append(np.arange(9))
+
+    def new_files() -> NewFiles:
+        return new_datasets([out], [], overwrite=False)
+
+    with new_files() as files:
+        NewDataset(out, files).append(np.arange(9))
         assert Path(f"{out}.bin.tokpack.tmp").stat().st_size == 72
-    with AtomicFiles() as staged:
-        making = NewDataset(out, staged)
+    with new_files() as files:
+        making = NewDataset(out, files)
         making.append(np.zeros(1, np.uint16))
         with pytest.raises(OutputError, match="2 bytes were written, expected 4"):
             making.complete(np.uint16, np.array([2]), np.array([0, 1]), {})
     facts = plain_facts(out, 0, 0, 0)
-    with AtomicFiles() as staged, AtomicFiles() as others:
-        making, other = NewDataset(out, staged), NewDataset(out, others)
+    with new_files() as files, new_files() as others:
+        making, other = NewDataset(out, files), NewDataset(out, others)
         other.append(np.zeros(1, np.uint16))
         making.complete(np.uint16, np.zeros(0, np.int32), np.array([0]), facts)
         with pytest.raises(OutputError, match=r"out\.bin\.tokpack\.tmp: another program"):
-            staged.commit()
+            files.publish()
     assert not list(tmp_path.iterdir())
 
 
@@ -250,10 +252,8 @@ def test_large_scratch_arrays_lie_in_a_file_without_a_name(
         write_plainly(tmp_path / str(number), plain(documents))
     merge([str(tmp_path / "0"), str(tmp_path / "1")], str(tmp_path / "all"))
     assert documents_of(tmp_path / "all") == parts[0] + parts[1]
-    with AtomicFiles() as staged:
-        making = NewDataset(str(tmp_path / "more"), staged)
-        assert isinstance(making.scratch(100, np.int64), np.memmap)
-        assert making.one_each(1000).tolist() == list(range(1001))
+    with new_datasets([str(tmp_path / "more")], [], overwrite=False) as files:
+        assert isinstance(files.scratch(100, np.int64), np.memmap)
     assert not list(tmp_path.glob("more*"))
 
 

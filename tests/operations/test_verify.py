@@ -111,18 +111,13 @@ def test_every_flipped_bit_is_found(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".idx"])
-@pytest.mark.parametrize("manifest", [False, True])
-def test_every_truncation_and_an_added_byte_are_found(
-    suffix: str, manifest: bool, tmp_path: Path
-) -> None:
-    path = Path(f"{make(tmp_path / 'x', manifest=manifest)}{suffix}")
+def test_every_truncation_and_an_added_byte_are_found(suffix: str, tmp_path: Path) -> None:
+    path = Path(f"{make(tmp_path / 'x')}{suffix}")
     whole = path.read_bytes()
     for size in range(len(whole) + 2):
         if size != len(whole):
             path.write_bytes((whole + b"\0")[:size])
-            found = fault(tmp_path / "x", quick=True)
-            if manifest:
-                assert f"{size} bytes, expected {len(whole)}, as" in found
+            assert str(size) in fault(tmp_path / "x", quick=True)
 
 
 def test_another_bin_is_found(tmp_path: Path) -> None:
@@ -189,7 +184,7 @@ def test_a_trace_is_checked_where_there_is_one(tmp_path: Path) -> None:
 def test_missing_files_are_named(tmp_path: Path) -> None:
     make(tmp_path / "x")
     (tmp_path / "x.idx").unlink()
-    for prefix, missing in (("x", "x.idx"), ("none", "none.bin")):
+    for prefix, missing in (("x", "x.idx"), ("none", "none.idx")):
         with pytest.raises(InputError, match=rf"{missing}: no such file"):
             check(tmp_path / prefix)
     (tmp_path / "x.idx").mkdir()
@@ -378,7 +373,7 @@ def test_the_command_tells_good_from_bad(
     [
         ([], "no INPUT"),
         (["x", "--eod", "-1"], "not a whole number of at least 0"),
-        (["nothing"], "nothing.bin: no such file"),
+        (["nothing"], "nothing.idx: no such file"),
     ],
 )
 def test_a_wrong_request_is_told(

@@ -127,3 +127,26 @@ def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
             f"{manifest_path(prefix)}: piece {shard.prefix} has changed: xxh3_128 of "
             f"{bin_path(shard.prefix)} is {digest}, expected {record.xxh3_128}; merge again"
         )
+
+
+def check_manifest(manifest: Manifest, shard: Shard) -> None:
+    """FormatError where the manifest of a shard tells of another one."""
+    header = shard.index.header
+    empty = manifest.kept_empty
+    if "empty" not in manifest.options:
+        # A merge of datasets that keep empty documents and of some that do not: the index counts.
+        empty = min(max(0, header.entries - 1 - manifest.documents), manifest.empty)
+    facts = (
+        ("bytes of the .bin", manifest.bin["bytes"], shard.tokens.nbytes),
+        ("dtype", manifest.dtype, str(shard.dtype)),
+        ("documents", manifest.documents, header.entries - 1 - empty),
+        ("sequences", manifest.sequences, len(shard)),
+        ("tokens", manifest.tokens, len(shard.tokens)),
+    )
+    for what, recorded, expected in facts:
+        if recorded != expected:
+            raise FormatError(
+                f"{manifest_path(shard.prefix)}: {what} is {recorded}, expected {expected}, as in "
+                f"{shard.index.name}: the files do not belong together; remove the manifest if the "
+                "dataset is right"
+            )

@@ -1,57 +1,170 @@
-"""Write a dataset in other formats, whole or not at all."""
+"""Write a dataset in other formats."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import OutputError, UsageError
-from tokpack.files.durable import AtomicFiles, cannot_write, make_folder_of
+from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import DATA
 from tokpack.indexed.lengths import document_ends
-from tokpack.operations.olmo import check_ends, olmo_paths, write_documents
+from tokpack.operations.olmo import checked_ids, olmo_paths, write_documents
+from tokpack.operations.output import NewFiles
 from tokpack.operations.parquet import write_lists
-from tokpack.operations.place import OutputPlace
 from tokpack.progress import ProgressStage
 from tokpack.stores import exists, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
+    from typing import BinaryIO
 
-    from tokpack.indexed.dataset import MMapIndexedDataset
+    from tokpack.operations.foreign import Arrays, ForeignDataset
     from tokpack.progress import Show
 
-_STEP = 1 << 20
 _BOUNDS_LOST = (
     "the file does not tell where documents end: that is only seen by their EOD tokens, if they "
     "have them"
 )
 
 
-class Export(NamedTuple):
-    """One format: the files of an output, the one it is known by last, and its dtypes."""
+class Content:
+    """What is to be written: a dataset of any format, with ids of ``dtype``.
+
+    ``lengths`` are the tokens of each sequence, which are read, and so checked, before any id.
+    FormatError where these are not what the input says it has.
+    """
+
+    def __init__(
+        self,
+        source: ForeignDataset,
+        dtype: np.dtype[Any],
+        new: NewFiles,
+        *,
+        eod: int | None = None,  # which ends each document, where that is known
+        progress: Show | None = None,
+    ) -> None:
+        self.source, self.dtype, self.eod = source, dtype, eod
+        self.new, self._progress = new, progress
+        self.lengths: npt.NDArray[np.int32] = new.scratch(source.sequences, np.int32)
+        at = 0
+        for part in source.lengths():
+            end = at + len(part)
+            if end <= source.sequences:
+                self.lengths[at:end] = part
+            at = end
+        if at != source.sequences:
+            raise FormatError(f"{source.name}: {at} sequences, expected {source.sequences}")
+        self.tokens = int(self.lengths.sum(dtype=np.int64))
+
+    @property
+    def name(self) -> str:
+        """That of the input, for messages."""
+        return self.source.name
+
+    @cached_property
+    def doc_idx(self) -> npt.NDArray[np.int64]:
+        """First sequence of each document, then S."""
+        if self.source.doc_idx is not None:
+            return self.source.doc_idx
+        index = self.new.scratch(len(self.lengths) + 1, np.int64)
+        index[1:] = 1
+        return np.cumsum(index, out=index)
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where each document ends, in ids."""
+        return document_ends(self.lengths, self.doc_idx)[1:]
+
+    def ids(self) -> Arrays:
+        """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
+        stage = ProgressStage(self._progress, "convert", self.tokens, "tokens")
+        done = 0
+        for part in self.source.ids():
+            if part.size:
+                yield np.ascontiguousarray(self._cast(part, done))
+            done += part.size
+            stage.add(part.size)
+        if done != self.tokens:
+            raise FormatError(f"{self.name}: {done} ids, expected {self.tokens}")
+
+    def _cast(self, ids: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+        if not np.can_cast(ids.dtype, self.dtype):
+            low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+            if int(ids.min()) < low or int(ids.max()) > high:
+                at = next(n for n, i in enumerate(ids.tolist()) if not low <= i <= high)
+                raise UsageError(
+                    f"{self.name}: token id {ids[at]} (token {first + at} of all) does not fit "
+                    f"{self.dtype} ({low} to {high}): choose a wider type with --dtype"
+                )
+        return ids.astype(self.dtype, copy=False)
+
+
+class Target(NamedTuple):
+    """One format: the files of an output, the one it is known by last, and its dtypes.
+
+    ``write`` is given the open files, and gives notes for users.
+    """
 
     paths: Callable[[str], list[str]]
     dtypes: tuple[str, ...]  # allowed; the first is chosen where the dataset's own is not among it
+    write: Callable[[list[BinaryIO], Content], list[str]]
+    ends: bool = True  # whether it tells where documents end
 
 
+def _write_datatrove(files: list[BinaryIO], content: Content) -> list[str]:
+    metadata, index, ids = files
+    ids.writelines(part.data for part in content.ids())
+    index.write(content.ends.astype("<i8", copy=False).data)
+    name = content.source.tokenizer or "Unknown Tokenizer"
+    text = f"{name}|{content.dtype.itemsize}\n{content.tokens}\n{_metric(content.tokens)}"
+    metadata.write(text.encode())
+    return []
+
+
+def _write_olmo(files: list[BinaryIO], content: Content) -> list[str]:
+    documents, ids = files
+    ids.writelines(part.data for part in checked_ids(content))
+    left_out = write_documents(documents, content.ends)
+    return [f"{left_out} documents without ids are left out"] if left_out else []
+
+
+def _write_npy(files: list[BinaryIO], content: Content) -> list[str]:
+    text = f"{{'descr': '{content.dtype.str}', 'fortran_order': False, "
+    text += f"'shape': ({content.tokens},), }}"
+    text += " " * (-(len(text) + 11) % 64) + "\n"  # the ids begin at a multiple of 64
+    files[0].write(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode())
+    return _write_raw(files, content)
+
+
+def _write_raw(files: list[BinaryIO], content: Content) -> list[str]:
+    files[0].writelines(part.data for part in content.ids())
+    return [_BOUNDS_LOST]
+
+
+def _write_parquet(files: list[BinaryIO], content: Content) -> list[str]:
+    write_lists(files[0], content)
+    return []
+
+
+_ANY = ("int32", "uint16", "uint8", "int64", "uint32")
+_NARROW = ("uint32", "uint16")
 EXPORTS = {
-    "datatrove": Export(
-        lambda name: [f"{name}.metadata", f"{name}.index", name], ("uint32", "uint16")
+    "datatrove": Target(
+        lambda name: [f"{name}.metadata", f"{name}.index", name], _NARROW, _write_datatrove
     ),
-    "olmo": Export(olmo_paths, ("uint32", "uint16")),
-    "npy": Export(lambda name: [name], ("int32", "uint16", "uint8", "int64", "uint32")),
-    "raw": Export(lambda name: [name], ("int32", "uint16", "uint8", "int64", "uint32")),
-    "parquet": Export(lambda name: [name], ("int32", "uint16", "uint8", "int64", "uint32")),
+    "olmo": Target(olmo_paths, _NARROW, _write_olmo),
+    "npy": Target(lambda name: [name], _ANY, _write_npy, ends=False),
+    "raw": Target(lambda name: [name], _ANY, _write_raw, ends=False),
+    "parquet": Target(lambda name: [name], _ANY, _write_parquet),
 }
 
 
-def place_of_export(
-    target: str, output: str, inputs: Iterable[str], *, overwrite: bool
-) -> OutputPlace:
-    """Where the files of an export shall be."""
+def new_export(target: str, output: str, inputs: Iterable[str], *, overwrite: bool) -> NewFiles:
+    """The files of an output in the format ``target``, a key of EXPORTS."""
     paths = EXPORTS[target].paths(output)
     mask = f"{output}.loss"
     if target == "datatrove" and exists(mask):
@@ -59,103 +172,31 @@ def place_of_export(
             f"{shown(mask)} exists: it would be taken for the mask of the new dataset; remove it, "
             "or choose another output"
         )
-    outputs = [(path, DATA) for path in paths]
     # What an old dataset is known by goes before a file of the new one comes.
-    return OutputPlace(outputs, inputs, overwrite=overwrite, stale=paths[1:][-1:])
+    outputs = [(path, DATA) for path in paths]
+    return NewFiles(outputs, inputs, overwrite=overwrite, stale=paths[1:][-1:])
 
 
-def export(
-    dataset: MMapIndexedDataset,
-    target: str,
-    output: str,
-    place: OutputPlace,
-    *,
-    asked: str | None = None,
-    eod: int | None = None,
-    tokenizer: str = "",
-    progress: Show | None = None,
-) -> tuple[np.dtype[Any], list[str]]:
-    """Write ``dataset`` as ``target`` (a key of EXPORTS); its dtype, and notes for users.
+def export(content: Content, target: str, output: str, new: NewFiles) -> list[str]:
+    """Write a dataset in the format ``target``; notes for users.
 
-    ``place`` is that of ``output``. The index has been verified. ``eod`` ends each document, where
-    the format needs one. UsageError where an id does not fit, or where ``eod`` is missing or does
-    not end a document, OutputError where a file cannot be written.
+    UsageError where the format needs documents that end with an EOD, and one does not.
     """
     form = EXPORTS[target]
-    dtype = _choose(dataset.dtype, form, asked, target)
-    total = dataset.token_count
-    notes: list[str] = []
-    with AtomicFiles() as staged, cannot_write(output):
-        make_folder_of(place.here(output))
-        files = {path: staged.create(place.here(path)) for path in form.paths(output)}
-        chunks = cast_chunks(dataset, dtype, total, progress)
-        if target in ("datatrove", "olmo"):
-            ends = document_ends(dataset.sizes, dataset.doc_idx)[1:]
-        if target == "olmo":
-            chunks = check_ends(chunks, ends, eod, dataset.path_prefix)
-        ids = (np.ascontiguousarray(chunk).data for chunk in chunks)
-        if target == "datatrove":
-            files[output].writelines(ids)
-            files[f"{output}.index"].write(ends.astype("<i8", copy=False).data)
-            name = tokenizer or "Unknown Tokenizer"
-            text = f"{name}|{dtype.itemsize}\n{total}\n{_metric(total)}"
-            files[f"{output}.metadata"].write(text.encode())
-        elif target == "olmo":
-            files[output].writelines(ids)
-            if left_out := write_documents(files[olmo_paths(output)[0]], ends):
-                notes.append(f"{left_out} documents without ids are left out")
-        elif target == "parquet":
-            write_lists(files[output], dataset, lambda ids: cast(ids, dtype, 0, output), dtype)
-        else:
-            if target == "npy":
-                files[output].write(_npy_header(dtype, total))
-            files[output].writelines(ids)
-            notes.append(_BOUNDS_LOST)
-        place.commit(staged)
-    several = len(dataset) != len(dataset.doc_idx) - 1
-    if target in ("datatrove", "olmo", "parquet") and several:
+    with cannot_write(output):
+        notes = form.write([new.create(path) for path in form.paths(output)], content)
+    if form.ends and len(content.lengths) != len(content.ends):
         notes.append("the sequences of a document were joined: the format knows documents only")
-    return dtype, notes
+    return notes
 
 
-def cast(ids: npt.NDArray[Any], dtype: np.dtype[Any], first: int, name: str) -> npt.NDArray[Any]:
-    """``ids`` as ``dtype``; UsageError names an id that does not fit. ``first`` is its number."""
-    if not np.can_cast(ids.dtype, dtype):
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-        if int(ids.min()) < low or int(ids.max()) > high:
-            at = next(n for n, i in enumerate(ids.tolist()) if not low <= i <= high)
-            raise UsageError(
-                f"{name}: token id {ids[at]} (token {first + at} of all) does not fit {dtype} "
-                f"({low} to {high}): choose a wider type with --dtype"
-            )
-    return ids.astype(dtype, copy=False)
-
-
-def cast_chunks(
-    dataset: MMapIndexedDataset, dtype: np.dtype[Any], total: int, progress: Show | None
-) -> Iterator[npt.NDArray[Any]]:
-    """All ids of a dataset in order, a few MiB at a time."""
-    done = 0
-    stage = ProgressStage(progress, "convert", total, "tokens")
-    for shard in dataset.shards():
-        for start in range(0, len(shard.tokens), _STEP):
-            chunk = shard.tokens[start : start + _STEP]
-            yield cast(chunk, dtype, done, dataset.path_prefix)
-            done += len(chunk)
-            stage.add(len(chunk))
-
-
-def _choose(own: np.dtype[Any], form: Export, asked: str | None, target: str) -> np.dtype[Any]:
-    if asked is not None and asked not in form.dtypes:
-        raise UsageError(f"{target} cannot hold {asked}: choose one of {', '.join(form.dtypes)}")
-    name = asked or (str(own) if str(own) in form.dtypes else form.dtypes[0])
-    return np.dtype(name).newbyteorder("<")
-
-
-def _npy_header(dtype: np.dtype[Any], count: int) -> bytes:
-    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({count},), }}"
-    text += " " * (-(len(text) + 11) % 64) + "\n"  # the ids begin at a multiple of 64
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+def export_dtype(target: str, stored: np.dtype[Any], dtype: str | None) -> np.dtype[Any]:
+    """The dtype of an output: the one asked for, else the input's, else the format's first."""
+    allowed = EXPORTS[target].dtypes
+    if dtype is not None and dtype not in allowed:
+        raise UsageError(f"{target} cannot hold {dtype}: choose one of {', '.join(allowed)}")
+    kept = stored.newbyteorder("=").name
+    return np.dtype(dtype or (kept if kept in allowed else allowed[0])).newbyteorder("<")
 
 
 def _metric(count: float) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,13 @@ from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
+    from tokpack.indexed.manifest import Manifest
     from tokpack.indexed.stored import StoredTokens
 
 STEP = 1 << 20  # ids, or lengths, handled at a time
 NPY_MAGIC = b"\x93NUMPY"
-_NONE = np.zeros(0, np.int64)
 _SHARD_BYTES = 1024  # header of an llm.c shard: 256 int32
 _SHARDS: dict[int, tuple[np.dtype[Any], int]] = {
     20240520: (np.dtype("<u2"), 50256),
@@ -35,23 +36,21 @@ _SHARDS: dict[int, tuple[np.dtype[Any], int]] = {
 _SHARD_VERSIONS = (1, 7)  # of the magic 20240520, and of 20240801
 
 
-class Chunk(NamedTuple):
-    """Some ids, and some lengths: each continues where the one before ended."""
-
-    ids: npt.NDArray[Any]
-    lengths: npt.NDArray[Any]
+Arrays = Iterator[npt.NDArray[Any]]  # parts of an array, in order
 
 
 @dataclass(frozen=True)
 class ForeignDataset:
-    """A dataset of any format: what it has, and a walk over its ids and its sequences' lengths."""
+    """A dataset of any format: its ids, and the lengths of its sequences, each in parts."""
 
     name: str
     dtype: np.dtype[Any]  # as stored
     sequences: int
-    chunks: Callable[[], Iterator[Chunk]]
+    lengths: Callable[[], Arrays]
+    ids: Callable[[], Arrays]
     doc_idx: npt.NDArray[np.int64] | None = None  # None: each sequence is a document
     modes: npt.NDArray[np.int8] | None = None  # of sequences, where they are multimodal
+    manifest: Manifest | None = None
     tokenizer: str = ""  # its name, where the format tells it
     notes: tuple[str, ...] = field(default=())  # what a user should know
     labels: ForeignDataset | None = None  # of the same sequences, with a label for each id
@@ -77,14 +76,22 @@ def map_file(path: str, dtype: npt.DTypeLike = np.uint8, begin: int = 0) -> npt.
 def open_mmap(prefix: str) -> ForeignDataset:
     """A dataset of Megatron's family, which may be virtual; every entry is checked."""
     dataset = MMapIndexedDataset(prefix, verify=True)
-
-    def chunks() -> Iterator[Chunk]:
-        for shard in dataset.shards():
-            yield from _both(shard.tokens, shard.index.lengths)
-
     return ForeignDataset(
-        prefix, dataset.dtype, len(dataset), chunks, dataset.doc_idx, dataset.modes
+        dataset.path_prefix,
+        dataset.dtype,
+        len(dataset),
+        lambda: (part for shard in dataset.shards() for part in parts_of(shard.index.lengths)),
+        lambda: (part for shard in dataset.shards() for part in parts_of(shard.tokens)),
+        dataset.doc_idx,
+        dataset.modes,
+        dataset.manifest,
+        str(dataset.tokenizer.get("name", "")) if dataset.tokenizer else "",
     )
+
+
+def parts_of(array: npt.NDArray[Any] | StoredTokens) -> Arrays:
+    """An array, STEP entries at a time."""
+    return (array[at : at + STEP] for at in range(0, len(array), STEP))
 
 
 def open_datatrove(path: str) -> ForeignDataset:
@@ -110,17 +117,17 @@ def _labels(opened: ForeignDataset, path: str, total: int) -> ForeignDataset:
     if len(loss) != total:
         raise FormatError(f"{path}: {len(loss)} bytes, expected {total}, one for each id")
 
-    def chunks() -> Iterator[Chunk]:
+    def labels() -> Arrays:
         begin = 0
-        for block in opened.chunks():
-            counts = loss[begin : begin + len(block.ids)]
+        for ids in opened.ids():
+            counts = loss[begin : begin + len(ids)]
             if counts.max(initial=0) > 1:
                 at = int(np.argmax(counts > 1))
                 raise FormatError(f"{path}: byte {begin + at} is {counts[at]}, expected 0 or 1")
-            yield Chunk(np.where(counts, block.ids.astype(np.int64), -100), block.lengths)
+            yield np.where(counts, ids.astype(np.int64), -100)
             begin += len(counts)
 
-    return replace(opened, name=path, chunks=chunks)
+    return replace(opened, name=path, ids=labels)
 
 
 def cut_at_ends(
@@ -139,7 +146,7 @@ def cut_at_ends(
     _check_count(path, index, total, dtype)
     ids = map_file(path, dtype)
 
-    def lengths() -> Iterator[npt.NDArray[Any]]:
+    def lengths() -> Arrays:
         last = np.zeros(1, ends.dtype)
         for start in range(0, len(ends), STEP):
             bounds = np.concatenate([last, ends[start : start + STEP]])
@@ -151,7 +158,7 @@ def cut_at_ends(
             last = bounds[-1:]
 
     return ForeignDataset(
-        path, dtype, len(ends), lambda: _walk(ids, lengths()), tokenizer=tokenizer
+        path, dtype, len(ends), lengths, lambda: parts_of(ids), tokenizer=tokenizer
     )
 
 
@@ -199,13 +206,13 @@ def open_npy(path: str, eod: int | None) -> ForeignDataset:
     if length > MAX_LENGTH:
         raise FormatError(f"{path}: rows have {length} ids, more than {MAX_LENGTH}")
     step = max(1, STEP // max(1, length))
-
-    def chunks() -> Iterator[Chunk]:
-        for start in range(0, rows, step):
-            part = ids[start : start + step]
-            yield Chunk(part.reshape(-1), np.full(len(part), length))
-
-    return ForeignDataset(path, ids.dtype, rows, chunks)
+    return ForeignDataset(
+        path,
+        ids.dtype,
+        rows,
+        lambda: iter([np.full(rows, length, np.int32)]),
+        lambda: (ids[at : at + step].reshape(-1) for at in range(0, rows, step)),
+    )
 
 
 def open_raw(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
@@ -263,22 +270,21 @@ def _cut_at_eod(
             "--eod ID, such as --eod 50256 for GPT-2"
         )
     count = sum(len(bounds) for bounds in _document_ends(ids, eod, first=first))
-    chunks = (ids[start : start + STEP] for start in range(0, len(ids), STEP))
-    if count == 1 and not any((chunk == eod).any() for chunk in chunks):
+    if count == 1 and not any((part == eod).any() for part in parts_of(ids)):
         raise UsageError(
             f"{path}: none of the {len(ids)} ids is {eod}: --eod is wrong, or the type of the ids"
         )
 
-    def lengths() -> Iterator[npt.NDArray[Any]]:
+    def lengths() -> Arrays:
         last, number = 0, 0
         for bounds in _document_ends(ids, eod, first=first):
             yield _short_enough(np.diff(bounds, prepend=last), number, path)
             last, number = int(bounds[-1]), number + len(bounds)
 
-    return ForeignDataset(path, ids.dtype, count, lambda: _walk(ids, lengths()))
+    return ForeignDataset(path, ids.dtype, count, lengths, lambda: parts_of(ids))
 
 
-def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Iterator[npt.NDArray[Any]]:
+def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Arrays:
     """Where documents end, in ids, some at a time; what is left at the end is one more."""
     last = 0
     for start in range(0, len(ids), STEP):
@@ -299,18 +305,3 @@ def _short_enough(lengths: npt.NDArray[Any], start: int, name: str) -> npt.NDArr
             f"more than {MAX_LENGTH}"
         )
     return lengths
-
-
-def _both(ids: npt.NDArray[Any] | StoredTokens, lengths: npt.NDArray[Any]) -> Iterator[Chunk]:
-    """The ids, and the lengths, which are in an array."""
-    return _walk(ids, (lengths[at : at + STEP] for at in range(0, len(lengths), STEP)))
-
-
-def _walk(
-    ids: npt.NDArray[Any] | StoredTokens, lengths: Iterator[npt.NDArray[Any]]
-) -> Iterator[Chunk]:
-    """The lengths, then the ids, STEP of them at a time."""
-    for chunk in lengths:  # first: they are checked as they come, and are few
-        yield Chunk(_NONE, chunk)
-    for start in range(0, len(ids), STEP):
-        yield Chunk(ids[start : start + STEP], _NONE)

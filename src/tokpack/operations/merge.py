@@ -11,7 +11,6 @@ import numpy as np
 
 from tokpack import __version__
 from tokpack.errors import FormatError, UsageError
-from tokpack.files.durable import AtomicFiles, make_folder_of
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.manifest import FileDigest, Manifest, checksum_of, manifest_path, now
@@ -19,9 +18,9 @@ from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shard import open_shard
+from tokpack.indexed.shards import check_manifest
 from tokpack.indexed.trust import is_trusted, trust_setting
-from tokpack.operations.output import JoinedDataset, NewDataset
-from tokpack.operations.place import OutputPlace, place_of_datasets
+from tokpack.operations.output import JoinedDataset, NewDataset, NewFiles, new_datasets
 from tokpack.progress import ProgressStage
 from tokpack.stores import is_url, paths_of
 
@@ -54,17 +53,9 @@ class _Input:
     shards: list[_FoundShard]
     manifest: Manifest | None
 
-    @property
-    def records(self) -> list[ShardRecord]:
-        return [shard.record for shard in self.shards]
-
-    @property
-    def tokens(self) -> int:
-        return sum(record.tokens for record in self.records)
-
-    @property
-    def bytes(self) -> int:
-        return sum(record.bin_bytes for record in self.records)
+    def total(self, what: str) -> int:
+        """The sum of a number that each shard's record has."""
+        return sum(getattr(shard.record, what) for shard in self.shards)
 
 
 def merge(
@@ -88,52 +79,26 @@ def merge(
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
-    with place_of_datasets([output], files, overwrite=overwrite) as place:
+    with new_datasets([output], files, overwrite=overwrite) as new:
         found = [_inspect(prefix) for prefix in prefixes]
         _check_same(found)
         if virtual:
-            return _write_virtual(found, output, place)
-        return _write(found, output, place, progress=progress)
+            return _write_virtual(found, output, new)
+        return _write(found, output, new, progress=progress)
 
 
 def _inspect(prefix: str) -> _Input:
     with MMapIndexedDataset(prefix, verify=True) as dataset:
-        manifest = dataset.manifest
-        found = _Input(prefix, dataset.dtype, [], manifest)
+        shards = []
         for shard in dataset.shards():
-            own = Manifest.find(shard.prefix) if dataset.records else manifest
-            record = ShardRecord.of(shard, shard.prefix, checksum_of(own.bin) if own else "")
-            if own:
-                _check_counts(
-                    manifest_path(shard.prefix),
-                    {"bytes of the .bin": (own.bin["bytes"], record.bin_bytes)},
-                )
-            digest = own.bin if own else None
+            manifest = Manifest.find(shard.prefix) if dataset.records else dataset.manifest
+            if manifest:
+                check_manifest(manifest, shard)
+            digest = manifest.bin if manifest else None
+            record = ShardRecord.of(shard, shard.prefix, checksum_of(digest) if digest else "")
             multimodal = shard.index.header.multimodal if len(shard) else None
-            found.shards.append(_FoundShard(record, shard.identity, digest, multimodal))
-    if manifest:
-        _check_manifest(found, manifest)
-    return found
-
-
-def _check_manifest(found: _Input, manifest: Manifest) -> None:
-    counts = {
-        "dtype": (manifest.dtype, str(found.dtype)),
-        "sequences": (manifest.sequences, sum(record.sequences for record in found.records)),
-        "tokens": (manifest.tokens, found.tokens),
-        "bytes of the .bin": (manifest.bin["bytes"], found.bytes),
-    }
-    _check_counts(manifest_path(found.name), counts)
-
-
-def _check_counts(name: str, counts: dict[str, tuple[object, object]]) -> None:
-    """FormatError where the manifest ``name`` says another thing than is there."""
-    for what, (said, there) in counts.items():
-        if said != there:
-            raise FormatError(
-                f"{name}: {what} is {said}, but the dataset has {there}: they "
-                "do not belong together; remove the manifest if the dataset is right"
-            )
+            shards.append(_FoundShard(record, shard.identity, digest, multimodal))
+        return _Input(prefix, dataset.dtype, shards, dataset.manifest)
 
 
 def _check_same(inputs: list[_Input]) -> None:
@@ -183,48 +148,48 @@ def _sides(frame: tuple[list[int], list[int]]) -> str:
     return f"{frame[0]} and {frame[1]}"
 
 
-def _write(
-    inputs: list[_Input], output: str, place: OutputPlace, *, progress: Show | None
-) -> Manifest:
+def _write(inputs: list[_Input], output: str, new: NewFiles, *, progress: Show | None) -> Manifest:
     shards = [shard for found in inputs for shard in found.shards]
     records = [shard.record for shard in shards]
     stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
-    with AtomicFiles() as staged:
-        out = (JoinedDataset if is_url(output) else NewDataset)(place.here(output), staged)
-        lengths = out.scratch(sum(record.sequences for record in records), np.int32)
-        doc_idx = out.scratch(sum(record.documents for record in records) + 1, np.int64)
-        multimodal = any(shard.multimodal for shard in shards)
-        modes = out.scratch(len(lengths), np.int8) if multimodal else None
-        sequence = document = 0
-        for record, identity, digest, _ in shards:
-            shard = open_shard(record.prefix)
-            if shard.identity != identity:
-                raise FormatError(f"{record.prefix}: changed while it was merged; run again")
-            lengths[sequence : sequence + record.sequences] = shard.index.lengths
-            if modes is not None and shard.index.modes is not None:
-                modes[sequence : sequence + record.sequences] = shard.index.modes
-            own = doc_idx[document + 1 : document + 1 + record.documents]
-            own[:] = shard.index.doc_idx[1:]
-            own += sequence
-            if isinstance(out, JoinedDataset):
-                out.join(shard, digest)
-            else:
-                out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
-            sequence += record.sequences
-            document += record.documents
-        manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs), modes)
-        joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
-        place.commit(staged, joined=joined, told=stage.add)
-        return manifest
+    out = (JoinedDataset if is_url(output) else NewDataset)(output, new)
+    lengths = new.scratch(sum(record.sequences for record in records), np.int32)
+    doc_idx = new.scratch(sum(record.documents for record in records) + 1, np.int64)
+    multimodal = any(shard.multimodal for shard in shards)
+    modes = new.scratch(len(lengths), np.int8) if multimodal else None
+    sequence = document = 0
+    for record, identity, digest, _ in shards:
+        shard = open_shard(record.prefix)
+        if shard.identity != identity:
+            raise FormatError(f"{record.prefix}: changed while it was merged; run again")
+        rows = slice(sequence, sequence + record.sequences)
+        lengths[rows] = shard.index.lengths
+        if modes is not None and shard.index.modes is not None:
+            modes[rows] = shard.index.modes
+        entries = doc_idx[document + 1 : document + 1 + record.documents]
+        entries[:] = shard.index.doc_idx[1:]
+        entries += sequence
+        if isinstance(out, JoinedDataset):
+            out.join(shard, digest)
+        else:
+            out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
+        sequence += record.sequences
+        document += record.documents
+    manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs), modes)
+    joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
+    new.publish(joined=joined, told=stage.add)
+    return manifest
 
 
-def _write_virtual(inputs: list[_Input], output: str, place: OutputPlace) -> Manifest:
+def _write_virtual(inputs: list[_Input], output: str, new: NewFiles) -> Manifest:
+    prefixes = [shard.record.prefix for found in inputs for shard in found.shards]
     records = tuple(
-        replace(record, prefix=_beside(output, record.prefix))
+        replace(shard.record, prefix=_beside(output, shard.record.prefix))
         for found in inputs
-        for record in found.records
+        for shard in found.shards
     )
-    totals = {what: sum(getattr(r, what) for r in records) for what in ("sequences", "tokens")}
+    counts = ("sequences", "tokens")
+    totals: dict[str, Any] = {what: sum(one.total(what) for one in inputs) for what in counts}
     for what, total in totals.items():
         if total > MAX_TOTAL:
             raise UsageError(f"{total} {what} are more than one dataset can have")
@@ -232,25 +197,16 @@ def _write_virtual(inputs: list[_Input], output: str, place: OutputPlace) -> Man
         tokpack_version=__version__,
         created=now(),
         dtype=str(inputs[0].dtype),
-        bin=FileDigest(bytes=sum(record.bin_bytes for record in records), xxh3_128=""),
-        idx=FileDigest(bytes=sum(record.idx_bytes for record in records), xxh3_128=""),
+        bin=FileDigest(bytes=sum(found.total("bin_bytes") for found in inputs), xxh3_128=""),
+        idx=FileDigest(bytes=sum(found.total("idx_bytes") for found in inputs), xxh3_128=""),
         pieces=records,
         **totals,
         **_facts(inputs),
     )
-    path = place.here(manifest_path(output))
-    make_folder_of(path)
-    with AtomicFiles() as staged:
-        staged.write(path, manifest.chunks())
-        place.commit(staged, stale=[bin_path(output)])
-    _warn_of_far_pieces(manifest_path(output), inputs)
-    return manifest
-
-
-def _warn_of_far_pieces(path: str, inputs: list[_Input]) -> None:
-    pieces = [record.prefix for found in inputs for record in found.records]
-    far = [piece for piece in pieces if not is_trusted(path, piece)]
-    if far:
+    path = manifest_path(output)
+    new.write(path, manifest.chunks())
+    new.publish(stale=[bin_path(output)])
+    if far := [prefix for prefix in prefixes if not is_trusted(path, prefix)]:
         _log.warning(
             "%s lists %s, outside of its own folder; so that commands open it, merge to a folder "
             "above both, or set %s",
@@ -258,6 +214,7 @@ def _warn_of_far_pieces(path: str, inputs: list[_Input]) -> None:
             far[0],
             trust_setting(far),
         )
+    return manifest
 
 
 def _beside(output: str, prefix: str) -> str:
@@ -294,16 +251,16 @@ def _facts(inputs: list[_Input]) -> dict[str, Any]:
 
 def _plain_manifest(found: _Input) -> Manifest:
     """What can be said of a dataset without a manifest: its text is not known."""
-    documents = sum(record.documents for record in found.records)
+    documents, tokens, size = (found.total(what) for what in ("documents", "tokens", "bin_bytes"))
     return Manifest(
         tokpack_version=__version__,
         created=now(),
         dtype=str(found.dtype),
         sequences=0,
-        tokens=found.tokens,
-        bin=FileDigest(bytes=found.bytes, xxh3_128=""),
+        tokens=tokens,
+        bin=FileDigest(bytes=size, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
-        **plain_facts(found.name, documents, found.tokens, found.bytes),
+        **plain_facts(found.name, documents, tokens, size),
     )
 
 

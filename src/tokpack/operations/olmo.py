@@ -11,7 +11,7 @@ import csv
 import gzip
 import os
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,11 @@ from tokpack.operations.foreign import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import BinaryIO
+
+    from tokpack.operations.export import Content
+    from tokpack.operations.foreign import Arrays
 
 _LINE = 1 << 20  # characters of a line that are read at once
 
@@ -75,27 +78,26 @@ def _count(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 20 else -1
 
 
-def check_ends(
-    chunks: Iterable[npt.NDArray[Any]], ends: npt.NDArray[np.int64], eod: int | None, name: str
-) -> Iterator[npt.NDArray[Any]]:
-    """All ids of the dataset ``name``; UsageError where a document does not end with ``eod``."""
-    if eod is None:
+def checked_ids(content: Content) -> Arrays:
+    """All ids; UsageError where a document does not end with the EOD."""
+    if content.eod is None:
         raise UsageError(
-            f"{name}: OLMo-core ends a document at each EOD, and nothing says which id that is "
-            "here: add --eod ID, or encode with --append-eod"
+            f"{content.name}: OLMo-core ends a document at each EOD, and nothing says which id "
+            "that is here: add --eod ID, or encode with --append-eod"
         )
-    begin = 0
-    for chunk in chunks:
-        inside = ends[slice(*np.searchsorted(ends, [begin, begin + len(chunk)], "right"))]
-        wrong = inside[chunk[inside - begin - 1] != eod]
+    begin, ends = 0, content.ends
+    for ids in content.ids():
+        inside = ends[slice(*np.searchsorted(ends, [begin, begin + len(ids)], "right"))]
+        wrong = inside[ids[inside - begin - 1] != content.eod]
         if wrong.size:
             number = int(np.searchsorted(ends, wrong[0]))
             raise UsageError(
-                f"{name}: document {number} does not end with the EOD {eod}, by which OLMo-core "
-                "knows where documents end: encode with --append-eod, or give the right --eod ID"
+                f"{content.name}: document {number} does not end with the EOD {content.eod}, by "
+                "which OLMo-core knows where documents end: encode with --append-eod, or give the "
+                "right --eod ID"
             )
-        yield chunk
-        begin += len(chunk)
+        yield ids
+        begin += len(ids)
 
 
 def write_documents(file: BinaryIO, ends: npt.NDArray[np.int64]) -> int:

@@ -1,23 +1,32 @@
-"""A dataset in the making: appended or copied, then committed whole."""
+"""The files that a command on datasets makes, on a disk or on a store: all of them, or none."""
 
 from __future__ import annotations
 
 import errno
+import functools
+import operator
 import os
 import tempfile
-from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tokpack import __version__
 from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import BlockSums, block_sums, checksum_of_sums, read_blocks
 from tokpack.files.copying import copy_range
-from tokpack.files.durable import AtomicFiles, cannot_write, identity, make_folder_of
+from tokpack.files.durable import (
+    UNFINISHED,
+    AtomicFiles,
+    cannot_write,
+    identity,
+    make_folder_of,
+)
+from tokpack.files.outputs import check_not_inputs, remove_partial
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.manifest import (
+    MANIFEST,
     MANIFEST_VERSION,
     PIECES_VERSION,
     FileDigest,
@@ -26,41 +35,179 @@ from tokpack.indexed.manifest import (
     manifest_path,
     now,
 )
+from tokpack.indexed.outputs import dataset_outputs, same_data
 from tokpack.indexed.scan import scan
 from tokpack.indexed.stored import StoredTokens
-from tokpack.stores import Reader, shown
+from tokpack.indexed.trace import trace_path
+from tokpack.stores import is_url
+from tokpack.stores.compose import compose
+from tokpack.stores.outputs import NewObjects, check_unchanged, look
 from tokpack.stores.ranges import LocalFile, Range
+from tokpack.stores.upload import check_writable, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import BinaryIO
 
+    import numpy.typing as npt
+
+    from tokpack.files.outputs import Output
     from tokpack.indexed.shard import Shard
     from tokpack.stores import StoredObject
 
 _SCRATCH_IN_MEMORY = 16 << 20
 _COPY = 64 << 20
-_FETCH = 4 << 20
-_CHUNK = 1 << 20
+
+
+class NewFiles(AtomicFiles):
+    """New files, checked before and after the work that makes them; ``publish`` names them.
+
+    ``outputs`` are the files that appear together, the one that makes them whole last; ``stale``
+    those of an old output that go before. ``inputs`` are the files that the command reads. What is
+    for a store is first written to a folder of this machine, which goes at the end. UsageError,
+    OutputError as in ``look``; on a store also where nothing can be written.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Output],
+        inputs: Iterable[str],
+        *,
+        overwrite: bool,
+        stale: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        read, paths = tuple(inputs), [path for path, _ in outputs]
+        if not is_url(paths[-1]):
+            check_not_inputs(paths, read)
+            remove_partial(paths)
+        self._outputs = outputs
+        self._versions = look(outputs, read, overwrite=overwrite)
+        self._stale = [path for path in stale if self._versions.get(path)]
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if is_url(paths[-1]):
+            check_writable(paths[-1] + UNFINISHED)
+            self._folder = scratch_folder(paths[-1])
+
+    def __enter__(self) -> NewFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        if self._folder:
+            self._folder.cleanup()
+
+    def create(self, path: str) -> BinaryIO:
+        here = self._here(path)
+        make_folder_of(here)
+        return super().create(here)
+
+    def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An array of zeros: in memory, or, where it is large, in a file without a name."""
+        size = count * np.dtype(dtype).itemsize
+        if size <= _SCRATCH_IN_MEMORY:
+            return np.zeros(count, dtype)
+        path = self._here(self._outputs[-1][0])
+        make_folder_of(path)
+        with (
+            cannot_write(path),
+            tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as file,
+        ):
+            if hasattr(os, "posix_fallocate"):  # a full disk would otherwise kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, dtype, "r+", shape=(count,))
+
+    def publish(
+        self,
+        stale: Sequence[str] = (),
+        joined: Mapping[str, Sequence[Range]] | None = None,
+        told: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """Give the files their names, all or none, after removing old ones and ``stale``.
+
+        ``joined`` has the ranges of which a store makes an object; ``told`` is called with the
+        number of bytes each time that some are there.
+        """
+        if not self._folder:
+            check_unchanged(self._versions)
+            self.commit([*self._stale, *stale])
+            return
+        self.commit()
+        check_unchanged(self._versions)
+        with NewObjects(self._versions, self._are_made) as objects:
+            for url in [*self._stale, *stale]:
+                objects.remove(url)
+            made = [
+                (kind is MANIFEST, url)
+                for url, kind in self._outputs
+                if (joined and url in joined) or os.path.exists(self._here(url))
+            ]
+            # Manifests last: by them others know that a dataset is whole.
+            for is_last, url in sorted(made, key=operator.itemgetter(0)):
+                if is_last:
+                    objects.write_last(url, Path(self._here(url)).read_bytes())
+                elif joined and url in joined:
+                    objects.write(url, functools.partial(compose, url, joined[url], told))
+                else:
+                    objects.write(url, functools.partial(send, self._here(url), url))
+            objects.check()
+
+    def _here(self, path: str) -> str:
+        """Where the file is written that will be ``path``."""
+        return os.path.join(self._folder.name, os.path.basename(path)) if self._folder else path
+
+    def _are_made(self) -> bool:
+        """Whether datasets of the same bytes are there, in place of those that are to be sent."""
+        prefixes = [url.removesuffix(".json") for url, kind in self._outputs if kind is MANIFEST]
+        made = [(one, Manifest.find(self._here(one))) for one in prefixes]
+        return bool(made) and all(manifest and same_data(one, manifest) for one, manifest in made)
+
+
+def new_datasets(prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool) -> NewFiles:
+    """The files of datasets.
+
+    What would say something wrong of a new dataset goes before the old one is replaced; a trace
+    goes only where it is one.
+    """
+    names = (idx_path, manifest_path, trace_path)
+    return NewFiles(
+        [output for prefix in prefixes for output in dataset_outputs(prefix)],
+        inputs,
+        overwrite=overwrite,
+        stale=[name(prefix) for prefix in prefixes for name in names],
+    )
+
+
+def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
+    """A new folder in $TMPDIR, else in the current folder, with a name that tells of ``path``.
+
+    A context, at whose end it is removed. Raises OutputError.
+    """
+    where = os.environ.get("TMPDIR") or os.curdir
+    with cannot_write(where):
+        os.makedirs(where, exist_ok=True)
+        return tempfile.TemporaryDirectory(
+            prefix=f"tokpack-{os.path.basename(path)}-", dir=where, ignore_cleanup_errors=True
+        )
 
 
 class NewDataset:
     """The dataset ``prefix`` in the making: ids are appended or copied, then ``complete`` ends it.
 
-    Its files are those of ``staged``, in the order .bin, .idx, manifest.
+    Its files are among those of ``files``, in the order .bin, .idx, manifest.
     """
 
     _version = MANIFEST_VERSION
 
-    def __init__(self, prefix: str, staged: AtomicFiles) -> None:
+    def __init__(self, prefix: str, files: NewFiles) -> None:
         self.prefix = prefix
-        make_folder_of(bin_path(prefix))
-        self._staged = staged
+        self._files = files
         self._sums = BlockSums()
         self._bytes = 0
         self._open()
 
     def _open(self) -> None:
-        file = self._staged.create(bin_path(self.prefix))
+        file = self._files.create(bin_path(self.prefix))
         self._file = file.fileno()  # written without its buffer
 
     def _digest(self) -> FileDigest:
@@ -69,13 +216,13 @@ class NewDataset:
 
     def append(self, ids: npt.NDArray[Any]) -> None:
         """Append token ids, which are of the dataset's dtype already."""
+        view = np.ascontiguousarray(ids).view(np.uint8).data
+        self._sums.add(view)
         with cannot_write(bin_path(self.prefix)):
-            view = np.ascontiguousarray(ids).view(np.uint8).data
             while view:
                 count = os.pwrite(self._file, view, self._bytes)
                 view = view[count:]
                 self._bytes += count
-            self._sum()
 
     def copy(
         self, shard: Shard, begin: int, end: int, doing: str, told: Callable[[int], None]
@@ -84,57 +231,23 @@ class NewDataset:
 
         InputError where it is replaced meanwhile; ``doing`` says what is done then.
         """
+        steps = [(at, min(at + _COPY, end)) for at in range(begin, end, _COPY)]
         if isinstance(shard.tokens, StoredTokens):
-            self._fetch(shard.tokens, begin, end, told)
+            width = shard.dtype.itemsize
+            for at, stop in steps:
+                self.append(shard.tokens[at // width : stop // width])
+                told(stop - at)
             return
         with shard.open_bin(doing) as source, cannot_write(bin_path(self.prefix)):
-            for at in range(begin, end, _COPY):
-                stop = min(at + _COPY, end)
+            for at, stop in steps:
                 copy_range(source.fileno(), self._file, at, stop, self._bytes)
+                # The checksum is of what is there now, which is read from the page cache.
+                for data in read_blocks(self._file, self._bytes, self._bytes + stop - at):
+                    self._sums.add(data)
                 self._bytes += stop - at
-                self._sum()
+                if self._sums.at != self._bytes:
+                    raise OSError(errno.EIO, "the file is shorter than it was")
                 told(stop - at)
-
-    def _fetch(
-        self, tokens: StoredTokens, begin: int, end: int, told: Callable[[int], None]
-    ) -> None:
-        """The same from a store, with requests ahead."""
-        with closing(Reader(tokens.found, begin, end)) as reader:
-            while begin < end:
-                data = reader.read(min(_FETCH, end - begin))
-                if not data:
-                    raise InputError(f"{shown(tokens.found.url)}: ends at byte {begin}")
-                self.append(np.frombuffer(data, np.uint8))
-                begin += len(data)
-                told(len(data))
-
-    def _sum(self) -> None:
-        """Read back what was written, from the page cache. Raises OSError."""
-        for data in read_blocks(self._file, self._sums.at, self._bytes):
-            self._sums.add(data)
-        if self._sums.at != self._bytes:
-            raise OSError(errno.EIO, "the file is shorter than it was")
-
-    def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array for the index: in memory, or, where it is large, in a file without a name."""
-        size = count * np.dtype(dtype).itemsize
-        if size <= _SCRATCH_IN_MEMORY:
-            return np.zeros(count, dtype)
-        with (
-            cannot_write(bin_path(self.prefix)),
-            tempfile.TemporaryFile(dir=os.path.dirname(self.prefix) or ".") as file,
-        ):
-            if hasattr(os, "posix_fallocate"):  # a full disk would otherwise kill the process
-                os.posix_fallocate(file.fileno(), 0, size)
-            return np.memmap(file, dtype, "r+", shape=(count,))
-
-    def one_each(self, count: int) -> npt.NDArray[np.int64]:
-        """The document index of ``count`` documents of one sequence each."""
-        index = self.scratch(count + 1, np.int64)
-        for begin in range(0, count + 1, _CHUNK):
-            end = min(begin + _CHUNK, count + 1)
-            index[begin:end] = np.arange(begin, end)
-        return index
 
     def complete(
         self,
@@ -156,7 +269,7 @@ class NewDataset:
                 f"{tokens * stored.itemsize}: an input changed while it was read; run again"
             )
         index = HashingReader(index_chunks(stored, lengths, doc_idx, modes))
-        self._staged.write(idx_path(self.prefix), index)
+        self._files.write(idx_path(self.prefix), index)
         manifest = Manifest(
             tokpack_version=__version__,
             created=now(),
@@ -168,8 +281,8 @@ class NewDataset:
             format_version=self._version,
             **facts,
         )
-        self._staged.write(manifest_path(self.prefix), manifest.chunks())
-        self._staged.seal()
+        self._files.write(manifest_path(self.prefix), manifest.chunks())
+        self._files.seal()
         return manifest
 
 
@@ -186,27 +299,24 @@ class JoinedDataset(NewDataset):
         return FileDigest(bytes=self._bytes, pieces=self._pieces)
 
     def join(self, shard: Shard, digest: FileDigest | None) -> None:
-        """Append the .bin of a shard, of which ``digest`` is known; what is not, is read here.
+        """Append the .bin of a shard; without its ``digest`` it is read here.
 
         InputError where it is replaced meanwhile.
         """
         size, path = shard.tokens.nbytes, os.path.abspath(bin_path(shard.prefix))
         if isinstance(shard.tokens, StoredTokens):
             source: StoredObject | LocalFile = shard.tokens.found
-        elif found := identity(path):
-            source = LocalFile(path, found)
+        elif file := identity(path):
+            source = LocalFile(path, file)
         else:
             raise InputError(f"{path}: was removed while it was merged")
         shard.check_current("merged")
         self.ranges.append(Range(source, 0, size))
-        known = digest or FileDigest(
-            bytes=size, xxh3_blocks=_checksum(bin_path(shard.prefix), size)
-        )
-        self._pieces += known.get("pieces", [known])
+        if digest is None:
+            sums = scan(
+                bin_path(shard.prefix), size, lambda begin, block: block_sums(begin, block.data)
+            )
+            joined = b"".join(block for _, _, block in sums)
+            digest = FileDigest(bytes=size, xxh3_blocks=checksum_of_sums(joined))
+        self._pieces += digest.get("pieces", [digest])
         self._bytes += size
-
-
-def _checksum(path: str, size: int) -> str:
-    """The checksum of a .bin by its blocks, which are read."""
-    chunks = scan(path, size, lambda begin, block: block_sums(begin, block.data))
-    return checksum_of_sums(b"".join(sums for _, _, sums in chunks))

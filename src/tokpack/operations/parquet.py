@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.operations.foreign import Chunk, ForeignDataset
+from tokpack.operations.foreign import ForeignDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import BinaryIO
 
-    from tokpack.indexed.dataset import MMapIndexedDataset
+    from tokpack.operations.export import Content
 
 MAGIC = b"PAR1"
 NAMES = ("input_ids", "tokens", "token_ids", "ids")  # columns that hold ids, the likeliest first
@@ -45,17 +44,23 @@ def open_parquet(path: str, column: str | None) -> ForeignDataset:
     name = _column(path, arrow, schema, column)
     dtype = np.dtype(schema.field(name).type.value_type.to_pandas_dtype())
 
-    def chunks() -> Iterator[Chunk]:
+    def lists() -> Iterator[tuple[int, Any]]:
         row = 0
         try:
             for batch in file.iter_batches(batch_size=_ROWS, columns=[name]):
-                lists = batch.column(0)
-                yield _chunk(path, name, row, lists)
-                row += len(lists)
+                column = batch.column(0)
+                yield row, column
+                row += len(column)
         except (OSError, ValueError, arrow.ArrowException) as error:
             raise _broken(path, f"row {row} or a later one is broken", error) from None
 
-    return ForeignDataset(path, dtype, file.metadata.num_rows, chunks)
+    return ForeignDataset(
+        path,
+        dtype,
+        file.metadata.num_rows,
+        lambda: (_lengths(path, name, row, column) for row, column in lists()),
+        lambda: (_ids(path, name, row, column) for row, column in lists()),
+    )
 
 
 def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
@@ -88,56 +93,53 @@ def _column(path: str, arrow: Any, schema: Any, column: str | None) -> str:
     )
 
 
-def _chunk(path: str, name: str, row: int, lists: Any) -> Chunk:
+def _lengths(path: str, name: str, row: int, lists: Any) -> npt.NDArray[Any]:
     if lists.null_count:
         number = row + lists.is_null().to_pylist().index(True)
         raise FormatError(f"{path}: {name} of row {number} is null, expected a list of ids")
     if not hasattr(lists, "value_lengths"):  # lists of one fixed size
-        lists = lists.cast(_pyarrow().list_(lists.type.value_type))
+        return np.full(len(lists), lists.type.list_size)
+    lengths: npt.NDArray[Any] = lists.value_lengths().to_numpy(zero_copy_only=False)
+    return lengths
+
+
+def _ids(path: str, name: str, row: int, lists: Any) -> npt.NDArray[Any]:
     values = lists.flatten()
     if values.null_count:
         raise FormatError(f"{path}: {name} has null among the ids in rows {row} and following")
     ids: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return Chunk(ids, lists.value_lengths().to_numpy(zero_copy_only=False))
+    return ids
 
 
-def write_lists(
-    file: BinaryIO,
-    dataset: MMapIndexedDataset,
-    cast: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
-    dtype: np.dtype[Any],
-) -> None:
-    """Write the documents of a dataset as lists under ``input_ids``, some million ids a group.
-
-    ``cast`` turns ids into ``dtype``, and raises for those that do not fit.
-    """
+def write_lists(file: BinaryIO, content: Content) -> None:
+    """Write documents as lists under ``input_ids``, some million ids a row group."""
     arrow = _pyarrow()
-    schema = arrow.schema([("input_ids", arrow.list_(arrow.from_numpy_dtype(dtype)))])
+    schema = arrow.schema([("input_ids", arrow.list_(arrow.from_numpy_dtype(content.dtype)))])
+    rows, begin = 0, 0  # that are written, and the ids in them
+    pending = [np.zeros(0, content.dtype)]
+
+    def write(end: int) -> None:
+        """Write the rows up to ``end``, whose ids have all come."""
+        nonlocal rows, begin, pending
+        offsets = np.concatenate([[0], content.ends[rows:end] - begin])
+        if int(offsets[-1]) > np.iinfo(np.int32).max:
+            raise UsageError(
+                f"{content.name}: document {end - 1} has too many tokens for a row of a parquet "
+                "file"
+            )
+        ids = np.concatenate(pending)
+        values = arrow.array(ids[: offsets[-1]])
+        lists = arrow.ListArray.from_arrays(offsets.astype(np.int32), values)
+        writer.write_table(arrow.table([lists], schema=schema))
+        rows, begin, pending = end, begin + int(offsets[-1]), [ids[offsets[-1] :]]
+
     with arrow.parquet.ParquetWriter(file, schema) as writer:
-        for number, rows in _groups(dataset):
-            ids = np.concatenate([np.zeros(0, dataset.dtype), *(i for row in rows for i in row)])
-            lengths = [sum(len(sequence) for sequence in row) for row in rows]
-            offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-            if int(offsets[-1]) > np.iinfo(np.int32).max:
-                raise UsageError(
-                    f"{dataset.path_prefix}: document {number} has {lengths[-1]} tokens, too many "
-                    "for a row of a parquet file"
-                )
-            values = cast(ids) if ids.size else ids.astype(dtype)
-            lists = arrow.ListArray.from_arrays(offsets.astype(np.int32), arrow.array(values))
-            writer.write_table(arrow.table([lists], schema=schema))
-
-
-def _groups(dataset: MMapIndexedDataset) -> Iterator[tuple[int, list[list[npt.NDArray[Any]]]]]:
-    """Documents, each a list of sequences, with enough ids for a row group; the last's number."""
-    rows: list[list[npt.NDArray[Any]]] = []
-    held, walk = 0, iter(dataset)
-    number = -1
-    for number, (begin, end) in enumerate(pairwise(dataset.doc_idx)):
-        rows.append([next(walk) for _ in range(int(end) - int(begin))])
-        held += sum(len(sequence) for sequence in rows[-1])
-        if held >= _GROUP_IDS or len(rows) >= _GROUP_IDS:
-            yield number, rows
-            rows, held = [], 0
-    if rows:
-        yield number, rows
+        total = 0
+        for ids in content.ids():
+            pending.append(ids)
+            total += len(ids)
+            whole = int(np.searchsorted(content.ends, total, side="right"))
+            if total - begin >= _GROUP_IDS and whole > rows:
+                write(whole)
+        if rows < len(content.ends):
+            write(len(content.ends))

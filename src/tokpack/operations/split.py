@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
-from tokpack.files.durable import AtomicFiles
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import checksum_of
 from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.output import NewDataset
-from tokpack.operations.place import place_of_datasets
+from tokpack.operations.output import NewDataset, new_datasets
 from tokpack.progress import ProgressStage
 
 if TYPE_CHECKING:
@@ -84,11 +82,11 @@ def split(
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
         files = dataset_files(dataset.path_prefix)
-        with place_of_datasets(names, files, overwrite=overwrite) as place, AtomicFiles() as staged:
-            for name, held in made:
-                out = NewDataset(place.here(name), staged)
-                results.append((name, _write(dataset, out, held, ends, stage)))
-            place.commit(staged)
+        with new_datasets(names, files, overwrite=overwrite) as new:
+            for name, documents_of_it in made:
+                out = NewDataset(name, new)
+                results.append((name, _write(dataset, out, documents_of_it, ends, stage)))
+            new.publish()
     return results
 
 

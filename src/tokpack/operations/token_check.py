@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.indexed.format import bin_path
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.indexed.format import Index
+    from tokpack.indexed.shard import Shard
 
 _DOCUMENTS = 1 << 17  # document ends looked up at a time
 
@@ -24,19 +26,14 @@ class TokenCheck:
     """
 
     def __init__(
-        self,
-        index: Index,
-        path: str,
-        bin_bytes: int,
-        vocab_size: int | None,
-        frame: tuple[list[int], list[int]],
+        self, shard: Shard, vocab_size: int | None, frame: tuple[list[int], list[int]]
     ) -> None:
-        self.index = index
-        self.path = path
-        self.bin_bytes = bin_bytes
+        self.index = shard.index
+        self.path = bin_path(shard.prefix)
+        self.bin_bytes = shard.tokens.nbytes
         self.before, self.after = frame
         self.vocab_size = vocab_size
-        dtype = index.header.dtype
+        dtype = shard.dtype
         self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # where a negative id is a large one
         self._limit = vocab_size
         if vocab_size is None or vocab_size > np.iinfo(dtype).max:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.blocks import block_sums, checksum_of_sums
 from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.format import (
-    HEADER_BYTES,
-    Index,
-    bin_path,
-    check_all,
-    idx_path,
-    parse_header,
-    view_index,
-)
+from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import (
     FileDigest,
     Manifest,
@@ -29,23 +19,20 @@ from tokpack.indexed.manifest import (
     manifest_path,
 )
 from tokpack.indexed.piece_sums import PieceSums, SummedPiece
-from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.scan import ByteBlock, scan
-from tokpack.indexed.shard import map_file
-from tokpack.indexed.shards import piece_prefix
+from tokpack.indexed.shards import check_digest, check_manifest
 from tokpack.indexed.trace import trace_path
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import ProgressStage
-from tokpack.stores import exists, identity, is_url, located, near
+from tokpack.stores import identity, near
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import os
     from typing import Unpack
 
-    from tokpack.indexed.records import ShardRecord
+    from tokpack.indexed.shard import Shard
     from tokpack.progress import Show
-    from tokpack.stores import Identity
     from tokpack.tokenizers import TokenizerFiles
 
 CHECKS = ("index", "counts", "checksums", "token ids", "EOD", "BOS")
@@ -89,40 +76,45 @@ def verify(
     too. ``progress`` is told the bytes of the .bin that are done. InputError where a file cannot be
     read, or the dataset was replaced meanwhile.
     """
+    began = time.perf_counter()
     if any(tokenizer.values()):
         own = load_tokenizer(**tokenizer).vocab_size
         vocab_size = own if vocab_size is None else vocab_size
     _check_request(vocab_size, eod)
     request = _Request(quick, vocab_size, None if eod is None else [eod])
-    name = prefix_of(prefix)
-    with _held(idx_path(name)):
-        found = identity(idx_path(name))
-        try:
-            report = _verify(name, request, progress)
-        except (FormatError, InputError):
-            _check_current(name, found)
-            raise
-        _check_current(name, found)
-    return report
-
-
-@contextmanager
-def _held(path: str) -> Iterator[None]:
-    """Keep a file open, if there is one, so that no other file gets its inode number meanwhile."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.close(file)
-
-
-def _check_current(prefix: str, found: Identity | None) -> None:
-    if identity(idx_path(prefix)) != found:
-        raise InputError(f"{prefix}: was replaced while it was verified: run again")
+    reasons: dict[str, set[str]] = {what: set() for what in CHECKS}
+    documents = bytes_read = 0
+    with MMapIndexedDataset(prefix) as dataset:
+        size = dataset.token_count * dataset.dtype.itemsize
+        stage = ProgressStage(progress, "verify", size)
+        if dataset.records:
+            request = request.filled(dataset.manifest)
+        for number, shard in enumerate(dataset.shards()):
+            try:
+                if dataset.records:
+                    check_digest(dataset.path_prefix, shard, dataset.records[number])
+                unchecked = _verify_shard(shard, request, stage)
+            except (FormatError, InputError):
+                shard.check_current("verified")
+                raise
+            shard.check_current("verified")
+            for what, reason in unchecked.items():
+                reasons[what].add(reason)
+            documents += shard.index.header.entries - 1
+            bytes_read += shard.idx_bytes + (0 if quick else shard.tokens.nbytes)
+        return VerifyReport(
+            prefix=dataset.path_prefix,
+            documents=documents,
+            sequences=len(dataset),
+            tokens=dataset.token_count,
+            dtype=str(dataset.dtype),
+            bytes_read=bytes_read,
+            seconds=time.perf_counter() - began,
+            checked=tuple(what for what, why in reasons.items() if why == {""}),
+            unchecked=tuple(
+                f"{what} ({one})" for what, why in reasons.items() for one in sorted(why) if one
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -143,101 +135,25 @@ class _Request:
         return _Request(self.quick, size, after if self.after is None else self.after, before)
 
 
-def _verify(prefix: str, request: _Request, progress: Show | None) -> VerifyReport:
-    manifest = Manifest.find(prefix)
+def _verify_shard(shard: Shard, request: _Request, stage: ProgressStage) -> dict[str, str]:
+    """Check one .bin with its .idx; why each of CHECKS was left out, "" where it was made."""
+    manifest = Manifest.find(shard.prefix)
     request = request.filled(manifest)
-    if manifest is None or manifest.pieces is None or exists(idx_path(prefix)):
-        stage = ProgressStage(progress, "verify", file_size(bin_path(prefix)))
-        return _verify_files(prefix, manifest, request, stage)
-    stage = ProgressStage(progress, "verify", sum(record.bin_bytes for record in manifest.pieces))
-    return _verify_pieces(prefix, manifest.pieces, request, stage)
-
-
-def _verify_files(
-    prefix: str, manifest: Manifest | None, request: _Request, stage: ProgressStage
-) -> VerifyReport:
-    began = time.perf_counter()
+    shard.validate()
     if manifest is not None:
-        _check_size(prefix, bin_path(prefix), manifest.bin)
-        _check_size(prefix, idx_path(prefix), manifest.idx)
-    index, bin_bytes = open_index(prefix)
-    check_all(index, bin_bytes)
-    if manifest is not None:
-        _check_counts(prefix, manifest, index, bin_bytes)
-        _check_whole(idx_path(prefix), manifest.idx)
-        _check_trace(prefix, manifest)
-    bytes_read = file_size(idx_path(prefix))
+        _check_size(idx_path(shard.prefix), shard.idx_bytes, manifest.idx)
+        _check_size(bin_path(shard.prefix), shard.tokens.nbytes, manifest.bin)
+        check_manifest(manifest, shard)
+        _check_sums(manifest, manifest_path(shard.prefix))
+        _check_file(idx_path(shard.prefix), manifest.idx)
+        trace = trace_path(shard.prefix)
+        if manifest.trace and (there := identity(trace)):  # a dataset is whole without it
+            _check_size(trace, there.size, manifest.trace)
+            _check_file(trace, manifest.trace)
     if not request.quick:
-        check = TokenCheck(
-            *(index, bin_path(prefix), bin_bytes, request.vocab_size),
-            (request.before or [], request.after or []),
-        )
-        _check_tokens(check, manifest, stage)
-        bytes_read += bin_bytes
-    checked, unchecked = _account(manifest, request)
-    return VerifyReport(
-        prefix=prefix,
-        documents=index.header.entries - 1,
-        sequences=index.header.sequences,
-        tokens=bin_bytes // index.header.dtype.itemsize,
-        dtype=str(index.header.dtype),
-        bytes_read=bytes_read,
-        seconds=time.perf_counter() - began,
-        checked=checked,
-        unchecked=unchecked,
-    )
-
-
-def _verify_pieces(
-    prefix: str, records: tuple[ShardRecord, ...], request: _Request, stage: ProgressStage
-) -> VerifyReport:
-    """Check a virtual dataset: that its pieces are those it was made of, and each of them."""
-    began = time.perf_counter()
-    dataset = MMapIndexedDataset(prefix, verify=True)
-    reports: list[VerifyReport] = []
-    for record in records:
-        path = piece_prefix(prefix, record)
-        manifest = Manifest.find(path)
-        reports.append(_verify_files(path, manifest, request.filled(manifest), stage))
-    unchecked = tuple(dict.fromkeys(what for report in reports for what in report.unchecked))
-    missed = {what.partition(" (")[0] for what in unchecked}
-    made = {what for report in reports for what in report.checked}
-    return VerifyReport(
-        prefix=prefix,
-        documents=sum(record.documents for record in records),
-        sequences=len(dataset),
-        tokens=sum(record.tokens for record in records),
-        dtype=str(dataset.dtype),
-        bytes_read=sum(report.bytes_read for report in reports),
-        seconds=time.perf_counter() - began,
-        checked=tuple(what for what in CHECKS if what in made and what not in missed),
-        unchecked=unchecked,
-    )
-
-
-def open_index(prefix: str) -> tuple[Index, int]:
-    """The index of a dataset, mapped, its header checked; and the size of its .bin."""
-    name = idx_path(prefix)
-    bin_bytes = file_size(bin_path(prefix))
-    file_size(name)
-    buffer, _ = map_file(name)
-    header = parse_header(buffer[:HEADER_BYTES], len(buffer), name)
-    return view_index(buffer, header, name), bin_bytes
-
-
-def file_size(path: str) -> int:
-    """Size of a file; InputError where there is none."""
-    try:
-        if is_url(path):
-            return located(path).size
-        found = os.stat(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; a dataset is PREFIX.bin and PREFIX.idx") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise InputError(f"{path}: not a regular file")
-    return found.st_size
+        frame = (request.before or [], request.after or [])
+        _check_tokens(TokenCheck(shard, request.vocab_size, frame), manifest, stage)
+    return _unchecked(manifest, request)
 
 
 def _check_request(vocab_size: int | None, eod: int | None) -> None:
@@ -247,30 +163,17 @@ def _check_request(vocab_size: int | None, eod: int | None) -> None:
         raise UsageError(f"EOD is {eod}, expected an id below the vocabulary size {vocab_size}")
 
 
-def _check_size(prefix: str, path: str, digest: FileDigest) -> None:
-    size, said = file_size(path), digest["bytes"]
-    if size != said:
+def _check_size(path: str, size: int, digest: FileDigest) -> None:
+    recorded = digest["bytes"]
+    if size != recorded:
         raise FormatError(
-            f"{path}: {size} bytes, expected {said}, as {manifest_path(prefix)} says: "
-            f"{'cut off' if size < said else 'too long'}, or the files do not belong together"
+            f"{path}: {size} bytes, expected {recorded}, as the manifest says: "
+            f"{'cut off' if size < recorded else 'too long'}, or the files do not belong together"
         )
 
 
-def _check_counts(prefix: str, manifest: Manifest, index: Index, bin_bytes: int) -> None:
-    """The counts of the manifest against the index, and against each other."""
-    name = manifest_path(prefix)
-    found = (
-        ("dtype", manifest.dtype, str(index.header.dtype)),
-        ("documents", manifest.documents, index.header.entries - 1 - _kept(manifest, index)),
-        ("sequences", manifest.sequences, index.header.sequences),
-        ("tokens", manifest.tokens, bin_bytes // index.header.dtype.itemsize),
-    )
-    for what, said, there in found:
-        if said != there:
-            raise FormatError(
-                f"{name}: {what} is {said}, expected {there}, as in {index.name}: "
-                "the files do not belong together"
-            )
+def _check_sums(manifest: Manifest, name: str) -> None:
+    """The counts of a manifest against each other."""
     parts = manifest.documents + manifest.empty + manifest.rejected
     if manifest.records != parts:
         raise FormatError(
@@ -287,33 +190,17 @@ def _check_counts(prefix: str, manifest: Manifest, index: Index, bin_bytes: int)
             )
 
 
-def _kept(manifest: Manifest, index: Index) -> int:
-    """Documents without tokens that have a place in the index: all of them or none."""
-    if "empty" in manifest.options:
-        return manifest.kept_empty
-    # A merge of datasets that keep empty documents and of some that do not: the index counts them.
-    return min(max(0, index.header.entries - 1 - manifest.documents), manifest.empty)
-
-
-def _check_trace(prefix: str, manifest: Manifest) -> None:
-    """The trace, which may be left out: a dataset is whole without it."""
-    path = trace_path(prefix)
-    if manifest.trace is not None and exists(path):
-        _check_size(prefix, path, manifest.trace)
-        _check_whole(path, manifest.trace)
-
-
-def _check_whole(path: str, digest: FileDigest) -> None:
+def _check_file(path: str, digest: FileDigest) -> None:
     _check_digest(path, digest_file(near(path)).get("xxh3_128", ""), digest)
 
 
 def _check_digest(path: str, found: str, digest: FileDigest) -> None:
-    said = checksum_of(digest)
-    if found != said:
+    recorded = checksum_of(digest)
+    if found != recorded:
         kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
         raise FormatError(
-            f"{path}: {kind} is {found}, expected {said}, as the manifest says: bytes of it have "
-            "changed, somewhere that no other check sees, or the files do not belong together"
+            f"{path}: {kind} is {found}, expected {recorded}, as the manifest says: bytes of it "
+            "have changed, somewhere that no other check sees, or the files do not belong together"
         )
 
 
@@ -346,10 +233,8 @@ def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: ProgressS
         _check_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)
 
 
-def _account(
-    manifest: Manifest | None, request: _Request
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which checks were made, and which were not and why."""
+def _unchecked(manifest: Manifest | None, request: _Request) -> dict[str, str]:
+    """Why each check was left out, "" where it was made."""
     none = "" if manifest is not None else "no manifest"
     reasons = dict.fromkeys(CHECKS, "")
     reasons["counts"] = none
@@ -362,5 +247,4 @@ def _account(
         reasons["EOD"] = "" if request.after else "none appended" if off else "no EOD id"
     if not request.before:
         del reasons["BOS"]
-    checked = tuple(what for what, reason in reasons.items() if not reason)
-    return checked, tuple(f"{what} ({reason})" for what, reason in reasons.items() if reason)
+    return reasons

@@ -43,7 +43,7 @@ Two names: INPUT and OUTPUT. A dataset in .bin and .idx is named by its prefix, 
 else by its file.
 
 formats:
-  mmap       .bin/.idx, which Megatron, GPT-NeoX and tokpack train on; one side is always this
+  mmap       .bin/.idx, which Megatron, GPT-NeoX and tokpack train on
   datatrove  .ds with .ds.index
   olmo       .npy without a header and .csv.gz, as dolma and OLMo-core have them
   npy        a numpy array, one run of ids; from: also a document a row
