@@ -16,7 +16,7 @@ import tokpack
 from tokpack.cli import main
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.indexed import Manifest, Origins, ShardOrigins
+from tokpack.indexed import Manifest, Origins
 from tokpack.shards import drive
 from tokpack.shards.commit import commit, data_path
 from tokpack.shards.cut import make_shard_plan
@@ -71,7 +71,7 @@ def test_an_input_given_twice_and_shards_without_a_token(corpus: Corpus, tmp_pat
             for p in (one, whole)
         ]
         assert entries[0] == entries[1]
-        mine, theirs = ShardOrigins(one), Origins(whole)
+        mine, theirs = Origins(one), Origins(whole)
         assert list(mine) == list(theirs)
         for name, lines in ((twice, 10), (blank, 6)):
             for line in range(1, lines + 1):

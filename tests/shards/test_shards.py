@@ -24,7 +24,7 @@ from tokpack.cli import main
 from tokpack.encoding import EncodeOptions
 from tokpack.encoding.report import LOST_SECONDS
 from tokpack.errors import FormatError, InputError, OutputError, WorkerError
-from tokpack.indexed import Manifest, MMapIndexedDataset, Origins, ShardOrigins
+from tokpack.indexed import Manifest, MMapIndexedDataset, Origins
 from tokpack.shards.commit import commit, data_path
 from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.drive import ShardRunner
@@ -119,7 +119,7 @@ def test_lines_count_from_the_beginning_of_a_file(
     made: tuple[Path, ShardPlan], corpus: Corpus
 ) -> None:
     prefix, plan = made
-    mine, whole = ShardOrigins(prefix), Origins(corpus.whole)
+    mine, whole = Origins(prefix), Origins(corpus.whole)
     assert list(mine) == list(whole)
     large = next(name for name in whole.sources if name.endswith("large.jsonl"))
     for line in (1, 7, 17_999, 18_001, 18_002, 18_003, 18_100):

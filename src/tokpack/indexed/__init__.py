@@ -20,7 +20,6 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.prefix import prefix_of
-from tokpack.indexed.shard_origins import ShardOrigins, origins_of
 from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_path
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder
 
@@ -32,7 +31,6 @@ __all__ = [
     "Manifest",
     "Origin",
     "Origins",
-    "ShardOrigins",
     "Trace",
     "best_fitting_dtype",
     "bin_path",
@@ -42,7 +40,6 @@ __all__ = [
     "index_chunks",
     "is_trace",
     "manifest_path",
-    "origins_of",
     "prefix_of",
     "runs_of",
     "storage_dtype",

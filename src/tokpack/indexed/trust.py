@@ -7,6 +7,7 @@ hosts with the user's credentials.
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from tokpack.display import brief
@@ -44,7 +45,10 @@ def is_trusted(manifest: str, path: str) -> bool:
 def trust_setting(paths: Iterable[str]) -> str:
     """The variable with which a manifest may name these paths."""
     folders = {os.path.dirname(path if is_url(path) else os.path.abspath(path)) for path in paths}
-    return f"{TRUST}={','.join(sorted(folders))}"
+    outermost = [
+        one for one in folders if not any(_is_below(one, other) for other in folders - {one})
+    ]
+    return f"{TRUST}={shlex.quote(','.join(sorted(outermost)))}"
 
 
 def _plain(path: str) -> str:

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokpackError
-from tokpack.indexed import Manifest, manifest_path, origins_of, trace_path
+from tokpack.indexed import Manifest, Origins, manifest_path, trace_path
 from tokpack.indexed.manifest import not_a_manifest
 from tokpack.stores import exists
 
 if TYPE_CHECKING:
-    from tokpack.indexed import MMapIndexedDataset, Origins, ShardOrigins
+    from tokpack.indexed import MMapIndexedDataset
 
 
 def doubt(dataset: MMapIndexedDataset) -> str:
@@ -91,13 +91,13 @@ class Sources:
         return self._name(number), None
 
     @cached_property
-    def _origins(self) -> Origins | ShardOrigins | None:
+    def _origins(self) -> Origins | None:
         prefix = self._dataset.path_prefix
         has_trace = self._dataset.records or exists(trace_path(prefix))
         if own_manifest(self._dataset) is None or not has_trace:
             return None
         try:
-            return origins_of(prefix)
+            return Origins(prefix)
         except TokpackError:  # a trace of another dataset, which `tokpack trace` explains
             return None
 

@@ -14,7 +14,7 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from tokpack.indexed import Origin, Origins, ShardOrigins
+    from tokpack.indexed import Origin, Origins
 
 PAGE = Page(
     "trace",
@@ -54,10 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack trace``."""
     if not (arguments.doc or arguments.source or arguments.all):
         raise UsageError("nothing asked: add --doc N, --source FILE:LINE, or --all")
-    from tokpack.indexed import origins_of
+    from tokpack.indexed import Origins
     from tokpack.report import ranges
 
-    origins = origins_of(arguments.inputs[0])
+    origins = Origins(arguments.inputs[0])
     chosen = [part for text in arguments.doc for part in ranges(text, len(origins))]
     documents = [origins[number] for part in chosen for number in part]
     lines = [origin for text in arguments.source for origin in _line(origins, text)]
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _line(origins: Origins | ShardOrigins, text: str) -> list[Origin]:
+def _line(origins: Origins, text: str) -> list[Origin]:
     source, _, line = text.rpartition(":")
     if not source or not line.isdecimal():
         raise UsageError(f"--source {text!r} is not such as wiki.jsonl:123")
