@@ -14,8 +14,7 @@ from tokpack import _core
 from tokpack.tokenizers import load_tokenizer, self_check
 from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, encode_batch
-from tokpack.tokenizers.metaspace import MetaspaceTokenizer
-from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.native import MetaspaceTokenizer, NativeTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as HuggingFace
 
 from tokpack.tokenizers import load_tokenizer, spec_cache
 from tokpack.tokenizers.frame import Frame
-from tokpack.tokenizers.metaspace import MetaspaceTokenizer
+from tokpack.tokenizers.native import MetaspaceTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from support.tiny_tokenizers import added, save
 from support.tokenizers_twin import MODES, Twin, block, corpus, is_as_with_the_library
 
 from tokpack.tokenizers import load_tokenizer, spec_cache
-from tokpack.tokenizers.metaspace import MetaspaceTokenizer
+from tokpack.tokenizers.native import MetaspaceTokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path

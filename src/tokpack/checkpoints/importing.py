@@ -73,7 +73,9 @@ def describe_tokenizer(
     """
     try:
         found = given if any(given.values()) else TokenizerFiles(tokenizer=os.path.realpath(folder))
-        return load_tokenizer(**found).describe(), ""
+        tokenizer = load_tokenizer(**found)
+        tokenizer.keep_copies()
+        return tokenizer.describe(), ""
     except (TokenizerError, InputError, FormatError) as error:
         if any(given.values()):
             raise

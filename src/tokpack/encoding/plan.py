@@ -282,6 +282,7 @@ def make_plan(
 
 def described(options: EncodeOptions, means: TokenizerSetup) -> dict[str, Any]:
     """What plans and manifests say of the tokenizer."""
+    means.tokenizer.keep_copies()
     entry = means.tokenizer.describe()
     if not means.has_usual_frame(options):
         entry["frame"] = means.frame.to_json()

@@ -58,17 +58,18 @@ class Origins:
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
         self._prefix = prefix_of(prefix)
-        self._manifest = manifest = Manifest.load(self._prefix)
+        self._shard = lru_cache(_OPEN)(lambda shard: _ShardOrigins(self._prefixes[shard]))
         if is_virtual(self._prefix):
-            pieces = manifest.pieces or ()
+            self._manifest = Manifest.load(self._prefix)
+            pieces = self._manifest.pieces or ()
             self._prefixes = [piece_prefix(self._prefix, piece) for piece in pieces]
             counts = [piece.documents for piece in pieces]
         else:
             self._prefixes = [self._prefix]
-            counts = [manifest.documents + manifest.kept_empty]
+            self._manifest = self._shard(0).manifest
+            counts = [self._manifest.documents + self._manifest.kept_empty]
         self._ends = [0, *accumulate(counts)]
-        self.sources = _names(manifest)
-        self._shard = lru_cache(_OPEN)(lambda shard: _ShardOrigins(self._prefixes[shard]))
+        self.sources = _names(self._manifest)
         if self._prefixes:
             self._shard(0)  # so that what has no trace is known at once
 
@@ -145,7 +146,7 @@ class _ShardOrigins:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.trace = Trace(trace_path(prefix))
-        self._manifest = manifest = Manifest.load(prefix)
+        self.manifest = manifest = Manifest.load(prefix)
         self.sources, self.records = _names(manifest), _records(manifest)
         kept = manifest.kept_empty
         expected = (
@@ -185,7 +186,7 @@ class _ShardOrigins:
             return Origin(name, number, line, "empty", reason="no token")
         if self.trace.find(number, line, "rejected") is not None:
             return Origin(name, number, line, "rejected", reason=self._reason(name, line))
-        limit = self._manifest.options.get("num_docs")
+        limit = self.manifest.options.get("num_docs")
         if limit is not None:
             reason = f"blank, or not among the first {limit} records, which were read"
             return Origin(name, number, line, "nothing", reason=reason)
@@ -195,7 +196,7 @@ class _ShardOrigins:
 
     def _reason(self, source: str, line: int) -> str:
         """From the rejects file, which may be gone; with several keys it has the common name."""
-        key = self._manifest.options.get("key", "")
+        key = self.manifest.options.get("key", "")
         common = re.sub(rf"_{re.escape(str(key))}(-\d+)?$", r"\1", self._prefix)  # of a shard, too
         for stem in (self._prefix, common):
             try:

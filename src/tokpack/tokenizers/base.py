@@ -17,7 +17,7 @@ import numpy as np
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.stores import is_url
-from tokpack.tokenizers.copies import keep_copies
+from tokpack.tokenizers.copies import describe_files, keep_copies
 from tokpack.tokenizers.frame import Frame, frame_of
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ class Tokenizer(ABC):
         """sha256, in hex, over the vocabulary and the rules, whatever their files look like."""
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest says of a tokenizer, of whose files it keeps copies in the cache."""
-        files = keep_copies(self.files, on_store=is_url(self.name))
+        """What a manifest says of a tokenizer."""
+        files = describe_files(self.files, on_store=is_url(self.name))
         return {
             "name": self.name,
             "kind": self.kind,
@@ -217,6 +217,10 @@ class Tokenizer(ABC):
             **({"arguments": dict(self.arguments)} if self.arguments else {}),
             **({"files": files} if files else {}),
         }
+
+    def keep_copies(self) -> None:
+        """Keep copies of the files in the cache, where a manifest's reader finds them."""
+        keep_copies(self.files)
 
     def special_mode(self, special_tokens: str) -> SpecialMode:
         """What ``encoder`` does with special tokens in a mode; UsageError for an unknown mode."""

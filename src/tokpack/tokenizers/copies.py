@@ -19,13 +19,14 @@ from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import open_regular, replace_file
 from tokpack.files.foreign import MAX_BYTES
 from tokpack.stores import is_url, joined, located, near
-from tokpack.tokenizers.spec_cache import OFF
+from tokpack.tokenizers.spec_cache import OFF, keep_newest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 _SHA256 = re.compile("[0-9a-f]{64}")
+_MOST_COPIES = 256
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,28 @@ class FileRecord:
             return hashlib.sha256(file.read(self.bytes)).hexdigest() == self.sha256
 
 
-def keep_copies(files: Iterable[Path], *, on_store: bool) -> list[dict[str, Any]]:
-    """Copy files into the cache, where that can be written; what a manifest says of each.
+def describe_files(files: Iterable[Path], *, on_store: bool) -> list[dict[str, Any]]:
+    """What a manifest says of files: nothing where one is not there any more."""
+    return [asdict(record) for record, _ in _read(files, on_store=on_store)]
 
-    That is nothing where one is not there any more.
-    """
+
+def keep_copies(files: Iterable[Path]) -> None:
+    """Copy files into the cache, where that can be written; the newest stay there."""
+    for record, raw in _read(files, on_store=False):
+        path = record.copy
+        if path is None:
+            return
+        with suppress(OSError):
+            if record.is_at(path):
+                os.utime(path)  # it is among the newest
+                continue
+        with suppress(OSError, OutputError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            replace_file(path, [raw], fsync=False)  # what a power loss leaves has another checksum
+            keep_newest(os.path.dirname(path), _MOST_COPIES)
+
+
+def _read(files: Iterable[Path], *, on_store: bool) -> list[tuple[FileRecord, bytes]]:
     records = []
     for file in files:
         try:
@@ -67,9 +85,7 @@ def keep_copies(files: Iterable[Path], *, on_store: bool) -> list[dict[str, Any]
         except OSError:
             return []
         path = file.name if on_store else os.path.abspath(file)
-        record = FileRecord(path, len(raw), hashlib.sha256(raw).hexdigest())
-        _keep(raw, record)
-        records.append(asdict(record))
+        records.append((FileRecord(path, len(raw), hashlib.sha256(raw).hexdigest()), raw))
     return records
 
 
@@ -124,15 +140,3 @@ def _record(entry: Any) -> FileRecord:
     ):
         return FileRecord(path, size, digest)
     raise TokenizerError("its files are not recorded as files")
-
-
-def _keep(raw: bytes, record: FileRecord) -> None:
-    path = record.copy
-    if path is None:
-        return
-    with suppress(OSError):
-        if record.is_at(path):
-            return
-    with suppress(OSError, OutputError):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        replace_file(path, [raw], fsync=False)  # what a power loss leaves has another checksum

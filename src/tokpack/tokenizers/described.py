@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import TokenizerError, TokpackError
 from tokpack.tokenizers import hub
 from tokpack.tokenizers.copies import find_copies
-from tokpack.tokenizers.load import has_own_name, load_tokenizer
+from tokpack.tokenizers.load import is_at_hand, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ def _requests(entry: Mapping[str, Any], folder: str) -> list[dict[str, Any]]:
     try:
         files = find_copies(entry.get("files"), folders)
     except TokenizerError:
-        if not has_own_name(name):
+        if not is_at_hand(name):  # a manifest downloads nothing
             raise
         return _of_both_types({"tokenizer": name})
     kind = _TYPES.get(str(entry.get("kind")))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.files.foreign import read_object
-from tokpack.tokenizers import from_ranks, spec_cache
+from tokpack.tokenizers import ranks, spec_cache
 from tokpack.tokenizers.gpt2_files import (
     parse_json,
     parse_merges,
@@ -16,15 +16,12 @@ from tokpack.tokenizers.gpt2_files import (
     warn_of_unreachable,
 )
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
-from tokpack.tokenizers.metaspace import MetaspaceTokenizer
-from tokpack.tokenizers.native import NativeTokenizer
-from tokpack.tokenizers.ranks import is_ranks
+from tokpack.tokenizers.native import MetaspaceTokenizer, NativeTokenizer
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec, UnigramSpec
 from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
 from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
 from tokpack.tokenizers.spec_unigram import is_unigram, unigram_spec
-from tokpack.tokenizers.tekken import is_tekken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,8 +77,8 @@ def from_files(files: list[Path], name: str, choice: TokenizerOptions) -> Tokeni
 
 def _from_file(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
     raw = read_bytes(path)
-    if is_ranks(raw) or path.suffix == ".tiktoken":
-        return from_ranks.from_file(raw, path, name, choice)
+    if ranks.is_ranks(raw) or path.suffix == ".tiktoken":
+        return ranks.from_file(raw, path, name, choice)
     _refuse_pattern(path, choice)
     eos = _eos_of_config(path) if choice.eos_of_config and choice.eod_token is None else None
     if eos is not None:
@@ -136,7 +133,7 @@ def _from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> T
     try:
         spec = spec_cache.kept(raw, read)
     except _TekkenFound as found:
-        return from_ranks.from_tekken(found.definition, path, name, choice)
+        return ranks.from_tekken(found.definition, path, name, choice)
     except NotNativeError as reason:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token
@@ -164,7 +161,7 @@ class _TekkenFound(Exception):  # noqa: N818 - not an error
 def _tokenizer_json(raw: bytes, path: Path) -> dict[str, Any]:
     """The object in a tokenizer.json; TokenizerError for another file's, _TekkenFound for one."""
     definition: Any = parse_json(raw, path)
-    if is_tekken(definition):
+    if ranks.is_tekken(definition):
         raise _TekkenFound(definition)
     if isinstance(definition, list):
         raise TokenizerError(

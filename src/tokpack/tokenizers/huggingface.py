@@ -8,8 +8,10 @@ import itertools
 import json
 import os
 import re
+import threading
+import time
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import ujson
 
@@ -22,16 +24,18 @@ from tokpack.tokenizers.base import (
     Tokenizer,
     UnencodableError,
 )
-from tokpack.tokenizers.bounded import TooLongError, bounded
 from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import tokenizers
 
     from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
 
+Result = TypeVar("Result")
+
+_LOOK_SECONDS = 0.5  # between two looks at the time that a call has taken
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 _ADDS = re.compile(rb'"(Template|Bert|Roberta)Processing"')
@@ -42,6 +46,10 @@ _TRIED = 1000  # ids, for a text that has a token
 MOST_SECONDS = 30.0
 _PATIENCE = 0.1
 _IDS_DO_NOT_DEPEND_ON = ("decoder", "padding", "post_processor", "truncation", "version")
+
+
+class TooLongError(Exception):
+    """A call took more processor time than it may. Its thread goes on: nothing can end it."""
 
 
 def load_library() -> Any:
@@ -268,3 +276,48 @@ def _batches(texts: list[str]) -> Iterator[list[str]]:
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+class _Call(threading.Thread, Generic[Result]):
+    """A call in a thread that the end of the process ends."""
+
+    result: Result
+    error: BaseException | None = None
+    _clock: int | None = None  # of the thread, where the system has such clocks
+
+    def __init__(self, function: Callable[[], Result]) -> None:
+        super().__init__(daemon=True)
+        self._function = function
+        self._began = time.process_time()
+
+    def run(self) -> None:
+        if hasattr(time, "pthread_getcpuclockid"):
+            self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        try:
+            self.result = self._function()
+        except BaseException as error:  # a panic of Rust code is no Exception
+            self.error = error
+
+    def seconds(self) -> float:
+        """Processor time of the call; of the whole process where no thread has a clock."""
+        if self._clock is None:
+            return time.process_time() - self._began
+        with contextlib.suppress(OSError):  # it has just ended
+            return time.clock_gettime(self._clock)
+        return 0.0
+
+
+def bounded(function: Callable[[], Result], seconds: float) -> Result:
+    """What ``function`` returns or raises; TooLongError after so many seconds of processor time.
+
+    The function must let other threads run. Ctrl-C ends the wait, as an error does.
+    """
+    call = _Call(function)
+    call.start()
+    while call.is_alive():
+        call.join(min(seconds, _LOOK_SECONDS))
+        if call.is_alive() and call.seconds() > seconds:
+            raise TooLongError
+    if call.error is not None:
+        raise call.error
+    return call.result

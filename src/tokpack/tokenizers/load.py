@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.stores import is_url, near, shown
-from tokpack.tokenizers import from_ranks, hub, published
+from tokpack.tokenizers import hub, published, ranks
 from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.char_level import CharLevelTokenizer
 from tokpack.tokenizers.from_files import (
@@ -153,7 +153,7 @@ def load_tokenizer(
     choice = TokenizerOptions(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if kind in ("ranks in a list", "sentencepiece", "whitespace"):
         if kind == "ranks in a list":
-            found: Tokenizer = from_ranks.from_list(
+            found: Tokenizer = ranks.from_list(
                 _read_list(path),
                 path,
                 source,
@@ -213,9 +213,10 @@ def _kind(tokenizer_type: str | None) -> str | None:
     return kind
 
 
-def has_own_name(name: str) -> bool:
-    """Whether a name means one certain tokenizer, whoever says it: gpt2, cl100k_base."""
-    return _known(name) is not None or published.by_name(name) is not None
+def is_at_hand(name: str) -> bool:
+    """Whether a name means one certain tokenizer, whoever says it, for which nothing is asked."""
+    known = _known(name)
+    return published.by_name(name) is not None if known is None else _folder(known) is not None
 
 
 def _known(name: str) -> NamedTokenizer | None:
@@ -229,7 +230,7 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
         return _from_known(known, choice)
     encoding = published.by_name(name)
     if encoding is not None:
-        return from_ranks.from_name(encoding, choice)
+        return ranks.from_name(encoding, choice)
     path = Path(name)
     if path.exists():
         return from_path(path, name, choice)
@@ -265,12 +266,9 @@ def _from_known(known: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
             )
         return tokenizer
 
+    if folder := _folder(known):
+        return load(folder)
     cache = hub.cache_folder(known.name)
-    repositories = (known.repository, known.repository.split("/")[1])
-    snapshots = [folder for name in repositories for folder in hub.hub_snapshots(name)]
-    for folder in (cache, *snapshots):
-        if all((folder / file).is_file() for file in known.files):
-            return load(folder)
     try:
         hub.download(known.repository, [known.files], cache, check=load)
     except hub.UnavailableError as error:
@@ -280,6 +278,15 @@ def _from_known(known: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
             f"{cache}, or give the path with {known.flags}"
         ) from None
     return load(cache)
+
+
+def _folder(known: NamedTokenizer) -> Path | None:
+    """The folder on this machine that has a tokenizer's files."""
+    repositories = (known.repository, known.repository.split("/")[1])
+    snapshots = [folder for name in repositories for folder in hub.hub_snapshots(name)]
+    folders = (hub.cache_folder(known.name), *snapshots)
+    whole = (one for one in folders if all((one / file).is_file() for file in known.files))
+    return next(whole, None)
 
 
 def _from_typed_file(

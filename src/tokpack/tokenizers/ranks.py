@@ -1,31 +1,185 @@
-"""Vocabularies of ranks: tiktoken's files, a token in base64 and its rank on each line."""
+"""Vocabularies of ranks: tiktoken's files and names, Mistral's tekken.json, Megatron's list."""
 
 from __future__ import annotations
 
 import binascii
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from tokpack import _core
 from tokpack.display import brief
-from tokpack.errors import TokenizerError
-from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, missing_bytes
+from tokpack.errors import TokenizerError, UsageError
+from tokpack.tokenizers import patterns, published
+from tokpack.tokenizers.frame import EOD_NAMES
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, missing_bytes, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
-MAX_TOKEN = 4096  # bytes
+    from tokpack.tokenizers.base import SpecialMode, Tokenizer, TokenizerOptions
+    from tokpack.tokenizers.published import KnownVocabulary
+
+_MAX_TOKEN = 4096  # bytes
 _MAX_DIGITS = 9  # of a rank
 _LINE = re.compile(rb"\s*[A-Za-z0-9+/]+={0,2} [0-9]+\s")
+_DEFAULT_VOCAB_SIZE = 1 << 17
+_DEFAULT_SPECIAL_TOKENS = 1000
+_KEYS = {"rank", "token_bytes", "token_str"}
+_MEGATRON_SPECIAL = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
+# Special tokens that a tekken.json before version 11 does not list.
+_MISTRAL_SPECIAL = (
+    *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
+    *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]"),
+    *("[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"),
+    "[TOOL_CONTENT]",
+)
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """Tokens by rank, None where a special token is.
+
+    That of rank r has the id ``first_id + r``; ``special`` has ids that no rank has.
+    """
+
+    tokens: list[bytes | None]
+    first_id: int
+    special: dict[str, int]
+    pattern: str = ""  # where the file says it
+    nfc: bool = False
+
+
+def from_name(known: KnownVocabulary, choice: TokenizerOptions) -> Tokenizer:
+    """An encoding of tiktoken's, from a file on this machine."""
+    path, raw = published.read_published(known)
+    return from_file(raw, path, known.name, choice, known)
+
+
+def from_file(
+    raw: bytes,
+    path: Path,
+    name: str,
+    choice: TokenizerOptions,
+    known: KnownVocabulary | None = None,
+) -> Tokenizer:
+    """A .tiktoken file: a ``known`` one, or what its content says. Any other needs its pattern.
+
+    That one gets ``<|endoftext|>``, behind its last rank.
+    """
+    known = known or published.by_content(raw)
+    ranks = _parse(raw, path)
+    if known is None and choice.pattern is None:
+        raise UsageError(
+            f"{path}: a vocabulary of {len(ranks):,} ranks does not say how text is cut into "
+            f"words: add --pattern NAME or EXPRESSION; names are {', '.join(patterns.names())}"
+        )
+    special = known.special if known else {}
+    tokens = _by_rank(ranks, special, path)
+    pattern = choice.pattern or (known.pattern if known else "")
+    vocabulary = _Ranks(
+        tokens, 0, special or {EOD_NAMES[0]: len(tokens)}, pattern, known is not None and known.nfc
+    )
+    tokenizer = _tokenizer(vocabulary, path, name, known.mode if known else "text", choice)
+    tokenizer.arguments = {"pattern": choice.pattern} if choice.pattern else {}
+    return tokenizer
+
+
+def from_tekken(
+    definition: dict[str, Any], path: Path, name: str, choice: TokenizerOptions
+) -> Tokenizer:
+    """Mistral's tekken.json, whose tools leave special tokens in texts as text."""
+    return _tokenizer(_read_tekken(definition, path), path, name, "text", choice)
+
+
+def from_list(
+    definition: list[Any],
+    path: Path,
+    name: str,
+    choice: TokenizerOptions,
+    *,
+    vocab_size: int | None,
+    special_tokens: int | None,
+) -> Tokenizer:
+    """The list that Megatron-LM's TikTokenizer reads, with what it takes where nothing is said."""
+    pattern = choice.pattern or "v2"
+    size = vocab_size or _DEFAULT_VOCAB_SIZE
+    count = _DEFAULT_SPECIAL_TOKENS if special_tokens is None else special_tokens
+    ranks = replace(
+        _read_list(definition, path, vocab_size=size, special_tokens=count), pattern=pattern
+    )
+    eod_token = "</s>" if choice.eod_token is None else choice.eod_token
+    tokenizer = _tokenizer(ranks, path, name, "encode", choice._replace(eod_token=eod_token))
+    tokenizer.arguments = {
+        "tokenizer_type": "TikTokenizer",
+        "pattern": pattern,
+        "vocab_size": size,
+        "special_tokens_count": count,
+    }
+    return tokenizer
+
+
+def _tokenizer(
+    ranks: _Ranks, path: Path, name: str, mode: SpecialMode, choice: TokenizerOptions
+) -> Tokenizer:
+    """The native core where it has the pattern, else the Hugging Face library."""
+    pre_tokenizer = patterns.pre_tokenizer_of(ranks.pattern)
+    native = patterns.recognize(pre_tokenizer)
+    spec = _spec(ranks, native or "none", path)
+    if native:
+        return NativeTokenizer(name, spec, special_tokens_default=mode, eod_token=choice.eod_token)
+    tokenizer = HuggingFaceTokenizer(
+        name,
+        to_json(spec, pre_tokenizer),
+        why_not_native="its pattern is not one that the native core knows",
+        eod_token=choice.eod_token,
+    )
+    tokenizer.special_tokens_default = mode
+    return tokenizer
+
+
+def _spec(ranks: _Ranks, pattern: str, path: Path) -> ByteLevelSpec:
+    """The definition of a vocabulary.
+
+    A piece of text that is a token becomes it, as in tiktoken, also where merging would not make
+    it.
+    """
+    tokens, special, first_id = ranks.tokens, ranks.special, ranks.first_id
+    missing = missing_bytes(tokens)
+    if missing:
+        raise TokenizerError(
+            f"{path}: no token for the byte 0x{missing[0]:02X} ({len(missing)} bytes are "
+            "missing): text would be lost"
+        )
+    try:
+        merges, unmergeable = _core.ranked_merges(tokens)
+    except ValueError as error:
+        raise TokenizerError(f"{path}: {error}") from None
+    size = max([first_id + len(tokens) - 1, *special.values()]) + 1
+    vocab: list[bytes | None] = [None] * size
+    vocab[first_id : first_id + len(tokens)] = tokens
+    return ByteLevelSpec(
+        vocab=vocab,
+        merges=merges + first_id,
+        pattern=pattern,
+        added=tuple(AddedToken(text, token_id, True, False) for text, token_id in special.items()),
+        nfc=ranks.nfc,
+        ignore_merges=bool(unmergeable),
+    )
+
+
+# Files.
 
 
 def is_ranks(raw: bytes) -> bool:
     """Whether a file begins with a line as tiktoken's files have."""
-    return _LINE.match(raw[: 2 * MAX_TOKEN] + b"\n") is not None
+    return _LINE.match(raw[: 2 * _MAX_TOKEN] + b"\n") is not None
 
 
-def parse_ranks(raw: bytes, path: Path) -> dict[bytes, int]:
+def _parse(raw: bytes, path: Path) -> dict[bytes, int]:
     """Token -> rank, each once. TokenizerError names the line that is wrong."""
     ranks: dict[bytes, int] = {}
     lines: dict[int, int] = {}  # rank -> its line
@@ -44,8 +198,8 @@ def parse_ranks(raw: bytes, path: Path) -> dict[bytes, int]:
         if not digits.isdigit() or len(digits) > _MAX_DIGITS:
             raise _wrong(path, number, line, "the rank is not a whole number from 0")
         rank = int(digits)
-        if not token or len(token) > MAX_TOKEN:
-            reason = f"a token has 1 to {MAX_TOKEN} bytes, not {len(token):,}"
+        if not token or len(token) > _MAX_TOKEN:
+            reason = f"a token has 1 to {_MAX_TOKEN} bytes, not {len(token):,}"
             raise _wrong(path, number, line, reason)
         if token in ranks or rank in lines:
             before = lines[ranks.get(token, rank)]
@@ -62,13 +216,10 @@ def _wrong(path: Path, number: int, line: bytes, reason: str) -> TokenizerError:
     return TokenizerError(f"{path}:{number}: {reason}: {brief(line[:80])[1:]}")
 
 
-def by_rank(
+def _by_rank(
     ranks: Mapping[bytes, int], special: Mapping[str, int], path: Path
 ) -> list[bytes | None]:
-    """Tokens in the order of their ranks, None where a special token is.
-
-    TokenizerError for a rank that neither has.
-    """
+    """Tokens in the order of their ranks. TokenizerError for a rank that none has."""
     taken = set(ranks.values()) | set(special.values())
     size = max(ranks.values()) + 1
     if len(taken) < size or len(ranks) < size:
@@ -84,37 +235,85 @@ def by_rank(
     return tokens
 
 
-def spec_of_ranks(
-    tokens: Sequence[bytes | None],
-    special: Mapping[str, int],
-    path: Path,
-    *,
-    nfc: bool = False,
-    first_id: int = 0,
-) -> ByteLevelSpec:
-    """The definition of a vocabulary, without a pattern; rank r has the id ``first_id + r``.
-
-    ``special`` has ids, each of which no rank has. A piece of text that is a token becomes it, as
-    in tiktoken, also where merging would not make it.
-    """
-    missing = missing_bytes(tokens)
-    if missing:
-        raise TokenizerError(
-            f"{path}: no token for the byte 0x{missing[0]:02X} ({len(missing)} bytes are "
-            "missing): text would be lost"
-        )
-    try:
-        merges, unmergeable = _core.ranked_merges(tokens)
-    except ValueError as error:
-        raise TokenizerError(f"{path}: {error}") from None
-    size = max([first_id + len(tokens) - 1, *special.values()]) + 1
-    vocab: list[bytes | None] = [None] * size
-    vocab[first_id : first_id + len(tokens)] = tokens
-    return ByteLevelSpec(
-        vocab=vocab,
-        merges=merges + first_id,
-        pattern="none",
-        added=tuple(AddedToken(text, token_id, True, False) for text, token_id in special.items()),
-        nfc=nfc,
-        ignore_merges=bool(unmergeable),
+def is_tekken(definition: object) -> bool:
+    """Whether a JSON value is a tekken.json."""
+    return (
+        isinstance(definition, dict)
+        and isinstance(definition.get("config"), dict)
+        and isinstance(definition.get("vocab"), list)
     )
+
+
+def _read_tekken(definition: dict[str, Any], path: Path) -> _Ranks:
+    """Its pattern, its special tokens, and as many tokens as its size says."""
+    config = definition["config"]
+    pattern = config.get("pattern")
+    if not isinstance(pattern, str):
+        raise TokenizerError(f"{path}: its config has no pattern")
+    size = _count(config, "default_vocab_size", path)
+    first = _count(config, "default_num_special_tokens", path)
+    listed = definition.get("special_tokens")
+    special = {token: i for i, token in enumerate(_MISTRAL_SPECIAL)}
+    if listed is not None:
+        special = _special(listed, path)
+    if any(token_id >= first for token_id in special.values()):
+        raise TokenizerError(
+            f"{path}: has special tokens with ids from {first} on, where others are"
+        )
+    return _Ranks(_tokens(definition["vocab"], size - first, path), first, special, pattern)
+
+
+def _read_list(
+    definition: list[Any], path: Path, *, vocab_size: int, special_tokens: int
+) -> _Ranks:
+    """The first ids are special tokens."""
+    if not len(_MEGATRON_SPECIAL) <= special_tokens < vocab_size:
+        raise TokenizerError(
+            f"{special_tokens} special tokens are not possible: at least {len(_MEGATRON_SPECIAL)}, "
+            f"and fewer than the {vocab_size} ids of the vocabulary"
+        )
+    more = (f"<SPECIAL_{i}>" for i in range(len(_MEGATRON_SPECIAL), special_tokens))
+    special = {token: i for i, token in enumerate((*_MEGATRON_SPECIAL, *more))}
+    tokens = _tokens(definition, vocab_size - special_tokens, path)
+    return _Ranks(tokens, special_tokens, special)
+
+
+def _count(config: dict[str, Any], key: str, path: Path) -> int:
+    value = config.get(key)
+    if type(value) is not int or value < 0:
+        raise TokenizerError(f"{path}: {key} of its config is {brief(value)}, not a count")
+    return value
+
+
+def _special(listed: Any, path: Path) -> dict[str, int]:
+    result: dict[str, int] = {}
+    for number, token in enumerate(listed if isinstance(listed, list) else [listed]):
+        entry = token if isinstance(token, dict) else {}
+        text, rank = entry.get("token_str"), entry.get("rank")
+        if not isinstance(text, str) or not text or type(rank) is not int or rank < 0:
+            raise TokenizerError(f"{path}: special token {number} is {brief(token)}")
+        if text in result or rank in result.values():
+            raise TokenizerError(f"{path}: special token {number}, {text!r}, is there twice")
+        result[text] = rank
+    return result
+
+
+def _tokens(vocab: list[Any], count: int, path: Path) -> list[bytes | None]:
+    """The first ``count`` tokens, which must have the ranks 0, 1, 2, ..."""
+    if not 0 < count <= len(vocab):
+        raise TokenizerError(
+            f"{path}: has {len(vocab)} tokens, and its vocabulary takes {count} beside special "
+            "tokens; give the number of ids with --vocab-size"
+        )
+    tokens: dict[bytes, int] = {}
+    for rank, entry in enumerate(vocab[:count]):
+        if not isinstance(entry, dict) or not entry.keys() <= _KEYS or entry.get("rank") != rank:
+            raise TokenizerError(f"{path}: token {rank} is {brief(entry)}, not of the rank {rank}")
+        try:
+            token = binascii.a2b_base64(entry["token_bytes"], strict_mode=True)
+        except (KeyError, TypeError, ValueError):
+            raise TokenizerError(f"{path}: token {rank} is {brief(entry)}, not base64") from None
+        if not token or token in tokens:
+            raise TokenizerError(f"{path}: token {rank}, {token!r}, is empty or there twice")
+        tokens[token] = rank
+    return list(tokens)

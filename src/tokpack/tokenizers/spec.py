@@ -270,3 +270,51 @@ def merges_to_ids(
     if len(last) < len(keys):
         merges = merges[np.sort(len(keys) - 1 - last)]
     return np.ascontiguousarray(merges)
+
+
+def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
+    """The tokenizer.json that says the same to the Hugging Face library; it cuts as told."""
+    written = encode_alphabet(spec.vocab)
+    vocab = {token: i for i, token in enumerate(written) if token is not None}
+    # The library numbers a token outside the vocabulary itself, so special ones are in it too.
+    vocab.update({token.content: token.id for token in spec.added})
+    halves = spec.merges[:, 0].tolist(), spec.merges[:, 1].tolist()
+    definition = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": token.id,
+                "content": token.content,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": token.normalized,
+                "special": token.special,
+            }
+            for token in sorted(spec.added, key=lambda token: token.id)
+        ],
+        "normalizer": {"type": "NFC"} if spec.nfc else None,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": {
+            "type": "ByteLevel",
+            "add_prefix_space": True,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": spec.ignore_merges,
+            "vocab": vocab,
+            "merges": [f"{written[a]} {written[b]}" for a, b in zip(*halves, strict=True)],
+        },
+    }
+    return json.dumps(definition, ensure_ascii=False, separators=(",", ":")).encode()

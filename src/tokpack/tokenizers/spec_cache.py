@@ -134,7 +134,12 @@ def _write(path: Path, spec: BpeSpec) -> None:
             # Not synced: what a power loss leaves of it has another checksum.
             replace_file(path, [json.dumps(head).encode() + b"\n", *chunks], fsync=False)
             path.chmod(0o600)
-            entries = [entry for entry in os.scandir(path.parent) if entry.is_file()]
-            entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
-            for entry in entries[_MOST_ENTRIES:]:
-                os.unlink(entry)
+            keep_newest(path.parent, _MOST_ENTRIES)
+
+
+def keep_newest(folder: str | os.PathLike[str], count: int) -> None:
+    """Remove the files of a folder but the newest. Raises OSError."""
+    entries = [entry for entry in os.scandir(folder) if entry.is_file()]
+    entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+    for entry in entries[count:]:
+        os.unlink(entry)
