@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
 import os
-import pickle
 import resource
 import struct
-import subprocess
-import sys
-import threading
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.indexed_twin import Plain, take_sum, write_plainly
+from support.indexed_twin import Plain, write_plainly
 
 from tokpack.errors import InputError
 from tokpack.indexed import MMapIndexedDataset
@@ -43,32 +37,6 @@ def test_index_negative_index_and_numpy_index(prefix: Path) -> None:
     for wrong in (1.0, "1", None, (0, 1)):
         with pytest.raises(TypeError):
             dataset[wrong]  # type: ignore[call-overload]
-
-
-@pytest.mark.parametrize("step", [None, 1, 2, -1, -3])
-def test_slices_are_those_of_a_list(prefix: Path, step: int | None) -> None:
-    dataset = MMapIndexedDataset(prefix)
-    for start in (None, -9, -1, 0, 1, 3, 9):
-        for stop in (None, -9, -2, 0, 2, 9):
-            part = slice(start, stop, step)
-            assert [sequence.tolist() for sequence in dataset[part]] == SEQUENCES[part]
-
-
-def test_get_takes_pieces_inside_one_sequence(prefix: Path) -> None:
-    dataset = MMapIndexedDataset(prefix)
-    for number, expected in enumerate(SEQUENCES):
-        size = len(expected)
-        assert dataset.get(number).tolist() == expected
-        for begin in range(size + 1):
-            assert dataset.get(number, begin).tolist() == expected[begin:]
-            for end in range(begin, size + 1):
-                assert (
-                    dataset.get(number, np.int64(begin), end - begin).tolist()
-                    == (expected[begin:end])
-                )
-        for offset, length in ((-1, 1), (0, -1), (0, size + 1), (size, 1), (size + 1, None)):
-            with pytest.raises(IndexError, match=f"sequence {number}, which has {size} tokens"):
-                dataset.get(number, offset, length)
 
 
 def test_the_names_that_users_know(prefix: Path) -> None:
@@ -125,33 +93,6 @@ def test_arrays_are_read_only_views_of_the_file(prefix: Path) -> None:
     assert not dataset.doc_idx.flags.writeable
 
 
-def test_arrays_outlive_the_dataset(prefix: Path) -> None:
-    first = MMapIndexedDataset(prefix)[0]
-    with MMapIndexedDataset(prefix) as dataset:
-        last, sizes = dataset[-1], dataset.sizes
-        walk = iter(dataset)
-        next(walk)
-    gc.collect()
-    for name in ("bin", "idx"):
-        os.unlink(f"{prefix}.{name}")
-    assert (first.tolist(), last.tolist(), sizes.tolist()) == (
-        [1, 2, 3],
-        [5, 6, 7, 8],
-        [3, 0, 1, 4],
-    )
-    assert [sequence.tolist() for sequence in walk] == SEQUENCES[1:]
-    assert "closed" in repr(dataset)
-    dataset.close()
-    for access in (
-        lambda: dataset[0],
-        lambda: len(dataset),
-        lambda: dataset.sizes,
-        dataset.validate,
-    ):
-        with pytest.raises(ValueError, match=r"data: the dataset is closed"):
-            access()
-
-
 def test_a_replaced_dataset_stays_what_it_was_for_those_who_opened_it(prefix: Path) -> None:
     dataset = MMapIndexedDataset(prefix)
     write_plainly(f"{prefix}.new", Plain("H", [[9, 9, 9]], [0, 1]))
@@ -173,13 +114,6 @@ def test_a_dataset_without_tokens_opens(tmp_path: Path) -> None:
     assert not hollow[0].flags.writeable
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_processes_share_a_dataset(prefix: Path, method: str) -> None:
-    dataset = MMapIndexedDataset(prefix)
-    with multiprocessing.get_context(method).Pool(2) as pool:
-        assert pool.map(take_sum, [(dataset, number) for number in range(4)]) == [6, 0, 4, 26]
-
-
 def test_a_forked_child_uses_the_map_of_its_parent(prefix: Path) -> None:
     dataset = MMapIndexedDataset(prefix)
     for name in ("bin", "idx"):
@@ -188,32 +122,6 @@ def test_a_forked_child_uses_the_map_of_its_parent(prefix: Path) -> None:
     if child == 0:
         os._exit(0 if [sequence.tolist() for sequence in dataset] == SEQUENCES else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_a_pickle_holds_the_path_only(prefix: Path) -> None:
-    stored = pickle.dumps(MMapIndexedDataset(prefix))
-    assert len(stored) < 200 + len(str(prefix))
-    assert pickle.loads(stored)[3].tolist() == [5, 6, 7, 8]
-    os.unlink(f"{prefix}.idx")
-    with pytest.raises(InputError, match="no such file"):
-        pickle.loads(stored)
-
-
-def test_threads_share_a_dataset(prefix: Path) -> None:
-    dataset = MMapIndexedDataset(prefix)
-    wrong: list[int] = []
-
-    def walk() -> None:
-        for number in range(4000):
-            if dataset[number % 4].tolist() != SEQUENCES[number % 4]:
-                wrong.append(number)
-
-    threads = [threading.Thread(target=walk) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 def test_opening_ten_million_sequences_takes_no_time_and_no_memory(tmp_path: Path) -> None:
@@ -235,23 +143,3 @@ def test_opening_ten_million_sequences_takes_no_time_and_no_memory(tmp_path: Pat
     assert peak < 100_000  # bytes; the index has 200 million
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults < 1000  # pages, of 48829
     dataset.validate()
-
-
-def test_torch_is_not_imported(prefix: Path, tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
-    code = (
-        "import sys; from tokpack.indexed import *\n"
-        "d = MMapIndexedDataset(sys.argv[1]); b = MMapIndexedDatasetBuilder(sys.argv[2])\n"
-        "b.add_item(d[0]); b.add_item([1]); b.finalize(sys.argv[3])\n"
-    )
-    names = [str(prefix), str(tmp_path / "new.bin"), str(tmp_path / "new.idx")]
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-c", code, *names],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert MMapIndexedDataset(names[1])[1].tolist() == [1]

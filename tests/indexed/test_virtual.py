@@ -40,13 +40,25 @@ def prefix(tmp_path: Path) -> str:
     return make(tmp_path, [[[[1, 2, 3], []]], [], [[], [[4]]], [[[5, 6, 7, 8]]]])[0]
 
 
+@pytest.fixture(params=["in pieces", "in files"])
+def either(prefix: str, request: pytest.FixtureRequest) -> str:
+    """The same dataset, virtual or not."""
+    if request.param == "in files":
+        merge([prefix], prefix.replace("all", "piece"))
+        return prefix.replace("all", "piece")
+    return prefix
+
+
 @settings(max_examples=50, deadline=None)
 @given(parts=st.lists(DOCUMENTS, min_size=1, max_size=5), data=st.data())
 def test_it_reads_like_the_merged_dataset(parts: list[Documents], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        prefix, expected = make(folder, parts)
+        virtual, expected = make(folder, parts)
+        merge([virtual], f"{folder}/real")
+        assert read_plainly(f"{folder}/real") == expected
+        prefix = data.draw(st.sampled_from([virtual, f"{folder}/real"]))
         dataset = MMapIndexedDataset(prefix, verify=True)
-        assert len(dataset.records) == len(parts)
+        assert len(dataset.records) == (len(parts) if prefix == virtual else 0)
         count = len(expected.sequences)
         assert len(dataset) == count
         assert [sequence.tolist() for sequence in dataset] == expected.sequences
@@ -60,13 +72,14 @@ def test_it_reads_like_the_merged_dataset(parts: list[Documents], data: st.DataO
             assert dataset[number - count].tolist() == expected.sequences[number]
             size = len(expected.sequences[number])
             begin = data.draw(st.integers(0, size))
+            end = data.draw(st.integers(begin, size))
             assert dataset.get(number, begin).tolist() == expected.sequences[number][begin:]
-        merge([prefix], f"{folder}/real")
-        assert read_plainly(f"{folder}/real") == expected
+            part_of_it = dataset.get(number, np.int64(begin), end - begin)
+            assert part_of_it.tolist() == expected.sequences[number][begin:end]
 
 
-def test_the_edges_are_those_of_a_dataset(prefix: str) -> None:
-    dataset = MMapIndexedDataset(prefix)
+def test_the_edges_are_those_of_a_list(either: str) -> None:
+    dataset = MMapIndexedDataset(either)
     for beyond in (4, -5, 2**70):
         with pytest.raises(IndexError, match=f"sequence {beyond} of 4"):
             dataset[beyond]
@@ -76,26 +89,30 @@ def test_the_edges_are_those_of_a_dataset(prefix: str) -> None:
         with pytest.raises(IndexError, match="sequence 3, which has 4 tokens"):
             dataset.get(3, offset, length)
     assert dataset.get(-1, 1, 2).tolist() == [6, 7]
-    assert dataset.path_prefix == prefix
-    assert "4 pieces, 4 sequences" in repr(dataset)
+    assert dataset.path_prefix == either
+    assert "4 sequences" in repr(dataset)
     assert dataset.sequence_lengths.tolist() == [3, 0, 1, 4]
     assert dataset.document_indices.tolist() == [0, 2, 2, 3, 4]
     for array in (dataset[0], dataset.sizes, dataset.doc_idx):
         assert not array.flags.writeable
+    assert MMapIndexedDataset.exists(either)
+
+
+def test_its_tokens_lie_in_several_files(prefix: str) -> None:
     with pytest.raises(UsageError, match=r"tokens lie in 4 files.*tokpack merge"):
-        _ = dataset.tokens
-    assert MMapIndexedDataset.exists(prefix)
+        _ = MMapIndexedDataset(prefix).tokens
 
 
-def test_it_outlives_its_files_and_itself(prefix: str) -> None:
-    with MMapIndexedDataset(prefix) as dataset:
+def test_it_outlives_its_files_and_itself(either: str) -> None:
+    with MMapIndexedDataset(either) as dataset:
         last, walk = dataset[-1], iter(dataset)
-        first = next(walk)
+        first, sizes = next(walk), dataset.sizes
     rest = list(walk)
-    for path in Path(prefix).parent.glob("piece*"):
+    for path in Path(either).parent.glob("*"):
         path.unlink()
     gc.collect()
     assert (first.tolist(), last.tolist()) == ([1, 2, 3], [5, 6, 7, 8])
+    assert sizes.tolist() == [3, 0, 1, 4]
     assert [sequence.tolist() for sequence in rest] == [[], [4], [5, 6, 7, 8]]
     assert "closed" in repr(dataset)
     for access in (lambda: dataset[0], lambda: len(dataset), lambda: dataset.sizes):
@@ -178,10 +195,10 @@ def test_a_piece_with_other_ids_is_found_by_its_manifest(tmp_path: Path) -> None
         MMapIndexedDataset(tmp_path / "all", verify=True)
 
 
-def test_processes_and_threads_share_it(prefix: str) -> None:
-    dataset = MMapIndexedDataset(prefix)
+def test_processes_and_threads_share_it(either: str) -> None:
+    dataset = MMapIndexedDataset(either)
     stored = pickle.dumps(dataset)
-    assert len(stored) < 200 + len(prefix)
+    assert len(stored) < 200 + len(either)
     assert pickle.loads(stored)[3].tolist() == [5, 6, 7, 8]
     for method in ("fork", "spawn"):
         with multiprocessing.get_context(method).Pool(2) as pool:

@@ -167,19 +167,6 @@ def test_merging_joins_tokens_sequences_and_documents(tmp_path: Path) -> None:
         assert whole == (tmp_path / f"once{suffix}").read_bytes()
 
 
-def test_merging_real_datasets(tmp_path: Path) -> None:
-    names = [GOLDEN / "index" / "eod", GOLDEN / "index" / "long"]
-    with MMapIndexedDatasetBuilder(tmp_path / "all.bin", np.uint16) as builder:
-        for name in names:
-            builder.merge_file_(name)
-        builder.finalize(tmp_path / "all.idx")
-    first, second = (read_plainly(name) for name in names)
-    shift = len(first.sequences)
-    doc_idx = first.doc_idx + [entry + shift for entry in second.doc_idx[1:]]
-    expected = Plain("H", first.sequences + second.sequences, doc_idx)
-    assert read_plainly(tmp_path / "all") == expected
-
-
 def test_merging_refuses_other_dtypes_and_broken_datasets(tmp_path: Path) -> None:
     build(tmp_path / "wide", [[[1]]], np.int32)
     golden = GOLDEN / "broken" / "inner-pointer"

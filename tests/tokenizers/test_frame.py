@@ -128,13 +128,6 @@ def test_an_eod_that_is_no_token(tmp_path: Path, given: str, said: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_an_id_that_no_token_has(tmp_path: Path) -> None:
-    definition = tiny()
-    definition["model"]["vocab"]["zz"] = 300
-    with pytest.raises(TokenizerError, match="no token 299"):
-        load_tokenizer(save(tmp_path, definition), eod_token="299")
-
-
 def test_a_tokenizer_without_known_names(tmp_path: Path) -> None:
     definition = tiny()
     definition["added_tokens"] = [added("<stop>", 258)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +10,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.sentencepiece_tools import HOSTILE, hugging_face, mistral, sentencepiece
 from support.tiny_tokenizers import added, save
-from support.tokenizers_twin import MODES, Twin, block, corpus, is_as_with_the_library, rows
-from tokenizers import Tokenizer as HuggingFace
+from support.tokenizers_twin import MODES, Twin, corpus, is_as_with_the_library
 
 from tokpack.tokenizers import load_tokenizer, spec_cache
-from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.native import MetaspaceTokenizer
 
 if TYPE_CHECKING:
@@ -347,24 +344,6 @@ def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
     path = save(tmp_path, some())
     texts = ["ab  a </s>", "", "\u4e2d\U0001f600", "<s>", "<x>ab<s>", "ab  a \u4e2d\U0001f600"]
     is_as_with_the_library(path, (SPACE + "a", "<s>", "ab\u00e9", "none"), texts)
-
-
-def test_what_frames_a_document(tmp_path: Path) -> None:
-    library = HuggingFace.from_str(json.dumps(some()))
-    from tokenizers import processors
-
-    library.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", library.token_to_id("<s>"))]
-    )
-    path = tmp_path / "tokenizer.json"
-    path.write_text(library.to_str())
-    tokenizer = load_tokenizer(path)
-    assert tokenizer.native
-    begin, end = tokenizer.special_ids["<s>"], tokenizer.special_ids["</s>"]
-    assert tokenizer.special_frame() == Frame((begin,), ())
-    encoder = tokenizer.encoder(dtype="uint16", frame=Frame((begin,), (end,)))
-    plain = tokenizer.encode("ab ab")
-    assert rows(encoder.encode(*block(["ab ab", ""]))) == [[begin, *plain, end], []]
 
 
 def test_its_definition_is_kept(

@@ -25,36 +25,11 @@ _PIECES = st.one_of(
     st.text("abcdefgh", max_size=70),
     st.sampled_from(
         [
-            " ",
-            "  ",
-            "\n",
-            "\r\n",
-            "\t",
-            "\u00a0",
-            "\u3000",
-            "\u2028",
-            "'",
-            "'s",
-            "'ll",
-            "'LL",
-            "\u2019s",
-            "123",
-            "1234",
-            "\u0661\u0662",
-            "e\u0301",
-            "\u0301",
-            "\u1100\u1161\u11a8",
-            "\u212b",
-            "\u00e9",
-            "\u4e2d\u6587",
-            "\U0001f600",
-            "\U0001f468\u200d\U0001f469",
-            "<|endoftext|>",
-            "<|padding|>",
-            "<|endof",
-            "!?",
-            "--",
-            "\0",
+            *(" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\0"),
+            *("'", "'s", "'ll", "'LL", "\u2019s", "123", "1234", "\u0661\u0662", "!?", "--"),
+            *("e\u0301", "\u0301", "\u1100\u1161\u11a8", "\u212b", "\u00e9", "\u4e2d\u6587"),
+            *("\U0001f600", "\U0001f468\u200d\U0001f469"),
+            *("<|endoftext|>", "<|padding|>", "<|endof"),
         ]
     ),
     st.builds(lambda character, count: character * count, _CHARACTERS, st.integers(1, 80)),
@@ -66,16 +41,12 @@ _SETTINGS = settings(
 )
 
 
+@pytest.mark.parametrize("name", ["gpt2", "neox"])
 @given(texts=_TEXTS)
-@_SETTINGS
-def test_gpt2_on_random_texts(gpt2: Twin, texts: list[str]) -> None:
-    gpt2.compare(texts)
-
-
-@given(texts=_TEXTS)
-@_SETTINGS
-def test_neox_on_random_texts(neox: Twin, texts: list[str]) -> None:
-    neox.compare(texts)
+@settings(_SETTINGS, suppress_health_check=[*HealthCheck])
+def test_random_texts(name: str, request: pytest.FixtureRequest, texts: list[str]) -> None:
+    twin: Twin = request.getfixturevalue(name)
+    twin.compare(texts)
 
 
 @given(
@@ -100,17 +71,6 @@ def test_real_documents(name: str, which: str, data: Path, request: pytest.Fixtu
     texts = corpus(data, which, limit=600_000)
     twin.compare(texts[: len(texts) // 2 + 1], modes=["text"])
     twin.compare(texts[len(texts) // 2 :], modes=["encode"])
-
-
-@pytest.mark.parametrize("which", ["multi", "nasty"])
-def test_real_documents_with_ids_above_65536(which: str, data: Path, tmp_path: Path) -> None:
-    """GPT-2's tokenizer with all its ids times three."""
-    vocab = json.loads((data / "tokenizers" / "gpt2-vocab.json").read_bytes())
-    path = tmp_path / "vocab.json"
-    path.write_text(json.dumps({token: 3 * i for token, i in vocab.items()}))
-    merges = data / "tokenizers" / "gpt2-merges.txt"
-    twin = Twin(load_tokenizer(vocab_file=path, merge_file=merges))
-    twin.compare(corpus(data, which, limit=500_000))
 
 
 @pytest.mark.parametrize("which", ["owt", "english", "code", "multi", "nasty"])

@@ -19,15 +19,11 @@ from support.sentencepiece_tools import (
     TEXTS,
     Twin,
     edited,
-    hugging_face,
     mistral,
-    pb,
     trained,
     twin,
 )
 from support.tokenizers_twin import block, corpus, rows
-from tokenizers import Tokenizer as HuggingFace
-from tokenizers import models, pre_tokenizers
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import load_tokenizer, self_check
@@ -115,31 +111,6 @@ def test_what_is_not_utf8_does_no_harm() -> None:
 
 
 # Beside the Hugging Face library.
-
-
-@pytest.mark.parametrize("of", ["english", "multi"])
-def test_the_hugging_face_library_agrees_where_no_scores_are_equal(data: Path, of: str) -> None:
-    both = mistral(data)
-    # Runs of spaces all have one score in this model; that library merges them in another order.
-    texts = [
-        " ".join(t.split(" ")).replace("  ", " ") for t in corpus(data, f"{of}.jsonl", 150_000)
-    ]
-    texts = [t for t in texts if "  " not in t and not t.startswith(" ") and t]
-    assert len(texts) > 5
-    library = hugging_face(both.tokenizer.raw)
-    actual = rows(both.cores[0].encode(*block(texts)))
-    assert actual == [library.encode(text, add_special_tokens=False).ids for text in texts]
-
-
-def test_the_hugging_face_library_agrees_on_unigrams() -> None:
-    both = twin("byte unigram")
-    proto = pb.ModelProto()
-    proto.ParseFromString(both.tokenizer.raw)
-    vocab = [(piece.piece, piece.score) for piece in proto.pieces]
-    library = HuggingFace(models.Unigram(vocab, unk_id=0, byte_fallback=True))
-    library.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
-    actual = rows(both.cores[0].encode(*block(TEXTS)))
-    assert actual == [library.encode(text, add_special_tokens=False).ids for text in TEXTS]
 
 
 # Tokenizers.
