@@ -262,10 +262,10 @@ class MMapIndexedDataset:
         shards = self._shards
         if shards.only is None:
             return shards.manifest
-        found = Manifest.find(self._prefix)
-        if found is not None:
+        manifest = Manifest.find(self._prefix)
+        if manifest is not None:
             shards.only.check_current("read")
-        return found
+        return manifest
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:

@@ -35,8 +35,8 @@ def dataset_files(prefix: str) -> list[str]:
         pieces = Manifest.load(prefix).pieces or ()
         prefixes += [piece_prefix(prefix, piece) for piece in pieces]
     names = (bin_path, idx_path, manifest_path, trace_path)
-    own = [str(name(one)) for one in prefixes for name in names]
-    return [*own, *(file for one in prefixes for file in _tokenizer_files(one))]
+    files = [str(name(one)) for one in prefixes for name in names]
+    return [*files, *(file for one in prefixes for file in _tokenizer_files(one))]
 
 
 def _tokenizer_files(prefix: str) -> list[str]:
@@ -69,5 +69,5 @@ def _are_there(prefix: str, manifest: Manifest) -> bool:
     files = {bin_path(prefix): manifest.bin, idx_path(prefix): manifest.idx}
     if manifest.trace:
         files[trace_path(prefix)] = manifest.trace
-    found = {path: identity(path) for path in files}
-    return all((one := found[path]) and one.size == files[path]["bytes"] for path in files)
+    identities = {path: identity(path) for path in files}
+    return all((one := identities[path]) and one.size == files[path]["bytes"] for path in files)

@@ -33,12 +33,12 @@ def prefix_of(name: str | os.PathLike[str]) -> str:
 
 def prefixes_of(names: Sequence[str]) -> list[str]:
     """Prefixes from names: a dataset given by several of its files, as globs do, counts once."""
-    found: dict[str, str] = {}
+    suffixes: dict[str, str] = {}
     prefixes = []
     for name in names:
         prefix = prefix_of(name)
         suffix = name.removeprefix(prefix)
-        if found.setdefault(prefix, suffix) == suffix:  # what is given twice is meant twice
+        if suffixes.setdefault(prefix, suffix) == suffix:  # what is given twice is meant twice
             prefixes.append(prefix)
     return prefixes
 

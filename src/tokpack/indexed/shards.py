@@ -92,8 +92,8 @@ class _Recorded:
         """Look where shards on a store are, all at once. InputError."""
         new = [n for n in numbers if n not in self._stored and is_url(self._paths[n])]
         if new:
-            found = look_at([self._paths[number] for number in new])
-            self._stored |= zip(new, found, strict=True)
+            objects = look_at([self._paths[number] for number in new])
+            self._stored |= zip(new, objects, strict=True)
 
     def open(self, number: int) -> Shard:
         """Open a shard. FormatError where it has changed since it was recorded, InputError."""
@@ -107,9 +107,9 @@ class _Recorded:
             raise FormatError(
                 f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
             )
-        found = ShardRecord.of(shard, record.prefix, record.xxh3_128)
+        current = ShardRecord.of(shard, record.prefix, record.xxh3_128)
         for field in fields(ShardRecord):
-            now, then = getattr(found, field.name), getattr(record, field.name)
+            now, then = getattr(current, field.name), getattr(record, field.name)
             if now != then:
                 raise FormatError(
                     f"{where} has changed: {field.name} is {now}, expected {then}; merge again"

@@ -125,25 +125,25 @@ class MMapIndexedDatasetBuilder:
             )
 
     def _convert(self, tensor: npt.ArrayLike) -> npt.NDArray[Any]:
-        given = np.asarray(tensor)
+        ids = np.asarray(tensor)
         number = len(self._lengths)
-        if given.size > MAX_LENGTH:
+        if ids.size > MAX_LENGTH:
             raise UsageError(
-                f"{self._path}: sequence {number} has {given.size} tokens, more than {MAX_LENGTH}"
+                f"{self._path}: sequence {number} has {ids.size} tokens, more than {MAX_LENGTH}"
             )
-        if given.size and given.dtype.kind not in "iu":
+        if ids.size and ids.dtype.kind not in "iu":
             raise UsageError(
-                f"{self._path}: sequence {number} holds {given.dtype}, token ids are integers"
+                f"{self._path}: sequence {number} holds {ids.dtype}, token ids are integers"
             )
-        if given.size and not np.can_cast(given.dtype, self._dtype):
-            self._check_range(given, number)
-        return np.ascontiguousarray(given, self._dtype).reshape(-1)
+        if ids.size and not np.can_cast(ids.dtype, self._dtype):
+            self._check_range(ids, number)
+        return np.ascontiguousarray(ids, self._dtype).reshape(-1)
 
-    def _check_range(self, given: npt.NDArray[Any], number: int) -> None:
+    def _check_range(self, ids: npt.NDArray[Any], number: int) -> None:
         low, high = self._range.min, self._range.max
-        if int(given.min()) >= low and int(given.max()) <= high:
+        if int(ids.min()) >= low and int(ids.max()) <= high:
             return
-        bad = next(int(token) for token in given.flat if not low <= int(token) <= high)
+        bad = next(int(token) for token in ids.flat if not low <= int(token) <= high)
         raise UsageError(
             f"{self._path}: token id {bad} in sequence {number} does not fit {self._dtype} "
             f"({low} to {high}): choose a wider dtype"

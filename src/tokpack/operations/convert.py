@@ -144,9 +144,9 @@ def detect(name: str) -> str:
     FormatError for a format that cannot be read, UsageError where nothing tells the format.
     """
     prefix = prefix_of(name)
-    if found := identity(idx_path(prefix)):
+    if index := identity(idx_path(prefix)):
         head = _head(idx_path(prefix))[:HEADER_BYTES]
-        parse_header(head, found.size, idx_path(prefix))  # other programs' are refused by name
+        parse_header(head, index.size, idx_path(prefix))  # other programs' are refused by name
         return "mmap"
     if MMapIndexedDataset.exists(prefix):  # a virtual one
         return "mmap"

@@ -288,11 +288,11 @@ def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Arrays:
     """Where documents end, in ids, some at a time; what is left at the end is one more."""
     last = 0
     for start in range(0, len(ids), STEP):
-        found = np.flatnonzero(ids[start : start + STEP] == eod) + start
-        found = found[found > 0] if first else found + 1
-        if found.size:
-            last = int(found[-1])
-            yield found
+        ends = np.flatnonzero(ids[start : start + STEP] == eod) + start
+        ends = ends[ends > 0] if first else ends + 1
+        if ends.size:
+            last = int(ends[-1])
+            yield ends
     if last < len(ids):
         yield np.array([len(ids)])
 

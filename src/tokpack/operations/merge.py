@@ -36,7 +36,7 @@ _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
 
 class _FoundShard(NamedTuple):
-    """One .bin with its .idx, as it was found."""
+    """One .bin with its .idx, as it was dataset."""
 
     record: ShardRecord  # with the full prefix
     identity: Identity
@@ -46,7 +46,7 @@ class _FoundShard(NamedTuple):
 
 @dataclass(frozen=True)
 class _Input:
-    """One dataset that is to be merged, a virtual one taken apart, as it was found."""
+    """One dataset that is to be merged, a virtual one taken apart, as it was dataset."""
 
     name: str  # as the user gave it
     dtype: np.dtype[Any]
@@ -80,11 +80,11 @@ def merge(
         raise UsageError("nothing to merge: name the datasets by their prefixes")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
     with new_datasets([output], files, overwrite=overwrite) as new:
-        found = [_inspect(prefix) for prefix in prefixes]
-        _check_same(found)
+        datasets = [_inspect(prefix) for prefix in prefixes]
+        _check_same(datasets)
         if virtual:
-            return _write_virtual(found, output, new)
-        return _write(found, output, new, progress=progress)
+            return _write_virtual(datasets, output, new)
+        return _write(datasets, output, new, progress=progress)
 
 
 def _inspect(prefix: str) -> _Input:
@@ -102,26 +102,27 @@ def _inspect(prefix: str) -> _Input:
 
 
 def _check_same(inputs: list[_Input]) -> None:
-    kinds = {shard.multimodal: found.name for found in inputs for shard in found.shards}
+    kinds = {shard.multimodal: dataset.name for dataset in inputs for shard in dataset.shards}
     if True in kinds and False in kinds:
         raise UsageError(
             f"{kinds[True]} is multimodal, with a mode for each sequence, {kinds[False]} is not: "
             "merge each kind for itself"
         )
-    known = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
-    known = [(name, tokenizer) for name, tokenizer in known if tokenizer.get("sha256")]
-    for name, tokenizer in known:
-        if tokenizer["sha256"] != known[0][1]["sha256"]:
+    tokenizers = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
+    tokenizers = [(name, tokenizer) for name, tokenizer in tokenizers if tokenizer.get("sha256")]
+    for name, tokenizer in tokenizers:
+        if tokenizer["sha256"] != tokenizers[0][1]["sha256"]:
             raise UsageError(
-                f"{known[0][0]} was made with the tokenizer {_described(known[0][1])}, {name} with "
-                f"{_described(tokenizer)}: their ids mean different things; encode one again"
+                f"{tokenizers[0][0]} was made with the tokenizer {_described(tokenizers[0][1])}, "
+                f"{name} with {_described(tokenizer)}: their ids mean "
+                "different things; encode one again"
             )
-    widest = max((found.dtype for found in inputs), key=lambda dtype: dtype.itemsize)
-    for found in inputs:
-        if found.dtype != widest:
+    widest = max((dataset.dtype for dataset in inputs), key=lambda dtype: dtype.itemsize)
+    for dataset in inputs:
+        if dataset.dtype != widest:
             raise UsageError(
-                f"{found.name} has ids of {found.dtype}, others of {widest}: bring them to one "
-                f"dtype with `tokpack convert {found.name} NEW --dtype {widest}`"
+                f"{dataset.name} has ids of {dataset.dtype}, others of {widest}: bring them to one "
+                f"dtype with `tokpack convert {dataset.name} NEW --dtype {widest}`"
             )
     framed = [(i.name, i.manifest.frame) for i in inputs if i.manifest and i.manifest.frame]
     for name, frame in framed:
@@ -130,7 +131,7 @@ def _check_same(inputs: list[_Input]) -> None:
                 f"{framed[0][0]} has documents between the ids {_sides(framed[0][1])}, {name} "
                 f"between {_sides(frame)}: encode one again with the EOD and BOS of the other"
             )
-    named = {name for name, _ in known}
+    named = {name for name, _ in tokenizers}
     unknown = [i.name for i in inputs if i.name not in named]
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -149,7 +150,7 @@ def _sides(frame: tuple[list[int], list[int]]) -> str:
 
 
 def _write(inputs: list[_Input], output: str, new: NewFiles, *, progress: Show | None) -> Manifest:
-    shards = [shard for found in inputs for shard in found.shards]
+    shards = [shard for dataset in inputs for shard in dataset.shards]
     records = [shard.record for shard in shards]
     stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
     out = (JoinedDataset if is_url(output) else NewDataset)(output, new)
@@ -182,11 +183,11 @@ def _write(inputs: list[_Input], output: str, new: NewFiles, *, progress: Show |
 
 
 def _write_virtual(inputs: list[_Input], output: str, new: NewFiles) -> Manifest:
-    prefixes = [shard.record.prefix for found in inputs for shard in found.shards]
+    prefixes = [shard.record.prefix for dataset in inputs for shard in dataset.shards]
     records = tuple(
         replace(shard.record, prefix=_beside(output, shard.record.prefix))
-        for found in inputs
-        for shard in found.shards
+        for dataset in inputs
+        for shard in dataset.shards
     )
     counts = ("sequences", "tokens")
     totals: dict[str, Any] = {what: sum(one.total(what) for one in inputs) for what in counts}
@@ -197,8 +198,8 @@ def _write_virtual(inputs: list[_Input], output: str, new: NewFiles) -> Manifest
         tokpack_version=__version__,
         created=now(),
         dtype=str(inputs[0].dtype),
-        bin=FileDigest(bytes=sum(found.total("bin_bytes") for found in inputs), xxh3_128=""),
-        idx=FileDigest(bytes=sum(found.total("idx_bytes") for found in inputs), xxh3_128=""),
+        bin=FileDigest(bytes=sum(dataset.total("bin_bytes") for dataset in inputs), xxh3_128=""),
+        idx=FileDigest(bytes=sum(dataset.total("idx_bytes") for dataset in inputs), xxh3_128=""),
         pieces=records,
         **totals,
         **_facts(inputs),
@@ -233,7 +234,7 @@ def _beside(output: str, prefix: str) -> str:
 
 def _facts(inputs: list[_Input]) -> dict[str, Any]:
     """What the manifests say, put together: inputs one after the other, counts summed."""
-    manifests = [found.manifest or _plain_manifest(found) for found in inputs]
+    manifests = [dataset.manifest or _plain_manifest(dataset) for dataset in inputs]
     options = dict(manifests[0].options)
     for manifest in manifests[1:]:  # what all agree on
         options = {k: v for k, v in options.items() if manifest.options.get(k) == v}
@@ -243,24 +244,24 @@ def _facts(inputs: list[_Input]) -> dict[str, Any]:
         tokenizer.pop("frame", None)  # of some it is not known
     return {
         "tokenizer": tokenizer,
-        "options": {**options, "merged": [os.path.basename(found.name) for found in inputs]},
+        "options": {**options, "merged": [os.path.basename(dataset.name) for dataset in inputs]},
         "inputs": [entry for manifest in manifests for entry in manifest.inputs],
         **{key: sum(getattr(manifest, key) for manifest in manifests) for key in _COUNTS},
     }
 
 
-def _plain_manifest(found: _Input) -> Manifest:
+def _plain_manifest(dataset: _Input) -> Manifest:
     """What can be said of a dataset without a manifest: its text is not known."""
-    documents, tokens, size = (found.total(what) for what in ("documents", "tokens", "bin_bytes"))
+    documents, tokens, size = (dataset.total(what) for what in ("documents", "tokens", "bin_bytes"))
     return Manifest(
         tokpack_version=__version__,
         created=now(),
-        dtype=str(found.dtype),
+        dtype=str(dataset.dtype),
         sequences=0,
         tokens=tokens,
         bin=FileDigest(bytes=size, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
-        **plain_facts(found.name, documents, tokens, size),
+        **plain_facts(dataset.name, documents, tokens, size),
     )
 
 

@@ -71,23 +71,23 @@ def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
 
 
 def _column(path: str, arrow: Any, schema: Any, column: str | None) -> str:
-    found = [
+    columns = [
         field.name
         for field in schema
         if hasattr(field.type, "value_type") and arrow.types.is_integer(field.type.value_type)
     ]
     if column is not None:
-        if column not in found:
-            raise UsageError(f"{path}: no column {column!r} of lists of integers; it has {found}")
+        if column not in columns:
+            raise UsageError(f"{path}: no column {column!r} of lists of integers; it has {columns}")
         return column
-    likely = [name for name in NAMES if name in found]
-    if likely or len(found) == 1:
-        return str((likely or found)[0])
+    likely = [name for name in NAMES if name in columns]
+    if likely or len(columns) == 1:
+        return str((likely or columns)[0])
     raise UsageError(
         f"{path}: "
         + (
-            f"several columns hold lists of integers: name one of {found} with --column"
-            if found
+            f"several columns hold lists of integers: name one of {columns} with --column"
+            if columns
             else f"no column of lists of integers among {schema.names}"
         )
     )

@@ -40,12 +40,12 @@ class SplitSpec:
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        if len(given) != 1:
+        ways = {name: value for name, value in vars(self).items() if value is not None}
+        if len(ways) != 1:
             raise UsageError(
                 "say how to cut, in one way: --documents N, --tokens N, --parts K or --shares A,B,C"
             )
-        [(name, value)] = given.items()
+        [(name, value)] = ways.items()
         if name == "shares":
             if not all(0 <= share < float("inf") for share in value) or not sum(value):
                 raise UsageError(f"shares are {value}, expected numbers of 0 or more, not all 0")
@@ -77,15 +77,15 @@ def split(
     cut = SplitSpec(documents, tokens, parts, None if shares is None else tuple(shares))
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
-        made = _named(output, cut, _ranges(cut, ends, prefix))
-        names = [name for name, _ in made]
+        outputs = _named(output, cut, _ranges(cut, ends, prefix))
+        names = [name for name, _ in outputs]
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
         files = dataset_files(dataset.path_prefix)
         with new_datasets(names, files, overwrite=overwrite) as new:
-            for name, documents_of_it in made:
+            for name, bounds in outputs:
                 out = NewDataset(name, new)
-                results.append((name, _write(dataset, out, documents_of_it, ends, stage)))
+                results.append((name, _write(dataset, out, bounds, ends, stage)))
             new.publish()
     return results
 
@@ -148,7 +148,9 @@ def _named(
     names = [f"{output}_{number:05d}" for number in range(len(ranges))]
     if cut.shares is not None and len(cut.shares) == len(SHARE_NAMES):
         names = [f"{output}_{name}" for name in SHARE_NAMES]
-    return [(name, held) for name, held in zip(names, ranges, strict=True) if held[0] < held[1]]
+    return [
+        (name, bounds) for name, bounds in zip(names, ranges, strict=True) if bounds[0] < bounds[1]
+    ]
 
 
 def _write(

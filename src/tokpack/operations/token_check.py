@@ -114,7 +114,8 @@ class TokenCheck:
         first = index.pointers.item(index.doc_idx.item(document))
         dtype = index.header.dtype
         token = (at - first) // dtype.itemsize
-        found = int(block.view(dtype)[(at - begin) // dtype.itemsize])
+        token_id = int(block.view(dtype)[(at - begin) // dtype.itemsize])
         return (
-            f"{self.path}: byte {at}, document {document}, token {token}: id is {found}, {expected}"
+            f"{self.path}: byte {at}, document {document}, token {token}: id is {token_id}, "
+            f"{expected}"
         )

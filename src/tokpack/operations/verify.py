@@ -78,8 +78,8 @@ def verify(
     """
     began = time.perf_counter()
     if any(tokenizer.values()):
-        own = load_tokenizer(**tokenizer).vocab_size
-        vocab_size = own if vocab_size is None else vocab_size
+        size = load_tokenizer(**tokenizer).vocab_size
+        vocab_size = size if vocab_size is None else vocab_size
     _check_request(vocab_size, eod)
     request = _Request(quick, vocab_size, None if eod is None else [eod])
     reasons: dict[str, set[str]] = {what: set() for what in CHECKS}
@@ -182,11 +182,11 @@ def _check_sums(manifest: Manifest, name: str) -> None:
         )
     for key in ("records", "documents", "sequences", "tokens", "empty", "rejected"):
         counts = [source.get(key) for source in manifest.inputs if isinstance(source, dict)]
-        known = [count for count in counts if isinstance(count, int)]
+        numbers = [count for count in counts if isinstance(count, int)]
         total = getattr(manifest, key)
-        if known and len(known) == len(manifest.inputs) and sum(known) != total:
+        if numbers and len(numbers) == len(manifest.inputs) and sum(numbers) != total:
             raise FormatError(
-                f"{name}: {key} is {total}, expected {sum(known)}, the sum over its inputs"
+                f"{name}: {key} is {total}, expected {sum(numbers)}, the sum over its inputs"
             )
 
 
@@ -194,12 +194,12 @@ def _check_file(path: str, digest: FileDigest) -> None:
     _check_digest(path, digest_file(near(path)).get("xxh3_128", ""), digest)
 
 
-def _check_digest(path: str, found: str, digest: FileDigest) -> None:
+def _check_digest(path: str, checksum: str, digest: FileDigest) -> None:
     recorded = checksum_of(digest)
-    if found != recorded:
+    if checksum != recorded:
         kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
         raise FormatError(
-            f"{path}: {kind} is {found}, expected {recorded}, as the manifest says: bytes of it "
+            f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
             "have changed, somewhere that no other check sees, or the files do not belong together"
         )
 
@@ -220,10 +220,10 @@ def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: ProgressS
         return fault, block_sums(begin, block.data) if in_blocks else b""
 
     with closing(scan(check.path, check.bin_bytes, look)) as chunks:
-        for _, block, (fault, own) in chunks:
+        for _, block, (fault, blocks) in chunks:
             if fault is not None:
                 raise FormatError(fault)
-            sums += own
+            sums += blocks
             for piece in in_order.add(block.data) if in_order else ():
                 _check_piece(check.path, piece)
             stage.add(len(block))
