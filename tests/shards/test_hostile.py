@@ -207,9 +207,6 @@ class Busy:
 
     def close(self) -> None: ...
 
-    def is_idle(self) -> bool:
-        return True
-
 
 def test_a_shard_that_another_makes_is_not_begun_all_the_time(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,6 @@ from tokpack.errors import FormatError, InputError, OutputError, ResumeError, Us
 from tokpack.shards.cut import _shards, make_shard_plan
 from tokpack.shards.plan import (
     ShardPlan,
-    check_means,
     plan_path,
     prefix_of,
     save_plan,
@@ -129,7 +128,7 @@ def test_another_plan_takes_overwrite_and_its_shards_go(corpus: Corpus, tmp_path
     for end in ("-00000.bin", "-00001.json", ".json", "-notes.txt"):
         Path(prefix + end).write_text('{"tokpack": "old"}')
     other = make_shard_plan(options(corpus, tmp_path / "x", append_eod=False), 3 * MB)
-    with pytest.raises(OutputError, match=r"its append_eod is True, this one's False"):
+    with pytest.raises(OutputError, match="--append-eod = True, this run has False"):
         save_plan(other, prefix)
     assert Path(prefix + "-00000.bin").exists()
     save_plan(other, prefix, overwrite=True)
@@ -161,17 +160,16 @@ def test_another_tokenizer_on_a_machine_is_refused(corpus: Corpus, tmp_path: Pat
 
     plan = make_shard_plan(options(corpus, tmp_path / "x"))
     own = plan.encode_options(str(tmp_path / "x"), 0)
-    check_means(plan, own, load_means(own))
+    plan.check_setup(own, load_means(own))
     definition = json.loads(Path(str(corpus.options["tokenizer"])).read_text())
     definition["model"]["merges"].pop()
     other = tmp_path / "tokenizer.json"
     other.write_text(json.dumps(definition))
-    with pytest.raises(ResumeError, match="not the planned one on this machine: its sha256"):
-        check_means(plan, own, load_means(replace(own, tokenizer=str(other))))
-    with pytest.raises(ResumeError, match="append_eod is False on this machine"):
-        check_means(
-            plan, replace(own, append_eod=False), load_means(replace(own, append_eod=False))
-        )
+    with pytest.raises(ResumeError, match=r"it uses the tokenizer .*, this run uses"):
+        plan.check_setup(own, load_means(replace(own, tokenizer=str(other))))
+    without = replace(own, append_eod=False)
+    with pytest.raises(ResumeError, match="--append-eod = True, this run has False"):
+        plan.check_setup(without, load_means(without))
 
 
 def test_names_of_a_plan() -> None:

@@ -68,7 +68,7 @@ def test_shards_are_of_one_version_of_an_input(corpus: Corpus, tmp_path: Path) -
     assert dataset(tmp_path / "one") == dataset(tmp_path / "whole")
 
 
-def test_a_shard_of_another_plan_is_not_done(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_shard_of_another_plan_is_not_committed(corpus: Corpus, tmp_path: Path) -> None:
     """Somebody copies a shard into the folder of another plan."""
     source = write_jsonl(tmp_path / "x.jsonl", documents(20))
     for name, more in (("other", ()), ("own", ("--bos-token", 0))):
@@ -81,10 +81,9 @@ def test_a_shard_of_another_plan_is_not_done(corpus: Corpus, tmp_path: Path) -> 
             assert tokpack("status", prefix).returncode == 0
     for path in (tmp_path / "other").glob("pile-*"):
         shutil.copy(path, tmp_path / "own")
-    status = tokpack("status", prefix)
-    assert status.returncode == 1
-    assert "1 other" in status.stdout
-    assert "is not of this plan" in status.stdout
+    refused = tokpack("commit", prefix)
+    assert refused.returncode == 1
+    assert "not the shard that was planned" in refused.stderr
     refused = tokpack(*encode)
     assert refused.returncode == 1
     assert "replace it with --overwrite" in refused.stderr

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from support.process_engine import ProcessEngine, Running
 from support.stores import Fault, Store
 
 import tokpack
@@ -19,7 +17,6 @@ from tokpack.encoding import EncodeOptions, report
 from tokpack.errors import OutputError, StoreError, UsageError
 from tokpack.files.durable import UNFINISHED
 from tokpack.indexed import Manifest
-from tokpack.shards import drive
 from tokpack.shards.commit import commit
 from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.plan import ShardPlan, save_plan
@@ -27,7 +24,6 @@ from tokpack.shards.survey import survey
 from tokpack.shards.work import encode_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from tokpack.progress import Progress
@@ -124,43 +120,6 @@ def test_a_store_that_is_silent_is_worth_another_try(
     command = ["encode", "--plan", url, "--shard", "0", "-q", "--workers", "1"]
     assert main(command) == 2  # as a machine that is lost, not as a bad record
     assert "503" in capsys.readouterr().err
-
-
-class Stopping(ProcessEngine):
-    """Each task works for itself; the first stands still as soon as it has told of its work."""
-
-    def __init__(self, plan: ShardPlan, url: str, folder: Path) -> None:
-        super().__init__(slots=2)
-        self._plan, self._url, self._folder = plan, url, folder
-
-    def start(self, arguments: Sequence[str]) -> Running:
-        first = not self.begun
-        scratch = str(self._folder / f"scratch{len(self.begun)}")
-        task = super().start([*arguments, "--scratch", scratch])
-        while first and survey(self._plan, self._url)[0].state == "open":
-            time.sleep(0.02)
-        if first and task.process:
-            task.process.send_signal(signal.SIGSTOP)
-        return task
-
-
-def test_a_task_that_is_stuck_is_begun_once_more(
-    store: Store, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del store
-    plan = ShardPlan.load(url)
-    monkeypatch.setattr(drive, "_POLL_STORE_SECONDS", 0.2)
-    monkeypatch.setattr(drive, "_ENOUGH", plan.shards - 1)
-    monkeypatch.setattr(report, "LOST_SECONDS", 2.0)
-    for number in range(1, plan.shards):
-        encode_shard(plan, url, number, workers=1)
-    engine = Stopping(plan, url, tmp_path)
-    told: list[str] = []
-    drive.ShardRunner(plan, url, engine, ["-q", "--workers", "1"], say=told.append).run()
-    assert told == ["shard 0 takes more than twice as long as others: begun once more"]
-    assert len(engine.begun) == 2
-    assert not engine.tasks
-    commit(plan, url)
 
 
 def test_a_url_with_a_secret_is_in_no_plan(store: Store, tokenizer: Path) -> None:

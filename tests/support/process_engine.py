@@ -60,16 +60,14 @@ class ProcessEngine:
         if handle in self.tasks:
             self.tasks.remove(handle)
 
-    def is_idle(self) -> bool:
-        return sum(task.process is not None for task in self.tasks) < self.slots
-
     def close(self) -> None:
         for task in list(self.tasks):
             self.cancel(task)
 
     def _fill(self) -> None:
         for task in self.tasks:
-            if task.process is None and self.is_idle():
+            busy = sum(task.process is not None for task in self.tasks)
+            if task.process is None and busy < self.slots:
                 self.begun.append(task.arguments)
                 task.process = subprocess.Popen(
                     [sys.executable, "-m", "tokpack", *task.arguments],

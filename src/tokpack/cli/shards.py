@@ -258,8 +258,6 @@ def _counts(standings: Sequence[ShardStatus]) -> dict[str, int]:
 
 def _told(one: ShardStatus) -> str:
     report = one.report
-    if one.state == "other":
-        return "a dataset that is not of this plan has its name: --overwrite replaces it"
     if report is None:
         return ""
     words = [f"{report.host}, {time_text(report.seconds)}"]

@@ -14,7 +14,7 @@ from tokpack.encoding import messages
 from tokpack.encoding.feed import DocumentFeed
 from tokpack.encoding.layout import PieceLayout, joined_sums
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, Piece, Pieces, Stored
-from tokpack.encoding.queue import Queue
+from tokpack.encoding.queue import in_working_order
 from tokpack.errors import OutputError
 from tokpack.files.blocks import SUM_BYTES
 
@@ -66,7 +66,7 @@ class Coordinator:
         if missing and job.sources[0].format == "documents":
             self._feed = DocumentFeed(job, resumed.pieces)
             missing = []
-        self._queue = Queue(job, missing, workers)
+        self._queue = deque(in_working_order(job, missing, workers))  # parts
 
     def _take_over(self, resumed: ResumeState) -> list[int]:
         """Begin with the pieces that are there. Returns the parts that lack something."""
@@ -153,8 +153,7 @@ class Coordinator:
         if self._limit is not None and self._limit <= 0:
             self._pass_over_rest()
             return None
-        part = self._queue.take()
-        return None if part is None else self._encode(part)
+        return self._encode(self._queue.popleft()) if self._queue else None
 
     def _encode(self, part: int) -> messages.EncodePart:
         skip = frozenset(self._resumed.get(part, ()))
@@ -164,14 +163,15 @@ class Coordinator:
 
     def _pass_over_rest(self) -> None:
         """The limit of records is reached: the parts that are left become empty pieces."""
-        while (part := self._queue.take()) is not None:
+        while self._queue:
+            part = self._queue.popleft()
             self._layout.ends_with(part, 1)
             self._add(Piece.empty(self._job, part))
         self._place()
 
     def _grant_slots(self) -> None:
         """Let readers of streams give segments to others, when no parts are left to encode."""
-        if not self._slots or len(self._queue):
+        if not self._slots or self._queue:
             return
         readers = [w for w, tasks in enumerate(self._tasks) if tasks and self._is_stream(tasks[0])]
         if not readers:
@@ -217,7 +217,7 @@ class Coordinator:
         if event.failed is not None:
             piece, error = event.failed
             self._failed[piece] = error
-            self._queue.drop_from(piece[0])
+            self._queue = deque(part for part in self._queue if part < piece[0])
 
     def _encoded(self, worker: int, piece: Piece) -> None:
         if piece.stored is None:

@@ -235,30 +235,7 @@ class Piece:
             and len(self.blocks) == sources
             and (self.segment == 0 or job.parts[self.number].kind == "stream")
             and _PLACE.fullmatch(stored.place) is not None
-            and self._adds_up(job)
         )
-
-    def _adds_up(self, job: Job) -> bool:
-        """Whether the sizes of the tracks are what the counts say."""
-        return all(
-            size == width * self.total(job.key_column(key, name))
-            for key in range(len(job.options.keys))
-            for size, (width, name) in zip(
-                self.sizes[key * len(job.key_tracks) :], self._widths(job), strict=False
-            )
-            if name
-        )
-
-    @staticmethod
-    def _widths(job: Job) -> Iterator[tuple[int, str]]:
-        """Of each track of a key: bytes of an entry, and the column that counts them, or ""."""
-        entries = {
-            "ids": (np.dtype(job.dtype).itemsize, "tokens"),
-            "lengths": (4, "sequences"),
-            "documents": (4, ""),
-            "lines": (16, "runs"),
-        }
-        return (entries[kind] for kind in job.key_tracks)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -9,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.check import SelfCheck
+from tokpack.encoding.check import check_first_documents
 from tokpack.encoding.coordinator import Coordinator
 from tokpack.encoding.engine import Processes, run_here
 from tokpack.encoding.folder import create_own
@@ -78,9 +79,12 @@ class EncodingRun:
             self._coordinator = Coordinator(
                 job, resumed, self._journal, workers=workers, slots=slots
             )
-            self._check = SelfCheck(job)
-            files = dict(zip(self._joined.paths, self._joined.files, strict=True))
-            self._syncs = _Syncs({**files, self._journal.path: self._journal.file}, beat)
+            self._beat = beat
+            self._ended = threading.Event()
+            self._check = _Background(
+                functools.partial(check_first_documents, job), "tokpack-check"
+            )
+            self._syncs = _Background(self._sync, "tokpack-sync")
             self._opened = opened.pop_all()
 
     def encode(self) -> EncodeResult:
@@ -93,9 +97,11 @@ class EncodingRun:
         else:
             self._start()
             run_here(job, self._meter.shared[0], coordinator, self._poll)
-        self._check.finish()
+        self._check.join()
+        self._check.check()
         self._meter.show("sync", now=True)
-        self._syncs.stop()
+        self._ended.set()
+        self._syncs.join()
         self._look()  # of a write that failed the system tells once, maybe in the last sync of all
         for track, (file, end) in enumerate(zip(self._joined.files, coordinator.ends, strict=True)):
             with cannot_write(self._joined.paths[track]):
@@ -119,8 +125,9 @@ class EncodingRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._syncs.stop()
-        self._check.stop()
+        self._ended.set()
+        self._syncs.join()
+        self._check.join()
         self._opened.close()
 
     def _useful(self, workers: int) -> int:
@@ -146,8 +153,18 @@ class EncodingRun:
 
     def _look(self) -> None:
         self._syncs.check()
-        self._check.poll()
+        self._check.check()
         check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
+
+    def _sync(self) -> None:
+        """Make files durable now and then, so that little is left at the end."""
+        files = dict(zip(self._joined.paths, self._joined.files, strict=True))
+        files[self._journal.path] = self._journal.file
+        while not self._ended.wait(SYNC_SECONDS):
+            self._beat()
+            for path, file in files.items():
+                with cannot_write(path):
+                    sync_data(file)
 
 
 def _open_joined(job: Job) -> TrackFiles:
@@ -167,15 +184,13 @@ def _slots_for(job: Job, workers: int) -> Slots | None:
     return Slots(_SLOTS_A_WORKER * workers, max(segments) + _SEGMENT_SLACK * (1 << 20))
 
 
-class _Syncs:
-    """A thread that makes files durable now and then, so that little is left at the end."""
+class _Background:
+    """A thread that works beside the workers; what it raises is raised by ``check``."""
 
-    def __init__(self, files: Mapping[str, int], beat: Callable[[], None]) -> None:
-        self._files = files
-        self._beat = beat
+    def __init__(self, main: Callable[[], None], name: str) -> None:
+        self._main = main
         self._error: BaseException | None = None
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="tokpack-sync", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -186,18 +201,13 @@ class _Syncs:
         if self._error is not None:
             raise self._error
 
-    def stop(self) -> None:
-        """End the thread."""
-        self._end.set()
+    def join(self) -> None:
+        """Wait for its end: Python must not exit while a thread is in native code."""
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _main(self) -> None:
+    def _run(self) -> None:
         try:
-            while not self._end.wait(SYNC_SECONDS):
-                self._beat()
-                for path, file in self._files.items():
-                    with cannot_write(path):
-                        sync_data(file)
+            self._main()
         except BaseException as error:
             self._error = error

@@ -33,8 +33,5 @@ class ShardEngine(Protocol):
     def cancel(self, handle: Any) -> None:
         """End a command, as Ctrl-C would; it may have ended."""
 
-    def is_idle(self) -> bool:
-        """Whether there is room for one more command now."""
-
     def close(self) -> None:
         """End all commands that are left, and let go of the machines."""

@@ -131,19 +131,26 @@ class ShardPlan:
 
     def difference(self, other: ShardPlan) -> str:
         """What distinguishes another plan from this one, in words."""
-        if self.version != other.version:
-            return f"tokpack {self.version} made it, this is {other.version}"
-        if self._tokenizer != other._tokenizer:
-            return (
-                f"its tokenizer is {self.tokenizer['name']}, this one's {other.tokenizer['name']}"
-            )
-        for key in sorted({*self.deciding, *other.deciding}):
-            before, now = self.deciding.get(key, False), other.deciding.get(key, False)
-            if before != now:
-                return f"its {key} is {before!r}, this one's {now!r}"
+        if words := self._common.difference(other._common):
+            return words
         if self.shards != other.shards:
             return f"it has {self.shards} shards, this one {other.shards}"
         return "its inputs, or options that do not change the bytes, are others"
+
+    def check_setup(self, options: EncodeOptions, setup: TokenizerSetup) -> None:
+        """Raise ResumeError where what is installed here would not make the planned bytes."""
+        here = replace(
+            self._common,
+            tokenizer=described(options, setup),
+            options=deciding_options(options, setup),
+        )
+        if words := self._common.difference(here):
+            raise ResumeError(f"this machine would not make what was planned: {words}")
+
+    @property
+    def _common(self) -> Plan:
+        """What the plans of all shards have in common."""
+        return Plan(self.version, (), (), self.tokenizer, self.deciding, ())
 
     def shard(self, number: int) -> Plan:
         """The plan of one shard. UsageError where there is no such shard."""
@@ -259,7 +266,9 @@ class ShardPlan:
         if not is_sound:
             raise FormatError(f"{where}: cannot be understood")
         options = {**self.deciding, "plan": self.id, "shard": number}
-        return Plan(self.version, sources, prints, self.tokenizer, options, parts)
+        return replace(
+            self._common, sources=sources, fingerprints=prints, options=options, parts=parts
+        )
 
 
 _HEAD = tuple(field.name for field in fields(ShardPlan) if field.name not in ("body", "id"))
@@ -312,15 +321,23 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
             f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
             "replace it and its shards with --overwrite"
         )
-    outputs = dict(plan.outputs(prefix)) | dict(old.outputs(prefix) if old else ())
-    for file, found in look(list(outputs.items()), plan.files(), overwrite=overwrite).items():
-        if found is not None:
-            remove(file, found)
+    _remove_outputs(plan, old, prefix, overwrite=overwrite)
     if version is not None:
         replace_version(path, plan.content(), version)
+        _remove_outputs(plan, old, prefix, overwrite=overwrite)  # what came of the old plan since
     elif not storage.create(path, plan.content()):  # another has made a plan meanwhile
         return save_plan(plan, prefix, overwrite=overwrite)
     return plan
+
+
+def _remove_outputs(
+    plan: ShardPlan, old: ShardPlan | None, prefix: str, *, overwrite: bool
+) -> None:
+    """Remove the shards that are there, of the plan that goes and under the names of the new."""
+    outputs = dict(plan.outputs(prefix)) | dict(old.outputs(prefix) if old else ())
+    for file, version in look(list(outputs.items()), plan.files(), overwrite=overwrite).items():
+        if version is not None:
+            remove(file, version)
 
 
 def check_current(plan: ShardPlan, prefix: str) -> None:
@@ -330,20 +347,3 @@ def check_current(plan: ShardPlan, prefix: str) -> None:
             f"{shown(plan_path(prefix))} is no longer the plan that this shard is of: it was "
             "replaced or removed meanwhile, so the shard is not written; begin it again"
         )
-
-
-def check_means(plan: ShardPlan, options: EncodeOptions, means: TokenizerSetup) -> None:
-    """Raise ResumeError where what is installed here would not make the planned bytes."""
-    here = described(options, means)
-    for key in ("sha256", "frame"):
-        if here.get(key) != plan.tokenizer.get(key):
-            raise ResumeError(
-                f"the tokenizer {plan.tokenizer['name']} is not the planned one on this machine: "
-                f"its {key} is {here.get(key)}, planned is {plan.tokenizer.get(key)}"
-            )
-    deciding = deciding_options(options, means)
-    for key in deciding:
-        if deciding[key] != plan.deciding.get(key):
-            raise ResumeError(
-                f"{key} is {deciding[key]!r} on this machine, planned is {plan.deciding.get(key)!r}"
-            )

@@ -81,10 +81,6 @@ class RayEngine:
     def cancel(self, handle: Any) -> None:
         self._ray.cancel(handle, force=False)
 
-    def is_idle(self) -> bool:
-        free: float = self._ray.available_resources().get("CPU", 0)
-        return free >= self.cpus
-
     def close(self) -> None:
         if self._began:
             self._ray.shutdown()

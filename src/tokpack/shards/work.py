@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.planned import PlannedRun, load_means
+from tokpack.encoding.report import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.errors import InputError
-from tokpack.shards.plan import check_current, check_means
-from tokpack.shards.report import finish, reporter_of
+from tokpack.shards import storage
+from tokpack.shards.plan import check_current, report_path
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
@@ -43,20 +45,31 @@ def encode_shard(
     local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
     options = plan.encode_options(prefix, number, **local)
     # SIGTERM comes as an exception, so that the report says that the shard was stopped.
-    with ends_on_sigterm(), reporter_of(prefix, number, progress) as reporter:
+    beat = BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS
+    with (
+        ends_on_sigterm(),
+        RunReporter(
+            lambda content: storage.write(report_path(prefix, number), content),
+            progress,
+            shard=number,
+            beat=beat,
+        ) as reporter,
+    ):
         made = encode_planned(
             lambda: _planned(plan, shard, options),
             options,
             progress=reporter,
             check=lambda: check_current(plan, prefix),
         )
-    finish(reporter, made[0])
+    if reporter.has_told:  # it was not there already
+        counts = {name: getattr(made[0], name) for name in ("documents", "tokens", "text_bytes")}
+        reporter.end("done", done=reporter.last.total, **counts)
     return made
 
 
 def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> PlannedRun:
     means = load_means(options)
-    check_means(whole, options, means)
+    whole.check_setup(options, means)
     shared = whole.shared_sources(shard)
     pairs = zip(shard.sources, shard.fingerprints, strict=True)
     sources = tuple(
