@@ -24,7 +24,7 @@ from tokpack.indexed import MMapIndexedDataset, index_chunks
 from tokpack.indexed.lengths import document_ends
 from tokpack.quantities import count_text, percent
 from tokpack.report import counts, stats
-from tokpack.report.facts import source_rows
+from tokpack.report.facts import source_table
 from tokpack.report.sources import Share
 
 V1 = GOLDEN / "v1"
@@ -278,13 +278,11 @@ def test_counts_on_an_axis() -> None:
 
 def test_many_sources_are_summed_up() -> None:
     sources = [Share(f"/d/{i}.jsonl", 1, i, 4 * i) for i in range(1, 41)]
-    rows = source_rows(sources, 10)
-    assert len(rows) == 11
-    assert rows[0].name == "40.jsonl"
-    assert rows[-1].name == "30 others"
-    assert sum(row.tokens for row in rows) == sum(range(41))
-    assert sum(row.share for row in rows) == equal(1, len(sources) + len(rows))
-    assert rows[-1].ratio == 4
+    table = source_table(sources, 10)
+    assert table
+    assert (len(table.rows), table.note) == (11, "in /d/")
+    assert list(table.rows[0]) == ["40.jsonl", "1", "40", "4.88%", "4.00"]
+    assert list(table.rows[-1]) == ["30 others", "30", "465", "56.7%", "4.00"]
 
 
 def test_a_virtual_dataset_is_the_sum_of_its_pieces(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tokpack.cli.figures import bold, dim, print_sources, table, width
+from tokpack.cli.figures import bold, dim, print_table, table, width
 from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
 from tokpack.quantities import bytes_text, counted
-from tokpack.report.facts import common_folder, source_rows
+from tokpack.report.facts import source_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,9 +58,7 @@ def print_overview(facts: Overview) -> None:
         put()
         put(bold("length of documents in tokens"))
         table([[key for key, _ in values], [f"{value:,.0f}" for _, value in values]], left=())
-    if facts.sources:
-        put()
-        print_sources(source_rows(facts.sources, _MOST_SOURCES), common_folder(facts.sources))
+    print_table(source_table(facts.sources, _MOST_SOURCES))
 
 
 def _tokenizer(tokenizer: dict[str, object]) -> str:

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
 from tokpack.quantities import percent
-from tokpack.report.facts import common_folder, facts, labels, source_rows, warnings
+from tokpack.report.facts import (
+    duplicate_table,
+    facts,
+    labels,
+    source_table,
+    token_table,
+    warnings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tokpack.report import Stats
-    from tokpack.report.facts import Row
+    from tokpack.report.facts import Table
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 _MOST_BAR, _LEAST_BAR = 40, 6  # columns
@@ -168,9 +175,9 @@ def _print_facts(names: Sequence[str], known: Sequence[dict[str, str]]) -> None:
 
 def _print_one(stats: Stats, top: int) -> None:
     _print_histogram(stats)
-    _print_tokens(stats, top)
-    _print_sources(stats)
-    _print_duplicates(stats)
+    print_table(token_table(stats, top))
+    print_table(source_table(stats.sources, _MOST_SOURCES))
+    print_table(duplicate_table(stats, _MOST_GROUPS))
 
 
 def _number(value: float | None) -> str:
@@ -201,80 +208,18 @@ def _print_histogram(stats: Stats) -> None:
     )
 
 
-def _print_tokens(stats: Stats, top: int) -> None:
-    found = stats.frequency.top[:top]
-    if not found:
+def print_table(one: Table | None) -> None:
+    """Print a table of a report, behind a blank line."""
+    if one is None:
         return
     put()
-    coverage = stats.frequency.coverage
-    words = ", ".join(f"{ids:,} ids make {share}%" for share, ids in coverage.items())
-    sentence(f"{bold('tokens by frequency')}: {words} of all tokens")
-    table(
+    sentence(bold(one.title) + (f": {one.note}" if one.note else ""))
+    limit = max(24, width() - 44) if one.texts == len(one.head) - 1 else 24
+    rows = [
         [
-            ["id", "token", "count", ""],
-            *(
-                [
-                    str(token.id),
-                    f"'{shown(token.text, limit=24)}'" if token.text else "",
-                    f"{token.count:,}",
-                    percent(token.count, stats.tokens),
-                ]
-                for token in found
-            ),
-        ],
-        left=(1,),
-        bars=[token.count / found[0].count for token in found],
-    )
-
-
-def _print_sources(stats: Stats) -> None:
-    rows = source_rows(stats.sources, _MOST_SOURCES)
-    if rows:
-        put()
-        print_sources(rows, common_folder(stats.sources))
-
-
-def print_sources(rows: Sequence[Row], folder: str) -> None:
-    """Print the table of sources, which are all in ``folder``."""
-    put(bold("sources") + (f" in {shown(folder)}" if folder else ""))
-    most = max(row.share for row in rows) or 1.0
-    table(
-        [
-            ["", "documents", "tokens", "", "bytes a token"],
-            *(
-                [
-                    row.name,
-                    f"{row.documents:,}",
-                    f"{row.tokens:,}",
-                    percent(row.share, 1),
-                    f"{row.ratio:.2f}" if row.ratio else "",
-                ]
-                for row in rows
-            ),
-        ],
-        bars=[row.share / most for row in rows],
-    )
-
-
-def _print_duplicates(stats: Stats) -> None:
-    groups = stats.duplicates.examples[:_MOST_GROUPS]
-    if not groups:
-        return
-    put()
-    put(f"{bold('duplicates')}: the costliest of {stats.duplicates.groups:,}")
-    table(
-        [
-            ["documents", "copies", "tokens", ""],
-            *(
-                [
-                    ", ".join(map(str, group.documents))
-                    + (", …" if group.copies > len(group.documents) else ""),
-                    f"{group.copies:,}",
-                    f"{group.length:,}",
-                    shown(group.text, limit=max(30, width() - 44)),
-                ]
-                for group in groups
-            ),
-        ],
-        left=(0, 3),
-    )
+            f"'{shown(cell, limit=limit)}'" if column == one.texts and cell else cell
+            for column, cell in enumerate(row)
+        ]
+        for row in one.rows
+    ]
+    table([one.head, *rows], left=(0, one.texts or 0), bars=one.bars)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.quantities import counted, percent
+from tokpack.report.sources import Share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.report.sources import Share
     from tokpack.report.stats import Stats
 
-MOST_SOURCES = 30
 _UNKNOWN = "not known"
+_NAME = 120  # characters of a name
 
 
 def facts(stats: Stats) -> dict[str, str]:
@@ -79,34 +79,99 @@ def warnings(stats: Stats) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table of sources; ``share`` of all tokens, ``ratio`` bytes a token."""
+class Table:
+    """A table of a report, for a terminal or a page.
 
-    name: str
-    documents: int
-    tokens: int
-    share: float
-    ratio: float
+    ``bars`` has for each row a share of 1, drawn in the column ``SHARE``; the column ``texts`` has
+    text of the data. ``kind`` is its class in the style sheet.
+    """
+
+    kind: str
+    title: str
+    note: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bars: Sequence[float] = ()
+    texts: int | None = None
 
 
-def source_rows(sources: Sequence[Share], most: int = MOST_SOURCES) -> list[Row]:
-    """The sources with the most tokens, and all others in one row at the end."""
+SHARE = 3  # the column with bars
+
+
+def token_table(stats: Stats, most: int) -> Table | None:
+    """The ``most`` frequent tokens; None where there is none."""
+    top = stats.frequency.top[:most]
+    if not top:
+        return None
+    shares = stats.frequency.coverage.items()
+    coverage = ", ".join(f"{ids:,} ids make {share}%" for share, ids in shares)
+    return Table(
+        "tokens",
+        "tokens by frequency",
+        f"{coverage} of all tokens",
+        ("id", "token", "count", "share"),
+        [[str(t.id), t.text, f"{t.count:,}", percent(t.count, stats.tokens)] for t in top],
+        [token.count / top[0].count for token in top],
+        texts=1,
+    )
+
+
+def source_table(sources: Sequence[Share], most: int) -> Table | None:
+    """The ``most`` sources with the most tokens, and all others in one row at the end."""
+    if not sources:
+        return None
     total = sum(source.tokens for source in sources) or 1
     folder = common_folder(sources)
     ranked = sorted(sources, key=lambda source: -source.tokens)
-    rows = [
-        Row(s.name[len(folder) :], s.documents, s.tokens, s.tokens / total, s.bytes_per_token)
-        for s in ranked[: most if len(ranked) > most + 1 else None]
-    ]
-    others = ranked[len(rows) :]
-    if others:
-        documents, tokens, text = (
-            sum(values)
-            for values in zip(*((s.documents, s.tokens, s.text_bytes) for s in others), strict=True)
-        )
-        ratio = text / tokens if tokens else 0.0
-        rows.append(Row(f"{len(others):,} others", documents, tokens, tokens / total, ratio))
-    return rows
+    shown = ranked[: most if len(ranked) > most + 1 else None]
+    if others := ranked[len(shown) :]:
+        values = ((s.documents, s.tokens, s.text_bytes) for s in others)
+        name = f"{folder}{len(others):,} others"
+        shown.append(Share(name, *map(sum, zip(*values, strict=True))))
+    largest = max(source.tokens for source in shown) or 1
+    return Table(
+        "sources",
+        "sources",
+        f"in {folder}" if folder else "",
+        ("source", "documents", "tokens", "share", "bytes a token"),
+        [
+            [
+                source.name[len(folder) :][-_NAME:],
+                f"{source.documents:,}",
+                f"{source.tokens:,}",
+                percent(source.tokens, total),
+                f"{source.bytes_per_token:.2f}" if source.bytes_per_token else "",
+            ]
+            for source in shown
+        ],
+        [source.tokens / largest for source in shown],
+    )
+
+
+def duplicate_table(stats: Stats, most: int) -> Table | None:
+    """The groups of equal documents with the most tokens."""
+    found = stats.duplicates
+    if not found.examples:
+        return None
+    return Table(
+        "texts",
+        "duplicates",
+        f"{counted(found.documents, 'document')} equal to an earlier one, with "
+        f"{counted(found.tokens, 'token')} ({percent(found.tokens, stats.tokens)}), of "
+        f"{counted(found.groups, 'different text')}; the costliest:",
+        ("documents", "copies", "tokens each", "text"),
+        [
+            [
+                ", ".join(map(str, group.documents))
+                + (", \N{HORIZONTAL ELLIPSIS}" if group.copies > len(group.documents) else ""),
+                f"{group.copies:,}",
+                f"{group.length:,}",
+                group.text,
+            ]
+            for group in found.examples[:most]
+        ],
+        texts=3,
+    )
 
 
 def common_folder(sources: Sequence[Share]) -> str:

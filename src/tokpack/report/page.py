@@ -6,15 +6,24 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from tokpack.files.outputs import Kind, begins_with
-from tokpack.quantities import counted, percent
+from tokpack.quantities import counted
 from tokpack.report.charts import length_plot, zipf_plot
-from tokpack.report.facts import common_folder, facts, labels, source_rows, warnings
+from tokpack.report.facts import (
+    SHARE,
+    duplicate_table,
+    facts,
+    labels,
+    source_table,
+    token_table,
+    warnings,
+)
 from tokpack.report.html import Html, html, legend, none, section, table, tag
 from tokpack.report.plot import SERIES, bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.report.facts import Table
     from tokpack.report.lengths import LengthStats
     from tokpack.report.stats import Stats
 
@@ -22,8 +31,7 @@ _HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     '<meta name="generator" content="tokpack stats">'
 )
-_MOST_GROUPS = 10
-_NAME = 120  # characters of a name
+_MOST_TOKENS, _MOST_GROUPS, _MOST_SOURCES = 30, 10, 30
 
 
 def page(datasets: Sequence[Stats], *, made: str = "") -> str:
@@ -108,93 +116,54 @@ def length_figures(named: Sequence[str], datasets: Sequence[Stats | LengthStats]
     return section("Lengths of documents", tag("figure", keys, plot), table(head, rows, "numbers"))
 
 
+def _tables(
+    title: str, none_words: str, datasets: Sequence[Stats], tables: Sequence[Table | None]
+) -> Html:
+    """A section with a table for each dataset."""
+    parts = []
+    for number, one in enumerate(tables):
+        parts.append(_named(number, datasets))
+        parts.append(html(tag("p", one.note), _table(one, number)) if one else none(none_words))
+    return section(title, *parts)
+
+
+def _table(one: Table, number: int) -> Html:
+    """A table of a report, in the colour of dataset ``number``."""
+    rows: list[list[object]] = [list(row) for row in one.rows]
+    for row, share in zip(rows, one.bars, strict=False):
+        row[SHARE] = html(bar(share, number), row[SHARE])
+    if (column := one.texts) is not None:
+        for row in rows:
+            row[column] = tag("code", row[column]) if row[column] else ""
+    return table(one.head, rows, f"numbers {one.kind}")
+
+
 def _tokens(datasets: Sequence[Stats]) -> Html:
     plot = zipf_plot(datasets)
     if not plot:
         return section("Frequency of tokens", none("No tokens."))
     alone = len(datasets) == 1
-    tables = [html(_named(i, datasets), _top(stats, i, alone)) for i, stats in enumerate(datasets)]
     keys = legend(_key(i, name) for i, name in enumerate(labels(datasets))) if not alone else ""
-    return section("Frequency of tokens", tag("figure", keys, plot), *tables)
-
-
-def _top(stats: Stats, number: int, is_open: bool) -> Html:
-    top = stats.frequency.top
-    if not top:
-        return none("No tokens.")
-    rows = [
-        [
-            token.id,
-            tag("code", token.text) if token.text else "",
-            f"{token.count:,}",
-            html(bar(token.count / top[0].count, number), percent(token.count, stats.tokens)),
-        ]
-        for token in top
-    ]
-    coverage = stats.frequency.coverage.items()
-    needed = ", ".join(f"{ids:,} of the ids make {share}%" for share, ids in coverage)
-    summary = tag("summary", f"The {len(top)} most frequent")
-    rest = table(["id", "token", "count", "share of all tokens"], rows, "numbers tokens")
-    return html(tag("p", f"{needed} of all tokens."), tag("details", summary, rest, open=is_open))
+    parts = []
+    for number, stats in enumerate(datasets):
+        parts.append(_named(number, datasets))
+        if one := token_table(stats, _MOST_TOKENS):
+            words = tag("summary", f"The {len(one.rows)} most frequent")
+            parts += [
+                tag("p", f"{one.note}."),
+                tag("details", words, _table(one, number), open=alone),
+            ]
+    return section("Frequency of tokens", tag("figure", keys, plot), *parts)
 
 
 def _sources(datasets: Sequence[Stats]) -> Html:
-    parts = []
-    for number, stats in enumerate(datasets):
-        rows = source_rows(stats.sources)
-        parts.append(_named(number, datasets))
-        if not rows:
-            parts.append(none("Not known: the dataset has no manifest."))
-            continue
-        most = max(row.share for row in rows) or 1.0
-        densest = max(row.ratio for row in rows) or 1.0
-        cells = [
-            [
-                row.name[-_NAME:],
-                f"{row.documents:,}",
-                f"{row.tokens:,}",
-                html(bar(row.share / most, number), percent(row.share, 1)),
-                html(bar(row.ratio / densest, number), f"{row.ratio:.2f}") if row.ratio else "",
-            ]
-            for row in rows
-        ]
-        head = [
-            "source in " + (common_folder(stats.sources) or "."),
-            "documents",
-            "tokens",
-            "share of tokens",
-            "bytes a token",
-        ]
-        parts.append(table(head, cells, "numbers sources"))
-    return section("Sources", *parts)
+    tables = [source_table(stats.sources, _MOST_SOURCES) for stats in datasets]
+    return _tables("Sources", "Not known: the dataset has no manifest.", datasets, tables)
 
 
 def _duplicates(datasets: Sequence[Stats]) -> Html:
-    parts = []
-    for number, stats in enumerate(datasets):
-        found = stats.duplicates
-        parts.append(_named(number, datasets))
-        if not found.documents:
-            parts.append(none("No document occurs twice."))
-            continue
-        about = (
-            f"{counted(found.documents, 'document')} equal to an earlier one, with "
-            f"{counted(found.tokens, 'token')} ({percent(found.tokens, stats.tokens)}), of "
-            f"{counted(found.groups, 'different text')}. The costliest:"
-        )
-        cells = [
-            [
-                ", ".join(map(str, group.documents))
-                + (", \N{HORIZONTAL ELLIPSIS}" if group.copies > len(group.documents) else ""),
-                f"{group.copies:,}",
-                f"{group.length:,}",
-                tag("code", group.text) if group.text else "",
-            ]
-            for group in found.examples[:_MOST_GROUPS]
-        ]
-        head = ["documents", "copies", "tokens each", "text"]
-        parts.append(html(tag("p", about), table(head, cells, "numbers texts")))
-    return section("Duplicate documents", *parts)
+    tables = [duplicate_table(stats, _MOST_GROUPS) for stats in datasets]
+    return _tables("Duplicate documents", "No document occurs twice.", datasets, tables)
 
 
 def _eods(datasets: Sequence[Stats]) -> Html:
