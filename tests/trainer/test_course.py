@@ -226,16 +226,12 @@ def test_a_blend_file_with_batch_sizes(finished: Path, tmp_path: Path) -> None:
     [
         (["run", "--step", "6"], "there is no step 6: there are 1 to 5"),
         (["run", "--step", "1", "--rank", "1"], "--rank 1: step 1 has ranks 0 to 0"),
-        (["run"], "ask for one of --step N, --sample K and --document D; given: none of them"),
         (["run", "--step", "1", "--sample", "1"], "given: --step, --sample"),
-        (["run", "--sample", "1", "--rank", "1"], "--rank goes with --step"),
         (["run", "--step", "1", "--micro-batch-size", "1"], "--micro-batch-size: the log of run"),
         (["run", "--document", "text:9999"], "text has documents 0 to"),
         (["run", "--document", "text:x"], "is not such as text:17"),
         (["run", "--document", "other:1"], "other is not one of the datasets text"),
-        (["text", "--step", "1"], "text: neither the folder of a run nor a blend file"),
         ([".", "--step", "1"], ".: no log.jsonl in it: name the folder"),
-        (["run", "run", "--step", "1"], "name one folder of a run, or one blend file"),
     ],
 )
 def test_what_cannot_be_shown(finished: Path, words: list[str], reason: str) -> None:

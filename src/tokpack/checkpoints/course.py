@@ -13,6 +13,7 @@ from tokpack.configuration.derive import Overrides, configure
 from tokpack.configuration.schedule import RunPhase, Schedule, Steps
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.quantities import counted
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.words import read_words
@@ -81,6 +82,20 @@ class RunHistory:
             return None
         first = edges[place - 1] + 1 if place else 1
         return LogRecord(first, edges[place], self.log.steps[edges[place]])
+
+    def describe(self, step: Step) -> str:
+        """What a step takes, and what the log says of its loss: a mean since the line before."""
+        words = (
+            f"samples {step.first:,} to {step.samples.stop - 1:,}, micro batches of "
+            f"{step.micro:,} on {counted(step.ranks, 'rank')}"
+        )
+        logged = self.logged(step.number)
+        if logged is None or logged.loss is None:
+            return words
+        many = (
+            f" in steps {logged.first:,} to {logged.last:,}" if logged.first < logged.last else ""
+        )
+        return f"{words}, loss {logged.loss:.4f}{many}"
 
     @property
     def made(self) -> int:

@@ -246,11 +246,6 @@ def _flags_of(command: str) -> dict[str, str]:
     """The flags of a command that was loaded, by the names of its settings in Python."""
     from tokpack.cli import parser
 
-    if command == "train":
-        from tokpack.cli.run_estimate import PLAN
-        from tokpack.configuration.flags import flag_names
-
-        return flag_names() | parser.flag_names(PLAN)
     page = getattr(sys.modules.get(module_of(command)), "PAGE", None)
     return parser.flag_names(*page.groups) if page else {}
 

@@ -39,23 +39,8 @@ def show_step(course: RunHistory, arguments: argparse.Namespace) -> None:
     if rank is not None and rank >= step.ranks:
         raise UsageError(f"--rank {rank}: step {step.number} has ranks 0 to {step.ranks - 1}")
     if not arguments.json:
-        terminal.put(
-            f"step {step.number:,} of {len(course.steps):,}: samples {step.first:,} to "
-            f"{step.samples.stop - 1:,}, micro batches of {step.micro:,} on "
-            f"{counted(step.ranks, 'rank')}{_loss(course, step)}"
-        )
+        terminal.put(f"step {step.number:,} of {len(course.steps):,}: {course.describe(step)}")
     show_samples(course, arguments, [k for k in step.samples if rank in (None, step.place(k)[0])])
-
-
-def _loss(course: RunHistory, step: Step) -> str:
-    """What the log says of the loss, which is a mean over the steps since the last line."""
-    logged = course.logged(step.number)
-    if logged is None or logged.loss is None:
-        return ""
-    many = logged.first < logged.last
-    return f", loss {logged.loss:.4f}" + (
-        f" in steps {logged.first:,} to {logged.last:,}" if many else ""
-    )
 
 
 def show_samples(course: RunHistory, arguments: argparse.Namespace, numbers: Sequence[int]) -> None:

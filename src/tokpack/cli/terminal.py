@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from tokpack.display import data_text, message, shown, tell
 from tokpack.quantities import bytes_text, count_text, time_text
@@ -138,24 +138,11 @@ def is_live() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
-class LineInterval:
-    """How often a plain progress line is due: every so many seconds or documents."""
+class LineInterval(NamedTuple):
+    """How often a plain progress line is due: after so many seconds and documents."""
 
-    def __init__(self, *, seconds: float = PLAIN_SECONDS, documents: int = 0) -> None:
-        self.seconds = seconds
-        self.documents = documents
-        self._last_time = time.monotonic()
-        self._last_documents = 0
-
-    def due(self, documents: int) -> bool:
-        """True when the next line is due; a count of documents still waits a second."""
-        now = time.monotonic()
-        if now - self._last_time < self.seconds:
-            return False
-        if documents - self._last_documents < self.documents:
-            return False
-        self._last_time, self._last_documents = now, documents
-        return True
+    seconds: float = PLAIN_SECONDS
+    documents: int = 0
 
 
 class Reporter:
@@ -168,7 +155,8 @@ class Reporter:
     def __init__(self, interval: LineInterval | None = None) -> None:
         self._mode = "quiet" if _quiet else "live" if is_live() else "plain"
         self._interval = interval or LineInterval()
-        self._began = time.monotonic()
+        self._began = self._told = time.monotonic()
+        self._told_documents = 0
         self._live: Any = None
         self._task: Any = None
         self._drawn = 0.0
@@ -191,8 +179,15 @@ class Reporter:
         self.first = self.first or progress
         if self._mode == "live":
             self._draw(progress)
-        elif self._mode == "plain" and self._interval.due(progress.documents):
+        elif self._mode == "plain" and self._is_due(progress.documents):
+            self._told, self._told_documents = time.monotonic(), progress.documents
             say(f"tokpack: {progress.stage} {describe(progress, self.first)}")
+
+    def _is_due(self, documents: int) -> bool:
+        return (
+            time.monotonic() - self._told >= self._interval.seconds
+            and documents - self._told_documents >= self._interval.documents
+        )
 
     def _draw(self, progress: Progress) -> None:
         now = time.monotonic()

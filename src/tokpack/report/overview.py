@@ -5,27 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokpack.indexed import bin_path, idx_path, manifest_path
-from tokpack.indexed.lengths import release
-from tokpack.report.lengths import Lengths, summarize
+from tokpack.report.lengths import Lengths, measure
 from tokpack.report.select import sample_documents
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
 from tokpack.stores import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report.sources import Share
     from tokpack.report.spelling import Spelling
 
 _SAMPLE = 200  # documents to measure bytes a token by
 _SAMPLE_TOKENS = 1 << 16
-_CHUNK = 1 << 20  # documents looked at together
 
 
 @dataclass(frozen=True)
@@ -61,6 +53,7 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
 
     Raises FormatError where an entry of the index is broken.
     """
+    lengths = measure(dataset).lengths
     manifest = own_manifest(dataset)
     tokenizer = dict(manifest.tokenizer) if manifest else {}
     if not tokenizer and spelling:
@@ -69,7 +62,6 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
     measured = ratio is None and spelling is not None
     if measured and spelling:
         ratio = _measure(dataset, spelling)
-    dataset.validate()
     return Overview(
         prefix=dataset.path_prefix,
         documents=dataset.documents,
@@ -86,24 +78,10 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         text_bytes=manifest.text_bytes if manifest else None,
         bytes_per_token=ratio,
         measured=measured and ratio is not None,
-        lengths=summarize(_length_chunks(dataset)),
+        lengths=lengths,
         sources=tuple(shares(dataset)),
         files=_files(dataset),
     )
-
-
-def _length_chunks(dataset: MMapIndexedDataset) -> Iterator[npt.NDArray[np.int64]]:
-    """Tokens of each document, some at a time, in memory that does not grow with the index."""
-    for shard in dataset.shards():
-        bounds, pointers = shard.index.doc_idx, shard.index.pointers
-        size, end = shard.dtype.itemsize, shard.tokens.nbytes
-        for begin in range(0, len(bounds) - 1, _CHUNK):
-            firsts = np.array(bounds[begin : begin + _CHUNK + 1])
-            inside = firsts < len(shard)
-            places = np.full(len(firsts), end, np.int64)
-            places[inside] = pointers[firsts[inside]]
-            yield np.diff(places) // size
-            release(shard.index.lengths)
 
 
 def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:

@@ -11,7 +11,7 @@ from tokpack.display import shown
 from tokpack.indexed.lengths import document_ends
 from tokpack.report.counts import count_tokens
 from tokpack.report.duplicates import CrossDuplicates, DuplicateFinder, Duplicates, find_duplicates
-from tokpack.report.lengths import Bin, Lengths, histogram, summarize
+from tokpack.report.lengths import Bin, Lengths, histogram, summarize, tally
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def stats(
     )
     if across:
         across.add(lengths, hashes)
-    counts = found.counts
+    counts, counted = found.counts, tally([lengths])
     beyond = int(counts[vocab_size:].sum()) if vocab_size is not None else 0
     unknown = next((special[token] for token in _UNKNOWN if token in special), None)
     return Stats(
@@ -142,8 +142,8 @@ def stats(
         empty=int(np.count_nonzero(lengths == 0)),
         vocab_size=vocab_size,
         bytes_per_token=_bytes_per_token(dataset, spelling, counts, eod),
-        lengths=summarize([lengths]),
-        histogram=tuple(histogram(lengths)),
+        lengths=summarize(*counted),
+        histogram=tuple(histogram(*counted)),
         frequency=_frequency(counts, spelling),
         duplicates=find_duplicates(dataset, lengths, hashes, spelling),
         eods=None

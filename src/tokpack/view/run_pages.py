@@ -133,19 +133,11 @@ def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     wanted = [k for k in step.samples if rank >= step.ranks or step.place(k)[0] == rank]
     first = query.number("from", 0)
     rows = [_row(site, number, step, look(course.train, k)) for k in wanted[first : first + LINES]]
-    logged = course.logged(step.number)
-    loss = "" if logged is None or logged.loss is None else f", loss {logged.loss:.4f}"
-    if loss and logged and logged.first < logged.last:
-        loss += f" in steps {logged.first:,} to {logged.last:,}"
     way = site.way(number, "step", number=step.number, rank=rank if rank < step.ranks else None)
     ranks = [way(f"rank {r}", rank=r) for r in range(step.ranks)] if step.ranks > 1 else []
     return site.page(
         f"Step {step.number:,} of {item.name}",
-        tag(
-            "p",
-            f"samples {step.first:,} to {step.samples.stop - 1:,}, micro batches of "
-            f"{step.micro:,} on {counted(step.ranks, 'rank')}{loss}",
-        ),
+        tag("p", course.describe(step)),
         steps_around(
             way("step before", number=step.number - 1) if step.number > 1 else None,
             way("next step", number=step.number + 1) if step.number < len(course.steps) else None,

@@ -97,9 +97,6 @@ _SIZES = ("global_batch_size", "rampup_batch_size", "micro_batch_size")
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack samples``."""
-    if len(arguments.inputs) != 1:
-        found = ", ".join(arguments.inputs) or "none"
-        raise UsageError(f"name one folder of a run, or one blend file; given: {found}")
     asked = [n for n in ("step", "sample", "document") if getattr(arguments, n) is not None]
     if len(asked) != 1:
         given = ", ".join(f"--{name}" for name in asked) or "none of them"

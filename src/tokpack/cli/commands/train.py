@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def _flag(setting: Setting) -> Flag:
     """A setting as its help page shows it; ``configuration.flags`` parses it."""
     value, text = setting.help_words
-    settings: dict[str, Any] = {"help": text}
+    settings: dict[str, Any] = {"help": text, "dest": setting.name}
     if setting.kind is bool:
         either = setting.default is None
         settings["action"] = argparse.BooleanOptionalAction if either else "store_true"
@@ -46,6 +46,7 @@ PAGE = Page(
             for title in GROUPS
         ),
         PLAN,
+        Group("", tuple(_flag(one) for one in SETTINGS.values() if not one.help), hidden=True),
     ),
     """\
 The flags of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX, and their files, are understood under
