@@ -81,7 +81,7 @@ def test_an_input_that_was_edited_while_its_run_was_stopped(
     files = len(os.listdir("/dev/fd"))
     place.encode()
     assert len(os.listdir("/dev/fd")) == files
-    assert "a.jsonl has another time: it is encoded again" in caplog.text
+    assert "a.jsonl has changed: it is encoded again" in caplog.text
     place.right()
 
 
@@ -95,6 +95,20 @@ def test_what_comes_before_an_edited_input_is_kept(place: Place) -> None:
     )
     assert began[0] > 100
     assert dataset(place.output) == twin(place.tokenizer, place.texts + place.edited)
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_what_is_the_same_in_a_copied_input_is_kept(place: Place, edited: bool) -> None:
+    """Whoever copies inputs to another disk before each run gives them another time."""
+    place.stop_at_part(6)
+    if edited:
+        place.edit(0.7, 0.8)
+    else:
+        place.touch()
+    began: list[int] = []
+    place.encode(progress=lambda now: began.append(now.documents))
+    assert began[0] > 100
+    place.right()
 
 
 def test_a_stream_whose_time_changed(place: Place) -> None:

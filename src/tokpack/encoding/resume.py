@@ -175,14 +175,17 @@ def resume(
 ) -> ResumeState:
     """What the journal tells of, as far as it is of the inputs as they are now, and whole.
 
-    What was made of the sources of ``touched``, whose files have another time than before, is left
-    out, and what follows it, since its place may be another. ``beat`` is called while the files of
-    the pieces are read; those that hold no piece any more are removed. Raises OutputError.
+    The files of the sources of ``touched`` have another time than before: from the first part on
+    that has other content, or may have, all is left out, since its place may be another. ``beat``
+    is called while files are read; those that hold no piece any more are removed. Raises
+    InputError and OutputError.
     """
     state = _in_journal(job)
-    if touched and state.forget_from(min(job.parts_of[source].start for source in touched)):
-        name = job.sources[min(touched)].name
-        _log.warning("%s has another time: it is encoded again, with what follows it", name)
+    for source in sorted(touched):
+        changed = _first_changed(job, state, source, beat)
+        if changed is not None and state.forget_from(changed):
+            name = job.sources[source].name
+            _log.warning("%s has changed: it is encoded again, with what follows it", name)
     for part, end in state.streams.items():
         for key in [key for key in state.pieces if key[0] == part and key[1] >= end.segments]:
             del state.pieces[key]
@@ -214,6 +217,39 @@ def _in_journal(job: Job) -> ResumeState:
             except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
                 break  # of another version of tokpack, or worse: what follows is as good as lost
     return state
+
+
+def _first_changed(
+    job: Job, state: ResumeState, source: int, beat: Callable[[], None]
+) -> int | None:
+    """The first part that may have other content in a source than when it was encoded.
+
+    None if it is the same. A range of bytes depends on its own blocks, any other part on all blocks
+    of the source.
+    """
+    parts = job.parts_of[source]
+    made: dict[int, str | None] = {number: end.blocks for number, end in state.streams.items()}
+    for (number, _), piece in state.pieces.items():
+        if number in parts:
+            blocks = piece.blocks[job.sources_of(number).index(source)]
+            made[number] = made.get(number) or blocks
+    made = {number: made[number] for number in parts if number in made}
+    by_range = job.parts[parts.start].kind == "bytes"
+    if made and not by_range and (len(made) < len(parts) or None in made.values()):
+        return parts.start
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        now = pool.map(lambda number: _blocks_now(job, number, source), made)
+        for number, blocks in zip(made, now, strict=True):
+            beat()
+            if made[number] != blocks:
+                return number if by_range else parts.start
+    return None
+
+
+def _blocks_now(job: Job, number: int, source: int) -> str:
+    if job.parts[number].kind in ("whole", "files"):
+        return block_checksums(job.sources[source], 0, job.sources[source].size)
+    return job.block_checksums(number)
 
 
 def _leave_out_damaged(
