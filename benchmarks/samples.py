@@ -89,7 +89,7 @@ class Bench:
         found: dict[str, Callable[[], Any]] = {}
         for order in ("megatron", "stateless"):
             dataset = GPTDataset(prefix, self.seq_length, order=order, samples=self.samples)
-            touch(dataset._dataset.tokens)
+            touch(dataset.dataset.tokens)
             if order == "megatron":
                 self.compare(dataset)
                 found |= self.copies(dataset, groups, memcpy)
@@ -136,7 +136,7 @@ class Bench:
 
     def copies(self, dataset: GPTDataset, groups: list[Any], memcpy: Memcpy) -> dict[str, Any]:
         """memcpy of the same bytes at the same places."""
-        data = dataset._dataset
+        data = dataset.dataset
         base, item = data.tokens.ctypes.data, data.dtype.itemsize
         stored, delivered = [], []
         wide = 8 * (self.seq_length + 1)

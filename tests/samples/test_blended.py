@@ -107,23 +107,6 @@ def test_a_blend_of_blends(folder: Path) -> None:
     assert pickle.loads(pickle.dumps(blend)).fingerprint == blend.fingerprint
 
 
-def test_a_pickle_gives_the_same(folder: Path) -> None:
-    blend = BlendedDataset(open_all(folder), [1, 2, 3], 60)
-    data = pickle.dumps(blend)
-    assert len(data) < 4000
-    again = pickle.loads(data)
-    assert all(same(blend[k], again[k]) for k in range(60))
-
-
-def test_a_thousand_datasets(folder: Path) -> None:
-    dataset = GPTDataset(folder / "wiki", LENGTH)
-    weights = [1 / (k + 1) for k in range(1000)]
-    blend = BlendedDataset([dataset] * 1000, weights, 10**6)
-    counts = np.array(blend.counts(10**6))
-    assert counts.sum() == 10**6
-    assert np.abs(counts - np.array(blend.weights) * 10**6).max() < 1.5
-
-
 @pytest.mark.parametrize(
     ("weights", "message"),
     [

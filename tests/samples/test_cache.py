@@ -199,8 +199,8 @@ def test_many_processes_at_once_build_once(tmp_path: Path) -> None:
     assert len(os.listdir(folder)) == 4
 
 
-def test_without_locks_all_have_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on file systems without flock: everybody writes, whoever begins last stays."""
+def test_without_locks_all_build_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on file systems without flock: everybody writes, whoever is last stays."""
     patch = "import tokpack.files.lock as c; c.fcntl = None\n"
     monkeypatch.setattr(sys.modules[__name__], "PROCESS", patch + PROCESS)
     builds = tmp_path / "builds"
@@ -229,9 +229,15 @@ def test_a_killed_writer_leaves_nothing_that_is_used(tmp_path: Path) -> None:
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert not list(folder.glob("*.json"))
+    (left,) = folder.glob(f"*{UNFINISHED}")
+    (folder / f"another{UNFINISHED}").touch()
     assert start(folder, builds, 1, 0, 0).communicate()[0] == "same\n"
-    assert sorted(p.suffix for p in folder.iterdir()) == [".json", ".npy"]
-    assert builds.read_bytes() == b"xx"
+    assert left.exists()  # it could be somebody's who has only begun
+    os.utime(left, (0, 0))
+    next(folder.glob("*.json")).unlink()
+    assert start(folder, builds, 1, 0, 0).communicate()[0] == "same\n"
+    assert sorted(p.suffix for p in folder.iterdir()) == [".json", ".npy", ".tmp"]
+    assert builds.read_bytes() == b"xxx"
 
 
 def test_without_permission_the_arrays_are_in_memory(

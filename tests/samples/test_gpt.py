@@ -13,9 +13,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support import masks_twin as masks
 from support.samples_twin import some_lengths, write_dataset, write_manifest
 
 from tokpack import GPTDataset, open_blend
@@ -103,12 +100,6 @@ def test_the_shape_of_a_sample(prefix: Path) -> None:
     assert set(GPTDataset(prefix, LENGTH)[0]) == {"tokens", "labels", "loss_mask", "position_ids"}
 
 
-def test_without_an_extra_token_the_last_label_does_not_count(prefix: Path) -> None:
-    sample = GPTDataset(prefix, LENGTH, add_extra_token=False)[0]
-    assert sample["loss_mask"].tolist() == [1.0] * (LENGTH - 1) + [0.0]
-    assert sample["labels"].tolist() == [*sample["tokens"][1:].tolist(), 0]
-
-
 def test_samples_do_not_share_memory(prefix: Path) -> None:
     dataset = GPTDataset(prefix, LENGTH)
     first, again = dataset[0], dataset[0]
@@ -156,50 +147,7 @@ def test_index_negative_index_and_beyond(prefix: Path) -> None:
         dataset.sample(-1)
 
 
-def test_splits_do_not_overlap(prefix: Path) -> None:
-    for by in ("documents", "tokens"):
-        tokens = []
-        for part in range(3):
-            dataset = GPTDataset(prefix, 4, split="8,1,1", split_index=part, split_by=by)
-            tokens.append({t for sample in dataset for t in sample["tokens"].tolist()})
-        assert not tokens[0] & tokens[1]
-        assert not tokens[1] & tokens[2]
-        assert max(tokens[0]) < min(tokens[1])
-        assert max(tokens[1]) < min(tokens[2])
-
-
 EOD = 5
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.integers(3, 6), min_size=1, max_size=40))
-def test_masks_are_those_of_the_loop(ids: list[int]) -> None:
-    tokens = np.array(ids, np.int64)
-    loss_mask = np.ones(len(ids), np.float32)
-    masks.mask_eod(loss_mask, tokens, EOD)
-    assert loss_mask.tolist() == [float(token != EOD) for token in ids]
-    positions, place = [], 0
-    for token in ids:
-        positions.append(place)
-        place = 0 if token == EOD else place + 1
-    starts = masks.document_starts(tokens, EOD, len(ids))
-    assert masks.restart(starts, len(ids)).tolist() == positions
-
-
-@pytest.mark.parametrize(
-    ("parts", "extra", "expected"),
-    [
-        ([5, 12], 1, [0, 5, 16]),  # full: the extra token is the last one's
-        ([5, 11, 1], 1, [0, 5, 16]),  # it is all that the last has here
-        ([5, 11], 0, [0, 5, 16]),
-        ([5, 4], 1, [0, 5, 16]),  # short: padding belongs to the last
-        ([5, 1], 1, [0, 16]),
-        ([5, 1], 0, [0, 5, 16]),
-        ([1], 1, [0, 16]),
-    ],
-)
-def test_document_boundaries(parts: list[int], extra: int, expected: list[int]) -> None:
-    assert masks.cumulative_lengths(parts, 16, extra).tolist() == expected
 
 
 def test_eod_comes_from_the_manifest(prefix: Path) -> None:
@@ -229,17 +177,6 @@ def test_a_pickle_is_small_and_gives_the_same(prefix: Path) -> None:
     assert all(same(dataset[k], again[k]) for k in range(0, len(dataset), 7))
 
 
-def test_a_dataset_of_one_document(tmp_path: Path) -> None:
-    [sequence] = write_dataset(tmp_path / "one", [100])
-    dataset = GPTDataset(tmp_path / "one", 33, epochs=2)
-    assert len(dataset) == 6
-    begins = [dataset[k]["tokens"][0] for k in range(3)]
-    assert sorted(begins) == [sequence[0], sequence[33], sequence[66]]
-    assert len(GPTDataset(tmp_path / "one", 99)) == 1
-    assert GPTDataset(tmp_path / "one", 99)[0]["labels"].tolist() == sequence[1:]
-    assert len(GPTDataset(tmp_path / "one", 100, add_extra_token=False)) == 1
-
-
 def test_the_samples_of_one_document_are_shuffled_too(tmp_path: Path) -> None:
     write_dataset(tmp_path / "one", [401])
     dataset = GPTDataset(tmp_path / "one", 4, epochs=2)
@@ -252,34 +189,28 @@ def test_the_samples_of_one_document_are_shuffled_too(tmp_path: Path) -> None:
     assert epochs[0] != epochs[1]
 
 
-@pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
-def test_no_tokens_is_an_error(tmp_path: Path, lengths: list[int]) -> None:
-    write_dataset(tmp_path / "empty", lengths)
-    with pytest.raises(InputError, match=rf"empty: no tokens in {len(lengths)} sequences"):
-        GPTDataset(tmp_path / "empty", 8, num_samples=100)
-
-
-def test_a_part_without_tokens_is_an_error(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "data", [9, 0])
-    with pytest.raises(UsageError, match="0 tokens are less than one sample of 5"):
-        GPTDataset(tmp_path / "data", 4, split="1,1", split_index=1, num_samples=5)
-
-
-def test_a_sequence_longer_than_the_data(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "data", [60, 40])
-    with pytest.raises(UsageError, match="100 tokens are less than one sample of 101"):
-        GPTDataset(tmp_path / "data", 100)
-
-
-def test_a_split_that_leaves_nothing(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "data", [10] * 49)
-    with pytest.raises(UsageError, match="'969,30,1' leaves nothing for part 2 of 49 sequences"):
-        GPTDataset(tmp_path / "data", 4, split="969,30,1", split_index=2, num_samples=10)
-
-
-def test_a_missing_dataset_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.idx: no such file"):
-        GPTDataset(tmp_path / "nowhere", 4)
+@pytest.mark.parametrize(
+    ("lengths", "options", "error", "message"),
+    [
+        ([], {}, InputError, "data: no tokens in 0 sequences"),
+        ([0, 0], {"num_samples": 100}, InputError, "data: no tokens in 2 sequences"),
+        ([9, 0], {"split": "1,1", "split_index": 1}, UsageError, "0 tokens are less than one sam"),
+        ([60, 40], {"seq_length": 100}, UsageError, "100 tokens are less than one sample of 101"),
+        ([10] * 49, {"split": "969,30,1", "split_index": 2}, UsageError, "nothing for part 2 of"),
+        (None, {}, InputError, r"data\.idx: no such file"),
+    ],
+)
+def test_too_little_data_is_named(
+    tmp_path: Path,
+    lengths: list[int] | None,
+    options: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    if lengths is not None:
+        write_dataset(tmp_path / "data", lengths)
+    with pytest.raises(error, match=message):
+        GPTDataset(tmp_path / "data", **{"seq_length": 4, **options})
 
 
 @pytest.mark.parametrize(

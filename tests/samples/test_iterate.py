@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,10 +13,9 @@ from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset
 from tokpack.errors import ResumeError, UsageError
-from tokpack.samples import MicroBatches, SampleIterator, collate
+from tokpack.samples import MicroBatches, SampleIterator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 LENGTH = 8
@@ -121,36 +119,3 @@ def test_wrong_settings_are_named(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         SampleIterator(blend, **{"micro_batch_size": 1, **options})
-
-
-_worker_dataset: Any = None
-
-
-def _start(dataset: Any) -> None:
-    global _worker_dataset  # noqa: PLW0603
-    _worker_dataset = dataset
-
-
-def _fetch(batch: list[int]) -> dict[str, Any]:
-    return collate([_worker_dataset[number] for number in batch])
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_give_the_same(blend: BlendedDataset, method: str) -> None:
-    if method not in multiprocessing.get_all_start_methods():
-        pytest.skip(f"no {method} here")
-    blend[0]  # its orders are built before the workers start
-    context = multiprocessing.get_context(method)
-    with context.Pool(2, _start, (blend,)) as pool:
-
-        def load(batches: MicroBatches) -> Iterator[Any]:
-            return pool.imap(_fetch, batches)
-
-        ahead = SampleIterator(blend, 4, load=load)
-        plain = SampleIterator(blend, 4)
-        for _ in range(10):
-            one, other = next(ahead), next(plain)
-            assert all(np.array_equal(one[name], other[name]) for name in other)
-        assert ahead.state_dict() == plain.state_dict()  # whatever was fetched ahead
-        ahead.load_state_dict(plain.state_dict())
-        assert np.array_equal(next(ahead)["tokens"], next(plain)["tokens"])

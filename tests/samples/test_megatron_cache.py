@@ -7,13 +7,13 @@ import json
 import pickle
 import subprocess
 import sys
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.megatron_cases import blend_case, prefix_of, single_case, stored
 from support.optional import SHARED
 from support.places import GOLDEN
 
@@ -25,63 +25,39 @@ from tokpack.samples.megatron.orders import blend_request
 
 INDEX = SHARED / "index"
 TOKENIZER = {"class": "OracleTok"}
-# Cases that settings.json does not list.
-EXTRA = {
-    "owt_s1024_900": ("owt", 1024, (3300, 200, 100), 42, "900,50,50"),
-    "owt_s128_thirds": ("owt", 128, (9000, 3000, 12000), 2024, "1,1,1"),
-}
-BLENDS = {
-    "b3": ({"owt": 30.0, "long": 20.0, "short": 50.0}, (5000, 50, 20), 1234),
-    "b4irr": ({"owt": 0.1, "long": 0.2, "short": 0.3, "owt2": 0.4}, (4999, 31, 17), 7),
-}
+NAMED = ("megatron", "megatron-0.9", "megatron-0.4")  # whose names of files are stored
 
 
 def cases(*, blends: bool) -> list[Any]:
-    found = [
-        pytest.param(file, id=f"{file.parent.name}-{file.stem}")
-        for folder in ("megatron", "megatron-0.9", "megatron-0.4")
-        for file in sorted((INDEX / folder).glob("*.npz"))
-        if file.stem.startswith("b") == blends and not file.stem.startswith("bnone")
-    ]
-    return found or [pytest.param(None, marks=pytest.mark.skip("shared/data/index is absent"))]
-
-
-@lru_cache
-def listed() -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((INDEX / "settings.json").read_text())
-    return result
+    files = [file for file in stored(INDEX, blends=blends) if file.parent.name in NAMED]
+    params = [pytest.param(file, id=f"{file.parent.name}-{file.stem}") for file in files]
+    return params or [pytest.param(None, marks=pytest.mark.skip("shared/data/index is absent"))]
 
 
 def dataset(name: str) -> MMapIndexedDataset:
-    if name.startswith("owt"):
-        return MMapIndexedDataset(SHARED / "megatron" / "meg-gpt2-openwebtext_text_document")
-    return MMapIndexedDataset(INDEX / name)
+    return MMapIndexedDataset(prefix_of(INDEX, name))
 
 
-def check(stored: Any, part: str, written: IndexFiles, kind: str, arrays: list[str]) -> None:
-    text = str(stored[f"{part}_desc"])
-    names = [f"{stored[f'{part}_hash']}-{kind}-{part}-{array}.npy" for array in arrays]
+def check(arrays_of: Any, part: str, written: IndexFiles, kind: str, arrays: list[str]) -> None:
+    text = str(arrays_of[f"{part}_desc"])
+    names = [f"{arrays_of[f'{part}_hash']}-{kind}-{part}-{array}.npy" for array in arrays]
     paths = [Path(path) for path in written.paths]
     assert [path.name for path in paths[:-1]] == names
     assert paths[-1].name.endswith("-description.txt")
     assert paths[-1].read_text() == text
     for array, path in zip(arrays, paths, strict=False):
-        expected = stored[f"{part}_{array}"]
+        expected = arrays_of[f"{part}_{array}"]
         found = np.load(path, mmap_mode="r")
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
     plain = paths[0].with_name("plain.npy")
-    np.save(plain, stored[f"{part}_{arrays[0]}"])
+    np.save(plain, arrays_of[f"{part}_{arrays[0]}"])
     assert plain.read_bytes() == paths[0].read_bytes()
 
 
 @pytest.mark.parametrize("file", cases(blends=False))
 def test_datasets_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) -> None:
-    if file.stem in EXTRA:
-        keys = ("dataset", "seq_length", "num_samples", "seed", "split")
-        case: dict[str, Any] = dict(zip(keys, EXTRA[file.stem], strict=True))
-    else:
-        case = listed()["single"][file.stem]
+    case = single_case(file.stem)
     request = Request(
         paths=(f"data/{case['dataset']}",),
         weights=None,
@@ -94,8 +70,8 @@ def test_datasets_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) 
         add_extra_token=case.get("add_extra_token_to_sequence", True),
         drop_last=case.get("drop_last_partial_validation_sequence", True),
     )
-    with np.load(file) as stored:
-        parts = [part for part in PARTS if f"{part}_desc" in stored]
+    with np.load(file) as arrays_of:
+        parts = [part for part in PARTS if f"{part}_desc" in arrays_of]
         assert parts
         # A part with a weight and no sequence stops the writing: the program would hang.
         found = {}
@@ -106,36 +82,31 @@ def test_datasets_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) 
         assert list(found) == parts
         arrays = ["document_index", "sample_index", "shuffle_index"]
         for part in parts:
-            check(stored, part, found[part], "GPTDataset", arrays)
+            check(arrays_of, part, found[part], "GPTDataset", arrays)
 
 
 @pytest.mark.parametrize("file", cases(blends=True))
 def test_blends_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) -> None:
-    if file.stem in BLENDS:
-        weights, wanted, seed = BLENDS[file.stem]
-        seq_length = 128
-    else:
-        case = listed()["blend"][file.stem]
-        weights, wanted = dict(case["weights"]), tuple(case["num_samples"])
-        seed, seq_length = case["seed"], case["seq_length"]
+    case = blend_case(file.stem)
+    weights = case["weights"]
     request = Request(
         paths=tuple(f"data/{name}" for name in weights),
         weights=tuple(weights.values()),
-        samples=wanted,
-        seq_length=seq_length,
-        seed=seed,
+        samples=tuple(case["num_samples"]),
+        seq_length=case["seq_length"],
+        seed=case["seed"],
         split="90,5,5",
         tokenizer=TOKENIZER,
         order=file.parent.name,
     )
     sources = [dataset(name) for name in weights]
     blends = [w for w in write_index_files(tmp_path, request, sources) if "blend" in w.name]
-    with np.load(file) as stored:
-        if "train_desc" not in stored:
+    with np.load(file) as arrays_of:
+        if "train_desc" not in arrays_of:
             pytest.skip("the program's own description was not kept")
         for part, written in zip(PARTS, blends, strict=True):
             arrays = ["dataset_index", "dataset_sample_index"]
-            check(stored, part, written, "BlendedDataset", arrays)
+            check(arrays_of, part, written, "BlendedDataset", arrays)
 
 
 MEGATRON = """

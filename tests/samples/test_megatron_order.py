@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import shutil
 from functools import lru_cache
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import megatron_twin as twin
+from support.megatron_cases import PARTS, blend_case, prefix_of, single_case, stored
 from support.optional import SHARED
 from support.places import GOLDEN
 
@@ -29,32 +29,13 @@ if TYPE_CHECKING:
 
 # Some of what those programs built, and all of it where there are real data.
 PLACES = [place for place in (GOLDEN / "index", SHARED / "index") if place.is_dir()]
-LISTED = json.loads((GOLDEN / "index" / "settings.json").read_text())
-PARTS = ("train", "valid", "test")
-# Cases that settings.json does not list.
-SINGLE = {
-    "edge_s7": ("edge", 7, (300,), 2, "1,0,0"),
-    "long_s256": ("long", 256, (1000, 60, 20), 3, "8,1,1"),
-    "owt_s1024_900": ("owt", 1024, (3300, 200, 100), 42, "900,50,50"),
-    "owt_s128_thirds": ("owt", 128, (9000, 3000, 12000), 2024, "1,1,1"),
-    "short_s64": ("short", 64, (4000, 60, 60), 1234, "949,50,1"),
-}
-BLENDS = {
-    "b3": ({"owt": 30.0, "long": 20.0, "short": 50.0}, (5000, 50, 20), 1234),
-    "b4irr": ({"owt": 0.1, "long": 0.2, "short": 0.3, "owt2": 0.4}, (4999, 31, 17), 7),
-}
-EXCLUDED = "pack_until_overflow"  # another packing
 
 
-def cases(blends: bool) -> list[Any]:
+def cases(*, blends: bool) -> list[Any]:
     return [
         pytest.param(file, id=f"{place.parent.name}-{file.parent.name}-{file.stem}")
         for place in PLACES
-        for file in sorted(place.glob("*/*.npz"))
-        if file.parent.name != "masks"
-        and file.stem.startswith("b") == blends
-        and EXCLUDED not in file.stem
-        and not file.stem.startswith("bnone")
+        for file in stored(place, blends=blends)
     ]
 
 
@@ -71,18 +52,8 @@ def lengths_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @lru_cache
 def dataset(index: Path, name: str, owt: Path) -> MMapIndexedDataset:
     """A dataset that the programs read whose results are in the folder ``index``."""
-    if name.startswith("owt"):
-        real = SHARED / "megatron" / "meg-gpt2-openwebtext_text_document"
-        return MMapIndexedDataset(owt if index.is_relative_to(GOLDEN) else real)
-    return MMapIndexedDataset(index / name)
-
-
-def single_settings(name: str) -> dict[str, Any]:
-    if name in SINGLE:
-        keys = ("dataset", "seq_length", "num_samples", "seed", "split")
-        return dict(zip(keys, SINGLE[name], strict=True))
-    result: dict[str, Any] = LISTED["single"][name]
-    return result
+    here = name.startswith("owt") and index.is_relative_to(GOLDEN)
+    return MMapIndexedDataset(owt if here else prefix_of(index, name))
 
 
 def megatron_order(
@@ -114,14 +85,13 @@ def check_equal(stored: np.ndarray[Any, Any], built: np.ndarray[Any, Any]) -> No
 
 @pytest.mark.parametrize("file", cases(blends=False))
 def test_the_same_index_and_tokens(file: Path, lengths_only: Path) -> None:
-    stored = np.load(file)
-    case = single_settings(file.stem)
+    arrays, case = np.load(file), single_case(file.stem)
     extra = case.get("add_extra_token_to_sequence", True)
     keep = not case.get("drop_last_partial_validation_sequence", True)
     source = dataset(file.parents[1], case["dataset"], lengths_only)
     flavour = file.parent.name
     ranges = parse_split(case["split"], len(source), FLAVOURS[flavour].split_rule)
-    parts = [part for part in PARTS if f"{part}_document_index" in stored]
+    parts = [part for part in PARTS if f"{part}_document_index" in arrays]
     assert parts
     for part in parts:
         place = PARTS.index(part)
@@ -137,10 +107,10 @@ def test_the_same_index_and_tokens(file: Path, lengths_only: Path) -> None:
             add_extra_token=extra,
             drop_last=not (keep and part == "valid"),
         )
-        for array in ("document_index", "sample_index", "shuffle_index"):
-            check_equal(stored[f"{part}_{array}"], getattr(order, array))
-        first = stored[f"{part}_tokens"]
-        last = stored[f"{part}_tokens_last5"]
+        for name in ("document_index", "sample_index", "shuffle_index"):
+            check_equal(arrays[f"{part}_{name}"], getattr(order, name))
+        first = arrays[f"{part}_tokens"]
+        last = arrays[f"{part}_tokens_last5"]
         assert len(first) == min(50, order.samples)
         check_tokens(source, order, first, range(len(first)))
         check_tokens(source, order, last, range(order.samples - len(last), order.samples))
@@ -159,21 +129,14 @@ def check_tokens(
 
 @pytest.mark.parametrize("file", cases(blends=True))
 def test_the_same_blend_and_tokens(file: Path, lengths_only: Path) -> None:
-    stored = np.load(file)
-    flavour = file.parent.name
-    if file.stem in BLENDS:
-        weights, wanted, seed = BLENDS[file.stem]
-        seq_length = 128
-    else:
-        case = LISTED["blend"][file.stem]
-        weights, wanted = dict(case["weights"]), tuple(case["num_samples"])
-        seed, seq_length = case["seed"], case["seq_length"]
+    arrays, case, flavour = np.load(file), blend_case(file.stem), file.parent.name
+    weights, seq_length, seed = case["weights"], case["seq_length"], case["seed"]
     sources = [dataset(file.parents[1], name, lengths_only) for name in weights]
-    for part, count in zip(PARTS, wanted, strict=True):
+    for part, count in zip(PARTS, case["num_samples"], strict=True):
         request = blend_request(list(weights.values()), count, flavour)
-        if f"{part}_norm_weights" in stored:
-            check_equal(stored[f"{part}_norm_weights"], request.weights)
-            check_equal(stored[f"{part}_mid_num_samples"], np.array(request.samples))
+        if f"{part}_norm_weights" in arrays:
+            check_equal(arrays[f"{part}_norm_weights"], request.weights)
+            check_equal(arrays[f"{part}_mid_num_samples"], np.array(request.samples))
         orders = []
         for source, samples in zip(sources, request.samples, strict=True):
             # NeoX blends have a list of whole datasets for each part.
@@ -186,14 +149,14 @@ def test_the_same_blend_and_tokens(file: Path, lengths_only: Path) -> None:
                     source.sizes, *limits, seq_length, samples, seed=seed, flavour=flavour
                 )
             )
-        assert stored[f"{part}_mid_len"].tolist() == [program_length(order) for order in orders]
+        assert arrays[f"{part}_mid_len"].tolist() == [program_length(order) for order in orders]
         size = request.size
         if size is None:
             size = sum(program_length(order) for order in orders)
         datasets, numbers = megatron_blend(request.weights, size, flavour)
-        check_equal(stored[f"{part}_dataset_index"], datasets)
-        check_equal(stored[f"{part}_dataset_sample_index"], numbers)
-        rows = stored.get(f"{part}_tokens", ())
+        check_equal(arrays[f"{part}_dataset_index"], datasets)
+        check_equal(arrays[f"{part}_dataset_sample_index"], numbers)
+        rows = arrays.get(f"{part}_tokens", ())
         for row, which, number in zip(rows, datasets, numbers, strict=False):
             np.testing.assert_array_equal(row, tokens(sources[which], orders[which], number))
 
@@ -205,16 +168,16 @@ def program_length(order: MegatronOrder) -> int:
 @pytest.mark.parametrize("folder", ["megatron", "megatron-0.9"])
 @pytest.mark.parametrize("part", PARTS)
 def test_the_same_blends_without_weights(folder: str, part: str) -> None:
-    stored = np.load(GOLDEN / "index" / folder / "bnone_exhaustive.npz")
-    built = megatron_blend(stored[f"{part}_mid_len"], None, folder)
-    check_equal(stored[f"{part}_dataset_index"], built[0])
-    check_equal(stored[f"{part}_dataset_sample_index"], built[1])
+    arrays = np.load(GOLDEN / "index" / folder / "bnone_exhaustive.npz")
+    built = megatron_blend(arrays[f"{part}_mid_len"], None, folder)
+    check_equal(arrays[f"{part}_dataset_index"], built[0])
+    check_equal(arrays[f"{part}_dataset_sample_index"], built[1])
     if folder == "megatron-0.9":
-        stored = np.load(GOLDEN / "index" / folder / "bnone_sized.npz")
-        size = len(stored[f"{part}_dataset_index"])
-        built = megatron_blend(stored[f"{part}_mid_len"], size, folder)
-        check_equal(stored[f"{part}_dataset_index"], built[0])
-        check_equal(stored[f"{part}_dataset_sample_index"], built[1])
+        arrays = np.load(GOLDEN / "index" / folder / "bnone_sized.npz")
+        size = len(arrays[f"{part}_dataset_index"])
+        built = megatron_blend(arrays[f"{part}_mid_len"], size, folder)
+        check_equal(arrays[f"{part}_dataset_index"], built[0])
+        check_equal(arrays[f"{part}_dataset_sample_index"], built[1])
 
 
 NORESERVE = 0x4000  # of Linux; Python 3.11's mmap does not name it

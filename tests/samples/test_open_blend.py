@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.megatron_cases import PARTS, blend_case, prefix_of, stored
 from support.places import GOLDEN
 from support.rounding import equal
 from support.samples_twin import some_lengths, write_dataset
@@ -27,37 +27,11 @@ if TYPE_CHECKING:
 
     from tokpack.samples import Blends
 
-PARTS = ("train", "valid", "test")
-# Weights, samples and seed of the cases that settings.json does not list.
-MORE: dict[str, dict[str, Any]] = {
-    "b3": {
-        "weights": [["owt", 30.0], ["long", 20.0], ["short", 50.0]],
-        "num_samples": [5000, 50, 20],
-    },
-    "b4irr": {
-        "weights": [["owt", 0.1], ["long", 0.2], ["short", 0.3], ["owt2", 0.4]],
-        "num_samples": [4999, 31, 17],
-    },
-}
-SEEDS = {"b3": 1234, "b4irr": 7}
-
-
-def case_named(shared: Path, name: str) -> dict[str, Any]:
-    listed = json.loads((shared / "index" / "settings.json").read_text())["blend"]
-    return (
-        listed.get(name) or {"seq_length": 128, "seed": SEEDS[name], "split": "90,5,5"} | MORE[name]
-    )
-
-
-def path_of(shared: Path, name: str) -> str:
-    if name.startswith("owt"):
-        return str(shared / "megatron" / "meg-gpt2-openwebtext_text_document")
-    return str(shared / "index" / name)
-
 
 def opened(shared: Path, order: str, case: dict[str, Any], **more: Any) -> Blends:
     datasets = [
-        {"prefix": path_of(shared, name), "weight": weight} for name, weight in case["weights"]
+        {"prefix": prefix_of(shared / "index", name), "weight": weight}
+        for name, weight in case["weights"].items()
     ]
     samples = dict(
         zip(("samples", "valid_samples", "test_samples"), case["num_samples"], strict=True)
@@ -75,22 +49,14 @@ def opened(shared: Path, order: str, case: dict[str, Any], **more: Any) -> Blend
     return open_blend({**values, "split": case["split"]}, **more)
 
 
-def stored_blends(shared: Path) -> list[tuple[str, str]]:
-    found = [
-        (path.parent.name, path.stem)
-        for path in sorted((shared / "index").glob("*/b*.npz"))
-        if not path.stem.startswith("bnone")
-    ]
-    assert len(found) >= 20
-    return found
-
-
 def test_blends_are_those_of_the_programs(shared: Path) -> None:
     """Training, validation and test of every stored case, from prefixes to tokens."""
     compared = 0
-    for order, name in stored_blends(shared):
-        case = case_named(shared, name)
-        with np.load(shared / "index" / order / f"{name}.npz") as file:
+    files = stored(shared / "index", blends=True)
+    assert len(files) >= 20
+    for path in files:
+        order, name, case = path.parent.name, path.stem, blend_case(path.stem)
+        with np.load(path) as file:
             arrays = dict(file)
         blends = opened(shared, order, case)
         for part, asked in zip(PARTS, case["num_samples"], strict=True):
@@ -117,7 +83,7 @@ def test_blends_are_those_of_the_programs(shared: Path) -> None:
 
 
 def test_blends_without_weights_are_those_of_megatron(shared: Path) -> None:
-    names = [path_of(shared, name) for name in ("owt", "long", "short")]
+    names = [prefix_of(shared / "index", name) for name in ("owt", "long", "short")]
     values = {"datasets": names, "seq_length": 128, "split": "90,5,5"}
     sized = {"samples": 1500, "valid_samples": 100, "test_samples": 50}
     for order, name, sizes in (

@@ -8,26 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.optional import SHARED
 from support.places import GOLDEN
 
 from tokpack import BlendedDataset, GPTDataset
 from tokpack.errors import UsageError
 from tokpack.samples import attention_mask
-from tokpack.samples.megatron.orders import blend_request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PARTS = ("train", "valid", "test")
-ORDERS = {
-    "megatron": "megatron",
-    "megatron-0.9": "megatron-0.9",
-    "megatron-0.4": "megatron-0.4",
-    "neox": "neox",
-    "bigscience": "bigscience",
-    "microsoft": "microsoft",
-}
 EOD = 4999
 ALL = {"eod_mask_loss": True, "reset_position_ids": True, "reset_attention_mask": True}
 
@@ -107,53 +97,13 @@ def test_tokens_are_those_of_the_program(index: Path, folder: str) -> None:
                 key = f"{PARTS[part]}_tokens"
                 if key not in arrays:
                     continue
-                dataset = open_part(index, cases, ORDERS[folder], case, part, num_samples=wanted)
+                dataset = open_part(index, cases, folder, case, part, num_samples=wanted)
                 for number, tokens in enumerate(arrays[key].tolist()):
                     sample = dataset[number]
                     found = [*sample["tokens"].tolist(), int(sample["labels"][-1])]
                     assert found[: len(tokens)] == [max(t, 0) for t in tokens], (name, part, number)
                     compared += 1
     assert compared >= (40 if index.is_relative_to(GOLDEN) else 200)
-
-
-# Where there are lengths alone, and no tokens, test_megatron_order.py compares all of these orders.
-@pytest.mark.parametrize("folder", ORDERS if SHARED.is_dir() else ["any"])
-def test_blends_are_those_of_the_program(shared: Path, folder: str) -> None:
-    cases = json.loads((shared / "index" / "settings.json").read_text())
-    order = ORDERS[folder]
-    compared = 0
-    for name, case in cases["blend"].items():
-        path = shared / "index" / folder / f"{name}.npz"
-        if not path.exists() or not all(isinstance(row, list) for row in case["weights"]):
-            continue
-        with np.load(path) as file:
-            arrays = dict(file)
-        whole = {"split": "1"} if folder == "neox" else {}  # its blends have no common split
-        names, weights = zip(*case["weights"], strict=True)
-        asked = blend_request(weights, case["num_samples"][0], order)
-        datasets = [
-            open_part(
-                shared / "index",
-                cases,
-                order,
-                case | whole | {"dataset": one},
-                0,
-                num_samples=count,
-            )
-            for one, count in zip(names, asked.samples, strict=True)
-        ]
-        size = asked.size or case["num_samples"][0]
-        blend = BlendedDataset(datasets, asked.weights.tolist(), size)
-        for number in range(size):
-            expected = arrays["train_dataset_index"][number], arrays["train_dataset_sample_index"]
-            assert blend.locate(number) == (expected[0], expected[1][number])
-        for number, tokens in enumerate(arrays["train_tokens"].tolist()):
-            assert blend[number]["tokens"].tolist() == tokens[:-1], (name, number)
-            compared += 1
-        again = pickle.loads(pickle.dumps(blend))
-        assert again.fingerprint == blend.fingerprint
-        assert again.locate(size - 1) == blend.locate(size - 1)
-    assert compared >= 50
 
 
 def test_a_blend_without_weights_uses_all_up(index: Path) -> None:

@@ -42,18 +42,11 @@ def test_mix_refuses_what_has_no_64_bits(value: int) -> None:
         mix(value)
 
 
-@pytest.mark.parametrize("size", NEAR_POWERS)
-def test_permutation_is_a_bijection(size: int) -> None:
-    order = Permutation(size, mix(size))
-    image = order.many(np.arange(size))
-    assert image.dtype == np.int64
-    assert np.array_equal(np.sort(image), np.arange(size))
-
-
 @pytest.mark.parametrize("key", [0, 1, 2**64 - 1, mix(7)])
 def test_small_permutations_are_bijections_under_any_key(key: int) -> None:
-    for size in range(1, 130):
+    for size in {*range(1, 130), *NEAR_POWERS}:
         image = Permutation(size, key).many(np.arange(size))
+        assert image.dtype == np.int64
         assert np.array_equal(np.sort(image), np.arange(size)), size
 
 
@@ -148,16 +141,6 @@ def deviation(weights: npt.NDArray[np.float64], samples: int) -> float:
 @settings(max_examples=100, deadline=None)
 def test_random_shares_are_kept_at_every_prefix(weights: list[float]) -> None:
     assert deviation(np.array(weights), 3000) < 1.5
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_shares_of_many_vectors_are_kept(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    for _ in range(60):
-        count = int(random.integers(2, 30))
-        uniform, skewed = random.random(count) + 1e-9, random.lognormal(0, 2, count)
-        assert deviation(uniform, 4000) < 1.5
-        assert deviation(skewed, 4000) < 1.5
 
 
 @pytest.mark.parametrize("sigma", [0.1, 2.0])
@@ -278,12 +261,6 @@ def test_no_token_comes_twice_in_an_epoch(seq: int, extra: int) -> None:
     assert lengths.sum() - uses.sum() < seq
 
 
-def test_documents_come_in_the_order_of_the_permutation() -> None:
-    order = DocumentOrder(np.full(1000, 7, np.int32), 7, 0, 42)
-    documents = [int(order.locate(j)[0, 0]) for j in range(1000)]
-    assert documents == Permutation(1000, 42).many(np.arange(1000)).tolist()
-
-
 def test_lengths_need_no_alignment_and_are_not_copied() -> None:
     lengths = np.random.default_rng(1).integers(0, 50, 500, np.int32)
     raw = bytearray(2) + bytearray(lengths.tobytes())
@@ -303,12 +280,6 @@ def test_lengths_that_skip_entries_are_read_right() -> None:
     order = DocumentOrder(lengths[::2], 32, 1, 9)
     same = DocumentOrder(lengths[::2].copy(), 32, 1, 9)
     assert all(np.array_equal(order.locate(j), same.locate(j)) for j in range(same.samples))
-
-
-def test_one_document_longer_than_many_samples() -> None:
-    order = DocumentOrder(np.array([1001], np.int32), 100, 1, 1)
-    assert order.samples == 10
-    assert [order.locate(j).tolist() for j in (0, 9)] == [[[0, 0, 101]], [[0, 900, 101]]]
 
 
 @pytest.mark.parametrize(("lengths", "extra"), [([], 0), ([], 1), ([0, 0], 1), ([1], 1), ([9], 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,8 @@ from support.golden_orders import golden
 
 from tokpack import _core
 from tokpack.errors import UsageError
-from tokpack.samples.cache import IndexCache
 from tokpack.samples.orders.packing import PackedOrder
 from tokpack.samples.orders.rows import OrderInput
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEYS = st.integers(0, 2**64 - 1)
 LENGTHS = st.lists(
@@ -222,17 +218,3 @@ def test_damaged_arrays_do_no_harm(data: st.DataObject) -> None:
         assert (rows[:, 1] >= 0).all()
         assert (rows[:, 1] + rows[:, 2] <= array[rows[:, 0]]).all()
         assert rows[:, 2].sum() <= 33
-
-
-def test_a_folder_keeps_the_result(tmp_path: Path) -> None:
-    lengths = [k * 37 % 900 for k in range(3000)]
-    plain = order(lengths, 128)
-    for _ in range(2):
-        kept = order(lengths, 128, cache=IndexCache(tmp_path))
-        assert kept.locate_many(range(500))[0].tolist() == plain.locate_many(range(500))[0].tolist()
-        assert kept.stats == plain.stats
-        assert kept.cached is not None
-    assert len(list(tmp_path.glob("*.json"))) == 1
-    order(lengths, 128, cache=IndexCache(tmp_path), packing="document")
-    order(lengths, 128, cache=IndexCache(tmp_path), seed=2)
-    assert len(list(tmp_path.glob("*.json"))) == 3

@@ -14,7 +14,6 @@ from tokpack import BlendedDataset, GPTDataset
 from tokpack.samples import MicroBatches, SampleIterator, WholeBatches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no DataLoader to test")
@@ -134,19 +133,6 @@ def test_a_run_goes_on_with_another_world_size_whatever_workers_read_ahead(
     last.load_state_dict(state)
     seen.extend(tokens for batch in last for tokens in batch["tokens"].tolist())
     assert seen == [blend[number]["tokens"].tolist() for number in range(240)]
-
-
-def test_workers_after_samples_were_read_and_in_several_epochs(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "data", some_lengths(100))
-    dataset = GPTDataset(tmp_path / "data", LENGTH, epochs=3)
-    dataset[len(dataset) - 1]  # orders of the last epoch are in memory when workers are forked
-
-    def batches() -> Iterator[list[int]]:
-        return iter(MicroBatches(len(dataset), 5))
-
-    loader = DataLoader(dataset, batch_sampler=list(batches()), num_workers=2)
-    for batch, numbers in zip(loader, batches(), strict=True):
-        check(batch, dataset, numbers)
 
 
 def test_an_error_in_a_worker_reaches_the_trainer(tmp_path: Path) -> None:

@@ -6,15 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokpack.samples.batch import attention_mask
-    from tokpack.samples.blend.blended import BlendedDataset
-    from tokpack.samples.blend.file import load_blend, save_blend
-    from tokpack.samples.blend.open import Blends, open_blend
-    from tokpack.samples.blend.plan import plan_blend
-    from tokpack.samples.fim import FIM
-    from tokpack.samples.gpt import GPTDataset
-    from tokpack.samples.iterate import MicroBatches, SampleIterator, WholeBatches, collate
-    from tokpack.samples.split_string import parse_split, split_tokens
+    from tokpack.samples.batch import attention_mask as attention_mask
+    from tokpack.samples.blend.blended import BlendedDataset as BlendedDataset
+    from tokpack.samples.blend.file import load_blend as load_blend
+    from tokpack.samples.blend.file import save_blend as save_blend
+    from tokpack.samples.blend.open import Blends as Blends
+    from tokpack.samples.blend.open import open_blend as open_blend
+    from tokpack.samples.blend.plan import plan_blend as plan_blend
+    from tokpack.samples.fim import FIM as FIM
+    from tokpack.samples.gpt import GPTDataset as GPTDataset
+    from tokpack.samples.iterate import MicroBatches as MicroBatches
+    from tokpack.samples.iterate import SampleIterator as SampleIterator
+    from tokpack.samples.iterate import WholeBatches as WholeBatches
+    from tokpack.samples.iterate import collate as collate
+    from tokpack.samples.split_string import parse_split as parse_split
+    from tokpack.samples.split_string import split_tokens as split_tokens
 
 # The settings alone are light, and the command line needs them: the rest is loaded when it is used.
 _MODULES = {
@@ -34,23 +40,7 @@ _MODULES = {
     "save_blend": "blend.file",
     "split_tokens": "split_string",
 }
-__all__ = [
-    "FIM",
-    "BlendedDataset",
-    "Blends",
-    "GPTDataset",
-    "MicroBatches",
-    "SampleIterator",
-    "WholeBatches",
-    "attention_mask",
-    "collate",
-    "load_blend",
-    "open_blend",
-    "parse_split",
-    "plan_blend",
-    "save_blend",
-    "split_tokens",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import index as as_integer
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,9 @@ import numpy.typing as npt
 from tokpack import _core
 
 if TYPE_CHECKING:
-    from tokpack.samples.orders.rows import Counts, Rows
+    from collections.abc import Sequence
+
+    from tokpack.samples.orders.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
 
 _INT32, _INT64, _FLOAT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
@@ -33,15 +37,8 @@ class Batch(NamedTuple):
     max_seqlen: npt.NDArray[np.int32] | None  # [B]
     label_text: npt.NDArray[np.int64] | None = None  # [B, S + 1]
 
-    def arrays(self) -> Sample:
-        """What a trainer gets: all arrays by name, [B, ...]."""
-        return self._at(slice(None))
-
-    def sample(self, place: int) -> Sample:
-        """The arrays of one sample, views of the batch."""
-        return self._at(place)
-
-    def _at(self, place: int | slice) -> Sample:
+    def at(self, place: int | slice) -> Sample:
+        """The arrays of the samples at ``place`` by name, views of the batch."""
         labels = self.text if self.label_text is None else self.label_text
         named: Sample = {
             "tokens": self.text[place, :-1],
@@ -111,6 +108,52 @@ class Assembler:
             row, column = np.nonzero(padding)
             batch.text[places[row], column] = 0
             batch.loss_mask[places] *= ~padding[:, 1:]
+
+
+class SampleDataset(ABC):
+    """A map-style dataset of ``_size`` samples that are written into the arrays of a batch."""
+
+    _size: int
+    _kind = ""  # what messages say before the number of samples
+
+    @abstractmethod
+    def empty(self, samples: int) -> Batch:
+        """Arrays of a batch whose values are not set yet."""
+
+    @abstractmethod
+    def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> object:
+        """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return self._size
+
+    def __getitem__(self, index: SupportsIndex) -> Sample:
+        return self.sample(self._number(index))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples at once, as torch's DataLoader asks for them: views of one batch."""
+        batch = self.empty(len(indices))
+        self.fill(batch, [self._number(index) for index in indices])
+        return [batch.at(place) for place in range(len(indices))]
+
+    def sample(self, number: int) -> Sample:
+        """Sample ``number`` >= 0, also beyond the length: the order goes on, epoch after epoch."""
+        batch = self.empty(1)
+        self.fill(batch, [number])
+        return batch.at(0)
+
+    def batch(self, numbers: Numbers) -> Sample:
+        """Samples as ``sample`` gives them, stacked: new arrays [B, ...], all made at once."""
+        batch = self.empty(len(numbers))
+        self.fill(batch, numbers)
+        return batch.at(slice(None))
+
+    def _number(self, index: SupportsIndex) -> int:
+        number = as_integer(index)
+        if not -self._size <= number < self._size:
+            raise IndexError(f"sample {number} of {self._kind}{self._size}")
+        return number % self._size
 
 
 def attention_mask(cu_seqlens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

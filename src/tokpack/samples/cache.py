@@ -14,13 +14,14 @@ import os
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from glob import escape, glob
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 
 from tokpack.errors import InputError, OutputError, TokpackError
-from tokpack.files.durable import AtomicFiles
+from tokpack.files.durable import UNFINISHED, AtomicFiles, rename
 from tokpack.files.foreign import read_object
 from tokpack.files.lock import turn
 from tokpack.indexed import digest_file
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 _WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here too
+_LEFT_SECONDS = 3600.0  # after which a file in the making was left by a crash
 
 _log = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -112,8 +114,8 @@ class IndexCache:
     its file for the first time, at some GB/s.
 
     Any number of processes may ask for the same at once. On a file system with locks one builds
-    while the others wait; elsewhere several may build, and one of them keeps the files. Where no
-    file can be written, that is no error: the arrays are built in memory, which is logged once.
+    while the others wait; elsewhere each may build, and all write the same bytes. Where no file
+    can be written, that is no error: the arrays are built in memory, which is logged once.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -163,16 +165,30 @@ def _array_path(path: str, name: str) -> str:
 def _write(
     path: str, kind: str, settings: Mapping[str, Any], parts: Iterable[ChunkedArray]
 ) -> None:
-    """Write all files of an entry, whole or not at all; the JSON gets its name last."""
-    sums = {}
+    """Write all files of an entry, each whole or not at all; the JSON gets its name last."""
+    _remove_leftovers(path)
+    unique = os.urandom(4).hex()  # where there are no locks, others may write the same
+    sums, paths = {}, []
     with AtomicFiles() as files:
         for part in parts:
             state = xxhash.xxh3_128()
-            files.write(_array_path(path, part.name), _summed(part.npy(), state))
+            paths.append(_array_path(path, part.name))
+            files.write(f"{paths[-1]}.{unique}", _summed(part.npy(), state))
             sums[part.name] = state.hexdigest()
         facts = {"kind": kind, "settings": settings, "arrays": sums}
-        files.write(path, [canonical_json(facts | {"checksum": _checksum(facts)})])
-        files.commit()
+        paths.append(path)
+        files.write(f"{path}.{unique}", [canonical_json(facts | {"checksum": _checksum(facts)})])
+        files.seal()
+        for name in paths:
+            rename(f"{name}.{unique}{UNFINISHED}", name)
+
+
+def _remove_leftovers(path: str) -> None:
+    """Remove what killed processes have left of an entry; one that lives has written lately."""
+    for name in glob(f"{escape(path.removesuffix('.json'))}.*{UNFINISHED}"):
+        with suppress(OSError):
+            if time.time() - os.stat(name).st_mtime > _LEFT_SECONDS:
+                os.unlink(name)
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:

@@ -86,11 +86,11 @@ class FIM:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FIM:
         """From names and values, such as those of a file."""
-        known = {field.name: field.default for field in fields(cls)}
+        defaults = {field.name: field.default for field in fields(cls)}
         for name in values:
-            if name not in known:
-                raise UsageError(f"fim has no setting {name!r}; it has {', '.join(known)}")
-        for name, default in known.items():
+            if name not in defaults:
+                raise UsageError(f"fim has no setting {name!r}; it has {', '.join(defaults)}")
+        for name, default in defaults.items():
             if default is MISSING and name not in values:
                 raise UsageError(f"fim needs {name}, the number of a token")
         return cls(**values)

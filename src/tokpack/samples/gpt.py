@@ -12,15 +12,12 @@ import numpy as np
 
 from tokpack.errors import InputError, UsageError, option
 from tokpack.indexed import MMapIndexedDataset
-from tokpack.samples.batch import Assembler, Batch, first_places
+from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
 from tokpack.samples.fim import FillInTheMiddle
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.identity import identify
 from tokpack.samples.labels import Labels
-from tokpack.samples.map_style import MapStyle
-from tokpack.samples.orders.blocks import BlockOrder
 from tokpack.samples.orders.by_name import make_order
-from tokpack.samples.orders.packing import PackedOrder, PackingStats
 from tokpack.samples.settings import Settings
 from tokpack.signatures import show_options
 
@@ -29,17 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Unpack
 
-    import numpy.typing as npt
-
     from tokpack.samples.batch import Sample
     from tokpack.samples.cache import CacheEntry
+    from tokpack.samples.orders.packing import PackingStats
     from tokpack.samples.orders.rows import Numbers, Rows
-    from tokpack.samples.orders.rules import OrderName
     from tokpack.samples.request import SampleOptions
     from tokpack.samples.split_string import Range
 
 
-class GPTDataset(MapStyle):
+class GPTDataset(SampleDataset):
     """Samples of ``seq_length`` tokens: the sequences of a dataset, shuffled, joined and cut.
 
     ``ds[k]`` is a dict of new arrays, S = ``seq_length``:
@@ -74,6 +69,12 @@ class GPTDataset(MapStyle):
     The other orders are those of programs of the Megatron family, bit by bit, see MegatronOrder:
     their samples do depend on ``samples``, and there may be more of them.
 
+    ``tokens`` are those of the chosen part of ``dataset``; ``samples_per_epoch`` how many samples
+    there are until a token comes a second time; ``limit`` how many there are at most, None in the
+    stateless orders, which have no end. ``packing_stats`` says what best-fit packing, or one
+    document a sample, made of the data, ``cached`` where the order's arrays are mapped from, both
+    None without.
+
     UsageError for a request that cannot be met, InputError for a dataset that is missing or has
     no tokens.
     """
@@ -91,28 +92,44 @@ class GPTDataset(MapStyle):
             if options.get("samples") is not None:
                 raise UsageError("num_samples is another name of samples: give one of them")
             options["samples"] = num_samples
-        self._settings = Settings(seq_length=seq_length, **options)
-        if self._settings.fim is not None and labels is not None:
-            raise UsageError("fim moves tokens away from their labels: give fim or labels")
-        if self._settings.pad_id is not None and labels is not None:
-            raise UsageError("pad_id is for labels that are tokens: give pad_id or labels")
+        settings = self._settings = Settings(seq_length=seq_length, **options)
+        for name in ("fim", "pad_id"):
+            if labels is not None and getattr(settings, name) is not None:
+                raise UsageError(
+                    f"{name} is for labels that are the tokens themselves: give {name} or labels"
+                )
         if not isinstance(dataset, MMapIndexedDataset):
             dataset = MMapIndexedDataset(dataset)
-        self._dataset = dataset
+        self.dataset = dataset
+        self.path_prefix: str = dataset.path_prefix
+        self.seq_length = seq_length = settings.seq_length
+        self.order = settings.order
         self._labels = None if labels is None else Labels(labels, dataset)
-        eod = self._eod() if self._settings.needs_eod else None
+        of_labels = None if self._labels is None else self._labels.dataset
+        self.on_store = dataset.on_store or (of_labels is not None and of_labels.on_store)
+        eod = self._eod() if settings.needs_eod else None
         self._range = self._part()
         self._data = dataset.fingerprint
-        of_labels = None if self._labels is None else self._labels.dataset
         try:
-            self._order = make_order(self._settings, dataset, self._range, of_labels)
+            order = self._order = make_order(settings, dataset, self._range, of_labels)
         except UsageError as error:
             raise UsageError(f"{self.path_prefix}: {error.args[0]}") from None
-        self._fim = self._new_fim(eod)
-        blocks = self._order.blocks if isinstance(self._order, BlockOrder) else None
-        self._gatherer = Gatherer(dataset, blocks)
-        self._assembler = Assembler(self._settings, eod, joined=self._order.joined)
-        self._size = self._count()
+        self.tokens = order.tokens
+        self.packing_stats: PackingStats | None = getattr(order, "stats", None)
+        self.cached: CacheEntry | None = getattr(order, "cached", None)
+        self.samples_per_epoch = max(self.tokens - settings.extra, 0) // seq_length
+        if self.packing_stats is not None:
+            self.samples_per_epoch = order.samples
+        self._fim: FillInTheMiddle | None = None
+        if settings.fim is not None and eod is not None:
+            key = (settings.seed, self._data, *self._range)
+            self._fim = FillInTheMiddle(settings.fim, eod, seq_length + settings.extra, key)
+        self._gatherer = Gatherer(dataset, getattr(order, "blocks", None))
+        self._assembler = Assembler(settings, eod, joined=order.joined)
+        self._size = order.samples
+        if settings.rules.endless:
+            self._size = settings.samples or order.samples * (settings.epochs or 1)
+        self.limit = None if settings.rules.endless else self._size
 
     def locate(self, number: int) -> Rows:
         """Where the tokens of sample ``number`` lie: int64 [k, 3], sequence, first token, tokens.
@@ -127,8 +144,8 @@ class GPTDataset(MapStyle):
         With ``fim`` the number of tokens of each row is the one after it was rearranged.
         """
         batch = self.empty(1)
-        rows = self._fill(batch, [number], first_places(1))
-        return batch.sample(0), rows
+        rows = self.fill(batch, [number])
+        return batch.at(0), rows
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
         """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
@@ -142,21 +159,12 @@ class GPTDataset(MapStyle):
         """Arrays of a batch whose values are not set yet."""
         return self._assembler.empty(samples, labels=self._labels is not None)
 
-    def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
-        """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
+    def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> Rows:
+        """Write samples ``numbers`` to ``places`` of a batch, by default one after the other.
+
+        Returns the rows that their tokens come from, see ``parts``.
+        """
         where = first_places(len(numbers)) if places is None else np.asarray(places, np.int64)
-        self._fill(batch, numbers, where)
-
-    def ask(self, numbers: Numbers) -> None:
-        """Have the tokens of samples read from the store that ``fill`` will want."""
-        if self.on_store:
-            rows, _ = self._order.locate_many(numbers)
-            self._gatherer.ask(rows)
-            if self._labels is not None:
-                self._labels.ask(rows)
-
-    def _fill(self, batch: Batch, numbers: Numbers, where: npt.NDArray[np.int64]) -> Rows:
-        """Write samples, and say where their tokens come from."""
         rows, counts = self._order.locate_many(numbers)
         self._gatherer.fill(batch.text, rows, counts, where)
         if self._fim is not None:
@@ -166,48 +174,18 @@ class GPTDataset(MapStyle):
             self._labels.fill(batch, rows, counts, where)
         return rows
 
-    @property
-    def dataset(self) -> MMapIndexedDataset:
-        """The dataset whose tokens these are."""
-        return self._dataset
+    def ask(self, numbers: Numbers) -> None:
+        """Have the tokens of samples read from the store that ``fill`` will want."""
+        if self.on_store:
+            rows, _ = self._order.locate_many(numbers)
+            self._gatherer.ask(rows)
+            if self._labels is not None:
+                self._labels.ask(rows)
 
     @property
-    def on_store(self) -> bool:
-        """Whether tokens, or their labels, lie on a store."""
-        labels = self._labels is not None and self._labels.dataset.on_store
-        return self._dataset.on_store or labels
-
-    @property
-    def path_prefix(self) -> str:
-        """The name of the dataset."""
-        return self._dataset.path_prefix
-
-    @property
-    def seq_length(self) -> int:
-        """Tokens in each sample."""
-        return self._settings.seq_length
-
-    @property
-    def samples_per_epoch(self) -> int:
-        """How many samples there are until a token comes a second time."""
-        if isinstance(self._order, PackedOrder):
-            return self._order.samples
-        return max(self.tokens - self._settings.extra, 0) // self._settings.seq_length
-
-    @property
-    def order(self) -> OrderName:
-        """The name of the order."""
-        return self._settings.order
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in the chosen part of the dataset."""
-        return self._order.tokens
-
-    @property
-    def limit(self) -> int | None:
-        """How many samples there are at most; None in the stateless orders, which have no end."""
-        return None if self._settings.rules.endless else self._size
+    def tokenizer(self) -> dict[str, Any] | None:
+        """What the manifest says of the tokenizer; None where there is no manifest."""
+        return self.dataset.tokenizer
 
     @property
     def fingerprint(self) -> str:
@@ -225,52 +203,31 @@ class GPTDataset(MapStyle):
             deciding["labels"] = self._labels.dataset.fingerprint
         return identify({"data": self._data, "sequences": self._range, **deciding})
 
-    @property
-    def packing_stats(self) -> PackingStats | None:
-        """What best-fit packing, or one document a sample, made of the data; None without."""
-        return self._order.stats if isinstance(self._order, PackedOrder) else None
-
-    @property
-    def cached(self) -> CacheEntry | None:
-        """Where the order's arrays are mapped from; None without a cache, or without arrays."""
-        return getattr(self._order, "cached", None)
-
-    @property
-    def tokenizer(self) -> dict[str, Any] | None:
-        """What the manifest says of the tokenizer; None where there is no manifest."""
-        return self._dataset.tokenizer
-
     def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
         settings = dict(vars(self._settings))
         if self._labels is not None:
             settings["labels"] = self._labels.dataset
-        return partial(type(self), **settings), (self._dataset,)
+        return partial(type(self), **settings), (self.dataset,)
 
     def __repr__(self) -> str:
         return f"GPTDataset({self.path_prefix!r}, {self._size} samples of {self.seq_length})"
 
-    def _new_fim(self, eod: int | None) -> FillInTheMiddle | None:
-        fim, settings = self._settings.fim, self._settings
-        if fim is None or eod is None:
-            return None
-        key = (settings.seed, self._data, *self._range)
-        return FillInTheMiddle(fim, eod, settings.seq_length + settings.extra, key)
-
     def _eod(self) -> int:
-        given = self._settings.eod_id
-        known = given if given is not None else (self._dataset.tokenizer or {}).get("eod_id")
-        if known is None:
+        eod = self._settings.eod_id
+        if eod is None:
+            eod = (self.tokenizer or {}).get("eod_id")
+        if eod is None:
             raise UsageError(
                 f"{self.path_prefix}: {option('eod_mask_loss')}, {option('reset_position_ids')}, "
                 f"{option('reset_attention_mask')} and fim need {option('eod_id')}: its manifest "
                 "names none, or it has no manifest"
             )
-        return int(known)
+        return int(eod)
 
     def _part(self) -> Range:
         """The sequences that the split leaves."""
-        number, count = self._settings.split_index, len(self._dataset)
-        text, dataset = self._settings.split, self._dataset
+        number, count = self._settings.split_index, len(self.dataset)
+        text, dataset = self._settings.split, self.dataset
         if not dataset.tokens_in(0, count):
             raise InputError(f"{self.path_prefix}: no tokens in {count} sequences: nothing to read")
         if text is None:
@@ -283,21 +240,13 @@ class GPTDataset(MapStyle):
         parts = self._settings.ranges(dataset)
         if not 0 <= number < len(parts):
             raise UsageError(f"split_index is {number}, expected 0 to {len(parts) - 1} in {text!r}")
-        found = parts[number]
-        if found is None:
+        part = parts[number]
+        if part is None:
             raise UsageError(
                 f"{self.path_prefix}: split {text!r} leaves nothing for part {number} of "
                 f"{count} sequences: give it more, or leave it out"
             )
-        return found
-
-    def _count(self) -> int:
-        if not self._settings.rules.endless:
-            return self._order.samples
-        wanted = self._settings.samples
-        if wanted is not None:
-            return wanted
-        return self._order.samples * (self._settings.epochs or 1)
+        return part
 
 
 _OPTIONS = [one for one in fields(Settings) if one.name != "seq_length"]

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
-    from tokpack.samples.batch import Sample
-    from tokpack.samples.map_style import MapStyle
+    from tokpack.samples.batch import Sample, SampleDataset
 
 T = TypeVar("T")
 
@@ -88,7 +87,7 @@ class WholeBatches:
         DataLoader(WholeBatches(dataset), batch_size=None, sampler=batches, num_workers=4)
     """
 
-    def __init__(self, dataset: MapStyle) -> None:
+    def __init__(self, dataset: SampleDataset) -> None:
         self._dataset = dataset
 
     def __len__(self) -> int:
@@ -178,9 +177,9 @@ class SampleIterator:
                 f"{state!r} is no state of a SampleIterator, which has consumed_samples, a number "
                 "of 0 or more, and the fingerprint of the samples"
             )
-        if then != (found := fingerprint_of(self._dataset, consumed)):
+        if then != (now := fingerprint_of(self._dataset, consumed)):
             raise ResumeError(
-                f"the state is of samples {then}, the dataset gives {found} "
+                f"the state is of samples {then}, the dataset gives {now} "
                 f"before sample {consumed:,}: data, seed, sequence length, split, order or weights "
                 "differ, so its samples are others; weights may change from there on, with a "
                 "schedule that says so"

@@ -8,11 +8,11 @@ from operator import index as as_integer
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
+from tokpack.samples.batch import SampleDataset
 from tokpack.samples.blend.datasets import check_tokenizers
 from tokpack.samples.blend.order import ListedOrder, Phase, blend_order, longest, position
 from tokpack.samples.blend.spec import check_schedule, check_weights
 from tokpack.samples.identity import identify
-from tokpack.samples.map_style import MapStyle
 from tokpack.samples.megatron.orders import megatron_blend
 from tokpack.samples.orders.rules import rules_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SMALLEST_SHARE = 1e-15  # shares are multiples of 2**-64 in the order
 
 
-class BlendedDataset(MapStyle):
+class BlendedDataset(SampleDataset):
     """Samples of several datasets, mixed in given shares from the first sample on.
 
     Of the first g samples, dataset i gives ``weights[i] / sum(weights) * g``, with a deviation
@@ -49,6 +49,10 @@ class BlendedDataset(MapStyle):
     says; without weights each is used up. ``fused`` gives the blend of that program on processors
     whose compilers fuse a multiply and a subtraction, such as ARM's, where ties break otherwise.
 
+    ``schedule`` has its phases, one without a schedule, and ``weights`` the shares of the first,
+    which add up to 1. ``limit`` is how many samples there are at most, None in the stateless
+    orders, which have no end.
+
     UsageError for weights or datasets that do not fit, also for datasets of two tokenizers.
     """
 
@@ -63,59 +67,60 @@ class BlendedDataset(MapStyle):
         schedule: Sequence[tuple[int, Sequence[float]]] | None = None,
         fused: bool = False,
     ) -> None:
-        self._datasets = list(datasets)
-        if not self._datasets:
-            raise UsageError("a blend needs at least one dataset")
-        for dataset in self._datasets:
-            if not hasattr(dataset, "seq_length"):
-                raise UsageError(
-                    f"a blend has GPTDatasets and blends, not {dataset!r}: open it, as in "
-                    "GPTDataset(prefix, seq_length)"
-                )
-        self._on_store = any(dataset.on_store for dataset in self._datasets)
-        self._check_alike()
-        self._rules = rules_of(self.order)
+        self.datasets = list(datasets)
+        _check_alike(self.datasets)
+        first = self.datasets[0]
+        self.seq_length: int = first.seq_length
+        self.order: OrderName = first.order
+        self.path_prefix: str = ", ".join(one.path_prefix for one in self.datasets)
+        self.on_store: bool = any(one.on_store for one in self.datasets)
+        tokenizers = (one.tokenizer for one in self.datasets if one.tokenizer is not None)
+        self.tokenizer: dict[str, Any] | None = next(tokenizers, None)
+        self._endless = rules_of(self.order).endless
         if size is not None and size < 1:
             raise UsageError(f"size is {size}, expected 1 or more")
-        lengths = [len(dataset) for dataset in self._datasets]
+        lengths = [len(dataset) for dataset in self.datasets]
         self._weights = None if weights is None else [float(weight) for weight in weights]
         self._requested_size = size = None if size is None else as_integer(size)
         self._fused = fused
         self._changes: list[tuple[int, list[float]]] | None = None
-        names = [dataset.path_prefix for dataset in self._datasets]
+        names = [dataset.path_prefix for dataset in self.datasets]
+        rows: list[tuple[int, list[float]]]
         if schedule is None:
-            first_weights = lengths if self._weights is None else self._weights
-            check_weights(names, first_weights)
-            self._phases = [Phase(0, self._normalised(first_weights))]
+            rows = [(0, [*map(float, lengths)] if self._weights is None else self._weights)]
+            check_weights(names, rows[0][1])
         elif weights is not None:
             raise UsageError("weights and a schedule are both given: the schedule has the weights")
         else:
-            self._changes = [(as_integer(first), list(map(float, w))) for first, w in schedule]
-            check_schedule(names, self._changes, self._rules)
-            self._phases = [Phase(first, self._normalised(row)) for first, row in self._changes]
+            rows = [(as_integer(number), list(map(float, row))) for number, row in schedule]
+            check_schedule(names, rows, rules_of(self.order))
+            self._changes = rows
+        self.schedule = [Phase(number, self._normalised(row)) for number, row in rows]
+        self.weights = list(self.schedule[0].shares)
         self._order = self._new_order(size)
         if isinstance(self._order, ListedOrder):
             self._size = self._order.size
             self._check_limits()
         else:
             self._size = longest(self._order, lengths) if size is None else size
+        self.limit: int | None = None if self._endless else self._size
 
     def empty(self, samples: int) -> Batch:
         """Arrays of a batch whose values are not set yet."""
-        return self._datasets[0].empty(samples)
+        return self.datasets[0].empty(samples)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
         where = range(len(numbers)) if places is None else places
-        if self._on_store:
+        if self.on_store:
             self.ask(numbers)  # of all datasets at once
         for dataset, (owns, own_places) in self._members(numbers, where).items():
-            self._datasets[dataset].fill(batch, owns, own_places)
+            self.datasets[dataset].fill(batch, owns, own_places)
 
     def ask(self, numbers: Numbers) -> None:
         """Have the tokens of samples read from the stores that ``fill`` will want."""
         for dataset, (owns, _) in self._members(numbers, numbers).items():
-            self._datasets[dataset].ask(owns)
+            self.datasets[dataset].ask(owns)
 
     def _members(self, numbers: Numbers, places: Numbers) -> dict[int, tuple[list[int], list[int]]]:
         """The samples of each dataset by its own numbers, with their places."""
@@ -130,7 +135,7 @@ class BlendedDataset(MapStyle):
     def sample(self, number: int) -> Sample:
         """Sample ``number`` >= 0, also beyond the length: datasets go on, epoch after epoch."""
         dataset, own = self.locate(number)
-        return self._datasets[dataset].sample(own)
+        return self.datasets[dataset].sample(own)
 
     def locate(self, number: int) -> tuple[int, int]:
         """Which dataset gives sample ``number``, and which of its samples that is."""
@@ -145,46 +150,6 @@ class BlendedDataset(MapStyle):
         return [int(count) for count in self._order.counts(size)]
 
     @property
-    def on_store(self) -> bool:
-        """Whether tokens of it lie on a store."""
-        return self._on_store
-
-    @property
-    def datasets(self) -> list[GPTDataset | BlendedDataset]:
-        """What is blended."""
-        return list(self._datasets)
-
-    @property
-    def weights(self) -> list[float]:
-        """Their shares, which add up to 1; of a schedule, those it begins with."""
-        return list(self._phases[0].shares)
-
-    @property
-    def schedule(self) -> list[Phase]:
-        """The phases of the schedule in order; without a schedule there is one."""
-        return list(self._phases)
-
-    @property
-    def path_prefix(self) -> str:
-        """The names of all datasets."""
-        return ", ".join(dataset.path_prefix for dataset in self._datasets)
-
-    @property
-    def seq_length(self) -> int:
-        """Tokens in each sample."""
-        return self._datasets[0].seq_length
-
-    @property
-    def order(self) -> OrderName:
-        """The name of the order, which all datasets share."""
-        return self._datasets[0].order
-
-    @property
-    def limit(self) -> int | None:
-        """How many samples there are at most; None in the stateless orders, which have no end."""
-        return None if self._rules.endless else self._size
-
-    @property
     def fingerprint(self) -> str:
         """Identifies all that decides the tokens of sample g, for every g."""
         return self._digest(None)
@@ -197,17 +162,12 @@ class BlendedDataset(MapStyle):
         """
         return self._digest(consumed_samples)
 
-    @property
-    def tokenizer(self) -> dict[str, Any] | None:
-        """What the manifests say of the tokenizer; None where there is no manifest."""
-        return next((d.tokenizer for d in self._datasets if d.tokenizer is not None), None)
-
     def __reduce__(self) -> tuple[Callable[..., BlendedDataset], tuple[Any, ...]]:
-        arguments = self._datasets, self._weights, self._requested_size
+        arguments = self.datasets, self._weights, self._requested_size
         return partial(type(self), schedule=self._changes, fused=self._fused), arguments
 
     def __repr__(self) -> str:
-        pairs = zip(self._datasets, self.weights, strict=True)
+        pairs = zip(self.datasets, self.weights, strict=True)
         shares = ", ".join(f"{weight:.3g} {one.path_prefix}" for one, weight in pairs)
         return f"BlendedDataset({shares}; {self._size} samples of {self.seq_length})"
 
@@ -215,9 +175,9 @@ class BlendedDataset(MapStyle):
         """The fingerprint of the first ``consumed`` samples, at least one; None for all of them."""
         if self.limit is not None:
             consumed = None
-        phases = [s for s in self._phases if consumed is None or s.first < max(consumed, 1)]
-        counts = [None] * len(self._datasets) if consumed is None else self.counts(consumed)
-        prints = [_past(*pair) for pair in zip(self._datasets, counts, strict=True)]
+        phases = [s for s in self.schedule if consumed is None or s.first < max(consumed, 1)]
+        counts = [None] * len(self.datasets) if consumed is None else self.counts(consumed)
+        prints = [_past(*pair) for pair in zip(self.datasets, counts, strict=True)]
         blend: dict[str, Any] = {
             "phases": [
                 (first, [pair for pair in zip(prints, shares, strict=True) if pair[1]])
@@ -233,7 +193,7 @@ class BlendedDataset(MapStyle):
         largest = max(weights)
         scaled = [weight / largest for weight in weights]  # so that their sum cannot overflow
         total = math.fsum(scaled)
-        for dataset, weight, share in zip(self._datasets, weights, scaled, strict=True):
+        for dataset, weight, share in zip(self.datasets, weights, scaled, strict=True):
             if weight and share / total < SMALLEST_SHARE:
                 raise UsageError(
                     f"{dataset.path_prefix}: the weight {weight:g} is a share of "
@@ -241,39 +201,12 @@ class BlendedDataset(MapStyle):
                 )
         return tuple(share / total for share in scaled)
 
-    def _check_alike(self) -> None:
-        first = self._datasets[0]
-        for dataset in self._datasets[1:]:
-            if dataset.seq_length != first.seq_length:
-                raise UsageError(
-                    f"{first.path_prefix} has samples of {first.seq_length} tokens, "
-                    f"{dataset.path_prefix} of {dataset.seq_length}: they must be equal in a blend"
-                )
-            names, expected = (list(one.empty(0).arrays()) for one in (dataset, first))
-            if names != expected:
-                raise UsageError(
-                    f"{first.path_prefix} gives {', '.join(expected)}, {dataset.path_prefix} "
-                    f"{', '.join(names)}: set {option('document_boundaries')} or packing for all "
-                    "in a blend"
-                )
-            if (dataset.empty(0).label_text is None) != (first.empty(0).label_text is None):
-                raise UsageError(
-                    f"{first.path_prefix} and {dataset.path_prefix}: only one has labels of its "
-                    "own; where every token counts, give its own prefix as labels"
-                )
-            if dataset.order != first.order:
-                raise UsageError(
-                    f"{first.path_prefix} has the order {first.order}, {dataset.path_prefix} "
-                    f"{dataset.order}: they must be equal in a blend"
-                )
-        check_tokenizers([(one.path_prefix, one.tokenizer) for one in self._datasets])
-
     def _new_order(self, size: int | None) -> BlendOrder | ListedOrder:
-        if self._rules.endless:
+        if self._endless:
             if self._fused:
                 raise UsageError("fused: the stateless order is the same on all processors")
-            return blend_order(self._phases)
-        lengths = [len(dataset) for dataset in self._datasets]
+            return blend_order(self.schedule)
+        lengths = [len(dataset) for dataset in self.datasets]
         if size is None and self._weights is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")
         # The programs round the sum of the weights themselves, so they are not normalised here.
@@ -282,7 +215,7 @@ class BlendedDataset(MapStyle):
         return ListedOrder(*arrays, len(lengths))
 
     def _check_limits(self) -> None:
-        for dataset, count in zip(self._datasets, self.counts(self._size), strict=True):
+        for dataset, count in zip(self.datasets, self.counts(self._size), strict=True):
             if dataset.limit is not None and count > dataset.limit:
                 raise UsageError(
                     f"{dataset.path_prefix}: a blend of {self._size} takes {count} samples of it, "
@@ -294,3 +227,40 @@ def _past(dataset: GPTDataset | BlendedDataset, consumed: int | None) -> str:
     if consumed is None or not isinstance(dataset, BlendedDataset):
         return dataset.fingerprint
     return dataset.fingerprint_at(consumed)
+
+
+def _check_alike(datasets: Sequence[GPTDataset | BlendedDataset]) -> None:
+    """UsageError for datasets that cannot be in one blend."""
+    if not datasets:
+        raise UsageError("a blend needs at least one dataset")
+    for dataset in datasets:
+        if not isinstance(dataset, SampleDataset):
+            raise UsageError(
+                f"a blend has GPTDatasets and blends, not {dataset!r}: open it, as in "
+                "GPTDataset(prefix, seq_length)"
+            )
+    first = datasets[0]
+    for dataset in datasets[1:]:
+        if dataset.seq_length != first.seq_length:
+            raise UsageError(
+                f"{first.path_prefix} has samples of {first.seq_length} tokens, "
+                f"{dataset.path_prefix} of {dataset.seq_length}: they must be equal in a blend"
+            )
+        names, expected = (list(one.empty(0).at(slice(None))) for one in (dataset, first))
+        if names != expected:
+            raise UsageError(
+                f"{first.path_prefix} gives {', '.join(expected)}, {dataset.path_prefix} "
+                f"{', '.join(names)}: set {option('document_boundaries')} or packing for all "
+                "in a blend"
+            )
+        if (dataset.empty(0).label_text is None) != (first.empty(0).label_text is None):
+            raise UsageError(
+                f"{first.path_prefix} and {dataset.path_prefix}: only one has labels of its "
+                "own; where every token counts, give its own prefix as labels"
+            )
+        if dataset.order != first.order:
+            raise UsageError(
+                f"{first.path_prefix} has the order {first.order}, {dataset.path_prefix} "
+                f"{dataset.order}: they must be equal in a blend"
+            )
+    check_tokenizers((one.path_prefix, one.tokenizer) for one in datasets)

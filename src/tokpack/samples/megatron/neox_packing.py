@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.errors import UsageError
-from tokpack.samples.orders.rows import scan
+from tokpack.samples.orders.rows import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.orders.rows import Counts, Numbers, OrderInput, Rows
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _IGNORED = -100
 
 
-class NeoxPackedOrder:
+class NeoxPackedOrder(Order):
     """``num_samples`` samples of the sequences of ``data``, from the first on, as NeoX's
     ``pack_impl`` makes them.
 
@@ -42,7 +41,7 @@ class NeoxPackedOrder:
     UsageError where NeoX itself would stop with an error.
     """
 
-    joined = True  # NeoX has a loss for the label that leads from one document into the next
+    # It is ``joined``: NeoX has a loss for the label that leads from one document into the next.
 
     def __init__(
         self,
@@ -63,14 +62,11 @@ class NeoxPackedOrder:
         if packing == "unpacked":
             if labels is None:
                 raise UsageError("packing='unpacked' reads labels, as NeoX does: give labels=")
-            usable = _usable(end, labels, seq_length)
-            documents = _usable_in_turn(lambda: range(end), usable, end)
+            documents = _in_turn(end, labels, seq_length, None)
             sequences = [next(documents) for _ in range(num_samples + 1)]
             begins = list(range(num_samples + 1))
         else:
-            usable = _usable(end, labels, self._capacity)
-            documents = _usable_in_turn(_passes(end, random), usable, end)
-            sequences, begins = self._pack(documents)
+            sequences, begins = self._pack(_in_turn(end, labels, self._capacity, random))
         self.document_index = np.array(sequences, np.int64)
         self.sample_index = np.zeros((num_samples + 1, 2), np.int64)
         self.sample_index[:, 0] = begins
@@ -97,62 +93,48 @@ class NeoxPackedOrder:
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """``locate`` of each sample: all rows, one after the other, and int64 [B], rows of each."""
-        found = [self.locate(int(sample)) for sample in samples]
-        counts = np.array([len(rows) for rows in found], np.int64)
-        return np.concatenate([np.empty((0, 3), np.int64), *found]), counts
+        rows = [self.locate(int(sample)) for sample in samples]
+        counts = np.array([len(some) for some in rows], np.int64)
+        return np.concatenate([np.empty((0, 3), np.int64), *rows]), counts
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
-        return scan(self.locate_many, sequences, min(samples, self.samples))
+        """As of every order, of the samples that there are."""
+        return super().find(sequences, min(samples, self.samples))
 
     def _pack(self, documents: Iterator[int]) -> tuple[list[int], list[int]]:
         """The documents, and where among them samples begin; the last one begins no sample."""
-        found: list[int] = []
+        sequences: list[int] = []
         begins: list[int] = []
         filled = 0
         while len(begins) < self.samples:
             document = next(documents)
             length = int(self._lengths[document])
             if filled == 0 or filled + length > self._capacity:
-                begins.append(len(found))
+                begins.append(len(sequences))
                 filled = 0
             filled += length
-            found.append(document)
-        return found, [*begins, len(found)]
+            sequences.append(document)
+        return sequences, [*begins, len(sequences)]
 
 
-def _passes(count: int, random: _core.RandomState) -> Callable[[], list[int]]:
-    """A function whose every call gives all documents in a new order.
-
-    As in NeoX the array of the call before is shuffled once more.
-    """
-    order = np.arange(count)
-
-    def shuffled() -> list[int]:
-        random.shuffle(order)
-        return order.tolist()
-
-    return shuffled
-
-
-def _usable(
-    count: int, labels: MMapIndexedDataset | None, read: int
-) -> npt.NDArray[np.bool_] | None:
-    """Which documents have a label that is not ignored among the first ``read``; None for all."""
-    if labels is None:
-        return None
-    sizes = labels.sizes
-    counted = (labels.get(i, 0, min(read, int(sizes[i]))) != _IGNORED for i in range(count))
-    return np.fromiter((label.any() for label in counted), np.bool_, count)
-
-
-def _usable_in_turn(
-    one_pass: Callable[[], list[int] | range], usable: npt.NDArray[np.bool_] | None, count: int
+def _in_turn(
+    count: int, labels: MMapIndexedDataset | None, read: int, random: _core.RandomState | None
 ) -> Iterator[int]:
-    """The usable documents of one pass after the other, without end."""
-    if usable is not None and not usable.any():
+    """The documents that have a label that counts among the first ``read``, pass after pass.
+
+    As in NeoX the order of the pass before is shuffled once more; without ``random`` it is that of
+    the dataset.
+    """
+    usable = np.ones(count, np.bool_)
+    if labels is not None:
+        sizes = labels.sizes
+        for number in range(count):
+            of_document = labels.get(number, 0, min(read, int(sizes[number])))
+            usable[number] = (of_document != _IGNORED).any()
+    if not usable.any():
         raise UsageError(f"all labels of {count} sequences are {_IGNORED}: there is no sample")
+    order = np.arange(count)
     while True:
-        for document in one_pass():
-            if usable is None or usable[document]:
-                yield document
+        if random is not None:
+            random.shuffle(order)
+        yield from order[usable[order]].tolist()

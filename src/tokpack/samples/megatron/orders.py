@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.samples.megatron.build import build_arrays, build_parts
-from tokpack.samples.orders.rows import scan
+from tokpack.samples.orders.rows import Order
 from tokpack.samples.orders.rules import flavour_named
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WITHOUT_NEGATIVE_OFFSETS = ("megatron", "megatron-0.10")  # an assertion of these programs
 
 
-class MegatronOrder:
+class MegatronOrder(Order):
     """The samples of some sequences, in the order of ``flavour``, of which ``key`` was made.
 
     - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
@@ -39,8 +39,6 @@ class MegatronOrder:
     With a ``cache`` the arrays are mapped from a file in it, built when it is absent.
     UsageError where the program itself would stop.
     """
-
-    joined = True
 
     def __init__(
         self, key: IndexKey, *, flavour: str = "megatron", cache: IndexCache | None = None
@@ -58,16 +56,12 @@ class MegatronOrder:
         self.document_index: npt.NDArray[np.int32] = arrays["document_index"]
         self.sample_index = arrays["sample_index"]
         self.shuffle_index = arrays["shuffle_index"]
+        self.samples = len(self.shuffle_index)  # NeoX says one fewer, and reads the last one too
         if self.flavour in _WITHOUT_NEGATIVE_OFFSETS and int(self.sample_index[-1, 1]) < 0:
             raise UsageError(
                 "the last sample ends behind an empty sequence, with which Megatron-core stops: "
                 f"use {option('drop_last', True)}, another seed, or a split that ends elsewhere"
             )
-
-    @property
-    def samples(self) -> int:
-        """Number of samples, of all epochs; NeoX says one fewer, and reads the last one too."""
-        return len(self.shuffle_index)
 
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
         """Where the tokens of samples lie: all rows, and int64 [B], how many each sample has.
@@ -92,8 +86,8 @@ class MegatronOrder:
             raise FormatError(f"the index of the order {self.flavour} is broken: {error}") from None
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
-        return scan(self.locate_many, sequences, min(samples, self.samples))
+        """As of every order, of the samples that there are."""
+        return super().find(sequences, min(samples, self.samples))
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,8 +66,6 @@ class BlockOrder(EpochOrder):
     ``blocks`` int64 [B + 1] are the first sequences of the blocks, and the end.
     """
 
-    joined = True
-
     def __init__(
         self, data: OrderInput, block_tokens: int, *, window_blocks: int = WINDOW_BLOCKS
     ) -> None:

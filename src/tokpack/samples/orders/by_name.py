@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.cache import IndexCache
@@ -15,39 +15,10 @@ from tokpack.samples.orders.rows import OrderInput
 from tokpack.samples.orders.stateless import StatelessOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.orders.rows import Counts, Numbers, Rows
+    from tokpack.samples.orders.rows import Order
     from tokpack.samples.settings import Settings
     from tokpack.samples.split_string import Range
-
-
-class Order(Protocol):
-    """Where the tokens of every sample lie.
-
-    ``tokens`` are those of the chosen part, ``samples`` the samples of an epoch (in the orders of
-    other programs, of all epochs). ``joined``: the pieces of a sample are one running text;
-    otherwise they are separate documents, and the label that would lead from one into the next does
-    not count.
-    """
-
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def joined(self) -> bool: ...
-
-    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
-        """The pieces of samples, one sample after the other, and int64 [B], how many each has.
-
-        Rows are int64 [k, 3]: sequence, first token in it, number of tokens. The numbers of a
-        sample add up to ``seq_length + extra``, or less: the rest is padding.
-        """
-
-    def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order."""
 
 
 def make_order(

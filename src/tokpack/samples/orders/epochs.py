@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from itertools import pairwise
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from tokpack.samples.orders.rows import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,13 +35,12 @@ class Epochs(Generic[T]):
         return kept[epoch]
 
 
-class EpochOrder(ABC):
+class EpochOrder(Order):
     """Samples without end: the ``samples`` of epoch 0, then those of epoch 1, and so on.
 
     Every epoch reads the same sequences, each in an order of its own.
     """
 
-    samples: int
     _begin = 0  # the sequence of the dataset that is the first of those that rows have
 
     def locate(self, sample: int) -> Rows:
@@ -79,15 +80,12 @@ class EpochOrder(ABC):
         return rows, counts
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
-
-        They are computed by the inverses of the permutations.
-        """
+        """As of every order; computed by the inverses of the permutations."""
         places_in = self._finder(sequences)
         for epoch in range(-(-samples // self.samples)):
             first = epoch * self.samples
-            found = sorted({first + place for place in places_in(epoch)})
-            yield from (number for number in found if number < samples)
+            numbers = sorted({first + place for place in places_in(epoch)})
+            yield from (number for number in numbers if number < samples)
 
     @abstractmethod
     def _locate_one(self, epoch: int, place: int) -> Rows:

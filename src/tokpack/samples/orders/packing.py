@@ -14,7 +14,7 @@ from tokpack import _core
 from tokpack.errors import FormatError, UsageError
 from tokpack.samples.cache import ChunkedArray
 from tokpack.samples.orders.epochs import EpochOrder, Epochs
-from tokpack.samples.orders.rows import scan
+from tokpack.samples.orders.rows import Order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +130,7 @@ class PackedOrder(EpochOrder):
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
         order = self._orders[0]  # samples hold the same documents in every epoch: look at one
-        stored = [order.at(number) for number in scan(self.locate_many, sequences, self.samples)]
+        stored = [order.at(number) for number in Order.find(self, sequences, self.samples)]
         return lambda epoch: map(self._orders[epoch].inverse, stored)
 
 

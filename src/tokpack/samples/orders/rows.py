@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     Numbers = Sequence[int] | npt.NDArray[np.int64]  # of samples
 
@@ -54,19 +55,42 @@ class OrderInput:
         return self.seed, self.fingerprint, self.begin, self.end
 
 
-_CHUNK = 1 << 16  # samples that a scan locates at a time
+_CHUNK = 1 << 16  # samples that ``find`` locates at a time
 
 
-def scan(
-    locate_many: Callable[[Numbers], tuple[Rows, Counts]], sequences: range, samples: int
-) -> Iterator[int]:
-    """Which of the first ``samples`` have tokens of ``sequences``, in order.
+class Order(ABC):
+    """Where the tokens of every sample lie.
 
-    It locates every sample, which takes some tenths of a microsecond each: for orders that have no
-    inverse.
+    ``tokens`` are those of the chosen part, ``samples`` the samples of an epoch (in the orders of
+    other programs, of all epochs). ``joined``: the pieces of a sample are one running text;
+    otherwise they are separate documents, and the label that would lead from one into the next does
+    not count.
     """
-    for begin in range(0, samples, _CHUNK):
-        rows, counts = locate_many(np.arange(begin, min(begin + _CHUNK, samples)))
-        inside = (rows[:, 0] >= sequences.start) & (rows[:, 0] < sequences.stop) & (rows[:, 2] > 0)
-        owners = np.repeat(np.arange(len(counts)), counts)
-        yield from (begin + np.unique(owners[inside])).tolist()
+
+    tokens: int
+    samples: int
+    joined = True
+
+    @abstractmethod
+    def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
+        """The rows of samples, one sample after the other, and int64 [B], how many each has.
+
+        Rows are int64 [k, 3]: sequence, first token in it, number of tokens. The numbers of a
+        sample add up to ``seq_length + extra``, or less: the rest is padding. IndexError for a
+        sample that does not exist.
+        """
+
+    def find(self, sequences: range, samples: int) -> Iterator[int]:
+        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+
+        Here every sample is located, which takes some tenths of a microsecond each; an order that
+        has an inverse computes them by it.
+        """
+        for begin in range(0, samples, _CHUNK):
+            numbers = np.arange(begin, min(begin + _CHUNK, samples))
+            rows, counts = self.locate_many(numbers)
+            inside = (rows[:, 0] >= sequences.start) & (rows[:, 0] < sequences.stop)
+            inside &= rows[:, 2] > 0
+            yield from numbers[
+                np.unique(np.repeat(np.arange(len(counts)), counts)[inside])
+            ].tolist()

@@ -32,8 +32,6 @@ class StatelessOrder(EpochOrder):
     of an epoch's order are left out, other ones in every epoch.
     """
 
-    joined = True
-
     def __init__(self, data: OrderInput) -> None:
         part, extra = data.part, data.extra
         self._begin, self._count = data.begin, len(part)
