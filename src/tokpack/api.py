@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokpack.shards.survey import ShardStatus
     from tokpack.sources import Source
     from tokpack.sources.in_process import ArrowStream
-    from tokpack.stores.anywhere import PathLike
+    from tokpack.stores.storage import PathLike
     from tokpack.tokenizers import TokenizerFiles
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")

@@ -291,15 +291,6 @@ def test_faults_that_pass(store: Store, disk: Path, url: str) -> None:
     assert all(fault.done for fault in store.plan.faults)
 
 
-def test_faults_that_stay(store: Store, url: str) -> None:
-    dataset = MMapIndexedDataset(url)
-    store.plan.faults.append(Fault("403", "GET", "one.bin"))
-    with pytest.raises(StoreError, match=r"one.bin: permission denied \(403 Injected\)"):
-        dataset[0]
-    with pytest.raises(StoreError, match=r"one.bin: permission denied \(403 Injected\)"):
-        next(SampleIterator(GPTDataset(url, LENGTH), 4))
-
-
 def test_a_dataset_that_is_replaced(
     store: Store, disk: Path, url: str, copies: Path, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import sys
 import threading
@@ -84,8 +85,16 @@ class S3:
         return [part.partition("</Key>")[0] for part in body.split("<Key>")[1:]]
 
     def uploads(self) -> int:
-        """How many multipart uploads are neither complete nor aborted."""
-        return self.request("GET", "?uploads")[1].count(b"<UploadId>")
+        """How many multipart uploads hold parts and are neither complete nor aborted.
+
+        One whose name never arrived here stays, without parts.
+        """
+        body = self.request("GET", "?uploads")[1].decode()
+        found = re.findall("<Key>(.*?)</Key>.*?<UploadId>(.*?)</UploadId>", body, re.DOTALL)
+        return sum(
+            b"<PartNumber>" in self.request("GET", f"{key}?uploadId={upload}")[1]
+            for key, upload in found
+        )
 
 
 @dataclass

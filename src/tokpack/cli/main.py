@@ -190,10 +190,10 @@ def pages() -> list[Page]:
 
 def _say_amounts() -> None:
     """How much this process, without its workers, read from stores and wrote to them."""
-    from tokpack.stores import access
+    from tokpack.stores.access import objects
 
     with suppress(TokpackError):
-        requests, read, written = access.amounts()
+        requests, read, written = objects.amounts()
         if requests:
             sent = f", {bytes_text(written)} written" if written else ""
             tell(f"tokpack: stores: {requests} requests, {bytes_text(read)} read{sent}")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.work import EncodeResult
     from tokpack.sources import Source
-    from tokpack.stores.outputs import Version
+    from tokpack.stores.storage import Version
 
 _CHUNK = 1 << 20
 # What a manifest counts, of all and of each input, and the columns of a piece that count it.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
     from tokpack.stores import StoredObject
-    from tokpack.stores.objects import PutMode
+    from tokpack.stores.urls import PutMode
 
 _NOTE = "sent.json"
 _TRIES = 4  # of what another machine may make at the same time

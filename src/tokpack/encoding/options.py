@@ -15,7 +15,7 @@ from tokpack.stores import is_url, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tokpack.stores.anywhere import PathLike
+    from tokpack.stores.storage import PathLike
 
 DType = Literal["auto", "uint16", "int32"]
 SpecialTokens = Literal["auto", "text", "encode", "error"]

@@ -10,8 +10,8 @@ from tokpack.files.outputs import Kind
 from tokpack.indexed import Manifest
 from tokpack.indexed.outputs import dataset_outputs
 from tokpack.stores import is_url
-from tokpack.stores.anywhere import head
 from tokpack.stores.outputs import look
+from tokpack.stores.storage import head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
     from tokpack.sources import Source
-    from tokpack.stores.outputs import Version
+    from tokpack.stores.storage import Version
 
 _REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
 _HEAD_BYTES = 1 << 16

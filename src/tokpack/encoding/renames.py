@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.files.outputs import Kind
-    from tokpack.stores.outputs import Version
+    from tokpack.stores.storage import Version
 
 REJECTS = "rejects.jsonl"
 _COMMIT = "commit.json"

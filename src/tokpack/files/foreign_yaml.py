@@ -8,7 +8,7 @@ import yaml
 
 from tokpack.display import message
 from tokpack.errors import FormatError
-from tokpack.files.foreign import MAX_DEPTH, check_digits, read_whole
+from tokpack.files.foreign import MAX_DEPTH, MAX_DIGITS, read_whole
 
 if TYPE_CHECKING:
     import os
@@ -73,30 +73,30 @@ def _too_large() -> ValueError:
     return ValueError(f"more than {MAX_NODES:,} values, each alias counted as what it stands for")
 
 
-def _measure(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
+def _measure(node: yaml.Node, sizes: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
     """How many values a node has, each alias counted as what it stands for, and its depth.
 
-    ``known`` has the answer for every node that was measured, None for those being measured.
+    ``sizes`` has the answer for every node that was measured, None for those being measured.
     ValueError where it is too large or too deep, or holds itself.
     """
-    if id(node) in known:
-        found = known[id(node)]
-        if found is None:
+    if id(node) in sizes:
+        measured = sizes[id(node)]
+        if measured is None:
             raise ValueError("an alias stands for something that holds the alias")
-        return found
-    known[id(node)] = None
+        return measured
+    sizes[id(node)] = None
     size, depth = 1, 0
     if isinstance(node, yaml.ScalarNode):
-        if node.tag in _NUMBERS:
-            check_digits(node.value)
+        if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
+            raise ValueError(f"a number of {len(node.value):,} digits: {node.value[:20]}...")
     else:
         for child in node.value:
             for part in child if isinstance(child, tuple) else (child,):
-                below = _measure(part, known)
+                below = _measure(part, sizes)
                 size, depth = size + below[0], max(depth, below[1] + 1)
     if size > MAX_NODES:
         raise _too_large()
     if depth > MAX_DEPTH:
         raise ValueError(f"nested more than {MAX_DEPTH} deep")
-    known[id(node)] = size, depth
+    sizes[id(node)] = size, depth
     return size, depth

@@ -56,14 +56,6 @@ DATA = Kind("an output of tokpack")  # nothing in it says who made it
 Output = tuple[str, Kind]  # a path and what is written there
 
 
-def begin_outputs(outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool) -> None:
-    """``check_outputs``, after ``remove_partial``."""
-    paths, read = [path for path, _ in outputs], tuple(inputs)
-    check_not_inputs(paths, read)
-    remove_partial(paths)
-    check_outputs(outputs, read, overwrite=overwrite)
-
-
 def remove_partial(paths: Sequence[str]) -> None:
     """Remove the outputs that a run named before it was killed, where it did not name all.
 

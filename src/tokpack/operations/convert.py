@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tokpack.operations.foreign import ForeignDataset
     from tokpack.progress import Show
-    from tokpack.stores.anywhere import PathLike
+    from tokpack.stores.storage import PathLike
 
 SOURCES = ("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet")
 TARGETS = ("mmap", *EXPORTS)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tokpack.progress import Show
     from tokpack.stores import Identity
-    from tokpack.stores.anywhere import PathLike
+    from tokpack.stores.storage import PathLike
 
 _log = logging.getLogger(__name__)
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")

@@ -40,10 +40,9 @@ from tokpack.indexed.scan import scan
 from tokpack.indexed.stored import StoredTokens
 from tokpack.indexed.trace import trace_path
 from tokpack.stores import is_url
-from tokpack.stores.compose import compose
 from tokpack.stores.outputs import NewObjects, check_unchanged, look
 from tokpack.stores.ranges import LocalFile, Range
-from tokpack.stores.upload import check_writable, send
+from tokpack.stores.upload import check_writable, compose, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

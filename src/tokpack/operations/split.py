@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tokpack.indexed.manifest import Manifest
     from tokpack.progress import Show
-    from tokpack.stores.anywhere import PathLike
+    from tokpack.stores.storage import PathLike
 
 SHARE_NAMES = ("train", "valid", "test")
 

@@ -15,15 +15,15 @@ from tokpack.shards import storage
 from tokpack.shards.plan import beside, plan_path
 from tokpack.shards.survey import ranges
 from tokpack.stores import exists, shown
-from tokpack.stores.anywhere import refuse
 from tokpack.stores.outputs import look, replace
+from tokpack.stores.storage import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokpack.encoding.plan import Plan
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.storage import ListedFile
+    from tokpack.stores.storage import ListedFile
 
 _COUNTS = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
 

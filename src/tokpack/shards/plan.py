@@ -28,9 +28,9 @@ from tokpack.indexed.outputs import TRACE
 from tokpack.shards import storage
 from tokpack.sources import Part, Source
 from tokpack.stores import shown
-from tokpack.stores.anywhere import head
 from tokpack.stores.outputs import look, remove, versions_of
 from tokpack.stores.outputs import replace as replace_version
+from tokpack.stores.storage import head
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:

@@ -1,23 +1,8 @@
 """Objects on stores: s3, gs, az, abfs and https through obstore, everything else through fsspec."""
 
-from tokpack.stores.access import (
-    KeptRanges,
-    Ranges,
-    Reader,
-    check_root,
-    check_same,
-    contents,
-    copies,
-    find,
-    heads,
-    named,
-    objects_in,
-    open_object,
-    stat,
-    stats,
-    use_in_this_process,
-)
-from tokpack.stores.anywhere import (
+from tokpack.stores.access import objects, use_in_this_process
+from tokpack.stores.reading import KeptRanges, Ranges, Reader, open_object
+from tokpack.stores.storage import (
     Identity,
     exists,
     head,
@@ -32,6 +17,15 @@ from tokpack.stores.anywhere import (
 )
 from tokpack.stores.urls import StoredObject, is_url, shown
 
+check_root = objects.check_root
+check_same = objects.check_same
+copies = objects.copies
+find = objects.find
+heads = objects.heads
+named = objects.named
+stat = objects.stat
+stats = objects.stats
+
 __all__ = [
     "Identity",
     "KeptRanges",
@@ -40,7 +34,6 @@ __all__ = [
     "StoredObject",
     "check_root",
     "check_same",
-    "contents",
     "copies",
     "exists",
     "find",
@@ -53,7 +46,6 @@ __all__ = [
     "located",
     "named",
     "near",
-    "objects_in",
     "open_file",
     "open_object",
     "paths_of",

@@ -1,34 +1,341 @@
-"""How the rest of the program gets at objects."""
+"""Objects on stores, for the rest of the program: what may succeed the next time is tried again.
+
+A process that may fork asks a helper; workers, which do not, open stores themselves.
+"""
 
 from __future__ import annotations
 
 import atexit
-import io
 import os
+import random
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+import time
+from concurrent.futures import Future
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tokpack.errors import InputError, StoreError
+from tokpack.errors import InputError, OutputError, StoreError, UnreachableError
+from tokpack.stores import listing
+from tokpack.stores import ranges as limits
 from tokpack.stores.helper import Helper
-from tokpack.stores.trouble import changed
-from tokpack.stores.urls import shown
+from tokpack.stores.ranges import LocalFile, Range, file_chunks
+from tokpack.stores.settings import patience_seconds
+from tokpack.stores.trouble import (
+    NO_BUCKET,
+    ChangedError,
+    MissingError,
+    TransientError,
+    changed,
+    not_found,
+)
+from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tokpack.stores.listing import ListedObjects
-    from tokpack.stores.objects import PutMode
-    from tokpack.stores.ranges import Range
-    from tokpack.stores.service import Service
-    from tokpack.stores.urls import StoredObject
+    from tokpack.stores.backends import Backend
+    from tokpack.stores.urls import PutMode
 
-_MOST_READERS = 4  # of one file: the columns of a table are read in turns
+T = TypeVar("T")
 
-_own = False
-_service: Service | Helper | None = None
-_uploaded = [0, 0]  # requests, and bytes that were written, without the service
-_counting = threading.Lock()
+CHUNK_BYTES = 4 << 20
+_AT_ONCE = 32
+_COPIES = 8
+_TURNS = 4  # times the patience: how long something is tried again
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+
+
+class Clock(Protocol):
+    """Time and chance, for which a simulation has its own."""
+
+    def now(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
+    def uniform(self, least: float, most: float, /) -> float: ...
+
+
+class _RealClock:
+    now = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+    uniform = staticmethod(random.uniform)
+
+
+class Objects:
+    """Reads, writes and lists objects, by the backend of each URL.
+
+    All methods raise StoreError, those that write OutputError.
+    """
+
+    def __init__(self, backend: Callable[[str], Backend], clock: Clock | None = None) -> None:
+        self._backend, self._clock = backend, clock or _RealClock()
+        self._answered: set[tuple[str, str]] = set()  # kinds and roots of URLs
+        self._lock = threading.Lock()
+        self._amounts = [0, 0, 0]
+
+    def find(self, url: str) -> list[listing.ListedObjects]:
+        """What a URL names: an object, those below a folder, those that match a pattern."""
+        return self._again(url, lambda: listing.find(self._backend(url), url), first=True)
+
+    def objects_in(self, folder: str) -> list[StoredObject]:
+        """The objects of a folder, without those of folders in it."""
+        return self._again(folder, lambda: self._backend(folder).level(folder), first=True)[1]
+
+    def listed(self, begin: str) -> dict[str, StoredObject]:
+        """The objects whose URLs begin so, in the folder that this names."""
+        there = self.objects_in(begin.rpartition("/")[0])
+        return {one.url: one for one in there if one.url.startswith(begin)}
+
+    def stat(self, url: str) -> StoredObject | None:
+        """The object of a URL; None where there is none."""
+        return self._again(url, lambda: self._backend(url).stat(url), first=True)
+
+    def stats(self, urls: Iterable[str]) -> list[StoredObject | None]:
+        """``stat`` of each, many at a time."""
+        return threads.map(self.stat, urls)
+
+    def named(self, url: str) -> StoredObject:
+        """The object of a URL. InputError where there is none."""
+        current = self.stat(url)
+        if current is None:
+            self.check_root(url)
+            raise InputError(f"{shown(url)}: no such object")
+        return current
+
+    def check_root(self, url: str) -> None:
+        """StoreError where there is not even the bucket of a URL, or the endpoint is no store's."""
+        try:
+            next(iter(self._backend(url).below(url)), None)
+        except StoreError as error:
+            if NO_BUCKET in str(error):
+                raise
+        except MissingError:
+            raise not_found(url) from None
+        except (ChangedError, TransientError):
+            pass
+
+    def heads(self, objects: Iterable[StoredObject], size: int) -> list[bytes]:
+        """The first bytes of objects, ``size`` at most of each, many at a time."""
+        return threads.map(lambda one: self.read(one, 0, min(size, one.size)), objects)
+
+    def contents(self, urls: Iterable[str], most: int) -> list[bytes | None]:
+        """Small objects as they are now, ``most`` bytes at most of each; None where none is."""
+
+        def content(url: str) -> bytes | None:
+            backend = self._backend(url)
+            now = backend.stat(url)
+            if now is None:
+                return None
+            try:
+                return bytes(backend.read(now, 0, min(now.size, most))) if now.size else b""
+            except (ChangedError, MissingError) as error:
+                raise TransientError("it is replaced all the time") from error
+
+        return threads.map(lambda url: self._again(url, lambda: content(url), first=True), urls)
+
+    def check_same(self, *objects: StoredObject) -> None:
+        """StoreError where one of the objects has been replaced or removed."""
+        for one, now in zip(objects, self.stats(one.url for one in objects), strict=True):
+            if now is None or not now.same_as(one):
+                raise changed(one.url)
+
+    def read(self, source: StoredObject, begin: int, end: int) -> Any:
+        """Bytes [begin, end) of an object. StoreError where it has been replaced, too."""
+        if begin == end:
+            return b""
+        url = source.url
+        data = self._again(url, lambda: self._backend(url).read(source, begin, end))
+        self.count(read=len(data))
+        return data
+
+    def copies(self, objects: Sequence[StoredObject]) -> list[str]:
+        """Files of this machine's cache with the bytes of objects, many at a time.
+
+        They may be removed when others need their place: open them at once. OutputError where the
+        cache cannot be written, UsageError where it is too small.
+        """
+        from tokpack.stores.cache import copy_of  # whose checksums are another package's
+
+        def copy(one: StoredObject) -> str:
+            return copy_of(one, lambda: self.chunks([Range(one, 0, one.size)]))
+
+        return copiers.map(copy, objects)
+
+    def chunks(self, ranges: Iterable[Range]) -> Iterator[bytes]:
+        """The bytes of ranges of objects and files, one after the other, some MiB at a time."""
+        from tokpack.stores.reading import Reader
+
+        for source, begin, end in ranges:
+            if isinstance(source, LocalFile):
+                yield from file_chunks(source.path, begin, end)
+                continue
+            reader = Reader(source, begin, end, self)
+            try:
+                while reader.at < end:
+                    yield reader.read(min(CHUNK_BYTES, end - reader.at))
+            finally:
+                reader.close()
+
+    def put(
+        self, url: str, content: bytes | Sequence[Range], mode: PutMode = "overwrite"
+    ) -> StoredObject | None:
+        """Write an object; gives the version that is there then, None where ``mode`` forbids it.
+
+        The answer to a write may be lost, and it is tried again: so the same bytes are no other.
+        """
+        with cannot_write():
+            return self._put(url, content, mode)
+
+    def _put(
+        self, url: str, content: bytes | Sequence[Range], mode: PutMode
+    ) -> StoredObject | None:
+        if not isinstance(content, bytes) and sum(one.size for one in content) <= limits.PART_BYTES:
+            content = b"".join(self.chunks(content))
+        if mode != "overwrite" and not (isinstance(content, bytes) and place_of(url).kind):
+            # No conditions there are: it is looked at just before.
+            if not matches(self.stat(url), mode):
+                return None
+            mode = "overwrite"
+        try:
+            written = self._again(
+                url, lambda: self._backend(url).put(url, content, mode), first=True
+            )
+        except StoreError as error:
+            if not isinstance(error.__cause__, (ChangedError, TransientError)):
+                raise
+            now = self._of_content(url, content)
+            if now is None and isinstance(error.__cause__, TransientError):
+                raise
+            return now
+        self.count(written=written.size)
+        return written
+
+    def _of_content(self, url: str, content: object) -> StoredObject | None:
+        """The object of a URL, if it has this content."""
+        if not isinstance(content, bytes):
+            return None
+        now = self.stat(url)
+        same = now and now.size == len(content) and self.read(now, 0, now.size) == content
+        return now if same else None
+
+    def delete(self, url: str, version: StoredObject | None = None) -> bool:
+        """Remove an object, which may be gone; False where it is not ``version``."""
+        with cannot_write():
+            now = self.stat(url)
+            if now is None:
+                return True
+            if version and not now.same_as(version):
+                return False
+            try:
+                self._again(url, lambda: self._backend(url).delete(url, version))
+            except StoreError as error:
+                if not isinstance(error.__cause__, (ChangedError, MissingError)):
+                    raise
+                return self.stat(url) is None  # it may be gone by the first of two tries
+            return True
+
+    def amounts(self) -> tuple[int, int, int]:
+        """Requests of this process, tried again or not, bytes that were read, and written."""
+        requests, read, written = self._amounts
+        return requests, read, written
+
+    def count(self, *, requests: int = 0, read: int = 0, written: int = 0) -> None:
+        """Add to the amounts."""
+        with self._lock:
+            for at, count in enumerate((requests, read, written)):
+                self._amounts[at] += count
+
+    def forget_answers(self) -> None:
+        """Take every store for one that was never asked: its settings are others now."""
+        self._answered.clear()
+
+    def _again(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
+        """Try until it succeeds, or has failed for too long. Raises StoreError.
+
+        ``first``: nothing need have been asked of this store before. If it does not answer and
+        never has, or answers 404, a setting is probably wrong: that is an error at once.
+        """
+        begun = self._clock.now()
+        longest = patience_seconds() * _TURNS
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                self.count(requests=1)
+                done = act()
+                self._answered.add(place_of(url)[:2])
+                return done
+            except MissingError as error:
+                raise (not_found(url) if first else changed(url)) from error
+            except ChangedError as error:
+                raise changed(url) from error
+            except TransientError as error:
+                at_once = first and error.silent and place_of(url)[:2] not in self._answered
+                spent = self._clock.now() - begun
+                if at_once or pause + spent > longest:
+                    times = "" if at_once else f" (tried for {spent:.0f} s)"
+                    kind = StoreError if at_once else UnreachableError
+                    raise kind(f"{shown(url)}: {error}{times}") from error
+            self._clock.sleep(pause * self._clock.uniform(0.5, 1.0))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+@contextmanager
+def cannot_write() -> Iterator[None]:
+    """Raise OutputError where a store fails."""
+    try:
+        yield
+    except StoreError as error:
+        raise OutputError(f"cannot write {error}") from error
+
+
+def matches(current: StoredObject | None, mode: PutMode) -> bool:
+    """Whether ``mode`` allows to write where ``current`` is."""
+    if current is None or isinstance(mode, str):
+        return mode == "overwrite" or (current is None and mode == "create")
+    return current.same_as(mode)
+
+
+class Threads:
+    """Threads that wait for stores; unlike an executor's, they keep no process from ending."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._begun = most, 0
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = (
+            SimpleQueue()
+        )
+
+    def submit(self, act: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Let a thread do something."""
+        future: Future[T] = Future()
+        self._jobs.put((future, act, arguments))
+        if self._begun < self._most:
+            self._begun += 1
+            threading.Thread(target=self._work, daemon=True).start()
+        return future
+
+    def map(self, act: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+        """What ``act`` gives for each item."""
+        items = list(items)
+        if len(items) == 1:
+            return [act(items[0])]
+        return [future.result() for future in [self.submit(act, item) for item in items]]
+
+    def _work(self) -> None:
+        while True:
+            future, act, arguments = self._jobs.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(act(*arguments))
+                except BaseException as error:
+                    future.set_exception(error)
+            del future, act, arguments  # not kept until the next one comes
+
+
+threads = Threads(_AT_ONCE)
+copiers = Threads(_COPIES)  # they wait for requests, and so are not those who make them
+_never_forks = False
+_helper: Helper | None = None
+_beginning = threading.Lock()
 
 
 def use_in_this_process() -> None:
@@ -36,239 +343,22 @@ def use_in_this_process() -> None:
 
     One that was forked from a process with open stores still asks a helper.
     """
-    global _own  # noqa: PLW0603
-    _own = "obstore" not in sys.modules
-
-
-def find(url: str) -> list[ListedObjects]:
-    """What a URL names: an object, those below a folder, those that match a pattern. InputError."""
-    return _stores().find(url)
-
-
-def objects_in(folder: str) -> list[StoredObject]:
-    """The objects of a folder, without those of folders in it. InputError."""
-    return _stores().objects_in(folder)
-
-
-def stat(url: str) -> StoredObject | None:
-    """The object of a URL; None where there is none. InputError where that cannot be told."""
-    return _stores().stat(url)
-
-
-def stats(urls: Sequence[str]) -> list[StoredObject | None]:
-    """``stat`` of each, many at a time. InputError."""
-    return _stores().stats(urls)
-
-
-def copies(objects: Sequence[StoredObject]) -> list[str]:
-    """Files of this machine's cache with the bytes of objects, many at a time.
-
-    They may be removed when others need their place: open them at once. InputError where the store
-    does not give an object, OutputError where the cache cannot be written, UsageError where it is
-    too small.
-    """
-    return _stores().copies(objects)
-
-
-def named(url: str) -> StoredObject:
-    """The object of a URL. InputError where there is none."""
-    found = stat(url)
-    if found is None:
-        check_root(url)
-        raise InputError(f"{shown(url)}: no such object")
-    return found
-
-
-def check_root(url: str) -> None:
-    """StoreError where there is not even the bucket of a URL."""
-    if why := _stores().missing(url):
-        raise StoreError(why)
-
-
-def heads(objects: Sequence[StoredObject], size: int) -> list[bytes]:
-    """The first bytes of objects, ``size`` at most of each, many at a time. InputError."""
-    return _stores().heads(objects, size)
-
-
-def contents(urls: Sequence[str], most: int) -> list[bytes | None]:
-    """Small objects as they are now, many at a time; None where none is. InputError."""
-    return _stores().contents(urls, most)
-
-
-def check_same(*found: StoredObject) -> None:
-    """Raise StoreError where one of the objects is not the one that was found."""
-    for one, now in zip(found, _stores().stats([one.url for one in found]), strict=True):
-        if now is None or not now.same_as(one):
-            raise changed(one.url)
-
-
-def amounts() -> tuple[int, int, int]:
-    """Requests made so far, bytes that were read, and written; not those of other processes."""
-    requests, read, written = (0, 0, 0) if _service is None else _service.amounts()
-    return requests + _uploaded[0], read, written + _uploaded[1]
-
-
-def count_request(written: int = 0) -> None:
-    """Add a request that this process made itself to the amounts, and the bytes that it wrote."""
-    with _counting:
-        _uploaded[0] += 1
-        _uploaded[1] += written
-
-
-def put(url: str, content: bytes, mode: PutMode = "overwrite") -> StoredObject | None:
-    """Write an object; gives the version that is there then, None where ``mode`` forbids it."""
-    return _stores().put(url, content, mode)
-
-
-def join(url: str, ranges: Sequence[Range], mode: PutMode = "overwrite") -> StoredObject | None:
-    """``put`` what consists of ranges of objects and files, through this machine."""
-    return _stores().join(url, ranges, mode)
-
-
-def delete(url: str, version: StoredObject | None = None) -> bool:
-    """Remove an object; False where it is not ``version``, if the store can tell. InputError."""
-    return _stores().delete(url, version)
-
-
-class Reader:
-    """The bytes of an object from ``begin`` on, several requests ahead up to ``until``.
-
-    Reads are conditional on the object being the one that was found. InputError where it is not,
-    or where the store does not give its bytes in the end.
-    """
-
-    def __init__(self, found: StoredObject, begin: int, until: int) -> None:
-        self.at = begin
-        self._service = _stores()
-        self._number: int | None = self._service.open(found, begin, until)
-        self._chunk = memoryview(b"")
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of ``view``; 0 at the end of the object."""
-        chunk = self._take(len(view))
-        view[: len(chunk)] = chunk
-        return len(chunk)
-
-    def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes; none at the end of the object."""
-        return bytes(self._take(size))
-
-    def close(self) -> None:
-        if self._number is not None:
-            self._service.close(self._number)
-            self._number = None
-
-    def _take(self, size: int) -> memoryview:
-        assert self._number is not None
-        if not self._chunk and size:
-            self._chunk = memoryview(self._service.next(self._number, size))
-        taken, self._chunk = self._chunk[:size], self._chunk[size:]
-        self.at += len(taken)
-        return taken
-
-
-class Ranges:
-    """Bytes [begin, end) of objects, all asked for at once; ``take`` waits for them.
-
-    Who does not take them has to ``close``. Reads are conditional as those of a Reader.
-    """
-
-    _ask = "ask"
-
-    def __init__(self, wanted: Sequence[tuple[StoredObject, int, int]]) -> None:
-        self._wanted = wanted
-        self._service = _stores()
-        self._number: int | None = getattr(self._service, self._ask)(wanted)
-
-    def take(self) -> list[bytes]:
-        """The bytes of each range. InputError."""
-        service = _stores()
-        if service is not self._service:  # forked since, or with other settings
-            self._service, self._number = service, getattr(service, self._ask)(self._wanted)
-        number, self._number = self._number, None
-        assert number is not None
-        return service.take(number)
-
-    def close(self) -> None:
-        """Ask for nothing more."""
-        if self._number is not None and self._service is _stores():
-            self._service.drop(self._number)
-        self._number = None
-
-
-class KeptRanges(Ranges):
-    """As Ranges, but copied into this machine's cache: ``take`` waits, and gives no bytes."""
-
-    _ask = "keep"
-
-
-class _File(io.RawIOBase):
-    """An object as a file in which to seek; where it is read on, requests go ahead."""
-
-    def __init__(self, found: StoredObject) -> None:
-        self._found = found
-        self._at = 0
-        self._readers: list[Reader] = []
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._found.size)[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        filled = 0
-        reader = self._reader()
-        while filled < len(view) and (count := reader.readinto(view[filled:])):
-            filled += count
-        self._at += filled
-        return filled
-
-    def close(self) -> None:
-        while self._readers:
-            self._readers.pop().close()
-        super().close()
-
-    def _reader(self) -> Reader:
-        """The reader that stands where the file does; the one used longest ago makes room."""
-        for reader in self._readers:
-            if reader.at == self._at:
-                self._readers.remove(reader)
-                break
-        else:
-            if len(self._readers) == _MOST_READERS:
-                self._readers.pop(0).close()
-            reader = Reader(self._found, min(self._at, self._found.size), 0)
-        self._readers.append(reader)
-        return reader
-
-
-def open_object(found: StoredObject) -> BinaryIO:
-    """Open an object as a file to read and to seek in. Reads raise InputError."""
-    return cast("BinaryIO", io.BufferedReader(_File(found)))
-
-
-def _stores() -> Service:
-    """The service of this process, or the process that does it for this one, with its methods."""
-    global _service  # noqa: PLW0603
-    if isinstance(_service, Helper) and (_service.is_closed or _service.settings != _settings()):
-        _service = None  # it ends when nothing reads through it any more
-    if _service is None:
-        if _own:
-            from tokpack.stores.service import Service
-
-            _service = Service()
-        else:
-            _service = Helper(_settings())
-    return cast("Service", _service)
+    global _never_forks  # noqa: PLW0603
+    _never_forks = "obstore" not in sys.modules
+
+
+def _backend(url: str) -> Backend:
+    """What opens the store of a URL: this process, or another, which has the same settings."""
+    global _helper  # noqa: PLW0603
+    if _never_forks:
+        from tokpack.stores.backends import backend_of
+
+        return backend_of(url)
+    with _beginning:
+        if _helper is None or _helper.environment != _settings():
+            _helper = Helper(_settings())
+            objects.forget_answers()
+        return _helper
 
 
 def _settings() -> dict[str, str]:
@@ -279,16 +369,20 @@ def _settings() -> dict[str, str]:
 @atexit.register
 def shut_down() -> None:
     """End the helper process of this one, if there is one."""
-    if isinstance(_service, Helper):
-        _service.shut_down()
+    global _helper  # noqa: PLW0603
+    if _helper:
+        _helper.shut_down()
+    _helper = None
 
 
 def _after_fork() -> None:
-    global _service, _own
-    if isinstance(_service, Helper):
-        _service.shut_down()
-    _service, _own = None, False
+    global _never_forks, _beginning, threads, copiers
+    shut_down()
+    _never_forks, _beginning, objects._lock = False, threading.Lock(), threading.Lock()
+    threads, copiers = Threads(_AT_ONCE), Threads(_COPIES)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+objects = Objects(_backend)

@@ -46,60 +46,60 @@ _looking = threading.Lock()
 _unlooked: int | None = None  # bytes that this process has fetched since it looked at the cache
 
 
-def copy_of(found: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
+def copy_of(source: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
     """The file with the bytes of an object: ``content``, asked for where it is not there.
 
     The file may be removed when others need its place: open it at once. Raises what ``content``
     raises, OutputError where the cache cannot be written, UsageError where it is too small.
     """
-    path = _path(found) / shown(found.url).rpartition("/")[2][-_LONGEST_NAME:]
-    _keep(path, found, found.size, content)
+    path = _path(source) / shown(source.url).rpartition("/")[2][-_LONGEST_NAME:]
+    _keep(path, source, source.size, content)
     return str(path)
 
 
-def keep_range(found: StoredObject, begin: int, end: int, read: Read) -> None:
+def keep_range(source: StoredObject, begin: int, end: int, read: Read) -> None:
     """Have a copy of bytes [begin, end) of an object, which ``read`` gives; as ``copy_of``."""
-    _keep(_range(found, begin, end), found, end - begin, lambda: [read(found, begin, end)])
+    _keep(_range(source, begin, end), source, end - begin, lambda: [read(source, begin, end)])
 
 
-def kept_range(found: StoredObject, begin: int, end: int) -> str | None:
+def kept_range(source: StoredObject, begin: int, end: int) -> str | None:
     """The file with bytes [begin, end) of an object; None where they are not kept.
 
     It may be removed when others need its place.
     """
-    path = _range(found, begin, end)
-    return str(path) if _is_known(found) and _is_whole(path) else None
+    path = _range(source, begin, end)
+    return str(path) if _has_version(source) and _is_whole(path) else None
 
 
-def _range(found: StoredObject, begin: int, end: int) -> Path:
-    return _path(found, begin, end) / f"{begin}-{end}"
+def _range(source: StoredObject, begin: int, end: int) -> Path:
+    return _path(source, begin, end) / f"{begin}-{end}"
 
 
 def _keep(
-    path: Path, found: StoredObject, size: int, content: Callable[[], Iterable[bytes]]
+    path: Path, source: StoredObject, size: int, content: Callable[[], Iterable[bytes]]
 ) -> None:
     """Have a copy of ``content``; fetched, by one process, where it is not there."""
-    known = _is_known(found)
-    if known and _is_whole(path):
+    versioned = _has_version(source)
+    if versioned and _is_whole(path):
         return
     try:
         with cannot_write(path.parent), turn(str(path.parent / _LOCK)):
-            if not (known and _is_whole(path)):
-                _make_room(found, size, path.parent)
+            if not (versioned and _is_whole(path)):
+                _make_room(source, size, path.parent)
                 _fetch(content(), path)
     except OutputError as error:
         if not _is_whole(path):  # another process may have fetched it, where there are no locks
             raise OutputError(f"{error}: set TOKPACK_CACHE to a folder for it") from error
 
 
-def _is_known(found: StoredObject) -> bool:
+def _has_version(source: StoredObject) -> bool:
     """Whether an ETag or a time says that a copy is the object."""
-    return bool(found.etag or found.modified_ns)
+    return bool(source.etag or source.modified_ns)
 
 
-def _path(found: StoredObject, *span: int) -> Path:
+def _path(source: StoredObject, *span: int) -> Path:
     """The folder of an entry."""
-    what = repr((shown(found.url), found.size, found.etag, found.modified_ns, *span))
+    what = repr((shown(source.url), source.size, source.etag, source.modified_ns, *span))
     return cache_root() / "stores" / xxhash.xxh3_128_hexdigest(what.encode())
 
 
@@ -108,12 +108,12 @@ def _is_whole(path: Path) -> bool:
     try:
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            known = (str(path), status.st_ino, status.st_size)
-            if known not in _checked:
+            copy = (str(path), status.st_ino, status.st_size)
+            if copy not in _checked:
                 sums = sums_of(file.fileno(), 0, status.st_size) or b""
                 if Path(f"{path}{_SUM}").read_text("ascii") != checksum_of_sums(sums):
                     return False
-                _checked.add(known)
+                _checked.add(copy)
             with suppress(OSError):
                 os.utime(file.fileno())
             return True
@@ -134,7 +134,7 @@ def _fetch(content: Iterable[bytes], path: Path) -> None:
         staged.commit(fsync=False)
 
 
-def _make_room(found: StoredObject, size: int, own: Path) -> None:
+def _make_room(source: StoredObject, size: int, folder: Path) -> None:
     """Remove the copies used longest ago, until there is room for another.
 
     A process looks when it has fetched a 64th of what there is room for, since to look takes long.
@@ -142,18 +142,18 @@ def _make_room(found: StoredObject, size: int, own: Path) -> None:
     global _unlooked  # noqa: PLW0603
     limit = _limit()
     if size > limit:
-        raise UsageError(f"{shown(found.url)} has {size:,} bytes, the cache {limit:,}: set {SIZE}")
+        raise UsageError(f"{shown(source.url)} has {size:,} bytes, the cache {limit:,}: set {SIZE}")
     with _looking:
         if _unlooked is not None and (_unlooked + size) * _LOOKS < limit:
             _unlooked += size
             return
         _unlooked = 0
-    entries = sorted(_entries(own.parent), reverse=True)
+    entries = sorted(_entries(folder.parent), reverse=True)
     used = size
-    for _, its, folder in entries:
+    for _, its, entry in entries:
         used += its
-        if used > limit and folder != own:
-            _remove(folder)
+        if used > limit and entry != folder:
+            _remove(entry)
 
 
 def _entries(root: Path) -> Iterator[tuple[int, int, Path]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +10,17 @@ from tokpack.stores.trouble import TransientError
 from tokpack.stores.urls import StoredObject, scrubbed, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.stores.objects import ChunkedObject, PutMode
+    from tokpack.stores.ranges import Range
+    from tokpack.stores.urls import PutMode
 
 _TAGS = ("ETag", "etag", "e_tag", "blob_id", "md5Hash", "content_md5", "generation")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
 
 
 class FileSystems:
-    """What fsspec opens, with the interface of ``ObjectStores``."""
+    """The backend of what fsspec opens."""
 
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL; None where there is none."""
@@ -32,9 +32,9 @@ class FileSystems:
 
     def below(self, url: str) -> Iterator[StoredObject]:
         """All objects below a folder."""
-        found = self._try(url, lambda system, path: system.find(path, detail=True))
-        named = self._try(url, lambda system, _: [*map(system.unstrip_protocol, found)])
-        for name, info in zip(named, found.values(), strict=True):
+        infos = self._try(url, lambda system, path: system.find(path, detail=True))
+        names = self._try(url, lambda system, _: [*map(system.unstrip_protocol, infos)])
+        for name, info in zip(names, infos.values(), strict=True):
             yield _object(name, info)
 
     def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
@@ -43,32 +43,37 @@ class FileSystems:
             infos = self._try(url, lambda system, path: system.ls(path, detail=True))
         except (FileNotFoundError, NotADirectoryError):
             return [], []
-        named = self._try(
+        names = self._try(
             url, lambda system, _: [system.unstrip_protocol(i["name"]).rstrip("/") for i in infos]
         )
-        pairs = list(zip(named, infos, strict=True))
+        pairs = list(zip(names, infos, strict=True))
         folders = [name for name, info in pairs if info["type"] == "directory"]
         return folders, [_object(name, info) for name, info in pairs if info["type"] == "file"]
 
-    def read(self, found: StoredObject, begin: int, end: int) -> bytes:
+    def read(self, source: StoredObject, begin: int, end: int) -> bytes:
         """Bytes [begin, end) of an object."""
         data: bytes = self._try(
-            found.url, lambda system, path: system.cat_file(path, start=begin, end=end)
+            source.url, lambda system, path: system.cat_file(path, start=begin, end=end)
         )
         if len(data) != end - begin:
             raise TransientError(f"the answer has {len(data)} bytes instead of {end - begin}")
         return data
 
-    def put(self, url: str, content: Any, mode: PutMode) -> StoredObject:
-        """Write an object: bytes, or what is Joined; ``mode`` is "overwrite"."""
-        if isinstance(content, bytes):
-            self._try(url, lambda system, path: system.pipe_file(path, content))
-        else:
-            self._try(url, functools.partial(_write, content))
-        found = self.stat(url)
-        if found is None:
+    def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject:
+        """Write an object: bytes, or ranges of others; ``mode`` is "overwrite"."""
+        from tokpack.stores.access import objects
+
+        def write(system: Any, path: str) -> None:
+            with system.open(path, "wb") as file:
+                chunks = [content] if isinstance(content, bytes) else objects.chunks(content)
+                for chunk in chunks:
+                    file.write(chunk)
+
+        self._try(url, write)
+        written = self.stat(url)
+        if written is None:
             raise TransientError("an object that was just written is not there")
-        return found
+        return written
 
     def delete(self, url: str, version: StoredObject | None) -> None:
         """Remove an object."""
@@ -94,12 +99,6 @@ class FileSystems:
             raise TransientError(scrubbed(str(error))) from error
         except Exception as error:  # whatever a file system throws
             raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
-
-
-def _write(content: ChunkedObject, system: Any, path: str) -> None:
-    with system.open(path, "wb") as file:
-        for chunk in content.chunks():
-            file.write(chunk)
 
 
 def _fresh(system: Any) -> Any:

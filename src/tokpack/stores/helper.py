@@ -1,7 +1,8 @@
-"""A process of its own that opens stores for one that will fork, or has threads of its own to keep.
+"""A process that opens stores for one that may fork, whose own threads a fork would not copy.
 
-Stores have threads that do not survive a fork, and a run forks its workers after it has looked at
-its inputs. So that process asks this one; a worker, which forks nothing, opens stores itself.
+obstore waits for ever in a fork of a process that has used it. So whoever may fork asks this
+process, through one connection for each request that is under way; each connection has a thread
+here. The requests are those of ``Backend``, and what they give or raise is passed on.
 """
 
 from __future__ import annotations
@@ -12,99 +13,136 @@ import subprocess
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokpackError, WorkerError
+from tokpack.stores.trouble import ChangedError, MissingError, TransientError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-_MAIN = "import sys; sys.path[:] = {path!r}; from tokpack.stores.helper import serve; serve({fd})"
+    from tokpack.stores.ranges import Range
+    from tokpack.stores.urls import PutMode, StoredObject
+
+_PASSED_ON = (TokpackError, ChangedError, MissingError, TransientError)
 
 
 class Helper:
-    """The methods of ``Service``, done by another process; begun when it is first asked."""
+    """A ``Backend`` whose work another process does, with an ``environment`` of its own."""
 
-    def __init__(self, settings: dict[str, str]) -> None:
-        from multiprocessing.connection import Connection
-
-        self.settings = settings
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
         self._parent = os.getpid()
-        self._lock = threading.Lock()
-        ours, theirs = socket.socketpair()
+        self._idle: list[Connection[Any, Any]] = []
+        self._control, theirs = socket.socketpair()
         with theirs:
-            code = _MAIN.format(path=sys.path, fd=theirs.fileno())
             # In a session of its own, so that Ctrl-C ends the run, and the run ends this.
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
+                [sys.executable, "-P", "-m", "tokpack.stores.backends", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
+                env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
-        self._connection: Connection[Any, Any] = Connection(ours.detach())
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **named: self._call(name, args, named)
+    def stat(self, url: str) -> Any:
+        return self._ask("stat", url)
+
+    def below(self, url: str) -> Any:
+        return self._ask("below", url)
+
+    def level(self, url: str) -> Any:
+        return self._ask("level", url)
+
+    def read(self, source: StoredObject, begin: int, end: int) -> Any:
+        return self._ask("read", source, begin, end)
+
+    def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> Any:
+        return self._ask("put", url, content, mode)
+
+    def delete(self, url: str, version: StoredObject | None) -> None:
+        self._ask("delete", url, version)
 
     def shut_down(self) -> None:
-        """End the process; in one that was forked from its own, only leave it alone."""
-        if self._connection.closed:
+        """End the process; in a fork of the one that began it, only leave it alone."""
+        if self._control.fileno() < 0:
             return
-        self._connection.close()
+        self._idle.clear()
+        self._control.close()
         if os.getpid() == self._parent:
-            self._process.terminate()  # others may have been forked with this connection
+            self._process.terminate()
             self._process.wait()
         else:
-            self._process.returncode = 0
+            self._process.returncode = 0  # not a child of this process
 
     __del__ = shut_down
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has ended: what was open in it is gone."""
-        return self._connection.closed
-
-    def _call(self, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if name == "close" and self.is_closed:
-            return None
+    def _ask(self, *request: Any) -> Any:
         try:
-            with self._lock:
-                self._connection.send((name, args, named))
-                done, value = self._connection.recv()
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            connection.send(request)
+            done, value = connection.recv()
         except (OSError, EOFError) as error:
+            self.environment.clear()  # the next request begins another one
             raise WorkerError("the process that reads from stores has died; run again") from error
-        except BaseException:  # a signal: what is left of the answer would be taken for the next
-            self.shut_down()
-            raise
+        # One whose request was interrupted is not used again: its answer may still come.
+        self._idle.append(connection)
         if done:
             return value
-        if isinstance(value, TokpackError):
+        if isinstance(value, _PASSED_ON):
             raise value
         raise WorkerError(f"a store could not be used: {value}")
 
+    def _connect(self) -> Connection[Any, Any]:
+        from multiprocessing.connection import Connection
 
-def serve(descriptor: int) -> None:
-    """Answer requests until nobody can make any."""
+        ours, theirs = socket.socketpair()
+        with theirs, suppress(OSError):  # it has died, as the connection will say
+            socket.send_fds(self._control, [b"."], [theirs.fileno()])
+        return Connection(ours.detach())
+
+
+def serve(control: socket.socket, backend: Any) -> None:
+    """Answer the requests of connections that come by ``control``, until that is closed."""
     from multiprocessing.connection import Connection
 
-    from tokpack.stores.service import Service
-
-    service = Service()
-    connection: Connection[Any, Any] = Connection(descriptor)
     while True:
         try:
-            name, args, named = connection.recv()
-        except (EOFError, OSError):  # OSError: it was killed
+            _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        except OSError:
+            descriptors = []
+        if not descriptors:
             os._exit(0)  # requests under way are of no use to anybody
+        connection: Connection[Any, Any] = Connection(descriptors[0])
+        threading.Thread(target=_answer, args=(connection, backend), daemon=True).start()
+
+
+def _answer(connection: Connection[Any, Any], backend: Any) -> None:
+    while True:
         try:
-            value = getattr(service, name)(*args, **named)
-            answer = True, bytes(value) if name == "next" else value
-        except TokpackError as error:
+            operation, *arguments = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            value = getattr(backend(arguments[0]), operation)(*arguments)
+            answer: tuple[bool, Any] = True, _sendable(operation, value)
+        except _PASSED_ON as error:
             answer = False, error
         except Exception:
             answer = False, traceback.format_exc()
         try:
             connection.send(answer)
         except OSError:
-            os._exit(0)
+            return
+
+
+def _sendable(operation: str, value: Any) -> Any:
+    if operation == "read":
+        return bytes(value)
+    return list(value) if operation == "below" else value

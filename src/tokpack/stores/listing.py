@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import StoreError
 from tokpack.stores.urls import place_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
 
-    from tokpack.stores.objects import PutMode
+    from tokpack.stores.backends import Backend
     from tokpack.stores.urls import StoredObject
 
 _MAGIC = re.compile(r"[*?[]")
 _DEEP = "**"
-
-
-class Store(Protocol):
-    """One kind of stores; failures are those of ``trouble``."""
-
-    def stat(self, url: str) -> StoredObject | None: ...
-    def below(self, url: str) -> Iterator[StoredObject]: ...
-    def level(self, url: str) -> tuple[list[str], list[StoredObject]]: ...
-    def read(self, found: StoredObject, begin: int, end: int) -> Any: ...
-    def put(self, url: str, content: Any, mode: PutMode) -> StoredObject: ...
-    def delete(self, url: str, version: StoredObject | None) -> None: ...
 
 
 class ListedObjects(NamedTuple):
@@ -38,7 +27,7 @@ class ListedObjects(NamedTuple):
     objects: list[StoredObject]
 
 
-def find(store: Store, url: str) -> list[ListedObjects]:
+def find(store: Backend, url: str) -> list[ListedObjects]:
     """What a URL names, by name. StoreError where that is nothing.
 
     ``**`` stands for any number of folders. No wildcard stands for a dot at the beginning of a
@@ -48,10 +37,15 @@ def find(store: Store, url: str) -> list[ListedObjects]:
     if lists and _MAGIC.search(url):
         names = url.split("/")
         first = next(i for i, name in enumerate(names) if _MAGIC.search(name))
-        found = list(_walk(store, "/".join(names[:first]), names[first:]))
-        if not found:
+        matches = list(_walk(store, "/".join(names[:first]), names[first:]))
+        if not matches:
             raise StoreError(f"{shown(url)}: no object matches this pattern")
-        return sorted(found, key=lambda one: _order(one.folder or one.objects[0].url))
+        matches.sort(key=lambda one: _order(one.folder or one.objects[0].url))
+        # Objects that follow each other are given together, so that they are looked at together.
+        return [
+            ListedObjects(folder, [one for listed in some for one in listed.objects])
+            for folder, some in groupby(matches, key=lambda listed: listed.folder)
+        ]
     one = None if url.endswith("/") else store.stat(url)
     if one is not None:
         return [ListedObjects("", [one])]
@@ -61,7 +55,7 @@ def find(store: Store, url: str) -> list[ListedObjects]:
     return [ListedObjects(url.rstrip("/"), objects)]
 
 
-def _walk(store: Store, base: str, rest: Sequence[str]) -> Iterator[ListedObjects]:
+def _walk(store: Backend, base: str, rest: Sequence[str]) -> Iterator[ListedObjects]:
     """What matches ``rest`` in the folder ``base``."""
     name, more = rest[0], rest[1:]
     if name == _DEEP:
@@ -85,7 +79,7 @@ def _walk(store: Store, base: str, rest: Sequence[str]) -> Iterator[ListedObject
                 yield ListedObjects("", [one])
 
 
-def _visible_below(store: Store, folder: str) -> list[StoredObject]:
+def _visible_below(store: Backend, folder: str) -> list[StoredObject]:
     return in_order(one for one in store.below(folder) if _fits(_names(folder, one), [_DEEP]))
 
 

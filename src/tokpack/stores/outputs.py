@@ -7,14 +7,13 @@ A file that tokpack made, that the request names as its output, in the version t
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from tokpack.errors import OutputError, TokpackError, UsageError
+from tokpack.errors import TokpackError, UsageError
 from tokpack.files import durable
 from tokpack.files.outputs import check_outputs, check_replaceable
-from tokpack.stores import upload
-from tokpack.stores.access import contents, stat, stats
-from tokpack.stores.anywhere import Identity
+from tokpack.stores.storage import Version, storage_of
 from tokpack.stores.upload import TakenError
 from tokpack.stores.urls import StoredObject, is_url, object_of, shown
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tokpack.files.outputs import Output
-    from tokpack.stores.objects import PutMode
-
-Version = Identity | None  # of a file or an object; None where nothing is there
+    from tokpack.stores.urls import PutMode
 
 
 def look(
@@ -58,13 +55,11 @@ def look(
 
 def versions_of(paths: Iterable[str]) -> dict[str, Version]:
     """The version of each file or object that is there now. InputError where a store fails."""
-    names = list(paths)
-    urls = [name for name in names if is_url(name)]
-    objects = dict(zip(urls, stats(urls), strict=True)) if urls else {}
-    return {
-        name: objects[name] if name in objects else durable.identity(name, follow_links=False)
-        for name in names
-    }
+    versions: dict[str, Version] = dict.fromkeys(paths)
+    for names in (list(filter(is_url, versions)), [*filterfalse(is_url, versions)]):
+        if names:
+            versions.update(zip(names, storage_of(names[0]).stats(names), strict=True))
+    return versions
 
 
 def check_unchanged(versions: Mapping[str, Version]) -> None:
@@ -79,28 +74,16 @@ def replace(path: str, content: bytes, version: Version) -> Version:
 
     OutputError, TakenError.
     """
-    if is_url(path):
-        assert not isinstance(version, durable.Identity)
-        return upload.write(content, path, version or "create")
-    durable.make_folder_of(path)
-    if version is None:
-        if not durable.create_file(path, content):
-            raise TakenError(path)
-    else:
-        check_unchanged({path: version})
-        durable.replace_file(path, [content])
-    return durable.identity(path)
+    written = storage_of(path).put(path, content, version or "create")
+    if written is None:
+        raise TakenError(path)
+    return written
 
 
 def remove(path: str, version: Version) -> None:
     """Remove ``version`` of a file, which may be gone. OutputError, TakenError for another one."""
-    if is_url(path):
-        assert not isinstance(version, durable.Identity)
-        upload.remove(path, version)
-        return
-    if durable.identity(path, follow_links=False) is not None:
-        check_unchanged({path: version})
-        durable.remove_file(path)
+    if not storage_of(path).delete(path, version):
+        raise TakenError(path)
 
 
 class NewObjects:
@@ -159,16 +142,10 @@ class NewObjects:
         """Write the object that makes the others whole, if those still are what was written."""
         self.check()
         try:
-            self.write(url, lambda mode: upload.write(content, url, mode))
+            self._written[url] = replace(url, content, self._versions.get(url))
         except TakenError:
             if not self._are_made():
                 raise
-        except OutputError:
-            with suppress(TokpackError):  # only its answer may have been lost
-                found = stat(url)
-                if found and contents([url], len(content) + 1) == [content]:
-                    remove(url, found)
-            raise
 
 
 def _same(one: Version, other: Version) -> bool:

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
     from tokpack.stores.urls import StoredObject
 
+PART_BYTES = 16 << 20  # of an upload
+_MOST_PARTS = 9000
 _CHUNK = 4 << 20
+
+
+def part_bytes(size: int) -> int:
+    """How large the parts of an upload are: S3 allows 10,000, and so do others."""
+    return max(PART_BYTES, -(-size // _MOST_PARTS))
 
 
 class LocalFile(NamedTuple):

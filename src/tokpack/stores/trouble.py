@@ -10,7 +10,6 @@ from tokpack.stores.urls import Location, place_of, scrubbed, shown
 
 _STATUS = re.compile(r"status code: (\d{3})([^:<]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_SILENT = "does not answer"
 NO_BUCKET = "there is no bucket"
 _NO_BUCKET_CODES = ("NoSuchBucket", "ContainerNotFound")
 PASSING = (408, 409, 425, 429)  # 409: another request for the object was under way
@@ -24,7 +23,7 @@ _CREDENTIALS = {
     "http": "the URL may have expired, or need a login",
     "": "the settings of its fsspec file system",
 }
-_ENDPOINT = {
+_ENDPOINT = {  # the first that is set is used; the second is named where none is
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
@@ -50,11 +49,11 @@ class TransientError(Exception):
 
 
 class MissingError(Exception):
-    """There is no such object."""
+    """There is no such object, or nothing that a store would have."""
 
 
 class ChangedError(Exception):
-    """The object is not the one that was found."""
+    """The object is not the one that was looked at."""
 
 
 def changed(url: str) -> StoreError:
@@ -63,63 +62,61 @@ def changed(url: str) -> StoreError:
     )
 
 
-def translated(error: Exception, url: str) -> Exception:
-    """A failure of obstore as TransientError, MissingError, ChangedError, or StoreError."""
-    text, place = str(error), place_of(url)
-    code = _CODE.search(text)
-    if isinstance(error, FileNotFoundError) and not (code and code[1] in _NO_BUCKET_CODES):
-        return MissingError(url)
-    status = _STATUS.search(text)
-    number = int(status[1]) if status else 0
-    exists = number == 412 or (code and code[1] == "BlobAlreadyExists")  # this one comes with 409
-    if type(error).__name__ == "PreconditionError" or (number and exists):
-        return ChangedError(url)
-    said = f"{number} {code[1] if code else status[2].strip()}" if status else ""
-    if not any(host in text for host in _NO_CREDENTIALS):
-        why = _passing(type(error).__name__, text, number, said, place)
-        if why:
-            return TransientError(why, silent=_SILENT in why)
-    return StoreError(f"{shown(url)}: {_lasting(text, number, said, place)}")
-
-
-def explained(number: int, code: str, text: str, url: str) -> str:
-    """A failure that is known by its status (0: there was no answer) and code, in words."""
+def not_found(url: str) -> StoreError:
+    """What 404 means where no object was asked for: there is no bucket, or no store."""
     place = place_of(url)
-    if not number:
-        return f"{scrubbed(text)[:_MOST]} ({_settings_of_endpoint(place)})"
-    return _lasting(text, number, f"{number} {code}", place)
+    server, settings = _server(place), _settings_of_endpoint(place)
+    return StoreError(f"{shown(url)}: {server} answers 404 Not Found: {settings}")
 
 
-def _passing(name: str, text: str, number: int, said: str, place: Location) -> str:
-    """Why it may succeed the next time; "" where it will not."""
-    if number:
+def translated(error: Exception, url: str) -> Exception:
+    """A failure of obstore, as ``failure``."""
+    kind, text = type(error).__name__, str(error)
+    status, code = _STATUS.search(text), _CODE.search(text)
+    number = int(status[1]) if status else 0
+    if isinstance(error, FileNotFoundError):
+        number = 404
+    elif kind == "PreconditionError":
+        number = 412
+    reason = code[1] if code else status[2].strip() if status else ""
+    return failure(url, number, reason, text, broken=kind == "GenericError" and "HTTP" in text)
+
+
+def failure(url: str, number: int, code: str, text: str, *, broken: bool = False) -> Exception:
+    """A failed request as TransientError, MissingError, ChangedError, or StoreError.
+
+    ``number`` is the status of the answer, 0 where there was none, ``broken`` then tells whether
+    it was the connection that failed; ``code`` is the store's own word for it.
+    """
+    place = place_of(url)
+    if number == 412 or code == "BlobAlreadyExists":  # this one comes with 409
+        return ChangedError(url)
+    if number == 404 and code not in _NO_BUCKET_CODES:
+        return MissingError(url)
+    if not any(host in text for host in _NO_CREDENTIALS):
         # 416: a body broke off at its very end, and the empty range behind it was asked for.
-        passes = number >= 500 or number in PASSING or (number == 416 and place.kind != "http")
-        return f"the store answers {said}" if passes else ""
-    if name != "GenericError" or "HTTP error" not in text:
-        return ""
-    return _silence(text, place)
+        if number >= 500 or number in PASSING or (number == 416 and place.kind != "http"):
+            return TransientError(f"the store answers {number} {code}")
+        if broken and not number:
+            return _no_answer(text, place)
+    return StoreError(f"{shown(url)}: {_lasting(text, number, f'{number} {code}', place)}")
 
 
-def unanswered(error: Exception, url: str) -> TransientError:
-    """A failure of boto3 to which there was no answer, or half of one."""
-    why = _silence(str(error), place_of(url))
-    return TransientError(why, silent=_SILENT in why)
-
-
-def _silence(text: str, place: Location) -> str:
+def _no_answer(text: str, place: Location) -> TransientError:
     """What was wrong with the connection, and which setting may be."""
+    server, settings = _server(place), _settings_of_endpoint(place)
     if "certificate" in text:
-        return f"the certificate of {_server(place)} is not trusted: name it with SSL_CERT_FILE"
+        return TransientError(
+            f"the certificate of {server} is not trusted: name it with SSL_CERT_FILE"
+        )
     if any(sign in text for sign in _NO_CONNECTION):
-        why = _SILENT
-    else:
-        slow = any(sign in text for sign in _SLOW)
-        why = f"{_SILENT} in time" if slow else "broke off the connection"
-    return f"{_server(place)} {why}: {_settings_of_endpoint(place)}"
+        return TransientError(f"{server} does not answer: {settings}", silent=True)
+    if any(sign in text for sign in _SLOW):
+        return TransientError(f"{server} does not answer in time: {settings}", silent=True)
+    return TransientError(f"{server} broke off the connection: {settings}")
 
 
-def _lasting(text: str, number: int, said: str, place: Location) -> str:
+def _lasting(text: str, number: int, answer: str, place: Location) -> str:
     """What is wrong, and which setting says so."""
     settings = _CREDENTIALS[place.kind]
     reasons = (
@@ -134,25 +131,25 @@ def _lasting(text: str, number: int, said: str, place: Location) -> str:
             "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
         ),
         (
-            any(code in said for code in _NO_BUCKET_CODES),
+            any(code in answer for code in _NO_BUCKET_CODES),
             f"{NO_BUCKET} {place.root.rpartition('@')[2]!r}{_at(place)}",
         ),
         (
-            "RequestTimeTooSkewed" in said,
-            f"the clock of this machine is not that of the store ({said}): set it",
+            "RequestTimeTooSkewed" in answer,
+            f"the clock of this machine is not that of the store ({answer}): set it",
         ),
         (
-            any(code in said for code in _EXPIRED),
-            f"the credentials have expired ({said}): get new ones, and check {settings}",
+            any(code in answer for code in _EXPIRED),
+            f"the credentials have expired ({answer}): get new ones, and check {settings}",
         ),
         (
             # The answer to a HEAD has no body that would say so.
-            said in ("400 Bad Request", "403 Forbidden")
+            answer in ("400 Bad Request", "403 Forbidden")
             and place.kind == "s3"
             and bool(os.environ.get("AWS_SESSION_TOKEN")),
-            f"permission denied ({said}), or AWS_SESSION_TOKEN has expired: check {settings}",
+            f"permission denied ({answer}), or AWS_SESSION_TOKEN has expired: check {settings}",
         ),
-        (number in (401, 403), f"permission denied ({said}): check {settings}"),
+        (number in (401, 403), f"permission denied ({answer}): check {settings}"),
         (
             number in (301, 307) or "without LOCATION" in text,
             "the bucket is in another region: set AWS_REGION to its region",
@@ -161,14 +158,14 @@ def _lasting(text: str, number: int, said: str, place: Location) -> str:
     return next((reason for holds, reason in reasons if holds), scrubbed(text)[:_MOST])
 
 
-def _endpoint(place: Location) -> tuple[str, str]:
-    """The variable that names the endpoint, and the endpoint; that is "" where none is set."""
-    names = _ENDPOINT.get(place.kind, ())
+def endpoint(kind: str) -> tuple[str, str]:
+    """The variable that names the endpoint of a kind of stores, and its value; "" where none is."""
+    names = _ENDPOINT.get(kind, ())
     return next(((name, os.environ[name]) for name in names if os.environ.get(name)), ("", ""))
 
 
 def _at(place: Location) -> str:
-    name, value = _endpoint(place)
+    name, value = endpoint(place.kind)
     return f" at {name}={shown(value)}" if name else ""
 
 
@@ -182,5 +179,4 @@ def _settings_of_endpoint(place: Location) -> str:
     names = _ENDPOINT.get(place.kind)
     if not names:
         return "check the address, and HTTPS_PROXY where there is a proxy"
-    name = _endpoint(place)[0]
-    return f"check {name or names[-1 if place.kind != 's3' else 1]}, and HTTPS_PROXY"
+    return f"check {endpoint(place.kind)[0] or names[:2][-1]}, and HTTPS_PROXY"

@@ -1,37 +1,66 @@
-"""Files that become objects: in parts where they are large, whole or not at all.
+"""Objects that are written: whole or not at all, in place of what a request may replace alone.
 
-On S3 the parts go through boto3, which names an upload that is under way, so that one that was
-abandoned can be aborted later; obstore does not. Other stores forget parts of what was never
-completed.
+A large one is made of ranges of files and of other objects. S3 copies what it has itself; all else
+is read here, and sent on.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-from tokpack.errors import OutputError, StoreError
+from tokpack.errors import InputError, OutputError, StoreError, UsageError
 from tokpack.files.durable import identity
-from tokpack.stores import access, objects, s3
-from tokpack.stores.objects import matches
+from tokpack.stores import ranges as limits
+from tokpack.stores import s3
+from tokpack.stores.access import cannot_write, matches, objects
 from tokpack.stores.ranges import LocalFile, Range
-from tokpack.stores.s3 import GoneError, said
-from tokpack.stores.trouble import ChangedError
+from tokpack.stores.trouble import ChangedError, MissingError, changed
 from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.stores.objects import PutMode
+    from tokpack.stores.urls import PutMode
 
-T = TypeVar("T")
+LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
+COPY_BYTES = 512 << 20  # of a part that is copied, so that many are copied at a time
+_SENT_AT_ONCE, _COPIED_AT_ONCE = 4, 16
+_DOUBLED = 4  # times that parts may double where they are too many; each is held in memory
 
-_AT_ONCE = 4
-_TRIES = 8
+
+class TakenError(OutputError):
+    """What is there is not what was looked at, or written."""
+
+    def __init__(self, url: str, now: str = "exists") -> None:
+        super().__init__(
+            f"{shown(url)} {now}: choose another output, or run again when nothing else writes to "
+            "it: another run has done so meanwhile"
+        )
+
+
+def write(content: bytes | Sequence[Range], url: str, mode: PutMode = "overwrite") -> StoredObject:
+    """Make an object, in place of what ``mode`` allows. Raises OutputError, TakenError."""
+    written = objects.put(url, content, mode)
+    if written is None:
+        raise TakenError(url)
+    return written
+
+
+def check_writable(url: str) -> None:
+    """Write an object without bytes where there is none, and remove it. Raises OutputError."""
+    written = objects.put(url, b"", "create")
+    if written:  # else there is another's, and the store has answered
+        with suppress(OutputError):  # without the right to delete, the empty object stays
+            objects.delete(url, written)
+
+
+def abort(url: str, upload: str) -> None:
+    """Give up the upload of which ``send`` told. Raises OutputError."""
+    with cannot_write():
+        s3.abort(url, upload)
 
 
 def send(
@@ -45,204 +74,146 @@ def send(
     ``begun`` is told the name of a multipart upload, which ``abort`` takes. Raises OutputError,
     TakenError.
     """
-    found = identity(os.path.abspath(path))
-    assert found
-    with cannot_write(url):
-        if place_of(url).kind == "s3" and found.size > objects.PART_BYTES:
-            return _send_parts(path, url, found.size, mode, begun)
-        whole = Range(LocalFile(os.path.abspath(path), found), 0, found.size)
-        return taken(url, access.join(url, [whole], mode))
+    path = os.path.abspath(path)
+    version = identity(path)
+    assert version
+    whole = Range(LocalFile(path, version), 0, version.size)
+    if whole.size <= limits.PART_BYTES:
+        return write([whole], url, mode)
+    return compose(url, [whole], mode=mode, begun=begun)
 
 
-def write(content: bytes, url: str, mode: PutMode = "overwrite") -> StoredObject:
-    """Make an object, in place of what ``mode`` allows. Raises OutputError, TakenError."""
-    with cannot_write(url):
-        return taken(url, access.put(url, content, mode))
+def compose(
+    url: str,
+    ranges: Sequence[Range],
+    told: Callable[[int], None] = lambda size: None,
+    mode: PutMode = "overwrite",
+    begun: Callable[[str], None] = lambda upload: None,
+) -> StoredObject:
+    """Make an object that consists of ``ranges``, in order; ``told`` hears of bytes that are there.
 
-
-def create(content: bytes, url: str) -> bool:
-    """Make an object that was not there. False where one of other content is. OutputError."""
-    with cannot_write(url):
-        return access.put(url, content, "create") is not None
-
-
-def check_writable(url: str) -> None:
-    """Write an object without bytes where there is none, and remove it. Raises OutputError."""
-    with cannot_write(url):
-        made = access.put(url, b"", "create") or access.stat(url)
-    if made and not made.size:  # else it is another's, and the store has answered
-        with suppress(StoreError):  # without the right to delete, the empty object stays
-            access.delete(url, made)
-
-
-def remove(url: str, version: StoredObject | None = None) -> None:
-    """Remove an object, which may be gone; with ``version`` only that one. Raises OutputError,
-    TakenError.
+    Sources are read only in their version. InputError where one is another by now or cannot be
+    read, OutputError where the object cannot be written, TakenError where ``mode`` forbids it,
+    UsageError for too many ranges. ``begun`` is as in ``send``.
     """
-    with cannot_write(url):
-        found = access.stat(url)
-        if found is None:
-            return
-        if version and not found.same_as(version):
-            raise TakenError(url)
-        if not access.delete(url, version):
-            raise TakenError(url)
-
-
-class TakenError(OutputError):
-    """What is there is not what was looked at, or written."""
-
-    def __init__(self, url: str, now: str = "exists") -> None:
-        super().__init__(
-            f"{shown(url)} {now}: choose another output, or run again when nothing else writes to "
-            "it: another run has done so meanwhile"
-        )
-
-
-def taken(url: str, written: StoredObject | None) -> StoredObject:
-    if written is None:
-        raise TakenError(url)
+    ranges = [one for one in ranges if one.size]
+    size = sum(one.size for one in ranges)
+    if place_of(url).kind == "s3" and ranges:
+        try:
+            with cannot_write():
+                etag = _in_parts(url, ranges, told, mode, begun)
+        except ChangedError as error:
+            raise TakenError(url) from error
+        written = StoredObject(url, size, etag, 0)
+    else:
+        written = write(ranges, url, mode)
+        told(size)
+    try:
+        # Once more, for some stores do not know of conditions.
+        for source in {one.source for one in ranges}:
+            if isinstance(source, LocalFile):
+                source.check_same()
+        objects.check_same(*{one.source for one in ranges if isinstance(one.source, StoredObject)})
+    except BaseException:
+        objects.delete(url, written)
+        raise
     return written
 
 
-def abort(url: str, upload: str) -> None:
-    """Give up a multipart upload, which may be complete or gone. Raises OutputError."""
-    place = place_of(url)
-    with cannot_write(url), suppress(GoneError), said(url):
-        s3.client(at_once=1, tries=_TRIES).abort_multipart_upload(
-            Bucket=place.root, Key=place.key, UploadId=upload
-        )
+class UploadPart(NamedTuple):
+    """A part of an upload: one range that the store copies, or several that pass through here."""
+
+    ranges: list[Range]
+    copied: bool
 
 
-def _send_parts(
-    path: str, url: str, size: int, mode: PutMode, begun: Callable[[str], None]
-) -> StoredObject:
-    length = objects.part_bytes(size)
+def parts_of(ranges: Sequence[Range], url: str) -> list[UploadPart]:
+    """The parts of an upload to S3 within its limits. UsageError where there are too many ranges.
 
-    def part(client: Any, named: dict[str, Any], begin: int) -> str:
-        with open(path, "rb") as file:
-            file.seek(begin)
-            return send_part(client, named, file.read(length), url)
-
-    etag = in_parts(url, range(0, size, length), part, mode, begun=begun)
-    return StoredObject(url, size, etag, 0)
-
-
-def in_parts(
-    url: str,
-    parts: Sequence[T],
-    make: Callable[[Any, dict[str, Any], T], str],
-    mode: PutMode,
-    *,
-    begun: Callable[[str], None] = lambda upload: None,
-    at_once: int = _AT_ONCE,
-) -> str:
-    """Make an object of S3 of parts, several ``at_once``; gives its ETag.
-
-    ``make`` gets a client, the arguments that name a part, and what the part is; it gives its ETag.
-    The upload is aborted after an error. Raises what ``make`` raises, StoreError, TakenError.
+    What is smaller than a part is joined with its neighbours, here; so is what is not on S3.
     """
-    place = place_of(url)
-    client = s3.client(at_once=at_once, tries=_TRIES)
-    where = {"Bucket": place.root, "Key": place.key}
-    upload = _begun(client, where, url)
-
-    def part(number: int, what: T) -> dict[str, Any]:
-        named = {**where, "UploadId": upload, "PartNumber": number}
-        return {"PartNumber": number, "ETag": make(client, named, what)}
-
-    pool = ThreadPoolExecutor(at_once)
-    try:
-        begun(upload)
-        made = list(pool.map(part, range(1, len(parts) + 1), parts))
-        if mode != "overwrite" and not matches(access.stat(url), mode):
-            raise TakenError(url)  # some stores do not know of conditions
-        return _completed(client, {**where, "UploadId": upload}, made, url, mode)
-    except BaseException as error:
-        pool.shutdown(cancel_futures=True)
-        with suppress(OutputError):
-            abort(url, upload)
-        if isinstance(error, GoneError):
-            raise TakenError(url) from error
-        raise
-    finally:
-        pool.shutdown()
+    size = sum(one.size for one in ranges)
+    most = min(max(COPY_BYTES, -(-2 * size // MOST_PARTS)), MOST_PART)
+    for times in range(_DOUBLED + 1):
+        parts = list(_parts(ranges, LEAST_PART << times, most, limits.part_bytes(size)))
+        if len(parts) <= MOST_PARTS:
+            return parts
+    raise UsageError(
+        f"{shown(url)}: {len(ranges)} objects are too many for one on S3, which has {MOST_PARTS} "
+        "parts at most: merge some of them first, then what came of that"
+    )
 
 
-def _begun(client: Any, where: dict[str, str], url: str) -> str:
-    """The name of a new upload; no other one, of which the answer was lost, stays."""
-    before = _uploads(client, where)
-    upload, tries = "", 1
-    try:
-        with said(url):
-            created = client.create_multipart_upload(**where)
-        tries += created["ResponseMetadata"].get("RetryAttempts", 0)
-        upload = s3.value_of(created, "UploadId", url)
-        return upload
-    finally:
-        if before is not None and (tries > 1 or not upload):
-            for lost in (_uploads(client, where) or set()) - before - {upload}:
-                with suppress(OutputError):
-                    abort(url, lost)
+def _parts(ranges: Sequence[Range], least: int, most: int, sent: int) -> Iterator[UploadPart]:
+    joined: list[Range] = []
+    held, on_s3 = 0, False  # bytes in them; whether the last one is
+    for source, first, end in ranges:
+        begin = first
+        on_s3 = isinstance(source, StoredObject) and place_of(source.url).kind == "s3"
+        while begin < end:
+            left = end - begin
+            alone = on_s3 and left >= least
+            full = least if alone else max(least, sent if not on_s3 else limits.PART_BYTES)
+            if alone and not held:
+                size = -(-left // -(-left // most))  # parts of one size, none of which is small
+                yield UploadPart([Range(source, begin, begin + size)], copied=True)
+            else:
+                size = max(min(left, full - held), 0)
+                joined.append(Range(source, begin, begin + size))
+                held += size
+                if held >= full:
+                    yield UploadPart(joined, copied=False)
+                    joined, held = [], 0
+            begin += size
+    if joined:  # the last part may be small
+        yield UploadPart(joined, copied=len(joined) == 1 and on_s3 and _is_whole(joined[0]))
 
 
-def _uploads(client: Any, where: dict[str, str]) -> set[str] | None:
-    """The uploads of an object that are under way; None where that cannot be told."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        listed = client.list_multipart_uploads(Bucket=where["Bucket"], Prefix=where["Key"])
-    except (BotoCoreError, ClientError):
-        return None
-    return {one["UploadId"] for one in listed.get("Uploads", ()) if one["Key"] == where["Key"]}
-
-
-def _completed(
-    client: Any, named: dict[str, str], parts: list[dict[str, Any]], url: str, mode: PutMode
+def _in_parts(
+    url: str,
+    ranges: Sequence[Range],
+    told: Callable[[int], None],
+    mode: PutMode,
+    begun: Callable[[str], None],
 ) -> str:
-    """Complete an upload; the ETag of the object."""
-    whole = {"MultipartUpload": {"Parts": parts}, **_condition(mode)}
-    try:
-        with said(url):
-            answer = client.complete_multipart_upload(**named, **whole)
-        return s3.value_of(answer, "ETag", url)
-    except (GoneError, ChangedError):
-        # The answer to the first try may be lost: what is there says whether it was done.
-        found = access.stat(url)
-        if found is None or found.etag.strip('"') != _etag_of([one["ETag"] for one in parts]):
-            raise TakenError(url) from None
-        return found.etag
+    """Make an object of S3 in parts; its ETag."""
+    parts = parts_of(ranges, url)
+    telling = threading.Lock()
 
+    def make(upload: s3.MultipartUpload, number: int, part: UploadPart) -> str:
+        size = sum(one.size for one in part.ranges)
+        if part.copied:
+            with _reading():
+                etag = upload.copy(number, *part.ranges[0])  # type: ignore[arg-type]
+            objects.count(requests=1)
+        else:
+            with _reading():
+                body = b"".join(objects.chunks(part.ranges))
+            etag = upload.put(number, body)
+            objects.count(requests=1, written=size)
+        with telling:
+            told(size)
+        return etag
 
-def _condition(mode: PutMode) -> dict[str, str]:
-    if isinstance(mode, StoredObject):
-        return {"IfMatch": mode.etag}
-    return {"IfNoneMatch": "*"} if mode == "create" else {}
-
-
-def send_part(client: Any, named: dict[str, Any], body: bytes, url: str) -> str:
-    """Send one part of an upload; its ETag."""
-    digest = hashlib.md5(body, usedforsecurity=False).digest()
-    with said(url):
-        answer = client.upload_part(
-            **named, Body=body, ContentMD5=base64.b64encode(digest).decode()
-        )
-    access.count_request(len(body))
-    return s3.value_of(answer, "ETag", url)
-
-
-def _etag_of(parts: Sequence[str]) -> str:
-    """The ETag of an object that was made of parts with these; "" where they are no MD5."""
-    try:
-        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in parts)
-    except ValueError:
-        return ""
-    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
+    copies = any(part.copied for part in parts)
+    with s3.MultipartUpload(url, _COPIED_AT_ONCE if copies else _SENT_AT_ONCE, begun) as upload:
+        etags = upload.send(parts, make)
+        if mode != "overwrite" and not matches(objects.stat(url), mode):
+            raise TakenError(url)  # some stores do not know of conditions
+        return upload.complete(etags, mode, objects.stat)
 
 
 @contextmanager
-def cannot_write(url: str) -> Iterator[None]:
+def _reading() -> Iterator[None]:
+    """Raise InputError where a source cannot be read, which is no failure to write."""
     try:
         yield
     except StoreError as error:
-        raise OutputError(f"cannot write {error}") from error
+        raise InputError(str(error)) from error
+    except (ChangedError, MissingError) as error:
+        raise InputError(str(changed(str(error)))) from error
+
+
+def _is_whole(one: Range) -> bool:
+    """Whether a range is all of an object."""
+    return isinstance(one.source, StoredObject) and one.size == one.source.size

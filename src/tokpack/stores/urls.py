@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tokpack.errors import InputError
@@ -44,6 +44,10 @@ class StoredObject:
         if self.size != other.size or bool(self.etag) != bool(other.etag):
             return False
         return self.etag == other.etag if self.etag else self.modified_ns == other.modified_ns
+
+
+# Whether to replace what is there: anything, nothing, or one version alone.
+PutMode = Literal["overwrite", "create"] | StoredObject
 
 
 class Location(NamedTuple):

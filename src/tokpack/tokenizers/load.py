@@ -26,7 +26,7 @@ from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
-    from tokpack.stores.anywhere import PathLike
+    from tokpack.stores.storage import PathLike
     from tokpack.tokenizers.base import SpecialMode, Tokenizer
 
 _WITH_MERGES = (None, "gpt2", "huggingface")

@@ -10,46 +10,28 @@ import base64
 import functools
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tokpack.errors import StoreError, UsageError
 from tokpack.stores import s3, settings
+from tokpack.stores.ranges import part_bytes
 from tokpack.stores.trouble import ChangedError, MissingError, TransientError, translated
 from tokpack.stores.urls import StoredObject, azure_names, place_of, shown, url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.stores.urls import Location
+    from tokpack.stores.ranges import Range
+    from tokpack.stores.urls import Location, PutMode
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "remote"}
 _AT_ONCE = 32
 _TRIES = 3  # by obstore itself; ``access`` tries again, and knows when to give up
-PART_BYTES = 16 << 20
-_MOST_PARTS = 9000
-
-
-# Whether to replace what is there: anything, nothing, or one version alone.
-PutMode = Literal["overwrite", "create"] | StoredObject
-
-
-def matches(found: StoredObject | None, mode: PutMode) -> bool:
-    """Whether ``mode`` allows to write where ``found`` is."""
-    if found is None or isinstance(mode, str):
-        return mode == "overwrite" or (found is None and mode == "create")
-    return found.same_as(mode)
-
-
-class ChunkedObject(NamedTuple):
-    """What an object is made of: ``size`` bytes, in ``chunks`` that can be asked for again."""
-
-    size: int
-    chunks: Callable[[], Iterator[bytes]]
 
 
 class ObjectStores:
-    """What obstore opens. Failures are those of ``trouble``."""
+    """The backend of what obstore opens. Failures are those of ``trouble``."""
 
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL; None where there is none."""
@@ -57,15 +39,15 @@ class ObjectStores:
         if not place.key:
             return None
         try:
-            found = self._try(url, lambda obs, store: obs.head(store, place.key))
+            meta = self._try(url, lambda obs, store: obs.head(store, place.key))
         except MissingError:
             return None
         except StoreError:
             if place.kind != "http":
                 raise
             # A URL may be signed for GET alone; of its answer only the head is taken.
-            found = self._try(url, lambda obs, store: obs.get(store, place.key).meta)
-        return _object(url, found)
+            meta = self._try(url, lambda obs, store: obs.get(store, place.key).meta)
+        return _object(url, meta)
 
     def below(self, url: str) -> Iterator[StoredObject]:
         """All objects below a folder, in any order."""
@@ -76,8 +58,8 @@ class ObjectStores:
             return
         listing: Any = self._try(url, lambda obs, store: obs.list(store, place.key.strip("/")))
         while chunk := self._try(url, lambda *_: next(listing, None)):
-            for found in chunk:
-                yield _object(url_of(url, found["path"]), found)
+            for meta in chunk:
+                yield _object(url_of(url, meta["path"]), meta)
 
     def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
         """The folders (URLs, without a slash at the end) and the objects in a folder."""
@@ -86,33 +68,33 @@ class ObjectStores:
             pages = list(_pages(url, f"{place.key.strip('/')}/".lstrip("/"), Delimiter="/"))
             prefixes = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
             folders = [url_of(url, prefix.rstrip("/")) for prefix in prefixes]
-            return folders, [found for page in pages for found in _objects_of(page, url)]
+            return folders, [one for page in pages for one in _objects_of(page, url)]
         listed: Any = self._try(
             url, lambda obs, store: obs.list_with_delimiter(store, place.key.strip("/") or None)
         )
-        objects = [_object(url_of(url, found["path"]), found) for found in listed["objects"]]
+        objects = [_object(url_of(url, meta["path"]), meta) for meta in listed["objects"]]
         return [url_of(url, prefix) for prefix in listed["common_prefixes"]], objects
 
-    def read(self, found: StoredObject, begin: int, end: int) -> Any:
+    def read(self, source: StoredObject, begin: int, end: int) -> Any:
         """Bytes [begin, end) of an object; ChangedError where it is another one now."""
-        key = place_of(found.url).key
+        key = place_of(source.url).key
         options: Any = {"range": (begin, end)}
-        if found.etag and not found.etag.startswith("W/"):
-            options["if_match"] = found.etag
+        if source.etag and not source.etag.startswith("W/"):
+            options["if_match"] = source.etag
 
         def get(obs: Any, store: Any) -> tuple[Any, Any]:
             result = obs.get(store, key, options=options)
             return result.meta, result.bytes()
 
-        meta, data = self._try(found.url, get)
-        if not _object(found.url, meta).same_as(found):
-            raise ChangedError(found.url)
+        meta, data = self._try(source.url, get)
+        if not _object(source.url, meta).same_as(source):
+            raise ChangedError(source.url)
         if len(data) != end - begin:
             raise TransientError(f"the answer has {len(data)} bytes instead of {end - begin}")
         return data
 
-    def put(self, url: str, content: Any, mode: PutMode) -> StoredObject:
-        """Write an object: bytes, or, in parts and with the mode "overwrite", what is Joined.
+    def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject:
+        """Write an object: bytes, or, in parts and with the mode "overwrite", ranges of others.
 
         ChangedError where ``mode`` forbids that.
         """
@@ -121,12 +103,15 @@ class ObjectStores:
         if isinstance(mode, StoredObject):
             version = {"e_tag": mode.etag, "version": mode.generation}
             options["mode"] = {name: value for name, value in version.items() if value}
+        body: Any = content
         if isinstance(content, bytes):
             size, options["use_multipart"] = len(content), False
         else:
-            size, content = content.size, content.chunks()
+            from tokpack.stores.access import objects
+
+            size, body = sum(one.size for one in content), objects.chunks(content)
             options |= {"chunk_size": part_bytes(size), "max_concurrency": 4}
-        done = self._try(url, lambda obs, store: obs.put(store, key, content, **options))
+        done = self._try(url, lambda obs, store: obs.put(store, key, body, **options))
         return StoredObject(url, size, _quoted(done["e_tag"]), 0, done["version"] or "")
 
     def delete(self, url: str, version: StoredObject | None) -> None:
@@ -135,7 +120,7 @@ class ObjectStores:
         if version is None or place.kind != "s3":
             self._try(url, lambda obs, store: obs.delete(store, place.key))
             return
-        with s3.said(url, again=True):
+        with s3.translating(url):
             _s3_client().delete_object(Bucket=place.root, Key=place.key, IfMatch=version.etag)
 
     def _try(self, url: str, act: Callable[[Any, Any], Any]) -> Any:
@@ -175,7 +160,7 @@ def _pages(url: str, prefix: str, **more: str) -> Iterator[dict[str, Any]]:
         .paginate(Bucket=place_of(url).root, Prefix=prefix, **more)
     )
     while True:
-        with s3.said(url, again=True):
+        with s3.translating(url):
             page = next(pages, None)
         if page is None:
             return
@@ -190,11 +175,11 @@ def _objects_of(page: dict[str, Any], url: str) -> Iterator[StoredObject]:
             yield StoredObject(url_of(url, one["Key"]), one["Size"], etag, 0, "", written)
 
 
-def _object(url: str, found: Any) -> StoredObject:
-    etag = _quoted(found["e_tag"])
-    written = found["last_modified"].timestamp()
+def _object(url: str, meta: Any) -> StoredObject:
+    etag = _quoted(meta["e_tag"])
+    written = meta["last_modified"].timestamp()
     modified = 0 if etag else int(written) * 1_000_000_000
-    return StoredObject(url, found["size"], etag, modified, found["version"] or "", written)
+    return StoredObject(url, meta["size"], etag, modified, meta["version"] or "", written)
 
 
 def _quoted(etag: str | None) -> str:
@@ -249,11 +234,6 @@ def _client_options() -> dict[str, Any]:
     return options
 
 
-def part_bytes(size: int) -> int:
-    """How large the parts of an upload are: S3 allows 10,000, and so do others."""
-    return max(PART_BYTES, -(-size // _MOST_PARTS))
-
-
 def _of_profile() -> dict[str, Any]:
     """Credentials, region and endpoint of the files in ~/.aws, where no variable has them.
 
@@ -282,7 +262,7 @@ def _of_profile() -> dict[str, Any]:
         endpoint = session.client("s3", region_name=session.region_name or "us-east-1").meta
     except BotoCoreError as error:
         raise StoreError(f"s3: {error}: check AWS_PROFILE and ~/.aws/config") from error
-    found: dict[str, Any] = {"credential_provider": Boto3CredentialProvider(session)}
+    options: dict[str, Any] = {"credential_provider": Boto3CredentialProvider(session)}
     if "amazonaws.com" not in endpoint.endpoint_url:
-        found["endpoint"] = endpoint.endpoint_url
-    return found
+        options["endpoint"] = endpoint.endpoint_url
+    return options

@@ -1,0 +1,47 @@
+"""What a store is asked for, by whom: the interface, and the one that opens the store of a URL."""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tokpack.stores.filesystems import FileSystems
+from tokpack.stores.helper import serve
+from tokpack.stores.object_store import ObjectStores
+from tokpack.stores.urls import StoredObject, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tokpack.stores.ranges import Range
+    from tokpack.stores.urls import PutMode
+
+
+class Backend(Protocol):
+    """One kind of stores, or all of them; failures are those of ``trouble``."""
+
+    def stat(self, url: str) -> StoredObject | None: ...
+    def below(self, url: str) -> Iterable[StoredObject]: ...
+    def level(self, url: str) -> tuple[list[str], list[StoredObject]]: ...
+    def read(self, source: StoredObject, begin: int, end: int) -> Any: ...
+    def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject: ...
+    def delete(self, url: str, version: StoredObject | None) -> None: ...
+
+
+@functools.cache
+def _of_kind(kind: str) -> Backend:
+    return ObjectStores() if kind else FileSystems()
+
+
+def backend_of(url: str) -> Backend:
+    """What opens the store of a URL in this process."""
+    return _of_kind(place_of(url).kind)
+
+
+if __name__ == "__main__":
+    serve(
+        socket.socket(fileno=int(sys.argv[1])),
+        lambda what: backend_of(what.url if isinstance(what, StoredObject) else what),
+    )
