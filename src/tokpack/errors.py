@@ -71,10 +71,11 @@ def needs_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == "tokpack":
+        package = (error.name or "tokpack").partition(".")[0]
+        if package == "tokpack":
             raise
         raise UsageError(
-            f"this needs the package {error.name}: pip install 'tokpack[{extra}]'"
+            f"this needs the package {package}: pip install 'tokpack[{extra}]'"
         ) from None
 
 

@@ -90,7 +90,7 @@ def open_data(config: Config, step: int) -> Data:
         reason = (
             f"split {config.split} leaves nothing for it" if config.split else "there is no split"
         )
-        notes.append(f"no validation: {reason}, and no valid_data_path is given")
+        notes.append(f"no validation: {reason}, and no {option('valid_data_path')} is given")
     tests = {} if opened.test is None else {"test": opened.test}
     for name, samples in {**opened.valid, **tests}.items():
         if len(samples) < step:

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from tokpack.configuration.deepspeed_json import make_settings
 from tokpack.display import tell
+from tokpack.errors import worded
 
 from .blocks import recomputation
 from .deepspeed_setup import open_library
@@ -53,7 +54,7 @@ def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepS
     settings, notes = make_settings(config, topology.device.type)
     if topology.is_main:
         for note in notes:
-            tell(f"note: {note}")
+            tell(f"note: {worded(note, config.flags)}")
     library = open_library(topology)
     stage = Stage(model_config, topology, stage_layers(config, topology))
     stage.initialise(config.seed)

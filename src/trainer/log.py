@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
 from tokpack.checkpoints.run_log import read_log
 from tokpack.display import tell
-from tokpack.errors import OutputError, TokpackError
+from tokpack.errors import OutputError, TokpackError, worded
 from tokpack.files.durable import cannot_write
 
 from .boards import open_boards
@@ -85,7 +85,7 @@ class Log:
             if not first and path.exists() and path.stat().st_size:
                 self.say(
                     f"note: {path} has an earlier run, and gets this one from iteration 1 behind "
-                    "it: give a log_dir of its own to keep them apart"
+                    "it: give {option('log_dir')} a folder of its own to keep them apart"
                 )
             self._lines = Lines(path)
             begin = {
@@ -103,7 +103,7 @@ class Log:
     def say(self, text: str) -> None:
         """A line to stderr, from rank 0."""
         if self._main:
-            tell(text, before=CLEAR if self._live else "")
+            tell(worded(text, self._config.flags), before=CLEAR if self._live else "")
 
     def progress(self, step: int) -> None:
         """How far the run is, on the last line of a terminal."""

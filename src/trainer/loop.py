@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from tokpack.checkpoints.files import RunState
 from tokpack.display import tell
-from tokpack.errors import OutputError, TrainingError, option
+from tokpack.errors import OutputError, TrainingError, option, worded
 
 from . import checkpoint
 from .attention import fastest_kernel
@@ -51,7 +51,7 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
         run = TrainingRun(config, topology, inputs)
         if topology.is_main:
             for text in describe(run):
-                tell(text)
+                tell(worded(text, config.flags))
         run.begin()
         fastest = fastest_kernel(topology.device)
         with closing(run.log), fastest, _collected_at_once(), _received_signals() as signals:
@@ -125,8 +125,10 @@ def _asked_to_stop(run: TrainingRun, signals: list[int], minutes: float) -> str:
     asked = {
         "a signal": bool(signals),
         "the kill switch": main and os.path.exists(config.kill_switch_path or ""),
-        "exit_duration_in_mins": main and minutes > (config.exit_duration_in_mins or math.inf),
-        "exit_interval": minutes >= 0 and run.step % (config.exit_interval or math.inf) == 0,
+        option("exit_duration_in_mins"): main
+        and minutes > (config.exit_duration_in_mins or math.inf),
+        option("exit_interval"): minutes >= 0
+        and run.step % (config.exit_interval or math.inf) == 0,
     }
     writes = run.saving is not None and not run.saving.saving.is_written
     votes = torch.tensor([*asked.values(), writes], dtype=torch.uint8)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.checkpoints.files import DTYPES, differences
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
-from tokpack.errors import ResumeError, UsageError, worded
+from tokpack.errors import ResumeError, UsageError, option
 
 from . import checkpoint
 from .attention import described
@@ -119,15 +119,18 @@ class TrainingRun:
         return {"iteration": self.step, "consumed_samples": self.consumed}
 
     def _rate_note(self, before: dict[str, Any], consumed: int) -> str:
-        """What to say where the run goes on at another learning rate than before; else ""."""
+        """What to say where the run goes on at other learning rates than it would have; else ""."""
         same = {name: before[name] for name in OF_RATES.split() if name in before}
         config = replace(self.config, micro_batch_size=1, rampup_batch_size=None, **same)
         old = Schedule(config, len(self.data.train))
-        there, here = (one.lr(consumed) for one in (old, self.schedule))
-        if math.isclose(there, here, rel_tol=1e-6):
-            return ""
-        changed = worded(differences(before, self.config.to_dict(), OF_RATES))
-        return (
-            f"note: the learning rate goes on at {here:.4g}, not {there:.4g}: {changed}; for more "
-            f"steps at the old rates give lr_decay_samples {old.decay}"
-        )
+        ends = (old.train_samples, self.schedule.train_samples)
+        for sample in sorted({consumed, *(one for one in ends if one > consumed)}):
+            there, here = (one.lr(sample) for one in (old, self.schedule))
+            if not math.isclose(there, here, rel_tol=1e-6):
+                place = "goes on at" if sample == consumed else f"will at sample {sample:,} be"
+                changed = differences(before, self.config.to_dict(), OF_RATES)
+                return (
+                    f"note: the learning rate {place} {here:.4g}, not {there:.4g}: {changed}; for "
+                    f"more steps at the old rates give {option('lr_decay_samples')} {old.decay}"
+                )
+        return ""

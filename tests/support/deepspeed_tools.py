@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 # Other processes import it: the tests' own would wait for that too.
-needs_deepspeed = pytest.mark.skipif(find_spec("deepspeed") is None, reason="needs DeepSpeed")
+INSTALLED = find_spec("deepspeed") is not None
+needs_deepspeed = pytest.mark.skipif(not INSTALLED, reason="needs DeepSpeed")
 # Small parameters would stay whole on every rank.
 SPLIT = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.flags import resolve
+from tokpack.errors import worded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def config(line: str, world_size: int = 1) -> Config:
-    """The configuration of a command line."""
-    return resolve(line.split(), world_size)[0]
+    """The configuration of a command line; notes name settings as in Python."""
+    found = resolve(line.split(), world_size)[0]
+    return replace(
+        found, notes=tuple(map(worded, found.notes)), unlike=worded(found.unlike), flags={}
+    )
 
 
 def changed(found: Config) -> dict[str, Any]:

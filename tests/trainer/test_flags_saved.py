@@ -46,7 +46,7 @@ NUMBERS = {
 }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(values=st.fixed_dictionaries({}, optional=NUMBERS))
 def test_a_saved_configuration_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]

@@ -294,9 +294,9 @@ def test_help_needs_no_torch(command: str) -> None:
 
 def test_without_the_extra() -> None:
     code = (
-        "import sys; sys.modules['safetensors'] = None; from tokpack.cli.main import main;"
+        "import sys; sys.modules['torch'] = None; from tokpack.cli.main import main;"
         "sys.exit(main(['generate', 'somewhere']))"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "this needs the package safetensors: pip install 'tokpack[train]'" in done.stderr
+    assert "this needs the package torch: pip install 'tokpack[train]'" in done.stderr

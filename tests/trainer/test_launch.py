@@ -8,17 +8,16 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from support.encoding_tools import wait_until
+from support.warm_python import warm_python
 
 from tokpack.cli import ranks as launch
 from tokpack.configuration.request import RunRequest
 from tokpack.errors import UsageError
 from tokpack.trainer import __main__ as rank
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SRC = "from tokpack.cli.ranks import start; import sys; sys.exit(start({command!r}, {count}))"
 RANK = "import os, sys, time, signal; rank = int(os.environ['RANK']); "
@@ -113,6 +112,26 @@ def test_signals_go_on_to_every_rank(tmp_path: Path, number: signal.Signals) -> 
     assert sorted(out.split("\n")) == ["", "got 0", "got 1"]
 
 
+def is_alive(process: int) -> bool:
+    """Whether it runs, and is no zombie that waits for its parent."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system must know of its parent's death")
+def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    body = f"os.mknod({str(tmp_path)!r} + f'/{{os.getpid()}}'); time.sleep(600)"
+    launcher = start_elsewhere(body, 2)
+    wait_for(tmp_path, 2)
+    ranks = [int(path.name) for path in tmp_path.iterdir()]
+    assert all(map(is_alive, ranks))
+    launcher.kill()
+    launcher.communicate()
+    wait_until(lambda: not any(map(is_alive, ranks)), 60)
+
+
 def test_no_rank_outlives_a_launcher_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks: list[subprocess.Popen[bytes]] = []
 
@@ -141,17 +160,25 @@ def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
     assert again.config.unlike == request.config.unlike != ""
 
 
-def test_a_file_is_read_once_whatever_the_number_of_ranks(tmp_path: Path) -> None:
+def test_a_file_is_read_once_and_an_error_is_said_once(tmp_path: Path) -> None:
     """Files could change, or be pipes, between the check of the launcher and that of a rank."""
     pytest.importorskip("torch")
     pipe = tmp_path / "run.yaml"
     os.mkfifo(pipe)
     write = f"open({str(pipe)!r}, 'w').write('data-path: /nowhere/data')"
     with subprocess.Popen([sys.executable, "-c", write]) as writer:
-        done = ranks_of(str(pipe), "--nproc", "2")
+        done = subprocess.run(
+            [warm_python() / "tokpack", "train", pipe, "--nproc", "2"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert writer.wait(60) == 0
     assert done.returncode == 1
-    assert "/nowhere/data" in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("tokpack:")]
+    assert len(lines) == 1, done.stderr
+    assert "/nowhere/data" in lines[0]
 
 
 def test_checkpoints_of_another_run_are_refused_at_once(tmp_path: Path) -> None:
@@ -192,16 +219,6 @@ def test_a_wrong_request_is_one_message_before_any_rank() -> None:
         "tokpack: error: 2 processes do not divide into --tensor-model-parallel-size 3 x "
         "--pipeline-model-parallel-size 1"
     ]
-
-
-def test_one_rank_says_what_all_ranks_find() -> None:
-    pytest.importorskip("torch")
-    done = ranks_of("--nproc", "2", "--data-path", "/nowhere/data")
-    assert done.returncode == 1
-    assert [line for line in done.stderr.splitlines() if "/nowhere/data" in line] == [
-        line for line in done.stderr.splitlines() if line.startswith("tokpack:")
-    ]
-    assert len([line for line in done.stderr.splitlines() if "/nowhere/data" in line]) == 1
 
 
 def test_the_module_has_no_help_page_of_its_own() -> None:

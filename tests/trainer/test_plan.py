@@ -238,7 +238,7 @@ def test_the_engine_is_that_of_the_flags(capsys: pytest.CaptureFixture[str]) -> 
     assert main(words) == 0
     done = capsys.readouterr()
     assert "engine deepspeed, ZeRO 1" in done.out
-    assert "zero_stage 1 is used" in done.err
+    assert "--zero-stage 1 is used" in done.err
     assert main([*words, "--zero-stage=2", "--pipeline-model-parallel-size=2"]) == 1
     assert "--zero-stage 2 does not work with" in capsys.readouterr().err
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -179,9 +177,3 @@ def test_iterations_and_fractions_are_samples() -> None:
 def test_what_cannot_be_scheduled(settings: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Schedule(config(**settings), 1)
-
-
-def test_schedules_need_no_torch() -> None:
-    code = "import sys, tokpack.configuration.schedule; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

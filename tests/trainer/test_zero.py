@@ -1,8 +1,7 @@
-"""Data parallelism of the torch engine: sums begin in the backward pass, ZeRO changes nothing."""
+"""Data parallelism of the torch engine: sums begin in the backward pass; state and memory."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,27 +10,17 @@ pytest.importorskip("torch")
 
 import torch
 from support.parallel_tools import (
-    LLAMA,
     PP,
-    TP,
     Run,
     batches,
-    check,
-    check_precision,
-    go_on,
     in_processes,
     open_engine,
-    save_state,
-    train,
-    train_many,
 )
-from support.rounding import EXACT
 
 from tokpack.configuration.cost import Layout, data_bytes, states_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 CLIP = {"clip_grad": 0.3}
 MUON: dict[str, Any] = {"optimizer": "muon", "muon_extra_scale_factor": 0.2}
@@ -39,65 +28,6 @@ MUON: dict[str, Any] = {"optimizer": "muon", "muon_extra_scale_factor": 0.2}
 
 def zero(stage: int, **settings: Any) -> dict[str, Any]:
     return {"zero_stage": stage, **CLIP, **settings}
-
-
-def test_fifty_steps_are_those_of_one_process() -> None:
-    check([Run(CLIP, 1, 50, 2), Run(zero(1), 2, 50, 2)])
-
-
-def test_zero_with_other_grids() -> None:
-    """A tied embedding on two stages; split layers, recomputed in parts; three data ranks."""
-    parts = {"checkpoint_activations": True, "partition_activations": True}
-    grids = [zero(1, **PP), zero(3, **PP), zero(3, **TP, **parts)]
-    check([Run(CLIP), *(Run(grid, 4) for grid in grids)])
-    odd = {**LLAMA, "qk_layernorm": True, "global_batch_size": 6}
-    check([Run({**odd, **zero(s)}, n, 8, micro_batches=3) for s, n in ((0, 1), (2, 3), (3, 3))])
-
-
-def test_half_precision_is_near_in_all_stages() -> None:
-    """That copies of pieces, gathered, are those of the whole: see test_precision.py."""
-    bf16 = [Run(zero(stage, precision="bf16"), 2) for stage in range(4)]
-    check_precision([Run(CLIP), *bf16])
-    fp16 = {"precision": "fp16", "initial_loss_scale": 2.0**24, "hysteresis": 1}
-    for figures in train_many([Run(zero(stage, **fp16), 2, 10) for stage in (1, 3)]):
-        skipped = int(sum(figures["skipped"]))
-        assert 4 < skipped < 10
-        assert figures["steps"] == [10 - skipped]
-        assert figures["loss"][0] == figures["loss"][4]  # nothing was changed
-
-
-def test_state_goes_from_any_ranks_to_any_others(tmp_path: Path) -> None:
-    """Between stages and numbers of ranks; bit by bit in the same layout, in bf16 too."""
-    path, base = str(tmp_path / "state"), {**LLAMA, **CLIP}
-    half = {"precision": "bf16"}
-    sources = {
-        "one": (1, base),
-        "muon": (2, {**base, **MUON, "zero_stage": 1}),
-        "two": (2, {**base, "zero_stage": 3}),
-    }
-    saves = [(n, save_state, (Run(s, steps=3), f"{path}.{k}")) for k, (n, s) in sources.items()]
-    in_processes(saves, float64=True)
-    targets = [
-        ("one", 2, {**base, "zero_stage": 1}),
-        ("two", 1, base),
-        ("two", 2, {**base, "zero_stage": 1}),
-        ("two", 2, sources["two"][1]),
-        ("muon", 1, {**base, **MUON}),
-        ("muon", 2, {**base, **MUON, "zero_stage": 2}),
-    ]
-    resumes = [(n, go_on, (Run(s, steps=3), [f"{path}.{name}.0"])) for name, n, s in targets]
-    straight = [(2, train, Run(sources[name][1], steps=6)) for name in ("two", "muon")]
-    *found, adam, muon = in_processes([*resumes, *straight], float64=True)
-    for (name, *_), ranks in zip(targets, found, strict=True):
-        wanted = (muon if name == "muon" else adam)[0]["loss"][3:]
-        assert max(abs(a - b) for a, b in zip(ranks[0], wanted, strict=True)) < EXACT, name
-    assert found[3][0] == adam[0]["loss"][3:]
-    run = Run({**base, **half, "zero_stage": 3}, 2, 3)
-    in_processes([(2, save_state, (run, f"{path}.half"))])
-    again, whole = in_processes(
-        [(2, go_on, (run, [f"{path}.half.0"])), (2, train, replace(run, steps=6))]
-    )
-    assert again[0] == whole[0]["loss"][3:]
 
 
 def launches(settings: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from .setting import Setting, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-UNSAVED = ("notes", "unlike")  # fields of Config that are not settings
+UNSAVED = ("notes", "unlike", "flags")  # fields of Config that are not settings
 
 
 def _in(group: str) -> Callable[..., Any]:
@@ -232,6 +232,8 @@ class Config:
     # Said once by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
     unlike: str = field(default="", compare=False)  # which defaults another program has
+    # The flags of settings to who typed them: so messages name them, else as in Python.
+    flags: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for name, setting in FIELDS.items():

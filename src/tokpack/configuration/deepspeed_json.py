@@ -45,7 +45,7 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
     if zero == 0 and (stages > 1 or precision != "fp32"):
         # With 0 it clips by the norm of each stage, and in half precision makes one step too many.
         zero, reason = 1, f"{stages} pipeline stages" if stages > 1 else precision
-        notes.append(f"zero_stage 1 is used: DeepSpeed's 0 is not exact with {reason}")
+        notes.append(f"{option('zero_stage')} 1 is used: DeepSpeed's 0 is not exact with {reason}")
     scaling = {
         "loss_scale": config.loss_scale,
         "initial_scale_power": int(power),

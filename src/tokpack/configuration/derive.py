@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 
 from .config import FIELDS, Config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MICRO_BATCH = 4
 _OFFLOADS = ("cpu_offload", "offload_optimizer.device", "offload_param.device")
@@ -23,6 +27,7 @@ class Overrides(dict[str, Any]):
 
     notes: tuple[str, ...] = ()
     unlike: str = ""
+    flags: Mapping[str, str] = MappingProxyType({})  # by setting, to who typed them
 
     def default(self, name: str) -> Any:
         """The value of a field of Config: as it is given, else its default."""
@@ -47,7 +52,9 @@ def configure(given: Overrides, world_size: int, neox: bool) -> Config:
     if any(to not in (None, False, "none") for to in offloads):
         given.setdefault("engine", "deepspeed")
     if given.get("sequence_parallel") and given.default("engine") == "deepspeed":
-        given.note("sequence_parallel is the torch engine's; the results are the same without it")
+        given.note(
+            f"{option('sequence_parallel')} is the torch engine's; the results are the same without"
+        )
     _fill_in_batch(given, world_size)
     uses = given.pop("use_wandb", None)  # GPT-NeoX's files name a project in any case
     if uses:
@@ -55,12 +62,13 @@ def configure(given: Overrides, world_size: int, neox: bool) -> Config:
     elif uses is False:
         given.pop("wandb_project", None)
     if given.get("extra_save_iters") and (kept := given.default("keep_checkpoints")):
-        given.note(f"of all checkpoints the last {kept} are kept; keep_checkpoints 0 keeps all")
+        every = f"{option('keep_checkpoints')} 0 keeps all"
+        given.note(f"of all checkpoints the last {kept} are kept; {every}")
     extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}
     given["deepspeed_json"] = _nested(extras)
     if extras and given.default("engine") == "torch":
         given.note(f"of no use to engine torch: {', '.join(extras)}")
-    return Config(**given, notes=given.notes, unlike=given.unlike)
+    return Config(**given, notes=given.notes, unlike=given.unlike, flags=dict(given.flags))
 
 
 def _samples(given: Overrides) -> None:
@@ -84,7 +92,7 @@ def _data(given: Overrides) -> None:
         if len(paths) > 1:
             if weights is None:
                 weights = (1.0,) * len(paths)
-                given.note(f"{part}_data_paths have equal weights, as in GPT-NeoX")
+                given.note(f"{option(f'{part}_data_paths')} have equal weights, as in GPT-NeoX")
             pairs = zip(map(repr, weights), paths, strict=True)
             paths = tuple(word for pair in pairs for word in pair)
         if paths:
@@ -167,7 +175,8 @@ def _optimizer(given: Overrides) -> None:
             )
         if device is None and not given.get("zero_optimization.cpu_offload"):
             given.note(
-                "cpu_optimizer moves nothing: DeepSpeed's zero_optimization.offload_optimizer does"
+                f"{option('cpu_optimizer')} moves nothing: DeepSpeed's "
+                "zero_optimization.offload_optimizer does"
             )
 
 
@@ -198,9 +207,10 @@ def _mlp(given: Overrides, neox: bool, like: str) -> None:
         given["activation"] = "gelu_erf" if exact else "gelu"
         form, owner = "erf" if exact else "tanh", "GPT-NeoX" if neox else "Megatron"
         how = "without" if exact else "with"
-        given.note(f"gelu in its {form} form, as {owner} computes it {how} bias_gelu_fusion")
+        fusion = option("bias_gelu_fusion")
+        given.note(f"gelu in its {form} form, as {owner} computes it {how} {fusion}")
     elif said:
-        given.note(f"bias_gelu_fusion does not concern activation {activation}")
+        given.note(f"{option('bias_gelu_fusion')} does not concern activation {activation}")
     if activation == "swiglu" and like in ("megatron", "microsoft"):
         given.setdefault("ffn_hidden_size", int(given.default("hidden_size") * 8 / 3) // 64 * 64)
     _width(given, neox and activation == "swiglu", kind == "llama")
@@ -253,7 +263,8 @@ def _width(given: Overrides, derived: bool, llama: bool) -> None:
             )
     given["ffn_hidden_size"] = width
     if gated and not llama:
-        given.note(f"ffn_hidden_size {width}: GPT-NeoX takes a third of {whole} for a gated MLP")
+        name = option("ffn_hidden_size")
+        given.note(f"{name} {width}: GPT-NeoX takes a third of {whole} for a gated MLP")
 
 
 def _rounded(value: int, multiple: int) -> int:

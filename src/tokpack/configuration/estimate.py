@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import TokpackError, UsageError
+from tokpack.errors import TokpackError, UsageError, worded
 from tokpack.indexed.manifest import Manifest
 from tokpack.tokenizers.ids import count_ids
 
@@ -84,7 +84,14 @@ def estimate_run(argv: Sequence[str], cluster: Cluster) -> Estimate:
     size = _vocabulary(config)
     model = ModelConfig.of(config, size or USUAL_VOCABULARY)
     memory, time = memory_of(model, layout), time_of(model, layout, cluster)
-    return Estimate(model, cluster, layout, memory, time, (*notes, *_notes(config, size)))
+    return Estimate(
+        model,
+        cluster,
+        layout,
+        memory,
+        time,
+        (*(worded(note, config.flags) for note in notes), *_notes(config, size)),
+    )
 
 
 def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:

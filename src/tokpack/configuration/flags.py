@@ -21,7 +21,7 @@ from .checks import EXCLUSIVE
 from .config import FIELDS
 from .derive import Overrides, configure
 from .names import ALONE, NAMES, Name
-from .setting import EXPECTED, Setting
+from .setting import EXPECTED, Setting, flags_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,6 +122,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     if "deepspeed_config" in said:
         said = _with_deepspeed(said, said["deepspeed_config"].value, notes)
     given = Overrides({name: setting.value for name, setting in said.items()})
+    given.flags = flags_typed(flag_names(), argv)
     for name in ("conf_dir", "debug", "deepspeed_config", "deepspeed_config_wins"):
         given.pop(name, None)
     nproc = given.pop("nproc", None)
@@ -173,7 +174,7 @@ def _take_defaults(given: Overrides, names: set[str]) -> None:
     if given.get("precision") != "fp16":
         free.pop("initial_loss_scale", None)
     told = (
-        f"{name} {SETTINGS[name].default_words} "
+        f"{option(name)} {SETTINGS[name].default_words} "
         f"({f'{value:g}' if isinstance(value, (int, float)) else value} there)"
         for name, value in free.items()
     )

@@ -1,0 +1,183 @@
+"""Training in any layout and with either engine equals training in one process.
+
+Real processes on gloo, and a tiny model. The first run of each case is the reference: one process
+(or, for what depends on tensor ranks, two), which the others must equal in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from support.deepspeed_tools import INSTALLED, zero
+from support.parallel_tools import (
+    LLAMA,
+    NEOX,
+    PP,
+    RAMP,
+    TINY,
+    TP,
+    Run,
+    check,
+    check_copies,
+    check_precision,
+    difference,
+    in_processes,
+    train_many,
+)
+
+from tokpack.configuration.config import Config
+from tokpack.configuration.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Layouts = Sequence[tuple[dict[str, Any], int]]  # settings, and processes
+
+CLIP = {"clip_grad": 0.3}
+RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
+PARTS = {**RECOMPUTE, "partition_activations": True}
+CPU = {"checkpoint_in_cpu": True}
+DROPOUT = {"num_layers": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1}
+SEQUENCE = {**TP, "sequence_parallel": True}
+HEADS = {"qk_layernorm": True, "add_qkv_bias": True, "kv_channels": 24, "use_rope_scaling": True}
+FP16, BF16 = {"precision": "fp16"}, {"precision": "bf16"}
+
+
+def ours(stage: int, **more: Any) -> dict[str, Any]:
+    """ZeRO of the torch engine."""
+    return {"zero_stage": stage, **more}
+
+
+# By what is trained: the settings of all its runs, the number of steps and of micro batches, the
+# layout of the reference, and those that must equal it, with DeepSpeed last.
+CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
+    "gpt2": (
+        {"num_layers": 4, **CLIP},
+        (4, 4),
+        [
+            *(({}, 1), (TP, 2), (PP, 2), ({}, 2), (RECOMPUTE, 1), ({**TP, **PP}, 8)),
+            *((ours(1), 2), (ours(2, **TP), 4), (ours(1, **PP), 4), (ours(3, **PP), 4)),
+            *((ours(3, **TP, **PARTS), 4), ({**SEQUENCE, **PP, **PARTS}, 4)),
+        ],
+        [
+            *((zero(stage), 2) for stage in range(4)),
+            *((zero(stage, **TP), 2) for stage in range(4)),
+            *((zero(0, **PP), 2), (zero(1, **TP, **PP), 4)),
+        ],
+    ),
+    "neox, untied": (NEOX, (4, 2), [({}, 1), (TP, 2), (PP, 2), (ours(3), 2)], []),
+    "llama, uneven stages": (
+        {**LLAMA, **HEADS, "num_layers": 4},
+        (6, 4),
+        [({}, 1), ({**SEQUENCE, **ours(3)}, 4), ({**PP, "pipeline_split": (1, 3)}, 2)],
+        [(zero(stage), 1) for stage in (0, 1, 3)],
+    ),
+    "three data ranks, whose parts are not even": (
+        {**LLAMA, **CLIP, "qk_layernorm": True, "global_batch_size": 6},
+        (6, 3),
+        [({}, 1), (ours(2), 3), (ours(3), 3)],
+        [],
+    ),
+    "a growing batch": (
+        RAMP,
+        (6, 4),
+        [({}, 1), ({**TP, **PP}, 4), ({}, 2)],
+        [(zero(0), 2), (zero(2), 2), (zero(3), 2), (zero(1, **PP), 4)],
+    ),
+    "fewer micro batches than stages": (
+        {"num_layers": 4},
+        (4, 2),
+        [({}, 1), ({"pipeline_model_parallel_size": 4}, 4)],
+        [],
+    ),
+    "dropout of tensor ranks": (
+        DROPOUT,
+        (4, 2),
+        [(TP, 2), ({**TP, **PARTS}, 2), ({**TP, **PARTS, **CPU}, 2)],
+        [(zero(2, **TP, **PARTS, **CPU), 2), (zero(1, **TP, **PARTS, **CPU, **PP), 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_layout_trains_as_one_process(name: str) -> None:
+    base, (steps, micro_batches), layouts, of_deepspeed = CASES[name]
+    layouts = [*layouts, *(of_deepspeed if INSTALLED else [])]
+    check([Run({**base, **layout}, n, steps, micro_batches) for layout, n in layouts])
+
+
+def test_the_cases_are_what_they_are_named() -> None:
+    found = train_many([Run({"num_layers": 4, **CLIP}, 1, 1)])
+    assert max(found[0]["norm"]) > CLIP["clip_grad"]  # clipping does something
+    sizes = (size for _, size in Schedule(Config(**{**TINY, **RAMP}), epoch=1000).steps())
+    assert list(islice(sizes, 6)) == [4] * 3 + [8] * 3
+
+
+def test_documents_and_dropout_are_those_of_one_process() -> None:
+    """Data and pipeline ranks, and a second computation, drop what one process drops."""
+    layouts: Layouts = [({}, 1), ({}, 2), (PP, 2), (RECOMPUTE, 1), ({**RECOMPUTE, **CPU}, 1)]
+    if INSTALLED:
+        layouts = [*layouts, *((zero(stage, **RECOMPUTE), 2) for stage in (2, 3))]
+        layouts = [*layouts, (zero(1, **RECOMPUTE, **PP), 2)]
+    found = check([Run({**DROPOUT, **one}, n, 4, 2, documents=True) for one, n in layouts])
+    plain = train_many([Run({"num_layers": 4}, 1, 4, 2, documents=True)], float64=True)
+    assert difference(found[0], plain[0]) > 1e-3
+    # And, of norms over heads with biases, what tensor ranks learn of their own heads.
+    normed = {"qk_layernorm": True}
+    check([Run(normed, documents=True), Run({**normed, **TP, **PP}, 4, documents=True)])
+
+
+def test_fp32_is_fp32() -> None:
+    base = {**NEOX, "num_layers": 4}
+    layouts: Layouts = [({}, 1), (TP, 2), (PP, 2), ({}, 2), (RECOMPUTE, 1)]
+    check_precision([Run({**base, **layout}, n, 4, 2) for layout, n in layouts])
+    if INSTALLED:
+        layouts = [({}, 1), (zero(0), 2), (zero(3), 2), (zero(1, **PP), 2)]
+        check_precision([Run({**CLIP, **layout}, n) for layout, n in layouts])
+
+
+def test_half_precision_is_near() -> None:
+    """That copies of pieces, gathered, are those of the whole: see the next test."""
+    layouts: Layouts = [({}, 1), (TP, 2), (PP, 2), *((ours(stage), 2) for stage in range(4))]
+    if INSTALLED:
+        layouts = [*layouts, (zero(0), 2), (zero(2), 2), (zero(3), 2), (zero(0, **PP), 2)]
+    bf16 = [Run({**layout, **BF16}, n) for layout, n in layouts]
+    fp16 = [Run({**layout, **FP16}, n) for layout, n in (layouts[1], layouts[-1])]
+    check_precision([Run({}), *bf16, *fp16])
+
+
+def test_copies_are_the_rounded_weights() -> None:
+    """Made once a step, in all stages of ZeRO, of pieces on several ranks; recomputed too."""
+    runs = [Run({**NEOX, **half, "checkpoint_activations": True}) for half in (BF16, FP16)]
+    runs += [Run({**BF16, **ours(stage)}, 2) for stage in range(4)]
+    in_processes([(run.world, check_copies, run) for run in runs])
+
+
+def test_only_fp16_has_a_loss_scale() -> None:
+    """Also where it would grow with every step: it would leave fp32 behind after 64 of them."""
+    base = {"loss_scale_window": 1}
+    found = train_many([Run(base, steps=3), Run({**base, **BF16}, 1, 3)])
+    assert all(set(figures["scale"]) == {1.0} for figures in found)
+    fixed = {**base, **FP16, "loss_scale": 64.0}
+    assert train_many([Run(fixed, steps=3)])[0]["scale"] == [64.0] * 3
+
+
+def test_all_ranks_skip_a_step_that_overflows() -> None:
+    base = {**FP16, "initial_loss_scale": 2.0**24, "hysteresis": 1}
+    layouts: Layouts = [({}, 1), ({**TP, **PP}, 4), (ours(1), 2), (ours(3), 2)]
+    if INSTALLED:
+        layouts = [*layouts, (zero(2), 2), (zero(3), 2), (zero(1, **PP), 2)]
+    runs = [Run({**base, **layout}, n, 10) for layout, n in layouts]
+    for run, figures in zip(runs, train_many(runs), strict=True):
+        skipped = int(sum(figures["skipped"]))
+        assert 4 < skipped < 10, run
+        assert figures["steps"] == [10 - skipped]
+        assert figures["scale"][:3] == [2.0**24, 2.0**23, 2.0**22]
+        assert not math.isfinite(figures["norm"][0])
+        assert figures["loss"][0] == figures["loss"][4], run  # nothing was changed
