@@ -75,9 +75,8 @@ class Data:
 
     def expected(self, name: str, tokenizer: str = "gpt2") -> dict[str, Any]:
         """Documents, tokens and sha256 of .bin and .idx that other programs wrote for a corpus."""
-        answers = json.loads(self.find("expected.json").read_text())
-        expected: dict[str, Any] = answers[f"{name}.{tokenizer}"]
-        return expected
+        answers: dict[str, Row] = json.loads(self.find("expected.json").read_text())
+        return answers[f"{name}.{tokenizer}"]
 
     def find(self, name: str) -> Path:
         """A file of the folder or of its usual subfolders, or an error that names them."""
@@ -85,7 +84,7 @@ class Data:
             if (self.folder / place / name).is_file():
                 return self.folder / place / name
         sys.exit(
-            f"{self.folder}: no {name} in it, nor in corpora/, tokenizers/ or tokenizers/modern/"
+            f"{self.folder}: no {name} there, nor in corpora/, tokenizers/, tokenizers/modern/"
         )
 
 
@@ -103,12 +102,7 @@ def parser(doc: str | None, *, data: bool = True, work: bool = True) -> argparse
             help=f"folder with {CONTENTS} (shared/data beside the repository)",
         )
     if work:
-        command_line.add_argument(
-            "--work",
-            type=Path,
-            metavar="DIR",
-            help="of inputs and outputs, kept",
-        )
+        command_line.add_argument("--work", type=Path, metavar="DIR", help="kept")
     command_line.add_argument("--no-save", action="store_true", help="append no rows to results")
     return command_line
 
@@ -253,6 +247,5 @@ def _commit() -> str:
     from tokpack import __version__
 
     describe = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
-    done = subprocess.run(describe, capture_output=True, text=True, check=False)
-    commit = done.stdout.strip()
+    commit = subprocess.run(describe, capture_output=True, text=True, check=False).stdout.strip()
     return f"{__version__} ({commit})" if commit else __version__

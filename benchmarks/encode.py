@@ -1,6 +1,6 @@
 """The encoder in memory, one thread, beside other libraries in the same run, with equal ids.
 
-    python benchmarks/encode.py [--tokenizers gpt2,...] [--corpora english,...] [--peers ...]
+    python benchmarks/encode.py [--tokenizers gpt2 ...] [--corpora english ...] [--peers ...]
 
 Each cell, one library with one tokenizer on one corpus, is a fresh process (``encode_one.py``):
 *cold* is its first pass over the corpus, *warm* the best of the later ones, in megabytes of UTF-8
@@ -194,28 +194,17 @@ def show(rows: Sequence[common.Row]) -> None:
 def parse() -> argparse.Namespace:
     """The command line, with lists for --tokenizers, --corpora and --peers."""
     parser = common.parser(__doc__)
-    lists = {"tokenizers": TOKENIZERS, "corpora": common.CORPORA, "peers": PEERS}
-    chosen = {
-        "tokenizers": ",".join(TOKENIZERS),
-        "corpora": "english,code,multi",
-        "peers": "gigatoken,snaptokens",
+    lists = {
+        "tokenizers": (TOKENIZERS, list(TOKENIZERS)),
+        "corpora": (common.CORPORA, ["english", "code", "multi"]),
+        "peers": (PEERS, ["gigatoken", "snaptokens"]),
     }
-    for name, choices in lists.items():
-        words = f"of {', '.join(choices)}; '' for none (default: %(default)s)"
-        parser.add_argument(f"--{name}", default=chosen[name], help=words)
+    for name, (choices, chosen) in lists.items():
+        parser.add_argument(f"--{name}", nargs="*", choices=choices, default=chosen)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument(
-        "--bytes", type=int, default=sys.maxsize, help="of a corpus at most (default: all of it)"
-    )
+    parser.add_argument("--bytes", type=int, default=sys.maxsize, help="of a corpus (all)")
     parser.add_argument("--slow-bytes", type=int, default=6_000_000)
-    args = parser.parse_args()
-    for name, choices in lists.items():
-        words = [word for word in getattr(args, name).split(",") if word]
-        unknown = [word for word in words if word not in choices]
-        if unknown:
-            parser.error(f"--{name}: no {', '.join(unknown)}; there are {', '.join(choices)}")
-        setattr(args, name, words)
-    return args
+    return parser.parse_args()
 
 
 def main() -> None:

@@ -18,24 +18,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 KERNELS = ("utf8", "json", "scan gpt2", "scan o200k", "merge", "encode")
 LEVELS = ("scalar", "neon")
-CYRILLIC = {ord("A") + i: ord("А") + i for i in range(26)} | {  # noqa: RUF001
-    ord("a") + i: ord("а") + i  # noqa: RUF001
-    for i in range(26)
-}
+CYRILLIC = {ord(a) + i: ord(b) + i for a, b in ("AА", "aа") for i in range(26)}  # noqa: RUF001
 
 
 def main() -> None:
     build = Path(sys.argv[1])
-    manual = "".join(
-        path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))
-    )
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    manual = "".join(path.read_text(encoding="utf-8") for path in pages)
     with tempfile.TemporaryDirectory() as folder:
         plugin = Path(folder) / "plugin.so"
         source = ROOT / "benchmarks/instructions/plugin.cpp"
-        subprocess.run(
-            ["c++", "-std=c++17", "-O2", "-shared", "-fPIC", str(source), "-o", str(plugin)],
-            check=True,
-        )
+        compiler = ["c++", "-std=c++17", "-O2", "-shared", "-fPIC"]
+        subprocess.run([*compiler, source, "-o", plugin], check=True)
         print(f"{'instructions a byte':24}" + "".join(f"{level:>8}" for level in LEVELS))
         for name, text in (("Latin", manual), ("Cyrillic", manual.translate(CYRILLIC))):
             path = Path(folder) / name

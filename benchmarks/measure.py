@@ -125,8 +125,9 @@ class _Watched:
 
     def sample(self, pid: int) -> None:
         processes = list(_tree(pid))
-        self.memory = max(self.memory, sum(map(_pss, processes)))
-        most = map(_most_resident, processes[1:] or processes)
+        pss = (_kilobytes(f"/proc/{pid}/smaps_rollup", "Pss:") for pid in processes)
+        self.memory = max(self.memory, sum(pss))
+        most = (_kilobytes(f"/proc/{pid}/status", "VmHWM:") for pid in processes[1:] or processes)
         self.worker_memory = max(self.worker_memory, *most)
         for process in processes:
             self.cpu[process] = max(self.cpu.get(process, 0.0), _cpu(process))
@@ -162,21 +163,13 @@ def _tree(pid: int) -> Iterator[int]:
             yield from _tree(int(child))
 
 
-def _pss(pid: int) -> int:
-    return _kilobytes(_read(f"/proc/{pid}/smaps_rollup"), "Pss:")
-
-
-def _most_resident(pid: int) -> int:
-    return _kilobytes(_read(f"/proc/{pid}/status"), "VmHWM:")
-
-
 def _cpu(pid: int) -> float:
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
 
-def _kilobytes(text: str, field: str) -> int:
-    for line in text.splitlines():
+def _kilobytes(path: str, field: str) -> int:
+    for line in _read(path).splitlines():
         if line.startswith(field):
             return int(line.split()[1]) * 1024
     return 0

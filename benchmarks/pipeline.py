@@ -1,6 +1,7 @@
 """From compressed JSON lines to a committed dataset: the whole of ``tokpack encode``, timed.
 
-    python benchmarks/pipeline.py       1 GB of english and of a mix, with 1 and 2 workers
+    python benchmarks/pipeline.py            1 GB of english and of a mix, with 1 and 2 workers
+    python benchmarks/pipeline.py --python   documents in Python beside JSON lines, without start-up
 
 What is timed is the command as people give it, from its start to its end: start-up, self-check,
 join and the final sync to disk are inside. Runs with different numbers of workers take turns, so
@@ -14,7 +15,9 @@ Not kind: the dataset is synced to disk, and start-up counts.
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -28,6 +31,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMPRESSIONS = {"plain": "", "zst": "zst"}
+KINDS = ("plain", "table", "generator")
+PYTHON = """
+import json, os, pathlib, sys, pyarrow, tokpack
+kind, source, prefix, vocab, merges, workers = sys.argv[1:]
+texts = [json.loads(line)["text"] for line in open(source)]
+made = {"plain": source, "table": pyarrow.table({"text": texts}), "generator": iter(texts)}[kind]
+before = os.times()
+tokpack.encode(made, prefix, vocab_file=vocab, merge_file=merges, workers=int(workers))
+user, system, *children, wall = (b - a for a, b in zip(before, os.times()))
+print(json.dumps({"wall": wall, "cpu": user + system + sum(children), "parent_cpu": user + system}))
+"""
 
 
 def main() -> None:
@@ -36,10 +50,12 @@ def main() -> None:
     data = common.find_data(args.data)
     rows: list[common.Row] = []
     with common.work_folder(args.work) as work:
-        for corpus in args.corpus:
+        for corpus in args.corpus if not args.python else ():
             source = inputs.build(data, corpus, args.size * 10**6, args.files, work)
             for compression in args.compression:
                 rows += measured(data, source, COMPRESSIONS[compression], work, args)
+        if args.python:
+            rows = in_python(data, work, args)
     show(rows)
     if not args.no_save:
         common.append_rows("pipeline", rows, common.versions("zstandard", "xxhash"))
@@ -55,17 +71,14 @@ def parse() -> argparse.Namespace:
         "--compression", nargs="+", choices=COMPRESSIONS, default=list(COMPRESSIONS)
     )
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2], metavar="N")
+    parser.add_argument("--python", action="store_true", help="english as documents in Python")
     parser.add_argument("--pin", action="store_true", help="as many cores as workers, no more")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each kind (3)")
     return parser.parse_args()
 
 
 def measured(
-    data: common.Data,
-    source: inputs.Inputs,
-    compression: str,
-    work: Path,
-    args: argparse.Namespace,
+    data: common.Data, source: inputs.Inputs, compression: str, work: Path, args: argparse.Namespace
 ) -> list[common.Row]:
     """Rows of all runs over one input, which take turns between the numbers of workers."""
     files = source.files(compression)
@@ -107,6 +120,26 @@ def encode(
     inputs.check(source, prefix)
     rate = round(source.text_bytes / result.wall / 1e6, 1)
     return {**asdict(result), "text_mb_s": rate, "equal": True}
+
+
+def in_python(data: common.Data, work: Path, args: argparse.Namespace) -> list[common.Row]:
+    """Rows of english and of its paragraphs, in turns; what is timed is the call alone."""
+    texts, rows = data.texts("english"), list[common.Row]()
+    parts = [part for text in texts for part in text.split("\n") if part]
+    for name, documents in (("english", texts), ("paragraphs", parts)):
+        source, size = work / f"{name}.jsonl", sum(len(text.encode()) for text in documents)
+        source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+        turns = [(k, n) for _ in range(args.runs) for n in args.workers for k in KINDS]
+        for kind, workers in turns:
+            inputs.remove(work / "out")
+            words = [kind, source, work / "out", data.vocab_file, data.merge_file, workers]
+            taken = measure.run([sys.executable, "-c", PYTHON, *map(str, words)], log=work / "log")
+            row = {"benchmark": "pipeline", "corpus": name, "compression": kind, **asdict(taken)}
+            row |= json.loads((work / "log").read_text().splitlines()[-1])
+            row |= {"workers": workers, "documents": len(documents), "text_bytes": size}
+            rows.append(row | {"text_mb_s": round(size / row["wall"] / 1e6, 1)})
+            rows[-1]["sha256"] = inputs.sha256(work / "out.bin")
+    return rows
 
 
 def show(rows: list[common.Row]) -> None:

@@ -1,8 +1,6 @@
 """Print the results that are kept in benchmarks/results, a table for each run of a benchmark.
 
     python benchmarks/show.py [encode pipeline scale samples gpu peers]
-
-Rows of one benchmark, machine and day stand together.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import forked
@@ -152,6 +153,24 @@ def test_arrow_datasets(lines: tuple[bytes, bytes], tmp_path: Path, bpe: Path) -
     some = whole.filter(arrow.field("id") < 100)
     manifest = tokpack.encode(some, tmp_path / "some", tokenizer=bpe, workers=2)
     assert manifest.records == 100
+
+
+@pytest.mark.parametrize("corpus", ["owt", "nasty"])
+def test_a_real_corpus(corpus: str, shared: Path, tmp_path: Path, bpe: Path) -> None:
+    """Records with errors are told by the same lines as those of the file."""
+    path = shared / "corpora" / f"{corpus}.jsonl.zst"
+    options: dict[str, Any] = {"tokenizer": bpe, "workers": 2, "on_error": "skip"}
+    want = tokpack.encode(path, tmp_path / "file", **options)
+    with path.open("rb") as file:
+        unpacked = zstandard.ZstdDecompressor(max_window_size=1 << 31).stream_reader(file).read()
+    records = [json.loads(line) for line in unpacked.splitlines()]
+    made = tokpack.encode((record for record in records), tmp_path / "mappings", **options)
+    assert dataset(tmp_path / "mappings") == dataset(tmp_path / "file")
+    assert (made.records, made.rejected, made.empty) == (want.records, want.rejected, want.empty)
+    if not want.rejected:
+        texts = pa.table({"text": [record["text"] for record in records]})
+        tokpack.encode(texts, tmp_path / "table", **options)
+        assert dataset(tmp_path / "table") == dataset(tmp_path / "file")
 
 
 # -- segments ------------------------------------------------------------------------------------

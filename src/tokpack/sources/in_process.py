@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LISTS = (list, tuple, set, frozenset)
+_NAMES = (str, os.PathLike)
 _TAKEN = (
     "give names of files, an iterable of str or of mappings, a datasets.Dataset, a pyarrow Table, "
     "RecordBatchReader or Dataset, or a DataFrame"
@@ -48,11 +49,11 @@ def in_process(
     ``resume_key`` stands for the content of what can be read only once. UsageError for what is
     none of these, InputError where a table lacks a column of ``keys`` or has one of no text.
     """
-    if isinstance(inputs, str | os.PathLike):
+    if isinstance(inputs, _NAMES):
         return _names([inputs])
     if isinstance(inputs, bytes) or hasattr(inputs, "read"):
         raise UsageError(f"inputs is {brief(inputs)}: {_TAKEN}")
-    if isinstance(inputs, _LISTS) and _has_path(inputs):
+    if isinstance(inputs, _LISTS) and any(isinstance(one, _NAMES) for one in inputs or [""]):
         return _names(inputs)
     return (
         _hugging_face(inputs, keys, resume_key)
@@ -62,18 +63,14 @@ def in_process(
     )
 
 
-def _has_path(inputs: Iterable[Any]) -> bool:
-    return not inputs or any(isinstance(one, str | os.PathLike) for one in inputs)
-
-
 def _names(inputs: Iterable[Any]) -> tuple[str, ...]:
-    names = tuple(os.fspath(one) for one in inputs if isinstance(one, str | os.PathLike))
-    others = [one for one in inputs if not isinstance(one, str | os.PathLike)]
-    if others:
-        raise UsageError(
-            f"a list of names of files has {brief(others[0])} in it; documents are given as "
-            "iter([...])"
-        )
+    for one in inputs:
+        if not isinstance(one, _NAMES):
+            raise UsageError(
+                f"a list of names of files has {brief(one)} in it; documents are given as "
+                "iter([...])"
+            )
+    names = tuple(map(os.fspath, inputs))
     if names and _is_prose(names[0]):
         raise InputError(
             f"{brief(names[0])}: no such file or folder; a str, or a list of them, names files: "

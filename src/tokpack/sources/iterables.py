@@ -75,6 +75,7 @@ class DocumentReader:
         self._name = name
         self._documents = documents
         self._as_tables = as_tables
+        self._segment = DocumentSegment(0)  # that is read
 
     def segments(
         self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
@@ -84,46 +85,40 @@ class DocumentReader:
         Of ``most`` documents, where that is not None. What the iterable raises is passed on.
         """
         read = self._tables if self._as_tables else self._objects
-        segment = DocumentSegment(0)
         for batch in read(keys, segment_bytes, limits, most):
             if batch is None:
                 yield None
                 continue
+            segment = self._segment
             segment.add(batch)
             if segment.weight >= segment_bytes:
+                self._segment = DocumentSegment(segment.line + segment.records)
                 yield segment
-                segment = DocumentSegment(segment.line + segment.records)
-        if segment.records or not segment.line:
-            yield segment
+        if self._segment.records or not self._segment.line:
+            yield self._segment
 
     def _objects(
         self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
     ) -> Iterator[DocumentBatch | None]:
         """Batches that end where segments do; None between two."""
         documents = islice(iter(self._documents), most)
-        count, line, weight = 1, 0, 0  # of the segment
-        gathered = _Gathered(keys, limits.max_document_bytes, line)
+        gathered, count = _Gathered(keys, limits.max_document_bytes), 1
         while chunk := list(islice(documents, count)):
             size = gathered.add(chunk)
             # Not more than a few megabytes are taken at once, however long documents are.
             count = min(2 * count, _AT_ONCE) if size < _MUCH else max(count // 2, 1)
-            is_end = weight + gathered.weight >= segment_bytes
-            if is_end or gathered.weight >= limits.block_bytes:
-                line += gathered.records
-                weight += gathered.weight
-                yield gathered.batch()
-                if is_end:
-                    line = weight = 0
-                gathered = _Gathered(keys, limits.max_document_bytes, line)
+            room = min(limits.block_bytes, segment_bytes - self._segment.weight)
+            if gathered.weight >= room:
+                yield gathered.batch(self._segment.records)
+                gathered = _Gathered(keys, limits.max_document_bytes)
             yield None
-        yield gathered.batch()
+        yield gathered.batch(self._segment.records)
 
     def _tables(
         self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
     ) -> Iterator[DocumentBatch | None]:
         """Batches that end where segments do; None between two."""
         left = most
-        line = weight = 0
         for table in self._documents:
             check_columns(self._name, table.schema, keys)
             chosen = table.select(list(keys))
@@ -133,15 +128,13 @@ class DocumentReader:
                 columns = {key: text_column(batch.column(key)) for key in keys}
                 first = 0
                 while first < rows:
-                    room = min(limits.block_bytes, segment_bytes - weight)
+                    room = min(limits.block_bytes, segment_bytes - self._segment.weight)
                     count = min(_rows_within(columns.values(), first, room), rows - first)
                     pieces = {key: array.slice(first, count) for key, array in columns.items()}
+                    line = self._segment.records
                     made = batch_of_columns(pieces, line, 0, limits.max_document_bytes)
                     made.documents = {k: _without_gaps(d) for k, d in made.documents.items()}
-                    first, line = first + count, line + count
-                    weight += made.text_bytes + _DOCUMENT_BYTES * count
-                    if weight >= segment_bytes:
-                        line = weight = 0
+                    first += count
                     yield made
                     yield None
             if left == 0:
@@ -149,26 +142,28 @@ class DocumentReader:
 
 
 class _Gathered:
-    """Documents that come a few at a time, on their way to a batch; ``line`` are before them."""
+    """Documents that come a few at a time, on their way to a batch."""
 
-    def __init__(self, keys: Sequence[str], max_document_bytes: int, line: int) -> None:
+    def __init__(self, keys: Sequence[str], max_document_bytes: int) -> None:
         self._texts: dict[str, list[bytes]] = {key: [] for key in keys}
         self._max_document_bytes = max_document_bytes
         self._bad: list[BadRecord] = []
-        self._line = line
-        self.records = 0
+        self._records = 0
         self._bytes = 0
 
     @property
     def weight(self) -> int:
         """As that of a segment."""
-        return self._bytes + _DOCUMENT_BYTES * self.records
+        return self._bytes + _DOCUMENT_BYTES * self._records
 
     def add(self, chunk: list[Any]) -> int:
         """Add some documents; the bytes of their texts."""
         keys = list(self._texts)
         try:
-            columns = [_all_encoded(chunk, key, len(keys)) for key in keys]
+            if isinstance(chunk[0], str) and len(keys) == 1:
+                columns = [list(map(str.encode, chunk))]
+            else:
+                columns = [list(map(str.encode, map(itemgetter(key), chunk))) for key in keys]
             size = sum(sum(map(len, column)) for column in columns)
             is_usual = size <= self._max_document_bytes
         except Exception:  # whatever a mapping raises: it is raised again, or a bad record
@@ -177,14 +172,14 @@ class _Gathered:
             columns, size = self._one_by_one(chunk, keys)
         for key, column in zip(keys, columns, strict=True):
             self._texts[key] += column
-        self.records += len(chunk)
+        self._records += len(chunk)
         self._bytes += size
         return size
 
     def _one_by_one(self, chunk: list[Any], keys: list[str]) -> tuple[list[list[bytes]], int]:
         """The texts of the documents that can be used; the others become bad records."""
         rows = []
-        for line, document in enumerate(chunk, self._line + self.records):
+        for line, document in enumerate(chunk, self._records):
             try:
                 row = [_encoded(document, key, len(keys)) for key in keys]
                 if max(map(len, row)) > self._max_document_bytes:
@@ -199,20 +194,15 @@ class _Gathered:
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in keys]
         return columns, sum(len(text) for row in rows for text in row)
 
-    def batch(self) -> DocumentBatch:
-        """All of them."""
-        lines = np.arange(self._line, self._line + self.records, dtype=np.int64)
+    def batch(self, line: int) -> DocumentBatch:
+        """All of them, of which the first has number ``line``."""
+        lines = np.arange(line, line + self._records, dtype=np.int64)
         if self._bad:
-            lines = np.delete(lines, [record.line - self._line for record in self._bad])
+            lines = np.delete(lines, [record.line for record in self._bad])
+        for record in self._bad:
+            record.line += line
         documents = {key: joined(texts, lines) for key, texts in self._texts.items()}
-        return DocumentBatch(documents, self._bad, self.records, self.records, 0, self._bytes)
-
-
-def _all_encoded(chunk: list[Any], key: str, keys: int) -> list[bytes]:
-    """The texts of documents that are all alike, quickly; any error where they are not."""
-    if isinstance(chunk[0], str) and keys == 1:
-        return list(map(str.encode, chunk))
-    return list(map(str.encode, map(itemgetter(key), chunk)))
+        return DocumentBatch(documents, self._bad, self._records, self._records, 0, self._bytes)
 
 
 def _encoded(document: Any, key: str, keys: int) -> bytes:
