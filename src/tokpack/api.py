@@ -202,8 +202,8 @@ def stats(
     from tokpack.report import stats as run
 
     dataset = MMapIndexedDataset(prefix)
-    found = find_tokenizer(dataset, **tokenizer).tokenizer
-    return run(dataset, Spelling(found) if found else None, threads=threads, progress=progress)
+    loaded = find_tokenizer(dataset, **tokenizer).tokenizer
+    return run(dataset, Spelling(loaded) if loaded else None, threads=threads, progress=progress)
 
 
 def import_model(

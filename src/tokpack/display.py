@@ -36,11 +36,11 @@ def shown(text: str | bytes, *, limit: int = 0, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, words: Iterable[str]) -> str | None:
     """The known word that ``word`` is most likely meant to be, or None."""
     import difflib
 
-    matches = difflib.get_close_matches(word, list(known), n=1)
+    matches = difflib.get_close_matches(word, list(words), n=1)
     return matches[0] if matches else None
 
 

@@ -47,8 +47,8 @@ def cpu_limit(process: str = PROCESS, groups: str = CONTROL_GROUPS) -> float | N
         else:
             continue
         for mount in mounts:
-            own = mount / name.strip("/")
-            inside = [own, *own.parents]
+            group = mount / name.strip("/")
+            inside = [group, *group.parents]
             limits += [_limit(folder) for folder in inside[: inside.index(mount) + 1]]
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def show_options(function: Callable[..., Any], options: Iterable[Field[Any]]) -> None:
     """Show in the signature of a function, for its ``**options``, fields of a dataclass."""
-    own = signature(function)
-    named = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    before = signature(function)
+    named = [one for one in before.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     parameters = [
         Parameter(
             one.name,
@@ -24,4 +24,4 @@ def show_options(function: Callable[..., Any], options: Iterable[Field[Any]]) ->
         )
         for one in options
     ]
-    vars(function)["__signature__"] = own.replace(parameters=[*named, *parameters])
+    vars(function)["__signature__"] = before.replace(parameters=[*named, *parameters])

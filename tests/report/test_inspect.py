@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -29,7 +28,6 @@ from tokpack.report import (
     Spelling,
     find_tokenizer,
     grep,
-    overview,
     random_documents,
     ranges,
     sample_documents,
@@ -351,20 +349,6 @@ def test_ids_that_no_token_has(tmp_path: Path, folder: Path, prefix: str) -> Non
     shown = run_json("inspect", name, "--doc", ":", "--tokenizer", tokenizer)["documents"]
     assert [entry["text"].count("\N{REPLACEMENT CHARACTER}") for entry in shown] == [1, 1]
     assert "700" in run("inspect", name, "--doc", "0", "--tokenizer", tokenizer).stdout
-
-
-def test_from_python(prefix: str) -> None:
-    opened = MMapIndexedDataset(prefix)
-    facts = overview(opened)
-    assert facts.documents == opened.documents
-    assert json.loads(json.dumps(dataclasses.asdict(facts)))["prefix"] == prefix
-
-
-def test_a_closed_pipe_is_no_error(prefix: str) -> None:
-    code = f"{sys.executable} -m tokpack inspect {prefix} --doc : | head -1"
-    done = subprocess.run(code, shell=True, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("document 0")
-    assert "Error" not in done.stderr
 
 
 def test_a_trace_gives_the_line(tmp_path: Path) -> None:

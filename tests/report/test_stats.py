@@ -22,7 +22,7 @@ import tokpack
 from tokpack.files.durable import replace_file
 from tokpack.indexed import MMapIndexedDataset, index_chunks
 from tokpack.indexed.lengths import document_ends
-from tokpack.quantities import count_text, percent
+from tokpack.quantities import percent
 from tokpack.report import counts, stats
 from tokpack.report.facts import source_table
 from tokpack.report.sources import Share
@@ -268,12 +268,6 @@ def test_percent() -> None:
     shown = {percent(part, 100_000) for part in (0, 1, 2500, 25_000, 99_999, 100_000)}
     assert shown == {"0%", "<0.01%", "2.50%", "25.0%", ">99.9%", "100%"}
     assert percent(0, 0) == "0%"
-
-
-def test_counts_on_an_axis() -> None:
-    assert [count_text(v) for v in (0.01, 1, 1000, 1e5, 1e6, 2.5e9)] == [
-        *("0.01", "1", "1k", "100k", "1M", "2.5G"),
-    ]
 
 
 def test_many_sources_are_summed_up() -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -162,23 +158,6 @@ def test_text_as_tokens(ranks: Path) -> None:
     assert "7 tokens, 11 bytes" in said
     assert "\x1b" not in said
     assert "257" in said
-
-
-def test_text_is_coloured_on_a_terminal(ranks: Path) -> None:
-    ours, theirs = pty.openpty()
-    words = ["tokenizer", str(ranks), "--pattern", "gpt2", "--text", "the in"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tokpack", *words],
-        env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": ""},
-        stdout=theirs,
-        check=True,
-        timeout=60,
-    )
-    os.close(theirs)
-    screen = os.read(ours, 1 << 16)
-    os.close(ours)
-    assert done.returncode == 0
-    assert b"\x1b[30;48;5;153mthe\x1b[0m" in screen
 
 
 # Found again.

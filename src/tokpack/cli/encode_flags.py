@@ -81,8 +81,8 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
         notes += legacy.bos_notes(arguments)
     on_error, max_rejects = arguments.on_error
-    known = {one.name for one in fields(EncodeOptions)}
-    options = {name: value for name, value in vars(arguments).items() if name in known}
+    option_names = {one.name for one in fields(EncodeOptions)}
+    options = {name: value for name, value in vars(arguments).items() if name in option_names}
     options |= {
         "inputs": inputs,
         "output": arguments.output or arguments.output_prefix or "",

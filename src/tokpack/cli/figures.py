@@ -68,12 +68,12 @@ def table(
     widths, apart = _fitted(lines, left)
     room = min(width() - sum(widths) - 2 * len(widths) - 2, _MOST_BAR)
     for line, share in zip(lines, chain([0.0], bars, repeat(0.0)), strict=False):
-        own = [column for column in apart if cell_len(line[column]) > widths[column]]
+        long = [column for column in apart if cell_len(line[column]) > widths[column]]
         cells = [
-            [""] if column in own else _wrapped(cell, widths[column])
+            [""] if column in long else _wrapped(cell, widths[column])
             for column, cell in enumerate(line)
         ]
-        if 0 in own:
+        if 0 in long:
             put(f"  {line[0]}")
         drawn = bar(share, room) if room >= _LEAST_BAR else ""
         for number, parts in enumerate(zip_longest(*cells, fillvalue="")):
@@ -82,7 +82,7 @@ def table(
                 blank = " " * (size - cell_len(part))
                 text += "  " + (part + blank if column in left else blank + part)
             put(f"{text}  {drawn if number == 0 else ''}".rstrip())
-        for column in own:
+        for column in long:
             if column > 0:
                 put(f"    {line[column]}")
 
@@ -130,13 +130,13 @@ def name(prefix: str, columns: int) -> str:
 def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
     """Print the figures of datasets: side by side, then what is long, one after the other."""
     names = labels(datasets)
-    known = [facts(stats) for stats in datasets]
+    columns = [facts(stats) for stats in datasets]
     length_rows = [dict(s.lengths.rows()) if s.lengths else {} for s in datasets]
-    if known[1:]:
-        _print_facts(names, known)
+    if columns[1:]:
+        _print_facts(names, columns)
     else:
         put(bold(shown(datasets[0].prefix)))
-        table(list(known[0].items()), left=(0, 1))
+        table(list(columns[0].items()), left=(0, 1))
     for stats in datasets:
         for line in warnings(stats):
             put(f"  warning: {shown(stats.prefix)}: {line}")
@@ -145,22 +145,22 @@ def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
         put()
         put(bold("length of documents in tokens"))
         body = [[_number(row.get(key)) for key in keys] for row in length_rows]
-        first = names if known[1:] else [""]
+        first = names if columns[1:] else [""]
         table([["", *keys], *([a, *b] for a, b in zip(first, body, strict=True))])
     for stats in datasets:
-        if known[1:]:
+        if columns[1:]:
             put()
             put(bold(shown(stats.prefix)))
         _print_one(stats, top)
 
 
-def _print_facts(names: Sequence[str], known: Sequence[dict[str, str]]) -> None:
+def _print_facts(names: Sequence[str], datasets: Sequence[dict[str, str]]) -> None:
     """Print the facts of datasets side by side, of as many at a time as there is room for."""
-    keys = list(known[0])
-    size = min(max(len(value) for one in known for value in (*one.values(), " " * 12)), 20)
+    keys = list(datasets[0])
+    size = min(max(len(value) for one in datasets for value in (*one.values(), " " * 12)), 20)
     many = max(1, (width() - max(map(len, keys)) - 2) // (size + 2))
-    for begin in range(0, len(known), many):
-        some = known[begin : begin + many]
+    for begin in range(0, len(datasets), many):
+        some = datasets[begin : begin + many]
         titles = [_wrapped(shown(text), size) for text in names[begin : begin + many]]
         if begin:
             put()

@@ -50,10 +50,10 @@ def matching_datasets(names: Iterable[str]) -> list[str]:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.indexed.prefix import prefixes_of
 
-    found = []
+    result = []
     for name in names:
         if not glob.has_magic(name) or any(os.path.exists(name + end) for end in ("", *_FILES)):
-            found.append(name)
+            result.append(name)
             continue
         stem, suffix = os.path.splitext(name)
         stem = stem if suffix in _FILES else name
@@ -66,5 +66,5 @@ def matching_datasets(names: Iterable[str]) -> list[str]:
         prefixes = [one for one in prefixes if MMapIndexedDataset.exists(one)]
         if not prefixes:
             raise InputError(f"{name}: no dataset matches this pattern")
-        found += prefixes
-    return found
+        result += prefixes
+    return result

@@ -40,14 +40,14 @@ def instructions() -> list[str]:
 
 def version_text() -> str:
     """tokpack's version, then what else decides bytes, a line each."""
-    found = {package: version(package) for package in DECIDING}
-    known = ", ".join(f"{package} {number}" for package, number in found.items() if number)
+    versions = {package: version(package) for package in DECIDING}
+    libraries = ", ".join(f"{package} {number}" for package, number in versions.items() if number)
     python = f"{platform.python_implementation()} {platform.python_version()}"
     return (
         f"tokpack {__version__}\n"
         f"instructions: {instructions()[-1]} ({platform.machine()}, {sys.platform})\n"
         f"python: {python}, Unicode {unicodedata.unidata_version}\n"
-        f"libraries: {known}\n"
+        f"libraries: {libraries}\n"
     )
 
 

@@ -132,11 +132,11 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
     words = _with_dashes(argv[:end])
     parser = Parser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
     parser.add_argument("inputs", nargs="*", metavar="INPUT")
-    known: list[str] = []
+    accepted: list[str] = []
     for group in (*page.groups, COMMON):
         for names, settings in group.flags:
-            known += parser.add_argument(*names, **settings).option_strings
-    _refuse_unknown(words, known)
+            accepted += parser.add_argument(*names, **settings).option_strings
+    _refuse_unknown(words, accepted)
     arguments = parser.parse_intermixed_args(words)
     arguments.inputs += argv[end + 1 :]
     _check_usage(page, arguments)
@@ -231,11 +231,11 @@ def _with_dashes(argv: Sequence[str]) -> list[str]:
     return result
 
 
-def _refuse_unknown(words: Sequence[str], known: Sequence[str]) -> None:
+def _refuse_unknown(words: Sequence[str], names: Sequence[str]) -> None:
     for argument in words:
         name = argument.partition("=")[0]
-        if name.startswith("--") and name not in known:
-            hint = nearest(name, known)
+        if name.startswith("--") and name not in names:
+            hint = nearest(name, names)
             raise UsageError(f"unknown flag {name}" + (f"; did you mean {hint}?" if hint else ""))
 
 

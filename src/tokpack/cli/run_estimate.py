@@ -67,12 +67,12 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = Parser(prog="tokpack train", allow_abbrev=False, add_help=False)
     for names, settings in PLAN.flags:
         parser.add_argument(*names, **settings)
-    known = {name for one in PLAN.flags for name in one.names}
+    flag_words = {name for one in PLAN.flags for name in one.names}
     words = []
     for word in argv:
         name, equals, value = word.partition("=")
         dashed = name.replace("_", "-")
-        words.append(dashed + equals + value if dashed in known else word)
+        words.append(dashed + equals + value if dashed in flag_words else word)
     return parser.parse_known_args(words)
 
 

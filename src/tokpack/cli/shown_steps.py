@@ -137,12 +137,12 @@ def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
         terminal.put(
             f"document {document} of {prefix}: {size}{sources.text(portion.dataset, document)}"
         )
-    found = 0
+    samples = 0
     for number in find(course.train, prefix, document, course.steps.samples):
         sample, step = look(course.train, number), course.steps.taking(number)
         pieces = [piece for piece in sample.pieces if piece.document == document]
         seen = step is not None and step.number <= course.made if course.log.begins else None
-        found += 1
+        samples += 1
         if arguments.json:
             values = {**_place_json(step, number), "sample": number, "seen": seen}
             parts = [{"first": p.offset, "at": p.at, "length": p.tokens} for p in pieces]
@@ -155,7 +155,7 @@ def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
         terminal.put(
             f"  sample {number} ({_place(step, number)}{when}): {tokens or 'a label only'}"
         )
-    if not found and not arguments.json:
+    if not samples and not arguments.json:
         first, stop = portion.dataset.doc_idx[document : document + 2].tolist()
         inside = portion.begin <= first and stop <= portion.end
         why = "" if inside else ": the split keeps it out of training"
@@ -166,15 +166,15 @@ def _document(course: RunHistory, text: str) -> tuple[Portion, int]:
     """The training portion of the dataset that is named, and the number of its document."""
     name, colon, digits = text.rpartition(":")
     portions = {portion.prefix: portion for portion in course.plan.train.portions}
-    known = [
+    matching = [
         p for prefix, p in portions.items() if f"/{prefix}".endswith(f"/{name}" if name else "")
     ]
     if not digits.isdecimal() or (not colon and len(portions) > 1):
         raise UsageError(f"--document {text!r} is not such as {next(iter(portions))}:17")
-    if len(known) != 1:
+    if len(matching) != 1:
         some = _listed(list(portions))
         raise UsageError(f"--document {text}: {name} is not one of the datasets {some}")
-    (portion,) = known
+    (portion,) = matching
     if int(digits) >= portion.dataset.documents:
         raise UsageError(
             f"--document {text}: {portion.prefix} has documents 0 to "
@@ -191,8 +191,8 @@ class _Sources:
 
     def find(self, dataset: MMapIndexedDataset, document: int) -> tuple[str, int | None]:
         """The input and its line, as far as they are known."""
-        known = self._known.setdefault(dataset.path_prefix, Sources(dataset))
-        return known.find(document)
+        sources = self._known.setdefault(dataset.path_prefix, Sources(dataset))
+        return sources.find(document)
 
     def text(self, dataset: MMapIndexedDataset, document: int) -> str:
         """The same for the end of a line."""

@@ -134,7 +134,7 @@ def _marks(stats: Stats, axis: Axis) -> list[tuple[int, str]]:
 
 def _near(points: dict[int, float], rank: int) -> float:
     """The height at the known rank that is nearest to ``rank``."""
-    return points[min(points, key=lambda known: abs(known - rank))]
+    return points[min(points, key=lambda other: abs(other - rank))]
 
 
 def _length_axis(bins: Sequence[Bin]) -> Axis:

@@ -87,9 +87,9 @@ def count_tokens(
         look = _Look(shard, ends[first : stop + 1] - ends[first], first, eod, hashes)
         path, size = bin_path(shard.prefix), shard.tokens.nbytes
         with closing(scan(path, size, look, threads=workers, chunk=CHUNK_BYTES)) as chunks:
-            for begin, block, found in chunks:
+            for begin, block, counts_of_block in chunks:
                 look.hash_across(begin, block)
-                result.add(found)
+                result.add(counts_of_block)
                 stage.add(len(block) // shard.dtype.itemsize)
         shard.check_current("read")
         hashes[first:stop][look.starts == look.stops] = xxhash.xxh3_64_intdigest(b"")
@@ -129,12 +129,12 @@ class _Look:
                 ((self.stops[low:high] - begin) * width).tolist(),
                 strict=True,
             )
-            own = (digest(view[a:b]) for a, b in spans)
-            self._hashes[low:high] = np.fromiter(own, np.uint64, high - low)
-        found = Counts(*_count(tokens))
+            digests = (digest(view[a:b]) for a, b in spans)
+            self._hashes[low:high] = np.fromiter(digests, np.uint64, high - low)
+        counts = Counts(*_count(tokens))
         if self._eod is not None:
-            self._count_eods(found, tokens, begin, self._eod)
-        return found
+            self._count_eods(counts, tokens, begin, self._eod)
+        return counts
 
     def hash_across(self, at: int, block: ByteBlock) -> None:
         """Hash the documents that lie in several chunks, which come in order."""
@@ -154,16 +154,16 @@ class _Look:
             self._state.reset()
             self._state.update(block[(int(self.starts[number]) - begin) * width :].data)
 
-    def _count_eods(self, found: Counts, tokens: npt.NDArray[Any], begin: int, eod: int) -> None:
+    def _count_eods(self, counts: Counts, tokens: npt.NDArray[Any], begin: int, eod: int) -> None:
         """EOD tokens inside documents; searched only where the counts say that there are some."""
         low = int(np.searchsorted(self.stops, begin, side="right"))
         high = int(np.searchsorted(self.stops, begin + len(tokens), side="right"))
         filled = self.stops[low:high][self.stops[low:high] > self.starts[low:high]]
         ending = int(np.count_nonzero(tokens[filled - begin - 1] == eod))
-        found.without_eod = len(filled) - ending
-        total = int(found.counts[eod]) if 0 <= eod < len(found.counts) else 0
-        found.inner_eods = total - ending
-        if not found.inner_eods:
+        counts.without_eod = len(filled) - ending
+        total = int(counts.counts[eod]) if 0 <= eod < len(counts.counts) else 0
+        counts.inner_eods = total - ending
+        if not counts.inner_eods:
             return
         places = np.flatnonzero(tokens == eod) + begin
         documents = np.searchsorted(self.stops, places, side="right")
@@ -171,7 +171,7 @@ class _Look:
         unique, where = np.unique(documents[inside], return_index=True)
         positions = places[inside][where] - self.starts[unique]
         pairs = zip(unique[:EXAMPLES].tolist(), positions[:EXAMPLES].tolist(), strict=True)
-        found.inner = [(self._first + document, position) for document, position in pairs]
+        counts.inner = [(self._first + document, position) for document, position in pairs]
 
 
 def _count(tokens: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
@@ -183,7 +183,7 @@ def _count(tokens: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
             inside = block[(block >= 0) & (block < _MOST_IDS)]
             outside += len(block) - len(inside)
             block = inside
-        found = np.bincount(block, minlength=len(counts))
-        found[: len(counts)] += counts
-        counts = found
+        more = np.bincount(block, minlength=len(counts))
+        more[: len(counts)] += counts
+        counts = more
     return counts, outside

@@ -70,16 +70,18 @@ class DuplicateFinder:
         """Take in a dataset: tokens and hash of each of its documents."""
         self._seen.append((lengths, hashes))
 
-    def found(self) -> list[CrossDuplicates]:
+    def result(self) -> list[CrossDuplicates]:
         """What each dataset shares with the others, in the order in which they were taken in."""
         different = [np.unique(hashes[lengths > 0]) for lengths, hashes in self._seen]
         every = np.sort(np.concatenate([np.zeros(0, np.uint64), *different]))
         several = np.unique(every[1:][every[1:] == every[:-1]])
-        found = []
+        result = []
         for lengths, hashes in self._seen:
-            also = np.isin(hashes, several) & (lengths > 0)
-            found.append(CrossDuplicates(int(np.count_nonzero(also)), int(lengths[also].sum())))
-        return found
+            repeated = np.isin(hashes, several) & (lengths > 0)
+            result.append(
+                CrossDuplicates(int(np.count_nonzero(repeated)), int(lengths[repeated].sum()))
+            )
+        return result
 
 
 def find_duplicates(

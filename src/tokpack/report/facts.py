@@ -64,18 +64,18 @@ def labels(datasets: Sequence[Stats]) -> list[str]:
 
 def warnings(stats: Stats) -> list[str]:
     """What in the figures may be a fault of the data."""
-    found = []
+    lines = []
     if stats.outside:
-        found.append(f"{counted(stats.outside, 'token')} outside the vocabulary")
+        lines.append(f"{counted(stats.outside, 'token')} outside the vocabulary")
     if stats.eods and stats.eods.inside:
         document, position = stats.eods.examples[0]
-        found.append(
+        lines.append(
             f"{counted(stats.eods.inside, 'EOD token')} inside documents, the first in document "
             f"{document} at token {position}"
         )
     if stats.eods and 0 < stats.eods.without < stats.documents - stats.empty:
-        found.append(f"{counted(stats.eods.without, 'document')} without EOD, the others have it")
-    return found
+        lines.append(f"{counted(stats.eods.without, 'document')} without EOD, the others have it")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -150,15 +150,15 @@ def source_table(sources: Sequence[Share], most: int) -> Table | None:
 
 def duplicate_table(stats: Stats, most: int) -> Table | None:
     """The groups of equal documents with the most tokens."""
-    found = stats.duplicates
-    if not found.examples:
+    duplicates = stats.duplicates
+    if not duplicates.examples:
         return None
     return Table(
         "texts",
         "duplicates",
-        f"{counted(found.documents, 'document')} equal to an earlier one, with "
-        f"{counted(found.tokens, 'token')} ({percent(found.tokens, stats.tokens)}), of "
-        f"{counted(found.groups, 'different text')}; the costliest:",
+        f"{counted(duplicates.documents, 'document')} equal to an earlier one, with "
+        f"{counted(duplicates.tokens, 'token')} ({percent(duplicates.tokens, stats.tokens)}), of "
+        f"{counted(duplicates.groups, 'different text')}; the costliest:",
         ("documents", "copies", "tokens each", "text"),
         [
             [
@@ -168,7 +168,7 @@ def duplicate_table(stats: Stats, most: int) -> Table | None:
                 f"{group.length:,}",
                 group.text,
             ]
-            for group in found.examples[:most]
+            for group in duplicates.examples[:most]
         ],
         texts=3,
     )

@@ -31,7 +31,7 @@ def ranges(text: str, count: int) -> list[range]:
     Negative numbers count from the end of ``count`` documents, ranges leave their end out. Raises
     UsageError where a document does not exist, or a range holds none.
     """
-    found = []
+    result = []
     for word in text.split(","):
         match = _RANGE.fullmatch(word.strip())
         if match is None:
@@ -48,8 +48,8 @@ def ranges(text: str, count: int) -> list[range]:
             chosen = range(number % count, number % count + 1)
         if not chosen:
             raise UsageError(f"there is no document in {word!r}: the dataset has {count}")
-        found.append(chosen)
-    return found
+        result.append(chosen)
+    return result
 
 
 def sample_documents(count: int, wanted: int) -> list[int]:
@@ -126,8 +126,8 @@ def _token_at(spelling: Spelling, row: npt.NDArray[Any], byte: int) -> int:
     end = 0
     if spelling.table is None:
         row = row[: 1 << 14]  # one token after the other is slow there
-    for number, own in enumerate(spelling.of(row.tolist())):
-        end += len(own)
+    for number, text in enumerate(spelling.of(row.tolist())):
+        end += len(text)
         if end > byte:
             return number
     return 0

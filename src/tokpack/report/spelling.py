@@ -57,10 +57,10 @@ class Spelling:
     def text(self, ids: Sequence[int] | npt.NDArray[Any]) -> bytes:
         """The text of a document as UTF-8; for a byte-level BPE some 20 ns a token."""
         if self.table is not None:
-            known = np.asarray(ids)
+            array = np.asarray(ids)
             return b"".join(
-                self._gather(known[begin : begin + _BLOCK])
-                for begin in range(0, len(known), _BLOCK)
+                self._gather(array[begin : begin + _BLOCK])
+                for begin in range(0, len(array), _BLOCK)
             )
         tokens = [int(token) for token in ids]
         try:
@@ -109,9 +109,9 @@ class Spelling:
         spelled: list[TokenText] = []
         held: list[int] = []
         pending = b""
-        for token, own in zip(ids, self.of(ids), strict=True):
+        for token, spelled_token in zip(ids, self.of(ids), strict=True):
             held.append(token)
-            pending += own
+            pending += spelled_token
             if _is_cut(pending):
                 continue
             spelled.append(TokenText(tuple(held), pending.decode("utf-8", "replace")))

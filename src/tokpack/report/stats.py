@@ -124,12 +124,12 @@ def stats(
     dataset.validate()
     ends = document_ends(dataset.sizes, dataset.doc_idx)
     lengths = np.diff(ends)
-    found, hashes = count_tokens(
+    scan, hashes = count_tokens(
         dataset, ends, vocab_size=vocab_size, eod=eod, threads=threads, progress=progress
     )
     if across:
         across.add(lengths, hashes)
-    counts, counted = found.counts, tally([lengths])
+    counts, lengths_tally = scan.counts, tally([lengths])
     beyond = int(counts[vocab_size:].sum()) if vocab_size is not None else 0
     unknown = next((special[token] for token in _UNKNOWN if token in special), None)
     return Stats(
@@ -142,15 +142,15 @@ def stats(
         empty=int(np.count_nonzero(lengths == 0)),
         vocab_size=vocab_size,
         bytes_per_token=_bytes_per_token(dataset, spelling, counts, eod),
-        lengths=summarize(*counted),
-        histogram=tuple(histogram(*counted)),
+        lengths=summarize(*lengths_tally),
+        histogram=tuple(histogram(*lengths_tally)),
         frequency=_frequency(counts, spelling),
         duplicates=find_duplicates(dataset, lengths, hashes, spelling),
         eods=None
         if eod is None
-        else Eods(eod, found.inner_eods, tuple(found.inner), found.without_eod),
+        else Eods(eod, scan.inner_eods, tuple(scan.inner), scan.without_eod),
         unknown=_occurrences(counts, unknown),
-        outside=found.outside + beyond,
+        outside=scan.outside + beyond,
         sources=tuple(shares(dataset)),
     )
 
@@ -178,15 +178,15 @@ def _bytes_per_token(
     eod: int | None,
 ) -> float | None:
     """From the manifest, else from a vocabulary in which each token has bytes of its own."""
-    said = bytes_per_token(dataset)
-    if said is not None or spelling is None or spelling.table is None:
-        return said
-    known = counts[: len(spelling.table)].copy()
-    sizes = np.array([len(own) for own in spelling.table[: len(known)]], np.int64)
-    total = int(known.sum())
-    if eod is not None and eod < len(known):
-        known[eod] = 0
-    return float(known @ sizes) / total if total else None
+    ratio = bytes_per_token(dataset)
+    if ratio is not None or spelling is None or spelling.table is None:
+        return ratio
+    in_vocabulary = counts[: len(spelling.table)].copy()
+    sizes = np.array([len(own) for own in spelling.table[: len(in_vocabulary)]], np.int64)
+    total = int(in_vocabulary.sum())
+    if eod is not None and eod < len(in_vocabulary):
+        in_vocabulary[eod] = 0
+    return float(in_vocabulary @ sizes) / total if total else None
 
 
 def _frequency(counts: npt.NDArray[np.int64], spelling: Spelling | None) -> Frequency:

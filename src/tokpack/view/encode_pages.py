@@ -32,16 +32,16 @@ _ENDS = {
 
 def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Html:
     """How far a dataset is; it loads itself again while somebody works, unless asked not to."""
-    found, still = item.look(), query.number("still", 0)
-    if found is None:
+    work, still = item.look(), query.number("still", 0)
+    if work is None:
         parts, is_busy = [_made(site, item)], False
-    elif isinstance(found, tuple):
-        plan, standings = found
+    elif isinstance(work, tuple):
+        plan, standings = work
         is_busy = any(one.state == "running" for one in standings)
         parts = [_shards(site, number, plan, standings, query), _course(item)]
     else:
-        is_busy = found.state in ("running", "starting")
-        parts = [*_run(found), _course(item), _inputs(site, number, found, query)]
+        is_busy = work.state in ("running", "starting")
+        parts = [*_run(work), _course(item), _inputs(site, number, work, query)]
     keep = {"from": query.text("from") or None}
     way = (
         site.link("load this page again and again", number, "", **keep)
@@ -65,13 +65,13 @@ def _made(site: Pages, item: EncodeItem) -> Html:
     return html(tag("p", "It is finished."), tag("ul", *links))
 
 
-def _run(found: Unfinished) -> Iterable[Html]:
-    report, state = found.report, found.state
+def _run(unfinished: Unfinished) -> Iterable[Html]:
+    report, state = unfinished.report, unfinished.state
     if report is None or state == "starting":
         yield tag("p", "A run has begun it, and has not told yet how far it is.")
         return
     if state != "running":
-        yield tag("p", _ENDS[state], found.advice.capitalize(), ".")
+        yield tag("p", _ENDS[state], unfinished.advice.capitalize(), ".")
     if report.message:
         yield tag("p", report.message)
     if report.total:  # 0 of a stream
@@ -120,8 +120,8 @@ def _course(item: EncodeItem) -> Html:
     return tag("figure", curves_plot([points], titles))
 
 
-def _inputs(site: Pages, number: int, found: Unfinished, query: Query) -> Html:
-    plan, first = found.plan, query.number("from", 0)
+def _inputs(site: Pages, number: int, unfinished: Unfinished, query: Query) -> Html:
+    plan, first = unfinished.plan, query.number("from", 0)
     if plan is None:
         return none("Its plan cannot be read.")
     rows = [

@@ -50,8 +50,8 @@ class DatasetItem:
 
     @cached_property
     def _spelling(self) -> tuple[Spelling | None, str]:
-        found = find_tokenizer(self.dataset, **self._given)
-        return Spelling(found.tokenizer) if found.tokenizer else None, found.note
+        lookup = find_tokenizer(self.dataset, **self._given)
+        return Spelling(lookup.tokenizer) if lookup.tokenizer else None, lookup.note
 
     @property
     def spelling(self) -> Spelling | None:
@@ -113,8 +113,8 @@ class RunItem:
     @property
     def log(self) -> RunLog:
         """Its log as it is now."""
-        found = self._path.stat()
-        state = found.st_size, found.st_mtime_ns
+        stat = self._path.stat()
+        state = stat.st_size, stat.st_mtime_ns
         if self._read is None or self._read[0] != state:
             self._read = state, read_log(self._path)
         return self._read[1]
@@ -170,13 +170,13 @@ class EncodeItem:
 
         InputError, FormatError and ResumeError.
         """
-        found = unfinished(self.name)
-        if found is not None:
-            keys = found.plan.options.get("keys", ()) if found.plan else ()
+        run = unfinished(self.name)
+        if run is not None:
+            keys = run.plan.options.get("keys", ()) if run.plan else ()
             self._names |= {f"{self.name}_{key}" for key in keys}
-            if found.report:
-                self._note(found.report.told, found.report.tokens)
-            return found
+            if run.report:
+                self._note(run.report.told, run.report.tokens)
+            return run
         if _is_planned(self.name) and not list(self.made()):
             plan = ShardPlan.load(self.name, any_version=True)
             standings = survey(plan, self.name, self._standings.get(plan.id, ()))
@@ -207,16 +207,16 @@ def open_items(paths: Sequence[str], tokenizer: TokenizerFiles) -> list[Item]:
     InputError and FormatError for what is none of these.
     """
     items = [one for path in paths for one in _open(path, tokenizer)]
-    known = {item.name for item in items}
+    names = {item.name for item in items}
     for item in list(items):
         for name in item.prefixes if isinstance(item, BlendItem | RunItem) else ():
             try:
-                found = DatasetItem(find_prefix(name), tokenizer)
+                dataset = DatasetItem(find_prefix(name), tokenizer)
             except TokpackError:
                 continue  # the page of the blend says what is wrong with it
-            if found.name not in known:
-                known.add(found.name)
-                items.append(found)
+            if dataset.name not in names:
+                names.add(dataset.name)
+                items.append(dataset)
     return items
 
 

@@ -164,8 +164,8 @@ def _row(site: Pages, number: int, step: Step, sample: SampleView) -> list[objec
 
 
 def _dataset_of(site: Pages, sample: SampleView) -> DatasetItem | None:
-    found = site.number_of(sample.dataset.path_prefix)
-    return None if found is None else site.items[found]  # type: ignore[return-value]
+    number = site.number_of(sample.dataset.path_prefix)
+    return None if number is None else site.items[number]  # type: ignore[return-value]
 
 
 def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query) -> Html:
@@ -230,20 +230,20 @@ def _pieces(
 
 
 def _heading(site: Pages, number: int, sample: SampleView, piece: SamplePiece) -> Iterator[object]:
-    named, found = f"document {piece.document:,}", site.number_of(sample.dataset.path_prefix)
+    named, dataset = f"document {piece.document:,}", site.number_of(sample.dataset.path_prefix)
     member = _dataset_of(site, sample)
-    if found is None or member is None:
+    if dataset is None or member is None:
         yield named
     else:
         query = {"number": piece.document, "from": piece.offset // 1000 * 1000}
-        yield site.link(named, found, "document", **query)
+        yield site.link(named, dataset, "document", **query)
     yield f": {counted(piece.tokens, 'token')} from {piece.offset:,} on, at {piece.at:,}"
     source, line = member.sources.find(piece.document) if member else ("", None)
     if source:
         yield f", {source}" + ("" if line is None else f":{line}")
-    if found is not None and site.items[number].kind == "run":
+    if dataset is not None and site.items[number].kind == "run":
         yield ", "
-        yield site.link("when seen", number, "seen", dataset=found, document=piece.document)
+        yield site.link("when seen", number, "seen", dataset=dataset, document=piece.document)
 
 
 def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:

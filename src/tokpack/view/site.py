@@ -74,11 +74,11 @@ class Pages:
 
     def add(self, item: Item) -> int:
         """Show one item more, if it is not there yet; its number."""
-        found = self.number_of(item.name)
-        if found is None:
+        number = self.number_of(item.name)
+        if number is None:
             self.items.append(item)
-            found = len(self.items) - 1
-        return found
+            number = len(self.items) - 1
+        return number
 
     def page(
         self, title: str, *parts: object, item: int | None = None, refresh: int | None = None

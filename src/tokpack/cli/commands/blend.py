@@ -181,7 +181,7 @@ def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, CrossDu
         with terminal.Reporter() as report:
             hash_documents(dataset, across, progress=report)
     names = [dataset.path_prefix for dataset in plan.datasets]
-    return dict(zip(names, across.found(), strict=True))
+    return dict(zip(names, across.result(), strict=True))
 
 
 def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:

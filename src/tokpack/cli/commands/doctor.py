@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.inputs[0] if arguments.inputs else "."
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder")
-    found = {
+    facts = {
         "tokpack": __version__,
         "python": {"version": platform.python_version(), "path": sys.executable},
         "packages": {name: installed.version(name) for name in installed.requirements()[""]},
@@ -52,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         "caches": _caches(),
     }
     if arguments.json:
-        terminal.put_json(found, indent=2)
+        terminal.put_json(facts, indent=2)
     else:
-        _print(found)
+        _print(facts)
     return 0
 
 
@@ -85,7 +85,7 @@ def _processor() -> str:
 def _folder(folder: str) -> dict[str, Any]:
     """What the file system of a folder can do; what it cannot is the system's reason."""
     usage = shutil.disk_usage(folder)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "path": os.path.realpath(folder),
         "file_system": _file_system(os.path.realpath(folder)),
         "free_bytes": usage.free,
@@ -94,10 +94,10 @@ def _folder(folder: str) -> dict[str, Any]:
     try:
         with tempfile.TemporaryDirectory(prefix=".tokpack-doctor-", dir=folder) as work:
             tests = {"copy_file_range": _copies, "folder_sync": _syncs, "locks": _locks}
-            found["can"] = {name: _tried(test, work) for name, test in tests.items()}
+            facts["can"] = {name: _tried(test, work) for name, test in tests.items()}
     except OSError as error:
-        found["can"] = {"write": error.strerror}
-    return found
+        facts["can"] = {"write": error.strerror}
+    return facts
 
 
 def _tried(test: Any, work: str) -> bool | str:
@@ -163,18 +163,18 @@ def _size(folder: Path) -> int | None:
     return total
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any]) -> None:
     from tokpack.cli.figures import bold, table
 
-    machine, folder = found["machine"], found["folder"]
-    python = found["python"]
-    packages = [f"{name} {number or 'MISSING'}" for name, number in found["packages"].items()]
-    terminal.put(bold(f"tokpack {found['tokpack']}"))
+    machine, folder = facts["machine"], facts["folder"]
+    python = facts["python"]
+    packages = [f"{name} {number or 'MISSING'}" for name, number in facts["packages"].items()]
+    terminal.put(bold(f"tokpack {facts['tokpack']}"))
     rows = [
         ["python", f"{python['version']}, {python['path']}"],
         ["packages", ", ".join(packages)],
     ]
-    for name, extra in found["extras"].items():
+    for name, extra in facts["extras"].items():
         missing = ", ".join(extra["missing"])
         advice = f'no {missing}: pip install "tokpack[{name}]"' if missing else "installed"
         rows.append([f"extra {name}", advice])
@@ -196,7 +196,7 @@ def _print(found: dict[str, Any]) -> None:
                 "yes" if answer is True else f"no: {answer}",
             ]
         )
-    for cache in found["caches"]:
+    for cache in facts["caches"]:
         size = "not there" if cache["bytes"] is None else bytes_text(cache["bytes"])
         rows.append([f"cache {cache['name']}", f"{cache['path']}, {size}"])
     table(rows, left=(0, 1))

@@ -122,24 +122,24 @@ def _grep(
 
     if spelling is None:
         raise UsageError("--grep needs the tokenizer: give it with --tokenizer or --vocab-file")
-    began, searched, found = time.monotonic(), 0, 0
+    began, searched, matches = time.monotonic(), 0, 0
 
     def progress(now: Progress) -> None:
         nonlocal searched
         searched = now.done
 
     def places() -> Iterator[tuple[int, int]]:
-        nonlocal found
+        nonlocal matches
         for match in grep(dataset, spelling, arguments.grep, progress=progress):
-            found += 1
+            matches += 1
             yield match.document, match.token
-            if found == arguments.limit:
+            if matches == arguments.limit:
                 return
 
     _show(dataset, spelling, places(), arguments, MATCH_TOKENS)
-    stopped = f"; stopped after --limit {arguments.limit}" if found == arguments.limit else ""
+    stopped = f"; stopped after --limit {arguments.limit}" if matches == arguments.limit else ""
     terminal.say(
-        f"tokpack: found in {found:,} of {searched:,} documents searched, of "
+        f"tokpack: found in {matches:,} of {searched:,} documents searched, of "
         f"{dataset.documents:,}, in {time_text(time.monotonic() - began)}{stopped}"
     )
     return 0

@@ -88,7 +88,8 @@ def _counted(arguments: argparse.Namespace) -> list[Stats]:
             )
     if not across:
         return datasets
-    return [replace(own, shared=also) for own, also in zip(datasets, across.found(), strict=True)]
+    shared = across.result()
+    return [replace(one, shared=too) for one, too in zip(datasets, shared, strict=True)]
 
 
 def _check_page(arguments: argparse.Namespace) -> None:

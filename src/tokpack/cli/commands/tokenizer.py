@@ -146,7 +146,7 @@ def _describe(facts: TokenizerFacts, trial: TokenizerTrial, arguments: argparse.
     ids = [f"{facts.vocab_size:,} ids"]
     ids += [] if facts.merges is None else [f"{facts.merges:,} merges"]
     ids += [f"{facts.unused:,} unused"] if facts.unused else []
-    known = {"pattern": facts.pattern, "normalizer": facts.normalizer}
+    steps = {"pattern": facts.pattern, "normalizer": facts.normalizer}
     rows = [
         ["kind", facts.kind],
         *([] if facts.model in facts.kind else [["model", facts.model]]),
@@ -155,7 +155,7 @@ def _describe(facts: TokenizerFacts, trial: TokenizerTrial, arguments: argparse.
         ["in documents", f"special tokens are {_IN_TEXT[facts.special_in_text]}"],
         ["EOD", _token(facts.eod)],
         ["BOS", _token(facts.bos)],
-        *([key, value or "none"] for key, value in known.items() if value is not None),
+        *([key, value or "none"] for key, value in steps.items() if value is not None),
         ["fast path", "yes" if facts.native else f"no: {facts.why_not_native}"],
         ["ids", _ids(facts, trial)],
         ["speed", f"{trial.cold:,.1f} MB/s cold, {trial.warm:,.1f} warm, on one core here"],
@@ -200,8 +200,8 @@ def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
     ids = encoder.encode(texts.data, texts.spans).ids.tolist()
     spelling = Spelling(tokenizer)
     if arguments.json:
-        known = [{"ids": list(one.ids), "text": one.text} for one in spelling.whole(ids)]
-        terminal.put_json({"tokenizer": tokenizer.name, "ids": ids, "tokens": known})
+        pieces = [{"ids": list(one.ids), "text": one.text} for one in spelling.whole(ids)]
+        terminal.put_json({"tokenizer": tokenizer.name, "ids": ids, "tokens": pieces})
         return
     tokens = counted(len(ids), "token")
     terminal.put(f"{bold(shown(tokenizer.name))}: {tokens}, {texts.size:,} bytes")

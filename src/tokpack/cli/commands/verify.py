@@ -95,10 +95,10 @@ def _datasets(name: str) -> list[str]:
 
     if is_url(name) or not os.path.isdir(name) or os.path.exists(name + ".bin"):
         return [name]
-    found = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
+    files = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
     datasets = [
         str(path)
-        for path in found
+        for path in files
         if path.suffix in (".bin", ".idx")
         or (path.suffix == ".json" and MMapIndexedDataset.exists(path.with_suffix("")))
     ]
@@ -122,16 +122,16 @@ def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[
             yield {"ok": True, "fault": None, **asdict(result)}
 
 
-def _line(found: dict[str, Any]) -> str:
-    size, seconds = found["bytes_read"], found["seconds"]
+def _line(result: dict[str, Any]) -> str:
+    size, seconds = result["bytes_read"], result["seconds"]
     took = f"{seconds * 1000:.0f} ms" if seconds < 1 else time_text(seconds)
     pace = f", {size / seconds / 1e9:.1f} GB/s" if size >= RATE_BYTES else ""
     line = (
-        f"{found['prefix']}: ok, {found['documents']:,} documents, {found['tokens']:,} tokens, "
+        f"{result['prefix']}: ok, {result['documents']:,} documents, {result['tokens']:,} tokens, "
         f"{bytes_text(size)} in {took}{pace}"
     )
     reasons: dict[str, list[str]] = {}
-    for entry in found["unchecked"]:
+    for entry in result["unchecked"]:
         what, _, reason = entry.rstrip(")").partition(" (")
         reasons.setdefault(reason, []).append(what)
     missed = [f"{', '.join(whats)} ({reason})" for reason, whats in reasons.items()]
