@@ -152,8 +152,8 @@ def encode_shard(
 
     name, whole = load_plan(prefix)
     more: Any = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
-    made = run(whole, name, shard, progress=progress, **more)
-    return dict(zip(whole.names, made, strict=True))
+    manifests = run(whole, name, shard, progress=progress, **more)
+    return dict(zip(whole.names, manifests, strict=True))
 
 
 def status(prefix: PathLike) -> list[ShardStatus]:
@@ -256,11 +256,11 @@ def export(
         from tokpack.checkpoints.export import export as run
         from tokpack.checkpoints.export import open_checkpoint
 
-        weights, found = open_checkpoint(checkpoint, config=config, **tokenizer)
+        weights, loaded = open_checkpoint(checkpoint, config=config, **tokenizer)
         return run(
             weights,
             output,
-            tokenizer=None if isinstance(found, TokenizerError) else found,
+            tokenizer=None if isinstance(loaded, TokenizerError) else loaded,
             dtype=dtype,
             max_shard_size=max_shard_size,
             overwrite=overwrite,

@@ -85,6 +85,7 @@ class Elements(html.parser.HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
+        self.names |= {name for name, _ in attrs}
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in ("meta", "link", "br", "input"):

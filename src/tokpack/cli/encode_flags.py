@@ -97,9 +97,9 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     return EncodeOptions(**options), notes
 
 
-def _keys(given: Sequence[str]) -> tuple[str, ...]:
+def _keys(texts: Sequence[str]) -> tuple[str, ...]:
     """The keys, also those of comma lists."""
-    return tuple(key for text in given for key in map(str.strip, text.split(",")) if key)
+    return tuple(key for text in texts for key in map(str.strip, text.split(",")) if key)
 
 
 def _no_input(keys: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tokpack.cli.parser import Group, flag, number
+from tokpack.cli.parser import Group, flag, keep_one, number
 from tokpack.cli.tokenizer_flags import SPECIAL_TOKENS_COUNT
 from tokpack.errors import UsageError
 
@@ -93,8 +93,7 @@ def check(arguments: argparse.Namespace) -> None:
             "-o and --output-prefix are both given; -o PREFIX writes PREFIX.bin, "
             "--output-prefix PREFIX writes PREFIX_KEY_document.bin: keep one of them"
         )
-    if arguments.tokenizer and arguments.tokenizer_name_or_path:
-        raise UsageError("--tokenizer and --tokenizer-name-or-path are both given: keep one")
+    keep_one(arguments, "--tokenizer", "--tokenizer-name-or-path")
     if arguments.add_special_tokens and _NONE_ADDED in arguments.ignored:
         raise UsageError(f"--add-special-tokens and {_NONE_ADDED} contradict each other: keep one")
     if arguments.tokenizer_special_tokens:

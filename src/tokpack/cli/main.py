@@ -69,7 +69,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-# Words of earlier days, and short ones for what is typed often.
+# Former names, and short ones for what is typed often.
 ALIASES = {
     "plan": "shards plan",
     "status": "shards status",
@@ -79,7 +79,7 @@ ALIASES = {
     "export": "model export",
 }
 
-# What is no command any more, and what does its work.
+# Former commands, and what does their work.
 MOVED = {
     "index": "tokpack blend BLEND --cache DIR",
     "completion": "tokpack --completion SHELL",

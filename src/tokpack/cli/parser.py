@@ -146,10 +146,10 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
 def _check_usage(page: Page, arguments: argparse.Namespace) -> None:
     """Refuse fewer or more inputs, or no output, than the usage line has. UsageError."""
     before, _, output = page.usage.removesuffix(" [flags]").partition(" -o ")
-    names, given = before.split(), arguments.inputs
+    names, inputs = before.split(), arguments.inputs
     least = sum(not name.startswith("[") for name in names)
-    if "..." not in before and not least <= len(given) <= len(names):
-        what = ", ".join(given) or "none"
+    if "..." not in before and not least <= len(inputs) <= len(names):
+        what = ", ".join(inputs) or "none"
         raise UsageError(f"expected `tokpack {page.command} {before}`, given {what}; see --help")
     if output and not arguments.output:
         raise UsageError(f"no output: add -o {output}")
@@ -173,6 +173,13 @@ def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> d
     parameters = signature(function).parameters.values()
     names = {one.name for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
     return {name: value for name, value in vars(arguments).items() if name in names}
+
+
+def keep_one(arguments: argparse.Namespace, *flags: str) -> None:
+    """Refuse two flags that say the same in different ways. UsageError."""
+    present = [flag for flag in flags if getattr(arguments, flag.strip("-").replace("-", "_"))]
+    if present[1:]:
+        raise UsageError(f"{present[0]} and {present[1]} are both given: keep one of them")
 
 
 def number(minimum: int) -> Callable[[str], int]:
@@ -242,8 +249,8 @@ def _refuse_unknown(words: Sequence[str], names: Sequence[str]) -> None:
 def help_asked(page: Page, argv: Sequence[str]) -> str:
     """The help page where ``argv`` asks for it, else ""."""
     end = list(argv).index("--") if "--" in argv else len(argv)
-    asked = {word.replace("_", "-") for word in argv[:end]}.intersection(_HELP)
-    return help_page(page, rare="--help-all" in asked) if asked else ""
+    flags_of_help = {word.replace("_", "-") for word in argv[:end]}.intersection(_HELP)
+    return help_page(page, rare="--help-all" in flags_of_help) if flags_of_help else ""
 
 
 def help_page(page: Page, *, rare: bool = False) -> str:

@@ -48,8 +48,8 @@ def run(argv: Sequence[str]) -> int:
     from tokpack.configuration.estimate import estimate_run
 
     arguments, rest = parse(argv)
-    given = {name: getattr(arguments, name) for name in (*NUMBERS, "nodes", "gpus_per_node")}
-    numbers = {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(arguments, name) for name in (*NUMBERS, "nodes", "gpus_per_node")}
+    numbers = {name: value for name, value in values.items() if value is not None}
     estimate = estimate_run(rest, cluster_of(arguments.gpu, numbers))
     if arguments.json:
         terminal.put_json(estimate.to_json(), indent=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections import Counter
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +100,11 @@ def _outcome_is_told() -> Iterator[None]:
 
 def check_engine(arguments: argparse.Namespace) -> None:
     """Refuse flags that are for an engine where none is asked for. UsageError."""
-    for name, given in (
+    for name, is_set in (
         ("--ray-address", arguments.ray_address is not None),
         ("--shard-size", arguments.shard_size != SIZE.settings["default"]),
     ):
-        if given and arguments.engine == "local":
+        if is_set and arguments.engine == "local":
             raise UsageError(f"{name} is for --engine ray, and for tokpack shards plan")
 
 
@@ -136,11 +137,11 @@ def show_committed(
     plan: ShardPlan, prefix: str, manifests: Sequence[Manifest], arguments: argparse.Namespace
 ) -> None:
     """Say, and print, which datasets the shards have become."""
-    made = list(zip(plan.whole(prefix).values(), manifests, strict=True))
-    for name, manifest in made:
+    results = list(zip(plan.whole(prefix).values(), manifests, strict=True))
+    for name, manifest in results:
         terminal.say(f"{summary.describe(name, manifest)} in {_shards(plan)}")
     terminal.say("  it needs the shards where they are; move it only together with them")
-    summary.print_made(made, arguments)
+    summary.print_made(results, arguments)
 
 
 def tell_plan(plan: ShardPlan, prefix: str) -> None:
@@ -173,25 +174,16 @@ def status_facts(plan: ShardPlan, prefix: str, standings: Sequence[ShardStatus])
         **plan_facts(plan, prefix),
         "states": _counts(standings),
         "missing": missing(standings),
-        "each": [
-            {
-                "shard": one.number,
-                "state": one.state,
-                **(
-                    {
-                        "host": one.report.host,
-                        "pid": one.report.pid,
-                        "seconds": round(one.report.seconds, 1),
-                        "tokens": one.report.tokens,
-                        "message": one.report.message,
-                    }
-                    if one.report
-                    else {}
-                ),
-            }
-            for one in standings
-        ],
+        "each": [_shard_facts(one) for one in standings],
     }
+
+
+def _shard_facts(one: ShardStatus) -> dict[str, Any]:
+    facts: dict[str, Any] = {"shard": one.number, "state": one.state}
+    if report := one.report:
+        facts |= {"host": report.host, "pid": report.pid, "seconds": round(report.seconds, 1)}
+        facts |= {"tokens": report.tokens, "message": report.message}
+    return facts
 
 
 def run_facts(run: Unfinished) -> dict[str, Any]:
@@ -250,10 +242,7 @@ def _shards(plan: ShardPlan) -> str:
 
 
 def _counts(standings: Sequence[ShardStatus]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for one in standings:
-        counts[one.state] = counts.get(one.state, 0) + 1
-    return counts
+    return dict(Counter(one.state for one in standings))
 
 
 def _told(one: ShardStatus) -> str:

@@ -213,7 +213,7 @@ class Reporter:
 def describe(progress: Progress, first: Progress, columns: int = 0) -> str:
     """One line: share done, rate, time left, which stage limits the speed, and counts.
 
-    Of a line that is longer than ``columns`` the limit is left out, then counts.
+    If it is longer than ``columns``, the limit is left out first, then counts.
     """
     words = []
     total = progress.total

@@ -112,12 +112,12 @@ def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
     if len(points) <= most:
         return list(points)
     size = -(-2 * len(points) // most)
-    kept = []
+    result = []
     for begin in range(0, len(points), size):
         places = range(begin, min(begin + size, len(points)))
         ends = {min(places, key=lambda i: points[i][1]), max(places, key=lambda i: points[i][1])}
-        kept += [points[i] for i in sorted(ends)]
-    return kept
+        result += [points[i] for i in sorted(ends)]
+    return result
 
 
 def _marks(stats: Stats, axis: Axis) -> list[tuple[int, str]]:

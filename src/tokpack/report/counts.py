@@ -84,21 +84,21 @@ def count_tokens(
     first = 0
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
-        look = _Look(shard, ends[first : stop + 1] - ends[first], first, eod, hashes)
+        counting = _ShardScan(shard, ends[first : stop + 1] - ends[first], first, eod, hashes)
         path, size = bin_path(shard.prefix), shard.tokens.nbytes
-        with closing(scan(path, size, look, threads=workers, chunk=CHUNK_BYTES)) as chunks:
+        with closing(scan(path, size, counting, threads=workers, chunk=CHUNK_BYTES)) as chunks:
             for begin, block, counts_of_block in chunks:
-                look.hash_across(begin, block)
+                counting.hash_across(begin, block)
                 result.add(counts_of_block)
                 stage.add(len(block) // shard.dtype.itemsize)
         shard.check_current("read")
-        hashes[first:stop][look.starts == look.stops] = xxhash.xxh3_64_intdigest(b"")
+        hashes[first:stop][counting.starts == counting.stops] = xxhash.xxh3_64_intdigest(b"")
         first = stop
     return result, hashes
 
 
-class _Look:
-    """What is looked for in the chunks of one shard."""
+class _ShardScan:
+    """Counts the tokens of one shard, chunk by chunk, and hashes its documents."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
     """Size of each file of the dataset that is there; of all pieces of a virtual one together."""
     prefix = dataset.path_prefix
     paths = (bin_path(prefix), idx_path(prefix), manifest_path(prefix))
-    sizes = {path: found.size for path in paths if (found := identity(path))}
+    sizes = {path: file.size for path in paths if (file := identity(path))}
     if records := dataset.records:
         sizes[f"{len(records)} pieces"] = sum(one.bin_bytes + one.idx_bytes for one in records)
     return sizes

@@ -52,17 +52,17 @@ def ranges(text: str, count: int) -> list[range]:
     return result
 
 
-def sample_documents(count: int, wanted: int) -> list[int]:
-    """``wanted`` of ``count`` documents, spread evenly, the first and the last among them."""
-    wanted = min(wanted, count)
-    if wanted == 1:
+def sample_documents(count: int, most: int) -> list[int]:
+    """``most`` of ``count`` documents, spread evenly, the first and the last among them."""
+    most = min(most, count)
+    if most == 1:
         return [0]
-    return [i * (count - 1) // (wanted - 1) for i in range(wanted)]
+    return [i * (count - 1) // (most - 1) for i in range(most)]
 
 
-def random_documents(count: int, wanted: int, seed: int | None = None) -> list[int]:
-    """``wanted`` different documents of ``count`` by chance, ascending."""
-    return sorted(random.Random(seed).sample(range(count), min(wanted, count)))
+def random_documents(count: int, most: int, seed: int | None = None) -> list[int]:
+    """``most`` different documents of ``count`` by chance, ascending."""
+    return sorted(random.Random(seed).sample(range(count), min(most, count)))
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,19 @@ def grep(
     if not text:
         raise UsageError("the text to look for is empty")
     within = range(dataset.documents) if within is None else within
-    wanted = text.encode("utf-8", "surrogateescape")
-    stage, told = ProgressStage(progress, "search", len(within), "documents"), within.start
+    needle = text.encode("utf-8", "surrogateescape")
+    stage, reported = ProgressStage(progress, "search", len(within), "documents"), within.start
     for first, rows in _batches(dataset, within):
         # One search over many documents: only where it finds something are they taken one by one.
-        together = spelling.table is None or wanted in spelling.text(np.concatenate(rows))
+        together = spelling.table is None or needle in spelling.text(np.concatenate(rows))
         for number, row in enumerate(rows if together else (), first):
-            byte = spelling.text(row).find(wanted)
+            byte = spelling.text(row).find(needle)
             if byte >= 0:
-                stage.add(number + 1 - told)
-                told = number + 1
+                stage.add(number + 1 - reported)
+                reported = number + 1
                 yield Match(number, byte, _token_at(spelling, row, byte))
-        stage.add(first + len(rows) - told)
-        told = first + len(rows)
+        stage.add(first + len(rows) - reported)
+        reported = first + len(rows)
 
 
 def _batches(

@@ -107,17 +107,17 @@ class Spelling:
     def whole(self, ids: Sequence[int]) -> list[TokenText]:
         """Tokens as text; those that share a character stay together."""
         spelled: list[TokenText] = []
-        held: list[int] = []
+        waiting: list[int] = []
         pending = b""
         for token, spelled_token in zip(ids, self.of(ids), strict=True):
-            held.append(token)
+            waiting.append(token)
             pending += spelled_token
             if _is_cut(pending):
                 continue
-            spelled.append(TokenText(tuple(held), pending.decode("utf-8", "replace")))
-            held, pending = [], b""
-        if held:
-            spelled.append(TokenText(tuple(held), pending.decode("utf-8", "replace")))
+            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
+            waiting, pending = [], b""
+        if waiting:
+            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
         return spelled
 
 

@@ -115,8 +115,8 @@ def stats(
     if manifest := own_manifest(dataset):
         vocab_size, eod = manifest.token_fact("vocab_size"), manifest.token_fact("eod_id")
         name = str(manifest.tokenizer.get("name", ""))
-        given = manifest.tokenizer.get("special_ids")
-        special = given if isinstance(given, dict) else {}
+        special_ids = manifest.tokenizer.get("special_ids")
+        special = special_ids if isinstance(special_ids, dict) else {}
     if spelling:
         tokenizer = spelling.tokenizer
         name, special = tokenizer.name, tokenizer.special_ids
@@ -182,7 +182,7 @@ def _bytes_per_token(
     if ratio is not None or spelling is None or spelling.table is None:
         return ratio
     in_vocabulary = counts[: len(spelling.table)].copy()
-    sizes = np.array([len(own) for own in spelling.table[: len(in_vocabulary)]], np.int64)
+    sizes = np.array([len(word) for word in spelling.table[: len(in_vocabulary)]], np.int64)
     total = int(in_vocabulary.sum())
     if eod is not None and eod < len(in_vocabulary):
         in_vocabulary[eod] = 0

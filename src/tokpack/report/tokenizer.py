@@ -53,11 +53,11 @@ def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:
     manifest = own_manifest(dataset)
     if manifest is None:
         return ""
-    made = manifest.tokenizer
-    if tokenizer.fingerprint == made.get("sha256"):
+    described = manifest.tokenizer
+    if tokenizer.fingerprint == described.get("sha256"):
         return ""
     return (
-        f"{dataset.path_prefix} was made with the tokenizer {str(made.get('name'))!r} of "
-        f"{made.get('vocab_size')} ids (sha256 {str(made.get('sha256'))[:12]}); the one given has "
-        f"{tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
+        f"{dataset.path_prefix} was made with the tokenizer {str(described.get('name'))!r} of "
+        f"{described.get('vocab_size')} ids (sha256 {str(described.get('sha256'))[:12]}); the one "
+        f"given has {tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
     )

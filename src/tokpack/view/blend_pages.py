@@ -6,8 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tokpack.quantities import percent
-from tokpack.report.charts import curves_plot
-from tokpack.report.html import Html, html, legend, section, table, tag
+from tokpack.report.html import Html, html, section, table, tag
 from tokpack.report.plot import SERIES, bar
 from tokpack.samples.blend.order import blend_order
 from tokpack.view.site import field
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tokpack.view.site import Pages, Query
 
 MAX_EPOCHS = 4.0
-_CURVES = 12  # datasets, the largest, in a plot
 
 
 def blend_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query) -> Html:
@@ -71,7 +69,6 @@ def _mixture(site: Pages, mixture: Mixture) -> Html:
         mixture.name,
         tag("p", f"{mixture.samples:,} samples, {tokens:,} tokens"),
         table(head, rows, "numbers"),
-        _epochs_plot(mixture) if mixture.name == "train" else "",
     )
 
 
@@ -92,25 +89,3 @@ def _first_ends(mixture: Mixture) -> list[int | None]:
         else None
         for i, length in enumerate(lengths)
     ]
-
-
-def _epochs_plot(mixture: Mixture) -> Html:
-    """How often the datasets were seen, over the samples of training."""
-    order, size, parts = blend_order(mixture.phases), mixture.samples, mixture.portions
-    edges = sorted({0, size, *(s.first for s in mixture.phases if s.first < size)})
-    counts = {edge: order.counts(edge) for edge in edges}
-    ranked = sorted(range(len(parts)), key=lambda i: -mixture.usage[i].epochs)[:_CURVES]
-    curves = [
-        [
-            (float(edge), counts[edge][i] * mixture.spec.seq_length / parts[i].tokens)
-            for edge in edges
-        ]
-        if i in ranked
-        else []
-        for i in range(len(parts))
-    ]
-    plot = curves_plot(curves, ("Epochs seen", "samples of training", "epochs"))
-    keys = legend(
-        html(tag("i", class_=f"key s{i % SERIES}"), parts[i].prefix) for i in sorted(ranked)
-    )
-    return tag("figure", keys, plot)

@@ -34,10 +34,10 @@ _CHUNK = 1 << 16  # documents whose lengths are looked at together
 
 def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
     """What a dataset is: facts, figures as far as they are cheap or asked for, ways into it."""
-    data, asked = item.dataset, query.text("figures")
+    data, figures_of = item.dataset, query.text("figures")
     notes = [tag("li", note) for note in item.notes]
     parts = [tag("ul", *notes, class_="warnings") if notes else "", _ways(site, number, item)]
-    if asked == "all" or data.token_count <= CHEAP_TOKENS:
+    if figures_of == "all" or data.token_count <= CHEAP_TOKENS:
         return site.page(f"Dataset {item.name}", *parts, figures([item.stats]), item=number)
     rows = [
         ["documents", f"{data.documents:,}"],
@@ -47,7 +47,7 @@ def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> H
         ["tokenizer", (data.tokenizer or {}).get("name", "not known")],
     ]
     more = []
-    if asked == "lengths" or len(data) <= CHEAP_SEQUENCES:
+    if figures_of == "lengths" or len(data) <= CHEAP_SEQUENCES:
         more.append(length_figures([item.name], [item.measures]))
     else:
         words = f"read the lengths of all {len(data):,} sequences"
@@ -143,8 +143,8 @@ def _seen(site: Pages, number: int, document: int) -> Iterator[Html]:
     """Links to the steps of each run that sees the document."""
     for run, item in enumerate(site.items):
         if item.kind == "run":
-            asked = {"dataset": number, "document": document}
-            yield site.link(f"seen by {item.name}", run, "seen", **asked)
+            parameters = {"dataset": number, "document": document}
+            yield site.link(f"seen by {item.name}", run, "seen", **parameters)
 
 
 def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:

@@ -108,14 +108,9 @@ def _lines(site: Pages, number: int, steps: Sequence[Record], query: Query) -> H
         for record in steps[page : page + LINES]
     ]
     head = ["step", "samples", "batch", "loss", "lr", "tokens/s", "norm"]
-    way = site.way(number, "", **keep)
+    lines = table(head, rows, "numbers narrow")
     return section(
-        "Log",
-        table(head, rows, "numbers narrow"),
-        steps_around(
-            way("before", line=max(page - LINES, 0)) if page else None,
-            way("next", line=page + LINES) if page + LINES < len(steps) else None,
-        ),
+        "Log", lines, pager(page, LINES, len(steps), site.way(number, "", **keep), "line")
     )
 
 
@@ -130,9 +125,9 @@ def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     course = item.course
     step = course.step(query.number("number"))
     rank = query.number("rank", step.ranks)  # none of them
-    wanted = [k for k in step.samples if rank >= step.ranks or step.place(k)[0] == rank]
+    samples = [k for k in step.samples if rank >= step.ranks or step.place(k)[0] == rank]
     first = query.number("from", 0)
-    rows = [_row(site, number, step, look(course.train, k)) for k in wanted[first : first + LINES]]
+    rows = [_row(site, number, step, look(course.train, k)) for k in samples[first : first + LINES]]
     way = site.way(number, "step", number=step.number, rank=rank if rank < step.ranks else None)
     ranks = [way(f"rank {r}", rank=r) for r in range(step.ranks)] if step.ranks > 1 else []
     return site.page(
@@ -144,7 +139,7 @@ def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
         ),
         steps_around(way("all ranks", rank=None), *ranks[:64]) if ranks else "",
         table(["sample", "rank", "micro batch", "dataset", "documents", "text"], rows, "texts"),
-        pager(first, LINES, len(wanted), way),
+        pager(first, LINES, len(samples), way),
         item=number,
     )
 

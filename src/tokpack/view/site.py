@@ -46,9 +46,9 @@ class Pages:
 
     def address(self, item: int | None = None, page: str = "", /, **query: object) -> str:
         """The address of a page of an item, with its query."""
-        given = {name: value for name, value in query.items() if value is not None}
-        asked = f"?{urlencode(given)}" if given else ""
-        return self.base + ("" if item is None else f"{item}/{page}") + asked
+        parameters = {name: value for name, value in query.items() if value is not None}
+        ending = f"?{urlencode(parameters)}" if parameters else ""
+        return self.base + ("" if item is None else f"{item}/{page}") + ending
 
     def link(
         self, text: object, item: int | None = None, page: str = "", /, **query: object
@@ -105,13 +105,13 @@ def field(label: str, name: str, value: object = "", kind: str = "text") -> Html
     return tag("label", label, " ", tag("input", name=name, value=value, **number))
 
 
-def pager(first: int, step: int, end: int, way: Callable[..., Html]) -> Html:
+def pager(first: int, step: int, end: int, way: Callable[..., Html], name: str = "from") -> Html:
     """Links to what lies before and behind ``first`` to ``first + step - 1`` of ``end``.
 
-    ``way`` makes a link of a text and of what its query has besides.
+    ``way`` makes a link of a text and of its query, where ``name`` is the first that is shown.
     """
-    before = way("before", **{"from": max(min(first, end) - step, 0)}) if first else None
-    behind = way("next", **{"from": first + step}) if first + step < end else None
+    before = way("before", **{name: max(min(first, end) - step, 0)}) if first else None
+    behind = way("next", **{name: first + step}) if first + step < end else None
     return steps_around(before, behind)
 
 

@@ -67,15 +67,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     source, output = arguments.inputs
     with terminal.Reporter() as report:
-        made = convert(source, output, **options_of(convert, arguments), progress=report)
-    for line in made.notes:
+        result = convert(source, output, **options_of(convert, arguments), progress=report)
+    for line in result.notes:
         terminal.note(line)
     terminal.say(
-        f"{output}: {made.documents:,} documents, {made.tokens:,} tokens as {made.dtype}, in the "
-        f"format {made.target}, in {time_text(report.seconds)}"
+        f"{output}: {result.documents:,} documents, {result.tokens:,} tokens as {result.dtype}, "
+        f"in the format {result.target}, in {time_text(report.seconds)}"
     )
     if arguments.json:
-        terminal.put_json(made._asdict())
+        terminal.put_json(result._asdict())
     else:
-        terminal.print_paths(*made.paths)
+        terminal.print_paths(*result.paths)
     return 0

@@ -184,18 +184,10 @@ def _print(facts: dict[str, Any]) -> None:
         ["instructions", f"{machine['instructions'][-1]}, of {', '.join(machine['instructions'])}"],
         ["cores", _cores(machine["cores"])],
         ["folder", f"{folder['path']}, on {folder['file_system'] or 'an unknown file system'}"],
-        [
-            "free",
-            f"{bytes_text(folder['free_bytes'])} of {bytes_text(folder['bytes'])}",
-        ],
+        ["free", f"{bytes_text(folder['free_bytes'])} of {bytes_text(folder['bytes'])}"],
     ]
     for name, answer in folder["can"].items():
-        rows.append(
-            [
-                name.replace("_", " ") if name != "copy_file_range" else name,
-                "yes" if answer is True else f"no: {answer}",
-            ]
-        )
+        rows.append([name, "yes" if answer is True else f"no: {answer}"])
     for cache in facts["caches"]:
         size = "not there" if cache["bytes"] is None else bytes_text(cache["bytes"])
         rows.append([f"cache {cache['name']}", f"{cache['path']}, {size}"])

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flags, number
+from tokpack.cli.parser import Group, Page, flags, keep_one, number
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
 from tokpack.cli.tokenizer_flags import of_dataset
 from tokpack.errors import UsageError
@@ -82,15 +82,13 @@ def _chosen(dataset: MMapIndexedDataset, arguments: argparse.Namespace) -> Itera
     """The documents asked for, before any is read; None for none."""
     from tokpack.report import random_documents, ranges, sample_documents
 
-    ways = [way for way in ("doc", "sample", "random", "grep") if getattr(arguments, way)]
     if arguments.grep == "":
         raise UsageError("--grep needs a text")
-    if len(ways) > 1:
-        raise UsageError(f"--{ways[0]} and --{ways[1]} are both given: keep one of them")
-    if arguments.seed is not None and ways != ["random"]:
+    keep_one(arguments, "--doc", "--sample", "--random", "--grep")
+    if arguments.seed is not None and not arguments.random:
         raise UsageError("--seed goes with --random")
     count = dataset.documents
-    if ways and not count:
+    if not count and (arguments.doc or arguments.sample or arguments.random or arguments.grep):
         raise UsageError(f"{dataset.path_prefix} has no documents")
     if arguments.doc:
         chosen = [part for text in arguments.doc for part in ranges(text, count)]

@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
         "inputs": [*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
     }
     with terminal.Reporter() as report:
-        made = export(weights, arguments.output, **options, progress=report)
+        model_class = export(weights, arguments.output, **options, progress=report)
     if missing:
         terminal.note(f"the model goes without a tokenizer: {tokenizer}")
     count = count_text(weights.model.parameters)
-    terminal.say(f"{arguments.output}: {made}, {count} parameters as {arguments.dtype}")
+    terminal.say(f"{arguments.output}: {model_class}, {count} parameters as {arguments.dtype}")
     terminal.print_paths(arguments.output)
     return 0

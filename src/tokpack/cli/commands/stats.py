@@ -110,6 +110,6 @@ def _write(path: str, datasets: Sequence[Stats]) -> None:
     from tokpack.files.durable import replace_file
     from tokpack.report import page
 
-    made = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
+    footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
     # Names of files need not be text.
-    replace_file(path, [page(datasets, made=made).encode("utf-8", "backslashreplace")])
+    replace_file(path, [page(datasets, made=footer).encode("utf-8", "backslashreplace")])

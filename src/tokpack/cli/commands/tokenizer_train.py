@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import INPUT_FORMAT
-from tokpack.cli.parser import Group, Page, flags
+from tokpack.cli.parser import Group, Page, flags, keep_one
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.files.durable import make_folder_of
 from tokpack.quantities import bytes_text, time_text
@@ -159,8 +159,7 @@ def _is_bpe(arguments: argparse.Namespace) -> bool:
             if getattr(arguments, name):
                 flag_name = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{flag_name} belongs to a BPE, not to --type {kind}")
-    if arguments.pattern and arguments.byte_fallback:
-        raise UsageError("--pattern and --byte-fallback: each says how text is cut; give one")
+    keep_one(arguments, "--pattern", "--byte-fallback")
     if arguments.pattern:
         from tokpack.tokenizers.patterns import pre_tokenizer_of
 
@@ -171,8 +170,8 @@ def _is_bpe(arguments: argparse.Namespace) -> bool:
 def _special_tokens(arguments: argparse.Namespace) -> list[str]:
     from tokpack.tokenizers.whitespace import EOD
 
-    given = arguments.special_tokens or [EOD]
-    return [token for text in given for token in map(str.strip, text.split(",")) if token]
+    texts = arguments.special_tokens or [EOD]
+    return [token for text in texts for token in map(str.strip, text.split(",")) if token]
 
 
 def _train_bpe(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, int]:

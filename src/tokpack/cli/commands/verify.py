@@ -57,11 +57,11 @@ def run(arguments: argparse.Namespace) -> int:
     prefixes = _prefixes(arguments)
     if not prefixes:
         raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
-    given = tokenizer_given(arguments)
-    if any(given.values()):
+    files = tokenizer_given(arguments)
+    if any(files.values()):
         from tokpack.tokenizers import load_tokenizer
 
-        tokenizer = load_tokenizer(**given)  # once for all datasets
+        tokenizer = load_tokenizer(**files)  # once for all datasets
         if arguments.vocab_size is None:
             arguments.vocab_size = tokenizer.vocab_size
     results = []
@@ -85,7 +85,7 @@ def _prefixes(arguments: argparse.Namespace) -> list[str]:
     """The datasets that are named, each once."""
     from tokpack.indexed import prefix_of
 
-    names = [name for given in matching_datasets(arguments.inputs) for name in _datasets(given)]
+    names = [name for pattern in matching_datasets(arguments.inputs) for name in _datasets(pattern)]
     return list(dict.fromkeys(prefix_of(name) for name in names))
 
 
