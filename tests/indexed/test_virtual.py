@@ -22,7 +22,7 @@ from support.indexed_twin import Plain, read_plainly, take_sum, write_plainly
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
 from tokpack.indexed.shards import OPEN_SHARDS
-from tokpack.indexed.trust import TRUST
+from tokpack.indexed.trust import TRUST, trust_setting
 from tokpack.operations.merge import merge
 
 
@@ -164,6 +164,12 @@ def test_pieces_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.Monk
     merge([str(tmp_path / "moved/b/all"), str(tmp_path / "two")], str(tmp_path / "v"), virtual=True)
     flat = MMapIndexedDataset(tmp_path / "v")
     assert [record.prefix for record in flat.records] == ["moved/one", "two", "two"]
+
+
+def test_what_to_trust_is_told_as_a_shell_takes_it() -> None:
+    paths = ["/data/a/x", "/data/a/b/y", "/data/ab/z", "s3://tokens/x", "s3://tokens/far/y"]
+    assert trust_setting(paths) == f"{TRUST}=/data/a,/data/ab,s3://tokens"
+    assert trust_setting(["/my data/x"]) == f"{TRUST}='/my data'"
 
 
 def test_a_piece_that_changed_is_named(prefix: str) -> None:

@@ -86,6 +86,29 @@ def test_real_datasets_go_through_datatrove(name: str, shared: Path, tmp_path: P
         same(tmp_path / "back", shared / name)
 
 
+def test_any_format_becomes_any_other(tmp_path: Path) -> None:
+    """Without .bin/.idx between, documents of no ids and row groups of several parts included."""
+    pytest.importorskip("pyarrow")
+    documents = [[[1, 0]], [[2, 3, 0]], [[0]]]
+    np.array([1, 0, 2, 3, 0, 0], "<u2").tofile(tmp_path / "x.raw")
+    run(tmp_path / "x.raw", tmp_path / "a.ds", from_="raw", input_dtype="uint16", eod=0)
+    run(tmp_path / "a.ds", tmp_path / "b.parquet")
+    run(tmp_path / "b.parquet", tmp_path / "c.npy", to="olmo", eod=0)
+    made = run(tmp_path / "c.npy", tmp_path / "d.npy", from_="olmo", to="npy")
+    assert (made.documents, made.tokens, made.dtype) == (3, 6, "uint16")
+    run(tmp_path / "d.npy", tmp_path / "e", eod=0)
+    assert documents_of(tmp_path / "e") == documents
+    (tmp_path / "a.ds.loss").write_bytes(bytes(6))
+    (note,) = run(tmp_path / "a.ds", tmp_path / "f.parquet").notes
+    assert "a.ds.loss is left out" in note
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokpack.operations.parquet._GROUP_IDS", 2)
+        patch.setattr("tokpack.operations.foreign.STEP", 2)
+        run(tmp_path / "e", tmp_path / "g.parquet")
+    run(tmp_path / "g.parquet", tmp_path / "h")
+    assert documents_of(tmp_path / "h") == documents
+
+
 def test_dtypes_change_and_ids_never_wrap(tmp_path: Path) -> None:
     write_plainly(tmp_path / "all", plain([[[1, 65535], []], [], [[7]]]))
     made = run(tmp_path / "all", tmp_path / "wide", dtype="int32")
@@ -115,14 +138,6 @@ def test_a_manifest_is_kept_and_one_is_made(tmp_path: Path) -> None:
     made = Manifest.load(tmp_path / "rows")
     assert documents_of(tmp_path / "rows") == [[[0, 1, 2]], [[3, 4, 5]]]
     assert (made.inputs[0]["name"], made.inputs[0]["format"]) == ("two.npy", "npy")
-
-
-def test_a_virtual_dataset_is_converted(tmp_path: Path) -> None:
-    write_plainly(tmp_path / "a", plain([[[1], [2]]]))
-    write_plainly(tmp_path / "b", plain([[], [[3]]]))
-    merge([str(tmp_path / "a"), str(tmp_path / "b")], str(tmp_path / "v"), virtual=True)
-    run(tmp_path / "v", tmp_path / "wide", dtype="int32")
-    assert documents_of(tmp_path / "wide") == [[[1], [2]], [], [[3]]]
 
 
 def test_masks_of_datatrove_become_labels(tmp_path: Path) -> None:
@@ -237,7 +252,7 @@ def test_the_command(tmp_path: Path) -> None:
     made = json.loads(done.stdout)
     assert (made["documents"], made["tokens"], made["target"]) == (1, 3, "mmap")
     for wrong, message in (
-        (["all"], "expected two"),
+        (["all"], "convert INPUT OUTPUT"),
         (["all", "b", "--dtype", "x"], "choose from"),
     ):
         done = command(*wrong)

@@ -320,15 +320,6 @@ def test_shares_are_train_valid_and_test(tmp_path: Path) -> None:
     assert [prefix[-5:] for prefix, _ in two] == ["train", "valid"]
 
 
-def test_parts_have_about_as_many_tokens(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    documents = [[[1] * int(size)] for size in rng.integers(1, 100, 500)]
-    write_plainly(tmp_path / "all", plain(documents))
-    results = split(str(tmp_path / "all"), str(tmp_path / "p"), parts=7)
-    tokens = [manifest.tokens for _, manifest in results]
-    assert max(tokens) - min(tokens) < 200
-
-
 @pytest.mark.parametrize(
     "values",
     [

@@ -12,9 +12,10 @@ from support.report_tools import run, run_json
 
 import tokpack
 from tokpack import MMapIndexedDataset, load_tokenizer
+from tokpack.errors import TokenizerError
 from tokpack.report import find_tokenizer, tokenizer_facts
 from tokpack.report.tokenizer_trial import Texts, mix, read_texts, sample_texts, tokens_of, try_out
-from tokpack.tokenizers.described import tokenizer_of
+from tokpack.tokenizers.described import load_described, tokenizer_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -283,6 +284,36 @@ def test_a_cache_that_cannot_be_written(
     source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
     tokpack.encode(source, tmp_path / "a", tokenizer=ranks, pattern="gpt2", workers=1)
     assert find_tokenizer(MMapIndexedDataset(tmp_path / "a")).note == ""
+
+
+def test_to_look_at_a_dataset_keeps_no_copy(cache: Path, ranks: Path, tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["in the thing"])
+    tokpack.encode(source, tmp_path / "a", tokenizer=ranks, pattern="gpt2", workers=1)
+    (copy,) = cache.iterdir()
+    copy.unlink()
+    (tmp_path / "a.json").unlink()
+    flags = ["--tokenizer", ranks, "--pattern", "gpt2"]
+    assert run_json("inspect", tmp_path / "a", *flags)["tokenizer"]["sha256"]
+    assert list(cache.iterdir()) == []
+
+
+def test_the_newest_copies_stay(
+    cache: Path, ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokpack.tokenizers.copies._MOST_COPIES", 2)
+    tokenizer = load_tokenizer(ranks, pattern="gpt2")
+    for number in range(4):
+        ranks.write_bytes(ranks.read_bytes() + b"\n" * number)
+        tokenizer.keep_copies()
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_a_manifest_downloads_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(cache))
+    monkeypatch.setattr("tokpack.tokenizers.hub.download", pytest.fail)
+    for name in ("gpt2", "neox", "owner/name"):
+        with pytest.raises(TokenizerError, match="its files are not recorded"):
+            load_described({"name": name, "sha256": "0" * 64})
 
 
 def test_a_foreign_manifest_cannot_choose_the_arguments(ranks: Path, tmp_path: Path) -> None:

@@ -300,16 +300,6 @@ def test_download_of_a_repository(hub: Hub, tmp_path: Path, etag: Callable[[byte
     assert len(hub.requests) == asked
 
 
-def test_download_of_gpt2_s_form(hub: Hub, tmp_path: Path) -> None:
-    hub.files["owner/name/vocab.json"] = json.dumps(tiny()["model"]["vocab"]).encode()
-    hub.files["owner/name/merges.txt"] = b"#version: 0.2\na b\n"
-    answer, error = load_elsewhere("owner/name", hub.url)
-    assert not error
-    assert answer["eod_id"] == 258
-    folder = tmp_path / "cache" / "tokenizers" / "owner--name"
-    assert sorted(path.name for path in folder.iterdir()) == ["merges.txt", "vocab.json"]
-
-
 def test_download_of_known_names_is_held_to_the_known_definition(
     hub: Hub, shared: Path, tmp_path: Path
 ) -> None:

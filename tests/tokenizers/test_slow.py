@@ -232,15 +232,6 @@ def test_special_tokens_of_the_library(tmp_path: Path, wordpiece: str) -> None:
         assert encoded.special.tolist() == [1, 1]
 
 
-def test_decoding_through_the_library(tmp_path: Path) -> None:
-    path = save(tmp_path, tiny(byte_fallback=True))
-    tokenizer = load_tokenizer(path)
-    assert not tokenizer.native
-    encoder = tokenizer.encoder(dtype="int32", append_eod=True)
-    encoded = encoder.encode(*block(["abc \u00e9"]))
-    assert tokenizer.decode(encoded.ids) == f"abc \u00e9{EOD}"
-
-
 # SentencePiece models.
 
 

@@ -81,18 +81,6 @@ def test_what_adds_or_cuts_tokens_is_left_out(tmp_path: Path, harmless: dict[str
     assert rows(encoder.encode(*block(["abcabc"]))) == [expected]
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        {"continuing_subword_prefix": "", "end_of_word_suffix": ""},
-        {"unk_token": EOD},
-        {"dropout": 0.0},
-    ],
-)
-def test_settings_without_effect_are_native(tmp_path: Path, model: dict[str, Any]) -> None:
-    assert load_tokenizer(save(tmp_path, tiny(**model))).native
-
-
 def _without(*tokens: str) -> dict[str, int]:
     kept = [t for t in [*ALPHABET, "ab", "abc", EOD] if t not in tokens]
     return {token: i for i, token in enumerate(kept)}
@@ -222,16 +210,6 @@ def test_the_fingerprint_is_of_the_meaning(tmp_path: Path) -> None:
     ]
     seen = {load_tokenizer(save(tmp_path, definition)).fingerprint for definition in changed}
     assert len(seen | {first}) == len(changed) + 1
-
-
-def test_a_pickle_encodes_the_same(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(save(tmp_path, tiny()))
-    again = pickle.loads(pickle.dumps(tokenizer))
-    assert again.describe() == tokenizer.describe()
-    encoder = again.encoder(dtype="uint16", append_eod=True)
-    assert rows(encoder.encode(*block(["abc abc"]))) == rows(
-        tokenizer.encoder(dtype="uint16", append_eod=True).encode(*block(["abc abc"]))
-    )
 
 
 # GPT-2's pair of files.
