@@ -18,8 +18,8 @@ from tokpack.tokenizers.gpt2_files import (
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import MetaspaceTokenizer, NativeTokenizer
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec, UnigramSpec
-from tokpack.tokenizers.spec_json import NotNativeError, spec_from_json
+from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec, NotNativeError, UnigramSpec
+from tokpack.tokenizers.spec_json import spec_from_json
 from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
 from tokpack.tokenizers.spec_unigram import is_unigram, unigram_spec
 

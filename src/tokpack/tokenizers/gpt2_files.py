@@ -13,13 +13,10 @@ from tokpack.files.foreign import read_whole
 from tokpack.tokenizers.spec import (
     AddedToken,
     ByteLevelSpec,
-    MergeMisfitError,
+    NotNativeError,
+    byte_level_spec,
     check_ids,
-    merges_to_ids,
-    missing_bytes,
     split_pairs,
-    vocab_by_id,
-    without_bytes,
 )
 
 if TYPE_CHECKING:
@@ -85,24 +82,14 @@ def spec_from_files(
     vocab: Mapping[str, int], pairs: tuple[list[str], list[str]], vocab_path: Path, merge_path: Path
 ) -> ByteLevelSpec:
     """The native definition; raises TokenizerError when the two files do not belong together."""
-    try:
-        merges = merges_to_ids(*pairs, vocab)
-    except MergeMisfitError as error:
-        raise TokenizerError(
-            f"the vocabulary does not fit the merges: {error} of {merge_path}, which is not in "
-            f"{vocab_path}; give the two files of one tokenizer"
-        ) from None
-    table = vocab_by_id(vocab, max(vocab.values()) + 1)
-    missing = missing_bytes(table)
-    if missing:
-        raise TokenizerError(
-            f"{vocab_path}: no token for the byte 0x{missing[0]:02X} ({len(missing)} bytes are "
-            "missing): this is not a byte-level vocabulary, and text would be lost"
-        )
-    if without_bytes(table, merges):
-        raise TokenizerError(f"{merge_path}: a merge has a character outside GPT-2's byte alphabet")
     added = (AddedToken(EOD, vocab[EOD], True, False),) if EOD in vocab else ()
-    return ByteLevelSpec(vocab=table, merges=merges, pattern="gpt2", added=added)
+    try:
+        return byte_level_spec(vocab, pairs, added, pattern="gpt2")
+    except NotNativeError as error:
+        raise TokenizerError(
+            f"{vocab_path} with {merge_path}: {error}: text would be lost; give the two files of "
+            "one byte-level tokenizer"
+        ) from None
 
 
 def warn_of_unreachable(spec: ByteLevelSpec, vocab_path: Path, merge_path: Path) -> None:

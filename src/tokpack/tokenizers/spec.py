@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 MAX_ID = (1 << 24) - 1  # far above any real vocabulary, far below what would exhaust memory
 
 
+class NotNativeError(Exception):
+    """The native core cannot do this tokenizer; the message is the reason, one phrase. Internal."""
+
+
 @dataclass(frozen=True)
 class AddedToken:
     """A token cut out of the text before BPE; ``normalized``: out of the normalized text.
@@ -214,18 +218,27 @@ def missing_bytes(vocab: Sequence[bytes | None]) -> list[int]:
     return [byte for byte in possible if byte not in single]
 
 
-def without_bytes(vocab: Sequence[bytes | None], merges: npt.NDArray[np.int32]) -> bool:
-    """Whether a merge has an id whose token is outside GPT-2's alphabet."""
-    foreign = [token_id for token_id, token in enumerate(vocab) if token is None]
-    return bool(foreign) and bool(np.isin(merges, foreign).any())
+def byte_level_spec(
+    vocab: Mapping[str, int],
+    pairs: tuple[Sequence[str], Sequence[str]],
+    added: tuple[AddedToken, ...],
+    *,
+    pattern: str,
+    nfc: bool = False,
+    ignore_merges: bool = False,
+) -> ByteLevelSpec:
+    """The definition of a BPE whose tokens are written in GPT-2's alphabet; NotNativeError.
 
-
-class MergeMisfitError(Exception):
-    """A merge names a token that is not in the vocabulary. Internal: callers add the files."""
-
-    def __init__(self, rank: int, left: str, right: str, missing: str) -> None:
-        super().__init__(f"merge {rank + 1} ('{left}' + '{right}') needs the token '{missing}'")
-        self.rank = rank
+    ``vocab`` has ids that each are used once, ``pairs`` the left and right tokens of the merges.
+    """
+    merges = merges_to_ids(*pairs, vocab)
+    table = vocab_by_id(vocab, max([*vocab.values(), *(token.id for token in added)]) + 1)
+    if missing := missing_bytes(table):
+        raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
+    foreign = [token_id for token_id, token in enumerate(table) if token is None]
+    if foreign and np.isin(merges, foreign).any():
+        raise NotNativeError("a merge has a character outside the byte-level alphabet")
+    return ByteLevelSpec(table, merges, added, pattern, nfc=nfc, ignore_merges=ignore_merges)
 
 
 def split_pairs(merges: str) -> tuple[list[str], list[str]] | None:
@@ -250,7 +263,7 @@ def merges_to_ids(
 ) -> npt.NDArray[np.int32]:
     """int32 [m, 3] of left, right and product id. A pair that is listed twice has its last rank.
 
-    Raises MergeMisfitError for the first pair that does not fit the vocabulary.
+    NotNativeError names the first pair that does not fit the vocabulary.
     """
     try:
         columns = (
@@ -262,7 +275,10 @@ def merges_to_ids(
         for rank, (a, b) in enumerate(zip(left, right, strict=True)):
             for token in (a, b, a + b):
                 if token not in vocab:
-                    raise MergeMisfitError(rank, a, b, token) from None
+                    raise NotNativeError(
+                        f"its vocabulary does not fit its merges: merge {rank + 1} "
+                        f"('{a}' + '{b}') needs the token '{token}'"
+                    ) from None
         raise
     merges = np.array(columns, np.int32).T.reshape(-1, 3)
     keys = merges[:, 0].astype(np.int64) << 32 | merges[:, 1]

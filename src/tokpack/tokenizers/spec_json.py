@@ -13,30 +13,21 @@ from tokpack.tokenizers import patterns
 from tokpack.tokenizers.spec import (
     MAX_ID,
     AddedToken,
-    ByteLevelSpec,
-    MergeMisfitError,
-    merges_to_ids,
-    missing_bytes,
+    NotNativeError,
+    byte_level_spec,
     split_pairs,
-    vocab_by_id,
-    without_bytes,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy as np
-    import numpy.typing as npt
+    from tokpack.tokenizers.spec import ByteLevelSpec
 
 _MODEL_KEYS = {
     *("type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
     *("fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"),
 }
 _TOKEN_KEYS = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}
-
-
-class NotNativeError(Exception):
-    """The native core cannot do this tokenizer; the message is the reason, one phrase. Internal."""
 
 
 def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
@@ -59,21 +50,9 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
         if nfc and token.normalized and not unicodedata.is_normalized("NFC", token.content):
             reason = "is not in Normalization Form C"
             raise NotNativeError(f"its added token {token.content!r} {reason}")
-    size = max([*vocab.values(), *(token.id for token in added)]) + 1
-    table = vocab_by_id(vocab, size)
-    missing = missing_bytes(table)
-    if missing:
-        raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
-    merges = ranked_merges(model)
-    if without_bytes(table, merges):
-        raise NotNativeError("a merge has a character outside the byte-level alphabet")
-    return ByteLevelSpec(
-        vocab=table,
-        merges=merges,
-        pattern=pattern,
-        added=added,
-        nfc=nfc,
-        ignore_merges=bool(model.get("ignore_merges", False)),
+    ignore_merges = bool(model.get("ignore_merges", False))
+    return byte_level_spec(
+        vocab, pairs_of(model), added, pattern=pattern, nfc=nfc, ignore_merges=ignore_merges
     )
 
 
@@ -121,16 +100,12 @@ def _is_nfc(normalizer: Any) -> bool:
     raise NotNativeError(f"its normalizer is {kind}")
 
 
-def ranked_merges(model: dict[str, Any]) -> npt.NDArray[np.int32]:
-    """The merges of a model that ``bpe_model`` has taken, as ``merges_to_ids`` gives them."""
-    try:
-        return merges_to_ids(*_pairs(model["merges"]), model["vocab"])
-    except MergeMisfitError as error:
-        raise NotNativeError(f"its vocabulary does not fit its merges: {error}") from None
+def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Left and right tokens of the merges of a model that ``bpe_model`` has taken.
 
-
-def _pairs(merges: list[Any]) -> tuple[list[str], list[str]]:
-    """Left and right tokens, from both forms: "a b" of older files, ["a", "b"] of newer ones."""
+    Older files have "a b", newer ones ["a", "b"].
+    """
+    merges: list[Any] = model["merges"]
     types = set(map(type, merges))
     if types == {str}:
         merges = [merge for merge in merges if not merge.startswith("#version")]

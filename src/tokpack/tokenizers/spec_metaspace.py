@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from tokpack.tokenizers.huggingface import digest_of
-from tokpack.tokenizers.spec import MetaspaceSpec
-from tokpack.tokenizers.spec_json import (
-    NotNativeError,
-    added_tokens,
-    bpe_model,
-    ranked_merges,
-    texts_by_id,
-)
+from tokpack.tokenizers.spec import MetaspaceSpec, NotNativeError, merges_to_ids
+from tokpack.tokenizers.spec_json import added_tokens, bpe_model, pairs_of, texts_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +58,7 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
         raise NotNativeError("its model sets 'ignore_merges', and it cuts texts into words")
     added = added_tokens(definition, vocab)
     _check_added(added, normalizes=normalizes)
-    merges = ranked_merges(model)
+    merges = merges_to_ids(*pairs_of(model), vocab)
     byte_ids, unknown = _fallback(model, merges, cuts=cuts)
     return MetaspaceSpec(
         vocab=texts_by_id(vocab, added),

@@ -14,8 +14,8 @@ import numpy as np
 
 from tokpack import _core
 from tokpack.tokenizers.huggingface import digest_of, load_library
-from tokpack.tokenizers.spec import MAX_ID, UnigramSpec
-from tokpack.tokenizers.spec_json import NotNativeError, added_tokens, texts_by_id
+from tokpack.tokenizers.spec import MAX_ID, NotNativeError, UnigramSpec
+from tokpack.tokenizers.spec_json import added_tokens, texts_by_id
 from tokpack.tokenizers.spec_metaspace import SPACE, byte_fallback, metaspace_settings, steps_of
 
 if TYPE_CHECKING:
