@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -30,29 +29,6 @@ if TYPE_CHECKING:
 SHARE_NAMES = ("train", "valid", "test")
 
 
-@dataclass(frozen=True)
-class SplitSpec:
-    """How to cut, as ``split`` is told it: exactly one of these is given."""
-
-    documents: int | None = None
-    tokens: int | None = None
-    parts: int | None = None
-    shares: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        ways = {name: value for name, value in vars(self).items() if value is not None}
-        if len(ways) != 1:
-            raise UsageError(
-                "say how to cut, in one way: --documents N, --tokens N, --parts K or --shares A,B,C"
-            )
-        [(name, value)] = ways.items()
-        if name == "shares":
-            if not all(0 <= share < float("inf") for share in value) or not sum(value):
-                raise UsageError(f"shares are {value}, expected numbers of 0 or more, not all 0")
-        elif value < 1:
-            raise UsageError(f"{name} is {value}, expected 1 or more")
-
-
 def split(
     input: PathLike,  # noqa: A002  as it is called on the command line
     output: PathLike,
@@ -74,38 +50,45 @@ def split(
     FormatError where the dataset is broken, OutputError where an output is taken.
     """
     prefix, output = os.fspath(input), os.fspath(output)
-    cut = SplitSpec(documents, tokens, parts, None if shares is None else tuple(shares))
+    _check_request(documents=documents, tokens=tokens, parts=parts, shares=shares)
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
-        outputs = _named(output, cut, _ranges(cut, ends, prefix))
+        count = len(ends) - 1
+        if count == 0:
+            raise UsageError(f"{prefix}: has no documents to split")
+        if documents is not None:
+            bounds = [*range(0, count, documents), count]
+        elif tokens is not None:
+            bounds = _by_tokens(ends, tokens)
+        elif parts is not None:
+            bounds = _by_parts(ends, parts, prefix)
+        else:
+            bounds = _by_shares(shares or (), count, prefix)
+        outputs = _named(output, bounds, shares is not None and len(shares) == len(SHARE_NAMES))
         names = [name for name, _ in outputs]
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
         files = dataset_files(dataset.path_prefix)
         with new_datasets(names, files, overwrite=overwrite) as new:
-            for name, bounds in outputs:
+            for name, cut in outputs:
                 out = NewDataset(name, new)
-                results.append((name, _write(dataset, out, bounds, ends, stage)))
+                results.append((name, _write(dataset, out, cut, ends, stage)))
             new.publish()
     return results
 
 
-def _ranges(cut: SplitSpec, ends: npt.NDArray[np.int64], prefix: str) -> list[tuple[int, int]]:
-    """First document of each dataset, and the one after its last."""
-    count = len(ends) - 1
-    if count == 0:
-        raise UsageError(f"{prefix}: has no documents to split")
-    if cut.documents is not None:
-        bounds = [*range(0, count, cut.documents), count]
-    elif cut.tokens is not None:
-        bounds = _by_tokens(ends, cut.tokens)
-    elif cut.parts is not None:
-        if cut.parts > count:
-            raise UsageError(f"{prefix}: {count} documents cannot fill {cut.parts} datasets")
-        bounds = _by_parts(ends, cut.parts)
-    else:
-        bounds = _by_shares(cut.shares or (), count, prefix)
-    return list(pairwise(bounds))
+def _check_request(**ways: Any) -> None:
+    chosen = {name: value for name, value in ways.items() if value is not None}
+    if len(chosen) != 1:
+        raise UsageError(
+            "say how to cut, in one way: --documents N, --tokens N, --parts K or --shares A,B,C"
+        )
+    [(name, value)] = chosen.items()
+    if name == "shares":
+        if not all(0 <= share < float("inf") for share in value) or not sum(value):
+            raise UsageError(f"shares are {value}, expected numbers of 0 or more, not all 0")
+    elif value < 1:
+        raise UsageError(f"{name} is {value}, expected 1 or more")
 
 
 def _by_tokens(ends: npt.NDArray[np.int64], most: int) -> list[int]:
@@ -117,8 +100,10 @@ def _by_tokens(ends: npt.NDArray[np.int64], most: int) -> list[int]:
     return bounds
 
 
-def _by_parts(ends: npt.NDArray[np.int64], parts: int) -> list[int]:
+def _by_parts(ends: npt.NDArray[np.int64], parts: int, prefix: str) -> list[int]:
     count = len(ends) - 1
+    if parts > count:
+        raise UsageError(f"{prefix}: {count} documents cannot fill {parts} datasets")
     bounds = [0]
     for number in range(1, parts):
         goal = int(ends[-1]) * number // parts
@@ -141,16 +126,12 @@ def _by_shares(shares: Sequence[float], count: int, prefix: str) -> list[int]:
     return bounds
 
 
-def _named(
-    output: str, cut: SplitSpec, ranges: list[tuple[int, int]]
-) -> list[tuple[str, tuple[int, int]]]:
-    """The name of each dataset, with its documents; a share of 0 makes none."""
-    names = [f"{output}_{number:05d}" for number in range(len(ranges))]
-    if cut.shares is not None and len(cut.shares) == len(SHARE_NAMES):
-        names = [f"{output}_{name}" for name in SHARE_NAMES]
-    return [
-        (name, bounds) for name, bounds in zip(names, ranges, strict=True) if bounds[0] < bounds[1]
-    ]
+def _named(output: str, bounds: list[int], in_three: bool) -> list[tuple[str, tuple[int, int]]]:
+    """The name of each dataset, with its documents [begin, end); a share of 0 makes none."""
+    ranges = list(pairwise(bounds))
+    names = SHARE_NAMES if in_three else [f"{number:05d}" for number in range(len(ranges))]
+    pairs = zip(names, ranges, strict=True)
+    return [(f"{output}_{name}", cut) for name, cut in pairs if cut[0] < cut[1]]
 
 
 def _write(
