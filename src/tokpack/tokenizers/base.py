@@ -176,15 +176,15 @@ class Tokenizer(ABC):
         TokenizerError for an id that no token has, UsageError for what is no row of ids.
         """
         try:
-            known = list(map(operator.index, ids))
+            numbers = list(map(operator.index, ids))
         except TypeError:
             raise UsageError(
                 f"decode takes whole numbers in a row, as [464, 3797], not {brief(ids)}"
             ) from None
-        for token_id in known:
+        for token_id in numbers:
             if not 0 <= token_id < self.vocab_size:
                 raise self.no_such_id(token_id)
-        return self._decode_bytes(known)
+        return self._decode_bytes(numbers)
 
     @abstractmethod
     def _decode_bytes(self, ids: list[int]) -> bytes:
@@ -289,12 +289,12 @@ class SpecialFinder:
         # One search over the whole block first: nearly no block has a special token at all.
         if self._empty or self._pattern.search(view) is None:
             return np.empty(0, np.int64)
-        found = [
+        documents = [
             index
             for index, (begin, end) in enumerate(spans.tolist())
             for _ in self._pattern.finditer(view[begin:end])
         ]
-        return np.array(found, np.int64)
+        return np.array(documents, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,9 +23,9 @@ _ARGUMENTS = {"tokenizer_type": str, "pattern": str, "vocab_size": int, "special
 
 def arguments_of(entry: Mapping[str, Any] | None) -> dict[str, Any]:
     """The arguments of load_tokenizer in a description beside the name; unknown ones left out."""
-    known = (entry or {}).get("arguments")
-    known = known if isinstance(known, dict) else {}
-    return {key: known[key] for key, kind in _ARGUMENTS.items() if type(known.get(key)) is kind}
+    arguments = (entry or {}).get("arguments")
+    values = arguments if isinstance(arguments, dict) else {}
+    return {key: values[key] for key, kind in _ARGUMENTS.items() if type(values.get(key)) is kind}
 
 
 def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
@@ -90,11 +90,11 @@ def tokenizer_of(entry: Mapping[str, Any] | None, **given: Unpack[TokenizerFiles
         return load_tokenizer(**given)
     why = ""
     try:
-        found = list(_of_types(entry, given)) if asked else [load_described(entry)]
-        same = [tokenizer for tokenizer in found if tokenizer.fingerprint == entry["sha256"]]
+        candidates = list(_of_types(entry, given)) if asked else [load_described(entry)]
+        same = [tokenizer for tokenizer in candidates if tokenizer.fingerprint == entry["sha256"]]
         if same:
             return same[0]
-        why = f"{found[0].name} is another one ({found[0].fingerprint})"
+        why = f"{candidates[0].name} is another one ({candidates[0].fingerprint})"
     except TokenizerError as error:
         if asked:
             raise
@@ -145,5 +145,5 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
         "add_bos_token": False,
         "add_prefix_space": False,
     }
-    known = {key: value for key, value in settings.items() if value is not None}
-    return {**files, "tokenizer_config.json": (json.dumps(known, indent=2) + "\n").encode()}
+    config = {key: value for key, value in settings.items() if value is not None}
+    return {**files, "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode()}

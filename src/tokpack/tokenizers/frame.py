@@ -108,8 +108,8 @@ def find_eod(tokenizer: Tokenizer, given: str | int | None) -> int | None:
     """The id of the end-of-document token: the one asked for, else the first of EOD_NAMES."""
     if given is not None:
         return token_id(tokenizer, given, "EOD")
-    found = map(tokenizer.token_to_id, EOD_NAMES)
-    return next((known for known in found if known is not None), None)
+    ids = map(tokenizer.token_to_id, EOD_NAMES)
+    return next((one for one in ids if one is not None), None)
 
 
 def find_bos(tokenizer: Tokenizer) -> str | None:
@@ -131,13 +131,13 @@ def token_id(tokenizer: Tokenizer, given: str | int, what: str) -> int:
     """
     text = str(given)
     if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
-        found = tokenizer.token_to_id(text)
-        if found is None:
+        number = tokenizer.token_to_id(text)
+        if number is None:
             raise TokenizerError(
                 f"tokenizer {tokenizer.name} has no token {brief(text)} to be its {what}"
                 f"{_as_text(tokenizer, text)}; {_advice(tokenizer, what, text)}"
             )
-        return found
+        return number
     try:
         tokenizer.decode_bytes([int(text)])
     except TokenizerError as error:

@@ -132,8 +132,8 @@ def _from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> T
 
     try:
         spec = spec_cache.kept(raw, read)
-    except _TekkenFound as found:
-        return ranks.from_tekken(found.definition, path, name, choice)
+    except _TekkenFound as other:
+        return ranks.from_tekken(other.definition, path, name, choice)
     except NotNativeError as reason:
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token

@@ -37,10 +37,10 @@ def hub_snapshots(repository: str) -> Iterator[Path]:
     snapshots = folder / "snapshots"
     try:
         main = snapshots / (folder / "refs" / "main").read_text().strip()
-        found = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        newest = sorted(snapshots.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     except OSError:
         return
-    yield from sorted(found, key=lambda path: path != main)
+    yield from sorted(newest, key=lambda path: path != main)
 
 
 def hub_cache() -> Path:

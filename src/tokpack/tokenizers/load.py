@@ -56,7 +56,7 @@ class NamedTokenizer:
     digest: str
 
 
-_KNOWN = (
+_NAMED = (
     NamedTokenizer(
         name="gpt2",
         repository="openai-community/gpt2",
@@ -153,7 +153,7 @@ def load_tokenizer(
     choice = TokenizerOptions(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if kind in ("ranks in a list", "sentencepiece", "whitespace"):
         if kind == "ranks in a list":
-            found: Tokenizer = ranks.from_list(
+            typed: Tokenizer = ranks.from_list(
                 _read_list(path),
                 path,
                 source,
@@ -164,9 +164,9 @@ def load_tokenizer(
         elif pattern is not None:
             raise UsageError(f"{source}: --pattern is for a .tiktoken file")
         else:
-            found = _from_typed_file(path, source, type_name, eod_token)
-        found.files = (path,)
-        return found
+            typed = _from_typed_file(path, source, type_name, eod_token)
+        typed.files = (path,)
+        return typed
     if choice.eos_of_config and is_url(source):
         raise UsageError(_BESIDE.format(source, tokenizer_type))
     if merge_file is not None:
@@ -215,19 +215,19 @@ def _kind(tokenizer_type: str | None) -> str | None:
 
 def is_at_hand(name: str) -> bool:
     """Whether a name means one certain tokenizer, whoever says it, for which nothing is asked."""
-    known = _known(name)
-    return published.by_name(name) is not None if known is None else _folder(known) is not None
+    named = _named(name)
+    return published.by_name(name) is not None if named is None else _folder(named) is not None
 
 
-def _known(name: str) -> NamedTokenizer | None:
-    names = ((known, (known.name, known.repository.lower(), *known.aliases)) for known in _KNOWN)
-    return next((known for known, own in names if name.lower() in own), None)
+def _named(name: str) -> NamedTokenizer | None:
+    names = ((one, (one.name, one.repository.lower(), *one.aliases)) for one in _NAMED)
+    return next((one for one, its_names in names if name.lower() in its_names), None)
 
 
 def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
-    known = _known(name)
-    if known is not None:
-        return _from_known(known, choice)
+    named = _named(name)
+    if named is not None:
+        return _from_named(named, choice)
     encoding = published.by_name(name)
     if encoding is not None:
         return ranks.from_name(encoding, choice)
@@ -237,7 +237,7 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
     if not hub.is_repository(name) or path.suffix in (".json", ".model"):
         raise TokenizerError(
             f"tokenizer '{name}' is unknown: no such file or folder, and no name; names are "
-            f"{', '.join([*(k.name for k in _KNOWN), *published.names()])}, and Hugging Face "
+            f"{', '.join([*(k.name for k in _NAMED), *published.names()])}, and Hugging Face "
             "repositories as owner/name"
         )
     cache = hub.cache_folder(name)
@@ -255,37 +255,37 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
     return from_path(cache, name, choice)
 
 
-def _from_known(known: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
+def _from_named(named: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
     def load(folder: Path) -> Tokenizer:
-        tokenizer = from_files([folder / file for file in known.files], known.name, choice)
-        if tokenizer.definition_digest() != known.digest:
+        tokenizer = from_files([folder / file for file in named.files], named.name, choice)
+        if tokenizer.definition_digest() != named.digest:
             raise TokenizerError(
-                f"{folder}: {' and '.join(known.files)} are not those of the tokenizer {known.name}"
+                f"{folder}: {' and '.join(named.files)} are not those of the tokenizer {named.name}"
                 f" (sha256 of the definition {tokenizer.definition_digest()}, expected "
-                f"{known.digest}): replace them, or give their path if you want this one"
+                f"{named.digest}): replace them, or give their path if you want this one"
             )
         return tokenizer
 
-    if folder := _folder(known):
+    if folder := _folder(named):
         return load(folder)
-    cache = hub.cache_folder(known.name)
+    cache = hub.cache_folder(named.name)
     try:
-        hub.download(known.repository, [known.files], cache, check=load)
+        hub.download(named.repository, [named.files], cache, check=load)
     except hub.UnavailableError as error:
         raise TokenizerError(
-            f"tokenizer {known.name} is not on this machine, and cannot be downloaded: {error}. "
-            f"Put {' and '.join(known.files)} of https://huggingface.co/{known.repository} into "
-            f"{cache}, or give the path with {known.flags}"
+            f"tokenizer {named.name} is not on this machine, and cannot be downloaded: {error}. "
+            f"Put {' and '.join(named.files)} of https://huggingface.co/{named.repository} into "
+            f"{cache}, or give the path with {named.flags}"
         ) from None
     return load(cache)
 
 
-def _folder(known: NamedTokenizer) -> Path | None:
+def _folder(named: NamedTokenizer) -> Path | None:
     """The folder on this machine that has a tokenizer's files."""
-    repositories = (known.repository, known.repository.split("/")[1])
+    repositories = (named.repository, named.repository.split("/")[1])
     snapshots = [folder for name in repositories for folder in hub.hub_snapshots(name)]
-    folders = (hub.cache_folder(known.name), *snapshots)
-    whole = (one for one in folders if all((one / file).is_file() for file in known.files))
+    folders = (hub.cache_folder(named.name), *snapshots)
+    whole = (one for one in folders if all((one / file).is_file() for file in named.files))
     return next(whole, None)
 
 

@@ -63,9 +63,9 @@ class BpeSpec:
 
     def settings(self) -> dict[str, Any]:
         """Everything else in JSON, and the added tokens."""
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        del known["vocab"], known["merges"]
-        return {**known, "added": [astuple(token) for token in self.added]}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        del values["vocab"], values["merges"]
+        return {**values, "added": [astuple(token) for token in self.added]}
 
     def digest(self) -> str:
         """sha256 over the definition itself, so that the formatting of its files does not count."""
@@ -172,8 +172,8 @@ def decode_alphabet(tokens: Sequence[str]) -> list[bytes | None]:
 def encode_alphabet(tokens: Sequence[bytes | None]) -> list[str | None]:
     """Tokens as GPT-2's alphabet writes their bytes; None for None."""
     character = np.argsort(_BYTE_OF_CHARACTER, kind="stable")[-256:].astype("<u4")
-    known = b"".join(token for token in tokens if token is not None)
-    written = character[np.frombuffer(known, np.uint8)].tobytes().decode("utf-32-le")
+    text = b"".join(token for token in tokens if token is not None)
+    written = character[np.frombuffer(text, np.uint8)].tobytes().decode("utf-32-le")
     result: list[str | None] = []
     begin = 0
     for token in tokens:

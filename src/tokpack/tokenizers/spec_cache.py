@@ -75,12 +75,12 @@ def _read(path: Path) -> BpeSpec | None:
         if not _is_safe(os.lstat(path.parent)):
             return None
         with open_regular(str(path)) as file:
-            found = os.fstat(file.fileno())
-            if not _is_safe(found):
+            status = os.fstat(file.fileno())
+            if not _is_safe(status):
                 return None
             head = json.loads(file.readline(_MOST_HEAD))
             sizes = (head["head"], 4 * head["ids"], head["bytes"], 12 * head["merges"])
-            if head["entry"] != path.name or file.tell() + sum(sizes) != found.st_size:
+            if head["entry"] != path.name or file.tell() + sum(sizes) != status.st_size:
                 return None
             if min(sizes) < 0 or sum(sizes) > _MOST_BYTES:
                 return None
@@ -94,9 +94,9 @@ def _read(path: Path) -> BpeSpec | None:
     return _spec(*chunks) if digest.hexdigest() == wanted else None
 
 
-def _is_safe(found: os.stat_result) -> bool:
+def _is_safe(status: os.stat_result) -> bool:
     """Whether only this user may write there."""
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> BpeSpec:
