@@ -26,12 +26,6 @@ def workers() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("tokpack-ahead")]
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 100])
-def test_the_items_are_the_same(count: int) -> None:
-    assert list(ahead(range(20), count)) == list(range(20))
-    assert list(ahead([], count)) == []
-
-
 def test_no_more_than_asked_for_is_made_and_nothing_before() -> None:
     made = []
 

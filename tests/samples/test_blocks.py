@@ -157,19 +157,6 @@ def test_the_order_keeps_its_values(given: tuple[int, int, int, int], rows: str)
     ]
 
 
-def test_other_epochs_and_seeds_have_other_windows() -> None:
-    lengths = [10] * 4000
-    order = order_of(lengths, 64, block_tokens=400, window_blocks=10)
-    firsts = [
-        {int(s) // 40 for s in order.locate_many(range(begin, begin + 55))[0][:, 0]}
-        for begin in (0, order.samples)
-    ]
-    other = order_of(lengths, 64, block_tokens=400, window_blocks=10, seed=8)
-    firsts.append({int(s) // 40 for s in other.locate_many(range(55))[0][:, 0]})
-    assert all(10 <= len(blocks) <= 17 for blocks in firsts)  # a sample may run over
-    assert len(set(map(frozenset, firsts))) == 3
-
-
 def test_what_cannot_be_located_is_an_error() -> None:
     order = order_of([30, 30], 10)
     with pytest.raises(IndexError, match="sample -1: they are counted from 0"):

@@ -16,7 +16,6 @@ from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import GPTDataset, load_tokenizer
 from tokpack.errors import UsageError
-from tokpack.samples import SampleIterator
 from tokpack.samples.fim import FIM, FillInTheMiddle
 
 if TYPE_CHECKING:
@@ -202,23 +201,6 @@ def test_the_seed_decides(tmp_path: Path) -> None:
         for seed in range(5)
     ]
     assert len(set(map(tuple, samples))) == 5
-
-
-def test_workers_and_resumed_runs_see_the_same(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    write_documents(tmp_path / "data")
-    dataset = GPTDataset(tmp_path / "data", 64, fim=FIM(**IDS, rate=1), eod_id=EOD)
-    expected = [dataset[number]["tokens"].tolist() for number in range(12)]
-
-    def load(batches: Any) -> Any:
-        return torch.utils.data.DataLoader(dataset, batch_sampler=batches, num_workers=2)
-
-    iterator = SampleIterator(dataset, 2, load=load)
-    found = [row for _ in range(3) for row in next(iterator)["tokens"].tolist()]
-    resumed = SampleIterator(dataset, 3)
-    resumed.load_state_dict(iterator.state_dict())
-    found += [row for _ in range(2) for row in next(resumed)["tokens"].tolist()]
-    assert found == expected
 
 
 def test_wrong_requests_are_named(tmp_path: Path) -> None:

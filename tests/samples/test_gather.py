@@ -17,7 +17,6 @@ from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset, _core
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.indexed import MMapIndexedDataset
 from tokpack.operations.merge import merge
 from tokpack.samples.orders.rules import FLAVOURS
 
@@ -323,10 +322,3 @@ def test_levels_agree() -> None:
         expected = np.concatenate([tokens[3:493], tokens[499:], np.zeros(9, name)])
         for text in results:
             assert np.array_equal(text[0], expected)
-
-
-def test_an_unaligned_index_is_read(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "data", [3, 5, 2])
-    dataset = MMapIndexedDataset(tmp_path / "data")
-    assert not dataset.pointers.flags.aligned
-    assert dataset.pointers.tolist() == [0, 12, 32]

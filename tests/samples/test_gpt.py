@@ -177,18 +177,6 @@ def test_a_pickle_is_small_and_gives_the_same(prefix: Path) -> None:
     assert all(same(dataset[k], again[k]) for k in range(0, len(dataset), 7))
 
 
-def test_the_samples_of_one_document_are_shuffled_too(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "one", [401])
-    dataset = GPTDataset(tmp_path / "one", 4, epochs=2)
-    begins = [int(sample["tokens"][0]) for sample in dataset]
-    epochs = begins[:100], begins[100:]
-    for epoch in epochs:
-        assert sorted(epoch) == list(range(1, 401, 4))
-        neighbours = sum(b - a == 4 for a, b in pairwise(epoch))
-        assert neighbours < 10  # 1 is expected
-    assert epochs[0] != epochs[1]
-
-
 @pytest.mark.parametrize(
     ("lengths", "options", "error", "message"),
     [

@@ -197,12 +197,3 @@ def test_requests_that_do_not_go_together(datasets: list[GPTDataset], tmp_path: 
     with pytest.raises(IndexError):
         blend.locate(-1)
     assert np.sum(blend.counts(9)) == 9
-
-
-def test_batches_across_a_change_are_their_samples(datasets: list[GPTDataset]) -> None:
-    blend = BlendedDataset(datasets, size=300, schedule=[(0, [1, 2, 0]), (50, [0, 1, 1])])
-    numbers = [48, 51, 49, 50, 299, 0]
-    batch = blend.batch(numbers)
-    for place, number in enumerate(numbers):
-        for name, array in blend[number].items():
-            assert np.array_equal(batch[name][place], array)

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 NAMES = ("train", "valid", "test")
 
 
-def test_the_two_rules_differ_as_known() -> None:
-    assert parse_split("1,1,1", 1000) == [(0, 333), (333, 667), (667, 1000)]
-    assert parse_split("1,1,1", 1000, "classic") == [(0, 334), (334, 667), (667, 1000)]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

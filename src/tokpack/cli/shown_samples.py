@@ -53,8 +53,8 @@ def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[st
 
 def spelling_of(plan: BlendPlan, arguments: argparse.Namespace) -> Spelling | None:
     """The tokenizer of a plan's datasets, as flags or a manifest name it."""
-    known = [one for one in plan.datasets if one.tokenizer is not None]
-    return load((known or plan.datasets)[0].path_prefix, arguments)[1]
+    named = [one for one in plan.datasets if one.tokenizer is not None]
+    return load((named or plan.datasets)[0].path_prefix, arguments)[1]
 
 
 def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:

@@ -46,28 +46,28 @@ class Fetch:
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda span: (span.tokens.found.url, span.begin))
-        wanted: list[tuple[Any, int, int]] = []
+        requests: list[tuple[Any, int, int]] = []
         self._of: list[int] = []  # the request of each span
         for span in self._spans:
-            width, found = span.tokens.dtype.itemsize, span.tokens.found
+            width, stored = span.tokens.dtype.itemsize, span.tokens.found
             begin, end = span.begin * width, (span.begin + span.length) * width
-            before = wanted[-1] if wanted else (None, 0, 0)
+            before = requests[-1] if requests else (None, 0, 0)
             near = begin - before[2] <= GAP_BYTES and end - before[1] <= MOST_BYTES
-            if before[0] == found and near:
-                wanted[-1] = (found, before[1], max(end, before[2]))
+            if before[0] == stored and near:
+                requests[-1] = (stored, before[1], max(end, before[2]))
             else:
-                wanted.append((found, begin, end))
-            self._of.append(len(wanted) - 1)
-        self._wanted = wanted
-        self._ranges = Ranges(wanted)
+                requests.append((stored, begin, end))
+            self._of.append(len(requests) - 1)
+        self._requests = requests
+        self._ranges = Ranges(requests)
 
     def take(self) -> Iterator[tuple[int, Tokens]]:
         """Each row with its tokens, once. InputError."""
-        found = self._ranges.take()
+        data = self._ranges.take()
         for span, number in zip(self._spans, self._of, strict=True):
             dtype = span.tokens.dtype
-            at = span.begin * dtype.itemsize - self._wanted[number][1]
-            yield span.row, np.frombuffer(found[number], dtype, span.length, at)
+            at = span.begin * dtype.itemsize - self._requests[number][1]
+            yield span.row, np.frombuffer(data[number], dtype, span.length, at)
 
     def close(self) -> None:
         """Give up what has not been read."""
@@ -83,8 +83,8 @@ class BlockFetch:
 
     def __init__(self, spans: Iterable[tuple[Span, int, int]]) -> None:
         self._spans = [(span, list(_cut(span, first, end))) for span, first, end in spans]
-        wanted = dict.fromkeys(cell for _, parts in self._spans for cell, _, _ in parts)
-        missing = [cell for cell in wanted if _file_of(cell) is None]
+        cells = dict.fromkeys(cell for _, parts in self._spans for cell, _, _ in parts)
+        missing = [cell for cell in cells if _file_of(cell) is None]
         self._coming = KeptRanges(missing) if missing else None
 
     def take(self) -> Iterator[tuple[int, Tokens]]:
@@ -103,12 +103,12 @@ class BlockFetch:
 
 def _cut(span: Span, first: int, end: int) -> Iterator[tuple[Cell, int, int]]:
     """The cells of its block that have the bytes of a span: (cell, first byte in it, bytes)."""
-    width, found = span.tokens.dtype.itemsize, span.tokens.found
+    width, stored = span.tokens.dtype.itemsize, span.tokens.found
     at, stop = span.begin * width, (span.begin + span.length) * width
     while at < stop:
         begin = at - (at - first * width) % MOST_BYTES
         until = min(begin + MOST_BYTES, end * width)
-        yield (found, begin, until), at - begin, min(until, stop) - at
+        yield (stored, begin, until), at - begin, min(until, stop) - at
         at = until
 
 
@@ -129,8 +129,8 @@ def _kept_bytes(cell: Cell, at: int, size: int) -> bytes:
             if len(data) == size:
                 return data
     _files.pop(cell, None)  # the cache has removed it, to make room for others
-    found, begin, _ = cell
-    return read(found, begin + at, begin + at + size)
+    stored, begin, _ = cell
+    return read(stored, begin + at, begin + at + size)
 
 
 def asked_ahead(samples: Any, batches: Iterable[Numbers]) -> Iterable[Numbers]:

@@ -205,8 +205,8 @@ class FillInTheMiddle:
         data = [text.encode() for text in texts]
         edges = np.cumsum([0, *map(len, data)], dtype=np.int64)
         spans = np.stack([edges[:-1], edges[1:]], axis=1)
-        found = self._encoder().encode(np.frombuffer(b"".join(data), np.uint8), spans)
-        return np.split(found.ids.astype(np.int64), np.cumsum(found.lengths)[:-1])
+        encoded = self._encoder().encode(np.frombuffer(b"".join(data), np.uint8), spans)
+        return np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.lengths)[:-1])
 
     def _encoder(self) -> Encoder:
         encoder: Encoder | None = getattr(self._local, "encoder", None)

@@ -123,11 +123,11 @@ class Gatherer:
         firsts = np.maximum(self._blocks[places] - before, 0)
         lasts = np.minimum(self._blocks[places + 1] - before, len(shard)) - 1
         size = shard.tokens.nbytes
-        found = []
+        ranges = []
         for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
             begin, length = sequence_span(shard.index, last, size)
-            found.append((sequence_span(shard.index, first, size)[0], begin + length))
-        return found
+            ranges.append((sequence_span(shard.index, first, size)[0], begin + length))
+        return ranges
 
 
 def _open(shard: Shard) -> _core.TokenFile:

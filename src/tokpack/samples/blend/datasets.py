@@ -163,19 +163,19 @@ def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
     without = [d for d in datasets if d.manifest is None]
     silent = [d for d in datasets if d.manifest is not None and _sha256(d) is None]
     compared = [d for d in datasets if _sha256(d) is not None]
-    found = []
+    sentences = []
     if without:
-        found.append(
+        sentences.append(
             f"no manifest says which tokenizer made {_names(without)}, nor whether it is whole"
         )
     if silent:
-        found.append(f"the manifest does not say which tokenizer made {_names(silent)}")
+        sentences.append(f"the manifest does not say which tokenizer made {_names(silent)}")
     if compared and (without or silent):
-        found.append(
+        sentences.append(
             f"whether {_names([*without, *silent])} has the tokenizer of {_names(compared)} could "
             "not be checked: a model cannot read ids of two"
         )
-    return found
+    return sentences
 
 
 def framed_apart(datasets: Sequence[MMapIndexedDataset]) -> list[str]:

@@ -91,8 +91,8 @@ class Usage(NamedTuple):
 class Mixture:
     """Portions and the share of the samples that each gives.
 
-    ``changes`` are later weights, each with the first sample that they hold for. ``asked`` is the
-    number of samples that was asked for; with None training has one epoch over all portions
+    ``changes`` are later weights, each with the first sample that they hold for. ``requested`` is
+    the number of samples that was asked for; with None training has one epoch over all portions
     together, and validation and test end where the first is used up. ``part`` is the number of the
     part of the split, None without a split; ``missing`` are those without a sample.
     """
@@ -100,7 +100,7 @@ class Mixture:
     name: str
     portions: tuple[Portion, ...]
     spec: BlendSpec
-    asked: int | None = None
+    requested: int | None = None
     changes: Changes = ()
     part: int | None = None
     missing: tuple[Portion, ...] = ()
@@ -108,7 +108,7 @@ class Mixture:
     @property
     def is_absent(self) -> bool:
         """Whether there is no data for it and nobody asked for samples of it."""
-        return not self.portions and not self.asked
+        return not self.portions and not self.requested
 
     @property
     def documents(self) -> int:
@@ -157,11 +157,11 @@ class Mixture:
         """The number of samples; an order of another program may round it up."""
         if not self.portions:
             return 0
-        if self.asked is not None and not self.is_used_up:
-            return self.asked
+        if self.requested is not None and not self.is_used_up:
+            return self.requested
         lengths = [self.epoch_samples(portion) for portion in self.portions]
         if self.is_used_up:
-            return sum(lengths) if self.asked is None else min(self.asked, sum(lengths))
+            return sum(lengths) if self.requested is None else min(self.requested, sum(lengths))
         if self.name == "train" or not self.spec.rules.endless or len(self.portions) == 1:
             return self.epoch_samples(*self.portions)
         return longest(blend_order(self.phases), lengths)

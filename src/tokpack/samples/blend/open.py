@@ -88,8 +88,8 @@ def _is_blend_of_one(mixture: Mixture) -> bool:
 def _size(mixture: Mixture) -> int | None:
     """Samples as asked for, or of one epoch by the plan; None where only the dataset can tell."""
     spec = mixture.spec
-    if mixture.asked is not None:
-        return mixture.asked
+    if mixture.requested is not None:
+        return mixture.requested
     counted = spec.settings.packing_rules.counted and spec.rules.endless
     return mixture.samples if counted else None
 
@@ -127,7 +127,7 @@ def _of_other_program(mixture: Mixture) -> BlendedDataset:
     spec, weights = mixture.spec, mixture.blend_weights(mixture.weights)
     if weights is None:
         datasets = [_dataset(mixture, portion) for portion in mixture.portions]
-        size = mixture.asked
+        size = mixture.requested
         if size is not None:
             size = min(size, sum(map(len, datasets)))
         return BlendedDataset(datasets, size=size)

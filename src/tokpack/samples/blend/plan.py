@@ -158,18 +158,18 @@ def _parts_of_split(spec: BlendSpec, opened: Opened) -> dict[str, Mixture]:
     rows = [_portions(entry, opened, spec) for entry in spec.datasets]
     of_train = [row[0] for row in rows]
     train = _mixture("train", of_train, spec, part=None if spec.split is None else 0)
-    asked = spec.samples
+    requested = spec.samples
     if spec.tokens is not None:
-        asked = int(spec.tokens) // spec.seq_length
+        requested = int(spec.tokens) // spec.seq_length
     elif spec.epochs is not None:
-        asked = train.epoch_samples(*train.portions, epochs=spec.epochs)
+        requested = train.epoch_samples(*train.portions, epochs=spec.epochs)
     kept = [number for number, portion in enumerate(of_train) if portion in train.portions]
     changes = tuple((first, tuple(row[i] for i in kept)) for first, row in spec.schedule)
-    parts = {"train": replace(train, asked=asked, changes=changes)}
-    for part, asked in ((1, spec.valid_samples), (2, spec.test_samples)):
+    parts = {"train": replace(train, requested=requested, changes=changes)}
+    for part, requested in ((1, spec.valid_samples), (2, spec.test_samples)):
         if wanted[part]:
             portions = [row[part] for row in rows if row[part].weight != 0]
-            parts[PARTS[part]] = _mixture(PARTS[part], portions, spec, asked, part)
+            parts[PARTS[part]] = _mixture(PARTS[part], portions, spec, requested, part)
     return parts
 
 
@@ -185,7 +185,7 @@ def _mixture(
     name: str,
     portions: Sequence[Portion],
     spec: BlendSpec,
-    asked: int | None = None,
+    requested: int | None = None,
     part: int | None = None,
 ) -> Mixture:
     """A mixture of the portions that have a sample; without a split all must have one."""
@@ -197,7 +197,7 @@ def _mixture(
         except UsageError as error:
             raise UsageError(f"{missing[0].prefix}: {error.args[0]}") from None
     kept = tuple(portion for portion in portions if is_enough(portion.tokens))
-    return Mixture(name, kept, spec, asked=asked, part=part, missing=missing)
+    return Mixture(name, kept, spec, requested=requested, part=part, missing=missing)
 
 
 def _check_mixture(mixture: Mixture) -> None:
@@ -209,7 +209,7 @@ def _check_mixture(mixture: Mixture) -> None:
     mixture.phases  # noqa: B018  raises UsageError where the weights have no finite sum
     spec, settings = mixture.spec, mixture.spec.settings
     count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
-    counted = mixture.asked is not None and not mixture.is_used_up
+    counted = mixture.requested is not None and not mixture.is_used_up
     if settings.packing_rules.needs_samples and not counted:
         weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
         raise UsageError(
@@ -225,7 +225,7 @@ def _check_mixture(mixture: Mixture) -> None:
             f"length, or say with {option(count)}=N how many it has"
             f"{'' if mixture.name == 'train' else ', 0 for none'}"
         )
-    counted = mixture.name == "train" or mixture.asked is not None
+    counted = mixture.name == "train" or mixture.requested is not None
     if not spec.rules.endless and not counted and mixture.blend_weights(mixture.weights):
         raise UsageError(
             f"the order {spec.order} must know how many samples a blend with weights has: "

@@ -90,7 +90,7 @@ def index_files(
     request = Request(
         paths=tuple(_rename(portion.prefix, rename or {}) for portion in train.portions),
         weights=None if weights is None else tuple(weights),
-        samples=(train.asked, spec.valid_samples, spec.test_samples),
+        samples=(train.requested, spec.valid_samples, spec.test_samples),
         seq_length=spec.seq_length,
         seed=spec.seed,
         split=spec.split,

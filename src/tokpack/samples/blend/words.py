@@ -50,16 +50,16 @@ def entries(words: Sequence[str]) -> Entries:
 
 def _prefixes(words: Sequence[str]) -> list[str]:
     """The datasets whose files a pattern found, each once; other names as they are."""
-    found: list[str] = []
+    prefixes: list[str] = []
     seen: set[str] = set()
     for word in words:
         base = prefix_of(word)
         if base == word or not MMapIndexedDataset.exists(base):
-            found.append(word)
+            prefixes.append(word)
         elif base not in seen:
             seen.add(base)
-            found.append(base)
-    return found
+            prefixes.append(base)
+    return prefixes
 
 
 def _as_number(word: str) -> float | None:

@@ -146,8 +146,8 @@ class _Writer:
         if request.weights is not None:
             if total is None:
                 raise UsageError(f"{self._part}: a blend with weights needs a number of samples")
-            asked = blend_request(request.weights, total, request.order, surplus=request.surplus)
-            counts = [*asked.samples]
+            blend = blend_request(request.weights, total, request.order, surplus=request.surplus)
+            counts = [*blend.samples]
         keys = []
         for number, count in enumerate(counts):
             key, files = self._dataset(number, count)
@@ -155,7 +155,7 @@ class _Writer:
             yield files
         lengths = [key.samples for key in keys]
         if request.weights is not None:
-            weights, size = asked.weights.tolist(), asked.size
+            weights, size = blend.weights.tolist(), blend.size
         else:
             weights, size = lengths, None if total is None else min(total, sum(lengths))
         yield self._blend(keys, counts, weights, size)

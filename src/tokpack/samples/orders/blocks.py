@@ -83,10 +83,10 @@ class BlockOrder(EpochOrder):
         return self._locate_in(epoch, np.array([place]))[0]
 
     def _locate_in(self, epoch: int, places: Int64s) -> tuple[Rows, Counts]:
-        found, owners = zip(*self._runs(epoch, places), strict=True)
+        parts, owners = zip(*self._runs(epoch, places), strict=True)
         owner = np.concatenate(owners)
         # What a sample has in the next window comes behind what it has in its own.
-        rows = np.concatenate(found)[np.argsort(owner, kind="stable")]
+        rows = np.concatenate(parts)[np.argsort(owner, kind="stable")]
         return rows, np.bincount(owner, minlength=len(places))
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
@@ -111,8 +111,8 @@ class BlockOrder(EpochOrder):
 
     def _window(self, number: int) -> _Window:
         epoch, window = divmod(number, self._windows_each)
-        made = self._epochs[epoch]
-        blocks = made.blocks[made.edges[window] : made.edges[window + 1]]
+        layout = self._epochs[epoch]
+        blocks = layout.blocks[layout.edges[window] : layout.edges[window + 1]]
         firsts, counts = self.blocks[blocks], self.blocks[blocks + 1] - self.blocks[blocks]
         behind = np.cumsum(counts)
         total = int(behind[-1])
@@ -121,27 +121,27 @@ class BlockOrder(EpochOrder):
         sequences = np.repeat(firsts - (behind - counts), counts) + np.arange(total)
         sequences = sequences[order.many(np.arange(total))]
         ends = np.cumsum(self._data.lengths[sequences], dtype=np.int64)
-        if ends[-1] != made.tokens[window + 1] - made.tokens[window]:
+        if ends[-1] != layout.tokens[window + 1] - layout.tokens[window]:
             raise ValueError("the lengths of the documents have changed")
-        begun = int(made.samples[window + 1] - made.samples[window])
+        begun = int(layout.samples[window + 1] - layout.samples[window])
         samples = _core.Permutation(begun, _core.mix(*key, _SAMPLES))
         return _Window(sequences, ends, order, samples)
 
     def _runs(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
         """The rows of the samples at ``places``, and to which of the places each row belongs."""
-        made, first = self._epochs[epoch], epoch * self._windows_each
+        layout, first = self._epochs[epoch], epoch * self._windows_each
         cut = np.empty_like(places)
-        windows = np.searchsorted(made.samples, places, side="right") - 1
+        windows = np.searchsorted(layout.samples, places, side="right") - 1
         for window in np.unique(windows).tolist():
-            here, before = windows == window, made.samples[window]
+            here, before = windows == window, layout.samples[window]
             cut[here] = before + self._windows[first + window].samples.many(places[here] - before)
         at, own = cut * self._data.seq_length, np.arange(len(places))
         ends = at + self._data.seq_length + self._data.extra
         while len(at):
-            windows = np.searchsorted(made.tokens, at, side="right") - 1
-            stops = np.minimum(ends, made.tokens[windows + 1])
+            windows = np.searchsorted(layout.tokens, at, side="right") - 1
+            stops = np.minimum(ends, layout.tokens[windows + 1])
             for window in np.unique(windows).tolist():
-                here, before = windows == window, made.tokens[window]
+                here, before = windows == window, layout.tokens[window]
                 rows, counts = _rows(
                     self._windows[first + window], at[here] - before, stops[here] - before
                 )
@@ -151,16 +151,16 @@ class BlockOrder(EpochOrder):
 
     def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
         """The samples of an epoch that hold a sequence, numbered as they were cut."""
-        made = self._epochs[epoch]
+        layout = self._epochs[epoch]
         block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
-        order = _core.Permutation(len(made.blocks), _core.mix(*self._data.key, epoch, _BLOCKS))
+        order = _core.Permutation(len(layout.blocks), _core.mix(*self._data.key, epoch, _BLOCKS))
         place = order.inverse(block)
-        window = int(np.searchsorted(made.edges, place, side="right")) - 1
-        before = made.blocks[made.edges[window] : place]
+        window = int(np.searchsorted(layout.edges, place, side="right")) - 1
+        before = layout.blocks[layout.edges[window] : place]
         inside = int(np.sum(self.blocks[before + 1] - self.blocks[before]))
-        found = self._windows[epoch * self._windows_each + window]
-        place = found.order.inverse(inside + sequence - int(self.blocks[block]))
-        end = int(made.tokens[window] + found.ends[place])
+        mixed = self._windows[epoch * self._windows_each + window]
+        place = mixed.order.inverse(inside + sequence - int(self.blocks[block]))
+        end = int(layout.tokens[window] + mixed.ends[place])
         begin = end - int(self._data.lengths[sequence])
         if begin < end:
             first = max((begin - self._data.extra) // self._data.seq_length, 0)
@@ -168,11 +168,11 @@ class BlockOrder(EpochOrder):
 
     def _taken_as(self, number: int, epoch: int) -> int:
         """The place in its epoch of a sample whose number is the one in which it was cut."""
-        made = self._epochs[epoch]
-        window = int(np.searchsorted(made.samples, number, side="right")) - 1
-        before = int(made.samples[window])
-        found = self._windows[epoch * self._windows_each + window]
-        return before + found.samples.inverse(number - before)
+        layout = self._epochs[epoch]
+        window = int(np.searchsorted(layout.samples, number, side="right")) - 1
+        before = int(layout.samples[window])
+        mixed = self._windows[epoch * self._windows_each + window]
+        return before + mixed.samples.inverse(number - before)
 
 
 def _blocks(data: OrderInput, block_tokens: int) -> tuple[Int64s, Int64s]:

@@ -77,8 +77,8 @@ class PackedOrder(EpochOrder):
         key = _core.mix(*data.key, _WINDOWS)
 
         def build() -> list[ChunkedArray]:
-            made = _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
-            return [ChunkedArray.of(name, array) for name, array in made.items()]
+            arrays = _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
+            return [ChunkedArray.of(name, array) for name, array in arrays.items()]
 
         settings = {
             "layout": 1,  # of the arrays
@@ -92,7 +92,7 @@ class PackedOrder(EpochOrder):
         }
         self.cached: CacheEntry | None = None
         if cache is None:
-            arrays = {made.name: made.array() for made in build()}
+            arrays = {part.name: part.array() for part in build()}
         else:
             self.cached = cache.entry("packing", settings, build)
             arrays = self.cached.arrays
