@@ -20,7 +20,6 @@ from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
 from tokpack.indexed import shards
-from tokpack.indexed.trust import TRUST
 from tokpack.report import find_tokenizer
 from tokpack.samples import SampleIterator, fetch
 from tokpack.samples.orders import by_name
@@ -125,26 +124,6 @@ def test_commands_say_the_same(
     capsys.readouterr()
     assert main(["blend", url, "--seq-length", "128", "-o", "s3://texts/b.yaml"]) == 1
     assert "only datasets are written to stores" in capsys.readouterr().err
-
-
-def test_merged_and_split_on_the_way_to_a_disk(
-    store: Store, disk: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From a store come the same files as from a disk; a cut answer is tried again."""
-    monkeypatch.setenv(TRUST, f"{disk.parent}, {os.path.dirname(url)}")
-    store.plan.faults.append(Fault("cut", path="one.bin", times=1))
-    names = [str(disk), url]
-    for name in names:
-        folder = tmp_path / name[:2].strip("/")
-        tokpack.merge([name, str(disk)], folder / "two")
-        tokpack.split(name, folder / "half", parts=2)
-        tokpack.merge([name, name], folder / "virtual", virtual=True)
-        assert MMapIndexedDataset(folder / "virtual")[2_000].tolist() != []
-    here, there = (tmp_path / name[:2].strip("/") for name in names)
-    files = sorted(path.name for path in here.iterdir() if path.suffix in (".bin", ".idx"))
-    assert len(files) == 6
-    for name in files:
-        assert (here / name).read_bytes() == (there / name).read_bytes()
 
 
 def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_as_on_a_disk(root: str, tokenizer: Path) -> None:
     tokpack.merge([prefix for prefix, _ in split], f"{root}/out/whole")
     assert fetched(f"{root}/out/whole") == right
     assert tokpack.verify(f"{root}/out/whole").tokens == tokens
-    assert not [one.url for one in access.objects.objects_in(f"{root}/out") if "tmp" in one.url]
+    assert not [url for url in access.objects.listed(f"{root}/out/") if "tmp" in url]
     with pytest.raises(tokpack.OutputError, match=r"whole\.bin exists"):
         tokpack.merge(pile, f"{root}/out/whole")
     with pytest.raises(tokpack.OutputError, match=r"no bucket|nowhere"):

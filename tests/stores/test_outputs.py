@@ -13,6 +13,7 @@ from support.encoding_tools import DRIVER, dataset
 from support.stores import Fault, Store
 
 import tokpack
+from tokpack.cli.main import main
 from tokpack.encoding.resume import complete_datasets
 from tokpack.stores import ranges, s3
 
@@ -196,15 +197,20 @@ def test_stores_that_cannot_be_written(
 
 
 def test_the_command(
-    store: Store, texts: Path, tokenizer: Path, work: Path, right: tuple[bytes, bytes]
+    store: Store,
+    texts: Path,
+    tokenizer: Path,
+    work: Path,
+    right: tuple[bytes, bytes],
+    *,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It names what it made by its URL; --scratch says where it works."""
-    code = f"import tokpack.stores.ranges as r; r.PART_BYTES = {MANY}; from tokpack.cli import main"
-    command = [sys.executable, "-c", f"{code}; import sys; sys.exit(main())", "encode", str(texts)]
-    command += ["-o", "s3://texts/eight/eight", "--tokenizer", str(tokenizer), "--scratch", "here"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout == "s3://texts/eight/eight\n"
-    assert "s3://texts/eight/eight: " in done.stderr
-    assert "next: train on it where it is" in done.stderr
+    words = f"encode {texts} -o s3://texts/eight/eight --tokenizer {tokenizer} --scratch here"
+    assert main(words.split()) == 0
+    done = capsys.readouterr()
+    assert done.out == "s3://texts/eight/eight\n"
+    assert "s3://texts/eight/eight: " in done.err
+    assert "next: train on it where it is" in done.err
     assert there(store, "eight/eight") == right
     assert not list((work / "here").iterdir())

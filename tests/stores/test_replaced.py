@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from support.stores import Store
 
 URL = "s3://texts/taken/x"
-KEYS = ("bin", "idx", "json")
 ENCODE = f"encode {{}}.jsonl -o {URL} --tokenizer t.json --workers 1 -q"
 # A command that makes a dataset of "ours" or "theirs", its first file, and where the other comes.
 RACES = {
@@ -133,12 +132,17 @@ def test_of_a_large_upload(
             store.s3.delete(key)
 
 
-def test_a_mix_has_no_manifest(store: Store, patient: Path) -> None:
-    """Where somebody writes over a file that was sent, there is none of ours, and no dataset."""
-    foreign = lambda: store.s3.put("taken/x.bin", b"foreign")  # noqa: E731
-    store.plan.faults[:] = [Fault("call", "PUT", "/x.idx", times=1, act=foreign)]
+@pytest.mark.parametrize(("moment", "content"), [("PUT /x.idx", b"foreign"), ("PUT /x.json", None)])
+def test_a_mix_has_no_manifest(
+    store: Store, patient: Path, moment: str, content: bytes | None
+) -> None:
+    """Where somebody writes over a file that was sent, or removes it, there is no dataset."""
+    method, path = moment.split()
+    change = store.s3.delete if content is None else lambda key: store.s3.put(key, content)
+    act = lambda: change("taken/x.bin")  # noqa: E731
+    store.plan.faults[:] = [Fault("call", method, path, times=1, act=act)]
     assert main(ENCODE.format("ours").split()) != 0
-    assert there(store) == {"taken/x.bin": b"foreign"}
+    assert there(store) == ({"taken/x.bin": content} if content else {})
 
 
 def test_the_same_run_twice_is_one_dataset(store: Store, patient: Path) -> None:
@@ -232,26 +236,6 @@ def test_a_conflict_is_tried_again_and_then_fails(
     assert main(["verify", URL, "-q"]) == 0
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_conflict_where_something_is_read(
-    store: Store, work: Path, method: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is an error in a line, and no object is said to be missing."""
-    store.s3.put("taken/in.jsonl", Path("ours.jsonl"))
-    assert main(ENCODE.format("ours").split()) == 0
-    for command, path in (
-        ("encode s3://texts/taken/in.jsonl -o out --tokenizer t.json --workers 1 -q", "in.jsonl"),
-        (f"inspect {URL}", "x.json"),
-    ):
-        store.plan.faults[:] = [Fault("409", method, f"/{path}")]
-        capsys.readouterr()
-        assert main(command.split()) != 0
-        [line] = capsys.readouterr().err.splitlines()
-        assert "409" in line
-        assert "no such" not in line
-        assert not list(Path().glob("out.[bij]*"))
-
-
 @pytest.fixture(scope="module")
 def many(served: Store) -> int:
     """How many objects are below s3://texts/many, a document in each: more than a page has."""
@@ -307,18 +291,6 @@ def test_answers_to_uploads(
     assert words in line
     store.plan.faults.clear()
     assert there(store) == {}
-
-
-@pytest.mark.usefixtures("work")
-def test_a_file_that_goes_before_the_manifest_comes(store: Store) -> None:
-    """No dataset is there without its .bin, and none is said to be."""
-    store.plan.faults[:] = [
-        Fault("call", "PUT", "/x.json", times=1, act=lambda: store.s3.delete("taken/x.bin"))
-    ]
-    assert main(ENCODE.format("ours").split()) == 1
-    assert there(store) == {}
-    assert main(ENCODE.format("ours").split()) == 0
-    assert sorted(there(store)) == [f"taken/x.{kind}" for kind in sorted(KEYS)]
 
 
 @pytest.mark.usefixtures("work")

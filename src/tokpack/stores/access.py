@@ -77,13 +77,10 @@ class Objects:
         """What a URL names: an object, those below a folder, those that match a pattern."""
         return self._again(url, lambda: listing.find(self._backend(url), url), first=True)
 
-    def objects_in(self, folder: str) -> list[StoredObject]:
-        """The objects of a folder, without those of folders in it."""
-        return self._again(folder, lambda: self._backend(folder).level(folder), first=True)[1]
-
     def listed(self, begin: str) -> dict[str, StoredObject]:
         """The objects whose URLs begin so, in the folder that this names."""
-        there = self.objects_in(begin.rpartition("/")[0])
+        folder = begin.rpartition("/")[0]
+        _, there = self._again(folder, lambda: self._backend(folder).level(folder), first=True)
         return {one.url: one for one in there if one.url.startswith(begin)}
 
     def stat(self, url: str) -> StoredObject | None:

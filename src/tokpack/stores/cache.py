@@ -39,11 +39,11 @@ SIZE = "TOKPACK_CACHE_SIZE"
 _DEFAULT_BYTES = 50 * 10**9
 _SUM, _LOCK = ".sum", ".lock"
 _LONGEST_NAME = 200
-_LOOKS = 64  # at the whole cache, in the time in which it is filled once
+_SCANS = 64  # of the whole cache, in the time in which it is filled once
 
 _checked: set[tuple[str, int, int]] = set()  # copies whose checksums this process has seen
-_looking = threading.Lock()
-_unlooked: int | None = None  # bytes that this process has fetched since it looked at the cache
+_scanning = threading.Lock()
+_unscanned: int | None = None  # bytes that this process has fetched since it scanned the cache
 
 
 def copy_of(source: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
@@ -139,15 +139,15 @@ def _make_room(source: StoredObject, size: int, folder: Path) -> None:
 
     A process looks when it has fetched a 64th of what there is room for, since to look takes long.
     """
-    global _unlooked  # noqa: PLW0603
+    global _unscanned  # noqa: PLW0603
     limit = _limit()
     if size > limit:
         raise UsageError(f"{shown(source.url)} has {size:,} bytes, the cache {limit:,}: set {SIZE}")
-    with _looking:
-        if _unlooked is not None and (_unlooked + size) * _LOOKS < limit:
-            _unlooked += size
+    with _scanning:
+        if _unscanned is not None and (_unscanned + size) * _SCANS < limit:
+            _unscanned += size
             return
-        _unlooked = 0
+        _unscanned = 0
     entries = sorted(_entries(folder.parent), reverse=True)
     used = size
     for _, its, entry in entries:

@@ -23,7 +23,7 @@ def part_bytes(size: int) -> int:
 
 
 class LocalFile(NamedTuple):
-    """A file as it was found."""
+    """A file and its version."""
 
     path: str
     identity: Identity

@@ -26,7 +26,7 @@ _PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object as it was found: ``etag`` is "" where the store gives none, ``modified_ns`` 0.
+    """One version of an object: ``etag`` is "" where the store gives none, ``modified_ns`` 0.
 
     ``generation`` is by what GCS tells versions when it writes.
     ``written`` is when, in seconds since the epoch by the store's clock; 0 where it does not say.
