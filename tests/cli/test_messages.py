@@ -53,6 +53,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("zero.yaml", "seq_length: 0\n"),
         ("list.yaml", "[1]"),
         ("typo.yaml", "num-layer: 3"),
+        ("fim.yaml", "datasets: [raw]\nfim: 5\n"),
         ("blend.yaml", "datasets: [raw]\nseq_length: 2\n"),
         ("ds.json", json.dumps(DEEPSPEED)),
     ):

@@ -264,6 +264,12 @@ def _truth(value: Any) -> bool:
     return value
 
 
+def _options(value: Any) -> Any:
+    if isinstance(value, (str, int, float, list)):
+        raise TypeError
+    return value
+
+
 # By the type of a setting, how its value is read from YAML, and what is expected there.
 _TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "int": (_whole, "a whole number"),
@@ -271,7 +277,7 @@ _TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "bool": (_truth, "true or false"),
     **dict.fromkeys(("str", "OrderName", "PackingName"), (_text, "text")),
     "str | os.PathLike[str]": (str, "a path"),
-    "FIM": (lambda value: value, "a mapping"),  # Settings make one
+    "FIM": (_options, "a mapping"),  # Settings make one
 }
 _KINDS = {
     one.name: _TYPES[kind]
