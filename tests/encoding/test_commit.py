@@ -30,6 +30,7 @@ from support.stopped_runs import (
 import tokpack
 from tokpack.encoding import part
 from tokpack.encoding.folder import WorkFolder
+from tokpack.files import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,6 +143,19 @@ def test_runs_with_a_prefix_in_common_exclude_each_other(place: Place) -> None:
     assert sorted(path.name for path in place.folder.glob("out*")) == sorted(
         f"out_{key}.{end}" for key in ("text", "title") for end in ("bin", "idx", "json")
     )
+
+
+def test_a_run_ends_whose_lock_another_host_has_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", -1.0)
+    taken = json.dumps({"host": "elsewhere", "pid": 1, "since": 0})
+    with lock.Lock(tmp_path) as own:
+        own.beat()
+        (tmp_path / "lock").write_text(taken)
+        with pytest.raises(tokpack.BusyError, match="process 1 on elsewhere"):
+            own.beat()
+    assert (tmp_path / "lock").read_text() == taken
 
 
 # -- links and other users ----------------------------------------------------------------------

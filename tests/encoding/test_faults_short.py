@@ -221,7 +221,7 @@ def test_an_input_changes_between_plan_and_encode(
     }[how]
     script = f"""
 import os
-import tokpack.encoding.planned as planned
+import tokpack.encoding.plan as planned
 real = planned.make_plan
 def make_plan(*args, **more):
     plan = real(*args, **more)

@@ -108,12 +108,6 @@ def test_what_is_written_and_recorded(
     assert encode(source, output, bpe, workers=workers, **request_) == manifest
 
 
-def test_the_library_frames_alike(tmp_path: Path, source: Path, bpe: Path) -> None:
-    encode(source, tmp_path / "out", bpe, add_special_tokens=True, append_eod=False)
-    library = Tokenizer.from_file(str(bpe))
-    assert rows(tmp_path / "out") == [library.encode(text).ids for text in TEXTS if text]
-
-
 def test_sentences_keys_and_places_of_empty_documents(
     tmp_path: Path, source: Path, bpe: Path
 ) -> None:

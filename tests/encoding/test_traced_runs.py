@@ -20,14 +20,6 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.encoding_tools import (
-    children,
-    documents,
-    finish,
-    pieces,
-    start,
-    wait_for_end,
-    wait_until,
-    word_tokenizer,
     write_jsonl,
 )
 
@@ -35,7 +27,7 @@ import tokpack
 from tokpack.encoding import part as part_module
 from tokpack.encoding import plan as plan_module
 from tokpack.encoding import worker as worker_module
-from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import Manifest, Origins, digest_file, runs_of, trace_chunks
 from tokpack.sources import LineStream, Part, make_parts, read
 
@@ -330,75 +322,3 @@ def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
         encode(trace=True, overwrite=True)
     encode(overwrite=True)
     assert (tmp_path / "out.trace").read_text() == "somebody's own"
-
-
-def test_killed_and_resumed(tmp_path: Path) -> None:
-    tokenizer = word_tokenizer(tmp_path / "tokenizer.json")  # slow enough to be killed
-    texts = documents(1500, words=150)
-    inputs = [
-        write_jsonl(tmp_path / f"{n}.jsonl", texts[n * 250 : (n + 1) * 250]) for n in range(6)
-    ]
-    whole = tmp_path / "whole"
-    options: dict[str, Any] = {"tokenizer": str(tokenizer), "trace": True}
-    tokpack.encode([str(path) for path in inputs], str(whole), workers=1, **options)
-    kinds = [["doc" if t else "empty" for t in texts[n * 250 : (n + 1) * 250]] for n in range(6)]
-    check(whole, kinds, [str(path) for path in inputs])
-    out = tmp_path / "out"
-    kills = 0
-    for least in (1, 2, 4):
-        process = start(inputs, out, workers=2, **options)
-        wait_until(lambda n=least, p=process: len(pieces(out)) >= n or p.poll() is not None)
-        alive = children(process.pid)
-        process.kill()
-        process.communicate()
-        wait_for_end(alive)
-        if Path(f"{out}.json").exists():
-            break
-        kills += 1
-        assert not Path(f"{out}.trace").exists() or Path(f"{out}.unfinished/commit.json").exists()
-    assert kills
-    if Path(f"{out}.unfinished/plan.json").exists():
-        with pytest.raises(ResumeError, match="--trace = True, this run has False"):
-            tokpack.encode([str(p) for p in inputs], str(out), tokenizer=str(tokenizer))
-    finish(start(inputs, out, workers=1, **options))
-    for suffix in (".bin", ".idx", ".trace"):
-        assert digest_file(f"{out}{suffix}") == digest_file(f"{whole}{suffix}")
-
-
-def test_real_corpora(data: Path, edge_files: Path, tmp_path: Path) -> None:
-    """The tokens of a document are those of the text in its line."""
-    tokenizers = data / "tokenizers"
-    files: dict[str, Any] = {
-        "vocab_file": str(tokenizers / "gpt2-vocab.json"),
-        "merge_file": str(tokenizers / "gpt2-merges.txt"),
-    }
-    inputs = [
-        *(data / "corpora" / f"{name}.jsonl.zst" for name in ("owt", "nasty")),
-        *(edge_files / f"{name}.jsonl" for name in ("blank", "bad_json", "null_text", "ok")),
-    ]
-    out = tmp_path / "out"
-    manifest = tokpack.encode(
-        list(map(str, inputs)), str(out), trace=True, on_error="skip", workers=2, **files
-    )
-    origins, dataset = Origins(out), tokpack.MMapIndexedDataset(out)
-    assert manifest.trace is not None
-    assert manifest.trace["bytes"] < len(dataset) / 2 + 300
-    tokenizer = tokpack.load_tokenizer(**files)
-    lines: dict[str, list[bytes]] = {}
-    for path in inputs:
-        data = path.read_bytes()
-        if path.suffix == ".zst":
-            data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
-        lines[str(path)] = data.split(b"\n")
-    rng = random.Random(0)
-    for number in rng.sample(range(len(origins)), 300):
-        origin = origins[number]
-        text = json.loads(lines[origin.source][origin.line - 1])["text"]
-        assert tokenizer.decode(dataset[number][:-1]) == text, origin
-    for entry in manifest.inputs:
-        name = entry["name"]
-        count = origins.trace.lines(origins.sources.index(name))
-        became = [origins.find(name, line)[0].became for line in range(1, count + 1)]
-        assert became.count("document") == entry["documents"]
-        assert became.count("empty") == entry["empty"]
-        assert became.count("rejected") == entry["rejected"]

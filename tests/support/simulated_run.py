@@ -95,9 +95,8 @@ class _Thread:
 
     def check_memory(self) -> None:
         """Check that buffers are no larger than the limit, however large a document was."""
-        memories = [*self._worker._memories, *(memory for _, memory in self._worker._held.values())]
-        for memory in memories:
-            assert max(map(len, memory.buffers)) <= 2 * worker.HELD_BYTES
+        for waiting in (*self._worker._free, *self._worker._held.values()):
+            assert max(map(len, waiting.buffers)) <= 2 * worker.HELD_BYTES
 
     def kill(self) -> None:
         self._killed = True

@@ -109,8 +109,8 @@ def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int3
     numbers = np.memmap(path, dtype="<i4", mode="r") if count else np.empty(0, np.int32)
     if numbers.size and int(numbers.min()) < 0:
         raise OutputError(f"{path} holds a number below zero; run again anew")
-    if (found := int(numbers.sum(dtype=np.int64))) != total:
-        raise OutputError(f"the sum of {path} is {found} instead of {total}; run again anew")
+    if (actual := int(numbers.sum(dtype=np.int64))) != total:
+        raise OutputError(f"the sum of {path} is {actual} instead of {total}; run again anew")
     return numbers
 
 
@@ -140,9 +140,9 @@ def _document_index(job: Job, key: str, total: Mapping[str, int]) -> npt.NDArray
 
 def _check_size(path: str, expected: int) -> None:
     with cannot_write(path):
-        found = os.path.getsize(path)
-    if found != expected:
-        raise OutputError(f"{path} has {found} bytes instead of {expected}; run again anew")
+        size = os.path.getsize(path)
+    if size != expected:
+        raise OutputError(f"{path} has {size} bytes instead of {expected}; run again anew")
 
 
 def _contents_of(plan: Plan, job: Job, finished: EncodeResult) -> list[str | None]:
@@ -161,19 +161,19 @@ def _contents_of(plan: Plan, job: Job, finished: EncodeResult) -> list[str | Non
             for source, sums in zip(job.sources_of(piece.number), piece.blocks, strict=True):
                 contents[source] = _content_of(plan.sources[source], [(0, sums)], job)
         else:
-            own = (job.blocks_from(piece.number), piece.blocks[0])
-            runs.setdefault(part.source, []).append(own)
-    for source, found in runs.items():
-        contents[source] = _content_of(plan.sources[source], found, job)
+            share = (job.blocks_from(piece.number), piece.blocks[0])
+            runs.setdefault(part.source, []).append(share)
+    for source, shares in runs.items():
+        contents[source] = _content_of(plan.sources[source], shares, job)
     return contents
 
 
 def _content_of(source: Source, runs: list[tuple[int, str | None]], job: Job) -> str | None:
-    known = [(begin, sums) for begin, sums in runs if sums is not None]
-    if len(known) < len(runs):
+    read = [(begin, sums) for begin, sums in runs if sums is not None]
+    if len(read) < len(runs):
         return None
     try:
-        blocks = joined_blocks(source.size, known)
+        blocks = joined_blocks(source.size, read)
     except ValueError:
         raise InputError(
             f"{source.name} changed while it was read; discard {job.folder.path} and run again "
@@ -256,9 +256,9 @@ def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np
     of = dict(zip(_COUNTED, counts.T, strict=False))
     wrong = np.flatnonzero(of["records"] != of["documents"] + of["empty"] + of["rejected"])
     if wrong.size:
-        found = {name: int(column[wrong[0]]) for name, column in of.items()}
+        counted = {name: int(column[wrong[0]]) for name, column in of.items()}
         raise OutputError(
-            f"the counts do not add up, so nothing was written: {found}; this is a defect in "
+            f"the counts do not add up, so nothing was written: {counted}; this is a defect in "
             "tokpack, please report it"
         )
     return counts

@@ -14,11 +14,13 @@ from tokpack.encoding import messages
 from tokpack.encoding.feed import DocumentFeed
 from tokpack.encoding.layout import PieceLayout, joined_sums
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, Piece, Pieces, Stored
-from tokpack.encoding.queue import in_working_order
 from tokpack.errors import OutputError
 from tokpack.files.blocks import SUM_BYTES
+from tokpack.sources.compression import COMPRESSIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from tokpack.encoding.journal import Journal
     from tokpack.encoding.piece import Job, PieceId
     from tokpack.encoding.resume import ResumeState
@@ -66,7 +68,7 @@ class Coordinator:
         if missing and job.sources[0].format == "documents":
             self._feed = DocumentFeed(job, resumed.pieces)
             missing = []
-        self._queue = deque(in_working_order(job, missing, workers))  # parts
+        self._queue = deque(_in_working_order(job, missing, workers))  # parts
 
     def _take_over(self, resumed: ResumeState) -> list[int]:
         """Begin with the pieces that are there. Returns the parts that lack something."""
@@ -302,3 +304,33 @@ class Coordinator:
             if name.endswith(".ids"):
                 self._sums[track], shared = joined_sums(self.pieces, track)
                 self._shared.extend(shared)
+
+
+def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterator[int]:
+    """The parts in the order of the plan, in which pieces get their places, with an exception.
+
+    A part that one worker would still be encoding when all others are done comes at once: it takes
+    longer than an even share of all that is left. Of a stream only the decompression counts, since
+    other workers encode its segments.
+    """
+    left = sum(job.parts[number].weight for number in numbers)
+    alone = {number: _alone(job, number) for number in numbers}
+    by_weight = deque(sorted(numbers, key=lambda number: (-alone[number], number)))
+    in_order = deque(numbers)
+    while alone:
+        for parts in (by_weight, in_order):
+            while parts[0] not in alone:
+                parts.popleft()
+        number = by_weight[0] if alone[by_weight[0]] * workers > left else in_order[0]
+        left -= job.parts[number].weight
+        del alone[number]
+        yield number
+
+
+def _alone(job: Job, number: int) -> float:
+    """The weight of what one worker must do alone of a part."""
+    part = job.parts[number]
+    if part.kind != "stream":
+        return part.weight
+    decoding = COMPRESSIONS[job.sources[part.source].compression].decoding
+    return part.weight * decoding / (1 + decoding)

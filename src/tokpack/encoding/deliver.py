@@ -89,24 +89,24 @@ class Delivery:
 
     def send(self, plan: Plan, manifests: list[Manifest]) -> None:
         """Send the finished datasets, and remove them here. Raises OutputError."""
-        made = dict(zip(self._prefixes.values(), manifests, strict=True))
+        datasets = dict(zip(self._prefixes.values(), manifests, strict=True))
         tries = _TRIES if self._is_shard else 1
-        while not _are_made(made):
+        while not _are_made(datasets):
             try:
-                self._send(plan, made)
+                self._send(plan, datasets)
                 break
             except TakenError:  # by another machine that makes the same shard: it may be gone
                 tries -= 1
                 if not tries:
                     raise
-        for url in (*self._data(), *map(manifest_path, made)):
+        for url in (*self._data(), *map(manifest_path, datasets)):
             remove_file(self._here(url))
         remove_file(self._note)
 
-    def _send(self, plan: Plan, made: Mapping[str, Manifest]) -> None:
+    def _send(self, plan: Plan, datasets: Mapping[str, Manifest]) -> None:
         if self._is_shard:
             self._check()
-            for prefix, manifest in made.items() if not self._asked.overwrite else ():
+            for prefix, manifest in datasets.items() if not self._asked.overwrite else ():
                 if exists(manifest_path(prefix)) and not same_data(prefix, manifest):
                     self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
@@ -115,15 +115,15 @@ class Delivery:
             self._versions = check_replaced(anyway, plan.sources)
         check_unchanged(self._versions)
         self._check()  # what another plan makes from here on is not among these versions
-        with NewObjects(self._versions, lambda: _are_made(made)) as objects:
+        with NewObjects(self._versions, lambda: _are_made(datasets)) as objects:
             # Nothing is left that says of new files that they are the old ones.
-            for url in (*map(manifest_path, made), *map(idx_path, made), *self._data()):
+            for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._data()):
                 if not url.endswith(".bin"):
                     objects.remove(url)
             for url in self._data():
                 if os.path.exists(self._here(url)):
                     objects.write(url, functools.partial(self._send_file, url))
-            for prefix, manifest in made.items():
+            for prefix, manifest in datasets.items():
                 self._send_manifest(prefix, manifest, plan, objects)
             objects.check()
 
@@ -135,11 +135,11 @@ class Delivery:
             upload, etag = sent[_name(url)]
             if upload:
                 abort(url, upload)
-            found, here = stat(url), identity(self._here(url))
+            there, here = stat(url), identity(self._here(url))
             # Of what was being sent when it was killed only the size is known.
-            same = found and here and found.size == here.size and etag in ("", found.etag)
-            if found and same and not whole:
-                remove(url, found)
+            same = there and here and there.size == here.size and etag in ("", there.etag)
+            if there and same and not whole:
+                remove(url, there)
         remove_file(self._note)
 
     def _send_manifest(
@@ -154,14 +154,14 @@ class Delivery:
             if not self._is_shard:
                 raise
             self._check()
-            found = stat(manifest_path(prefix))
-            if found is None or same_data(prefix, manifest):  # it is under way, or done
+            there = stat(manifest_path(prefix))
+            if there is None or same_data(prefix, manifest):  # it is under way, or done
                 objects.leave()
                 raise
             self._check_plan(prefix, plan)
             error = self._differs(prefix, manifest)
             if objects.are_there([bin_path(prefix), idx_path(prefix)]):
-                remove(manifest_path(prefix), found)  # the data that it tells of is not there
+                remove(manifest_path(prefix), there)  # the data that it tells of is not there
             raise error from None
 
     def _send_file(self, url: str, mode: PutMode) -> StoredObject:
@@ -172,9 +172,9 @@ class Delivery:
 
         self._check()
         note()
-        made = send(self._here(url), url, mode, note)
-        note(etag=made.etag)
-        return made
+        sent = send(self._here(url), url, mode, note)
+        note(etag=sent.etag)
+        return sent
 
     def _differs(self, prefix: str, manifest: Manifest) -> OutputError:
         """Another machine has finished in the meantime, with other bytes."""
@@ -223,5 +223,5 @@ def _name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def _are_made(made: Mapping[str, Manifest]) -> bool:
-    return all(same_data(prefix, manifest) for prefix, manifest in made.items())
+def _are_made(datasets: Mapping[str, Manifest]) -> bool:
+    return all(same_data(prefix, manifest) for prefix, manifest in datasets.items())

@@ -153,9 +153,9 @@ class Processes:
         while coordinator.outbox:
             number, message = coordinator.outbox.popleft()
             messages.setdefault(number, []).append(message)
-        for number, own in messages.items():
+        for number, batch in messages.items():
             try:
-                self._workers[number].connection.send(own)
+                self._workers[number].connection.send(batch)
             except OSError:
                 raise self._death(coordinator, number) from None
 

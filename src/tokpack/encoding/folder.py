@@ -88,17 +88,17 @@ class WorkFolder:
                 self._check_owner(above)
 
     def _check_owner(self, above: str) -> None:
-        found = os.lstat(self.path)
-        if not stat.S_ISDIR(found.st_mode):
+        status = os.lstat(self.path)
+        if not stat.S_ISDIR(status.st_mode):
             raise OutputError(
                 f"{self.path} is a link or a file, not the work folder of a run: move it away, or "
                 "choose another output"
             )
-        own = os.geteuid() if hasattr(os, "geteuid") else found.st_uid
-        if found.st_uid != own and found.st_uid != _owner_in(above):
+        user = os.geteuid() if hasattr(os, "geteuid") else status.st_uid
+        if status.st_uid != user and status.st_uid != _owner_in(above):
             raise OutputError(
-                f"{self.path} belongs to another user (number {found.st_uid}), so nothing in it is "
-                "believed: move it away, or choose another output"
+                f"{self.path} belongs to another user (number {status.st_uid}), so nothing in it "
+                "is believed: move it away, or choose another output"
             )
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
@@ -129,8 +129,8 @@ class WorkFolder:
         # The checksum is of what was written, so ujson, which takes more than JSON, reads the same.
         value = ujson.loads(text) if made_of is None else json.loads(text, object_hook=made_of)
         del value[_SEAL]
-        found: dict[str, Any] = value
-        return found
+        entries: dict[str, Any] = value
+        return entries
 
     def remove_file(self, name: str) -> None:
         """Remove a file that may be gone already."""
@@ -206,5 +206,5 @@ def _is_sealed(text: bytes) -> bool:
 
 def _owner_in(folder: str) -> int:
     """The owner of what this process makes in a folder: some file systems know only one user."""
-    with tempfile.TemporaryDirectory(prefix=".tokpack-", dir=folder) as made:
-        return os.lstat(made).st_uid
+    with tempfile.TemporaryDirectory(prefix=".tokpack-", dir=folder) as probe:
+        return os.lstat(probe).st_uid

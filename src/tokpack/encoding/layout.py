@@ -74,9 +74,9 @@ def joined_sums(pieces: Iterable[Piece], track: int) -> tuple[bytearray, list[Sh
 
     for piece in pieces:
         assert piece.stored is not None
-        begin, own = piece.stored.begins[track], piece.stored.sums[track]
+        begin, digests = piece.stored.begins[track], piece.stored.sums[track]
         for n, (first, last) in enumerate(spans(begin, begin + piece.sizes[track])):
-            shares.append((first, last, own[n * SUM_BYTES : (n + 1) * SUM_BYTES]))
+            shares.append((first, last, digests[n * SUM_BYTES : (n + 1) * SUM_BYTES]))
             if last % blocks.BLOCK_BYTES == 0:
                 close()
     if shares:

@@ -104,7 +104,7 @@ class Meter:
         )
 
     def _sums(self) -> npt.NDArray[np.int64]:
-        own = [np.frombuffer(values, np.int64) for values in self.shared]
-        sums: npt.NDArray[np.int64] = np.sum(own, axis=0)
+        counts = [np.frombuffer(values, np.int64) for values in self.shared]
+        sums: npt.NDArray[np.int64] = np.sum(counts, axis=0)
         sums[:_COUNTS] += self._own
         return sums

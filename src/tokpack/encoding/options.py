@@ -249,8 +249,8 @@ class EncodeOptions:
 
 def about(one: Field[Any]) -> Option:
     """What is said of a field of EncodeOptions."""
-    found: Option = one.metadata.get("option") or Option()
-    return found
+    described: Option = one.metadata.get("option") or Option()
+    return described
 
 
 def text_of(one: Field[Any]) -> str:

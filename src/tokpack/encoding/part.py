@@ -99,17 +99,17 @@ class PartEncoder:
         whole = part.kind in ("whole", "files")
         for row, number in enumerate(job.sources_of(piece.number)):
             source = job.sources[number]
-            own = Part(number, "whole", 0, 0, 0) if whole else part
+            to_read = Part(number, "whole", 0, 0, 0) if whole else part
             sums: list[str] = []
             batches = read(
                 source,
-                own,
+                to_read,
                 job.options.keys,
                 max_document_bytes=job.options.max_document_bytes,
                 # Of an object all would have to be fetched; a limit leaves some of it out.
                 tell_sums=sums.append if source.is_on_disk and limit is None else None,
             )
-            origin = _Origin(source, None, own)
+            origin = _Origin(source, None, to_read)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
             if limit is not None:
                 limit -= int(piece.counts[row, 0])
@@ -225,8 +225,8 @@ class PartEncoder:
             except UnencodableError as error:
                 wrong.append((_line(documents, error.document, per_document), str(error), ""))
             except DocumentsError as error:
-                found = {_line(documents, i, per_document): i for i in error.reasons}
-                reasons = {line: error.reasons[i] for line, i in found.items()}
+                indices = {_line(documents, i, per_document): i for i in error.reasons}
+                reasons = {line: error.reasons[i] for line, i in indices.items()}
                 return self._encodable(without_records(batch, documents, reasons), origin)
         if batch.bad and self.job.options.on_error == "fail":
             wrong.append((batch.bad[0].line, batch.bad[0].reason, _advice(batch)))

@@ -98,12 +98,12 @@ class Job:
     @functools.cached_property
     def parts_of(self) -> dict[int, range]:
         """The numbers of the parts of each source."""
-        found: dict[int, range] = {}
+        ranges: dict[int, range] = {}
         for number in range(len(self.parts)):
             for source in self.sources_of(number):
-                first = found.get(source, range(number, number)).start
-                found[source] = range(first, number + 1)
-        return found
+                first = ranges.get(source, range(number, number)).start
+                ranges[source] = range(first, number + 1)
+        return ranges
 
     @functools.cached_property
     def lines_before(self) -> int:
@@ -123,16 +123,16 @@ class Job:
             return part.begin
         if part.kind == "files":
             return 0
-        own = self.parts_of[part.source]
-        return self.sources[part.source].size * (number - own.start) // len(own)
+        numbers = self.parts_of[part.source]
+        return self.sources[part.source].size * (number - numbers.start) // len(numbers)
 
     def is_of_frames(self, number: int) -> bool:
         """Whether a part has frames of a source of which other shards have the rest.
 
         No blocks of it are known then: all of them would have to be read.
         """
-        own = self.parts_of[self.parts[number].source]
-        first, last = self.parts[own.start], self.parts[own.stop - 1]
+        numbers = self.parts_of[self.parts[number].source]
+        first, last = self.parts[numbers.start], self.parts[numbers.stop - 1]
         size = self.sources[first.source].size
         return first.kind == "frames" and (first.begin > 0 or last.end < size)
 

@@ -1,4 +1,4 @@
-"""The plan of a run: what is read, in which parts, with what; written down before any work."""
+"""The plan of a run: what is read, in which parts, with what; made before any work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
 from tokpack.encoding.folder import sorted_json
-from tokpack.encoding.transforms import versions
+from tokpack.encoding.options import worker_count
+from tokpack.encoding.transforms import make_transform, versions
 from tokpack.errors import ResumeError
-from tokpack.sources import Part, Source, fingerprints, make_parts
-from tokpack.tokenizers import frame_of
+from tokpack.indexed import best_fitting_dtype
+from tokpack.sources import Part, Source, discover, fingerprints, make_parts
+from tokpack.tokenizers import frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -128,15 +130,15 @@ class Plan:
         """What makes a finished dataset another one than this plan's; "" for nothing that shows."""
         try:
             inputs = [{name: one[name] for name in _OF_INPUT} for one in manifest.inputs]
-            made = replace(
+            theirs = replace(
                 self,
                 sources=tuple(Source(path="", mtime_ns=0, **entry) for entry in inputs),
                 fingerprints=tuple(one["fingerprint"] for one in manifest.inputs),
                 tokenizer=manifest.tokenizer,
                 options={n: v for n, v in manifest.options.items() if n in self.options},
             )
-            unknown = any(one.format == "documents" for one in made.sources)
-            return made.difference(self) or (_UNKNOWN if unknown else "")
+            unknown = any(one.format == "documents" for one in theirs.sources)
+            return theirs.difference(self) or (_UNKNOWN if unknown else "")
         except (KeyError, TypeError):  # a manifest that something else wrote
             return ""
 
@@ -200,13 +202,13 @@ class _Entries:
 
     def __call__(self, entry: dict[str, Any]) -> Any:
         if "mtime_ns" in entry:
-            found = entry.pop("fingerprint"), Source(**entry)
-            known = next(self._inputs, None)
-            return known if known == found else found
+            source = entry.pop("fingerprint"), Source(**entry)
+            same_source = next(self._inputs, None)
+            return same_source if same_source == source else source
         if "weight" in entry:
             part = Part(**entry)
-            same = next(self._parts, None)
-            return same if same == part else part
+            same_part = next(self._parts, None)
+            return same_part if same_part == part else part
         return entry
 
 
@@ -235,14 +237,14 @@ def _fingerprint(
     return digest.hexdigest()
 
 
-def deciding_options(options: EncodeOptions, means: TokenizerSetup) -> dict[str, Any]:
+def deciding_options(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:
     """The options that change the bytes of the result, resolved, as JSON values."""
     mode = options.special_tokens
     deciding: dict[str, Any] = {
         "keys": list(options.keys),
         "append_eod": options.append_eod,
-        "dtype": means.dtype,
-        "special_tokens": mode if mode == "error" else means.tokenizer.special_mode(mode),
+        "dtype": setup.dtype,
+        "special_tokens": mode if mode == "error" else setup.tokenizer.special_mode(mode),
         "empty": options.empty,
         "ftfy": options.ftfy,
         "split_sentences": options.split_sentences,
@@ -267,23 +269,58 @@ def make_plan(
     options: EncodeOptions,
     sources: Sequence[Source],
     parts: Sequence[Part],
-    means: TokenizerSetup,
+    setup: TokenizerSetup,
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
     return Plan(
         version=__version__,
         sources=tuple(sources),
         fingerprints=tuple(fingerprints(sources)),
-        tokenizer=described(options, means),
-        options=deciding_options(options, means),
+        tokenizer=described(options, setup),
+        options=deciding_options(options, setup),
         parts=tuple(parts),
     )
 
 
-def described(options: EncodeOptions, means: TokenizerSetup) -> dict[str, Any]:
+def described(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:
     """What plans and manifests say of the tokenizer."""
-    means.tokenizer.keep_copies()
-    entry = means.tokenizer.describe()
-    if not means.has_usual_frame(options):
-        entry["frame"] = means.frame.to_json()
+    setup.tokenizer.keep_copies()
+    entry = setup.tokenizer.describe()
+    if not setup.has_usual_frame(options):
+        entry["frame"] = setup.frame.to_json()
     return entry
+
+
+class PlannedRun(NamedTuple):
+    """A plan, and what it was made with; ``workers`` is how many processes are to follow it."""
+
+    plan: Plan
+    setup: TokenizerSetup
+    workers: int
+
+
+def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun:
+    """The plan that ``encode`` would follow. Raises as that does before it begins any work.
+
+    ``source`` is an object of this process, where one takes the place of the inputs.
+    """
+    sources = (
+        [source]
+        if source
+        else discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    )
+    setup = load_setup(options)
+    # The first N records are the same for any number of workers when one takes them in turn.
+    workers = worker_count(options) if options.limit is None else 1
+    return PlannedRun(make_plan(options, sources, cut(sources, workers), setup), setup, workers)
+
+
+def load_setup(options: EncodeOptions) -> TokenizerSetup:
+    """The tokenizer that is asked for, with what frames a document. TokenizerError, InputError."""
+    make_transform(options)  # what is missing for it is said before anything is begun
+    tokenizer = load_tokenizer(**options.for_tokenizer)
+    frame = frame_of(tokenizer, **options.for_frame)
+    dtype: str = options.dtype
+    if dtype == "auto":
+        dtype = best_fitting_dtype(tokenizer.vocab_size).name
+    return TokenizerSetup(tokenizer, frame, dtype)

@@ -164,8 +164,8 @@ def _check_targets(
     What has come since may be replaced if it is of the ``kinds`` that tokpack makes.
     """
     for path in waiting.values():
-        found = _identity(path)
-        if found not in (None, replaced.get(os.path.basename(path))):
+        now = _identity(path)
+        if now not in (None, replaced.get(os.path.basename(path))):
             if path in kinds:
                 check_replaceable(path, kinds[path], overwrite=True)
                 continue

@@ -152,8 +152,8 @@ def parse_report(content: bytes | None, name: str, written: float = 0.0) -> Repo
         return None
     try:
         values = parse_json(content, name)
-        known = {one.name: _value(values, one) for one in fields(Report) if one.name != "written"}
-        report = Report(**known, written=written)
+        entries = {one.name: _value(values, one) for one in fields(Report) if one.name != "written"}
+        report = Report(**entries, written=written)
     except (FormatError, KeyError, TypeError, AttributeError):
         return None
     return report if _is_sound(report) else None

@@ -210,8 +210,9 @@ def _in_journal(job: Job) -> ResumeState:
                     piece = Piece.from_json(entry["piece"], job)
                     state.pieces[piece.id] = piece
                 else:
-                    end = StreamEnd(**entry["stream"])
-                    if job.parts[end.number].kind != "stream" or end.segments < 1:
+                    number, segments, blocks = (entry["stream"][n] for n in StreamEnd._fields)
+                    end = StreamEnd(int(number), int(segments), blocks)
+                    if job.parts[end.number].kind != "stream" or min(end[:2]) < 0:
                         break
                     state.streams[end.number] = end
             except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
@@ -258,13 +259,15 @@ def _leave_out_damaged(
     """Compare all pieces with their checksums: what a power loss has taken is made again."""
     pieces = list(state.pieces.values())
     damaged = []
-    with ThreadPoolExecutor(usable_cores()) as pool:  # its threads end before workers are forked
-        for piece, whole in zip(
-            pieces, pool.map(lambda piece: _is_whole(job, piece, joined), pieces), strict=True
-        ):
+    pool = ThreadPoolExecutor(usable_cores())
+    try:
+        results = pool.map(lambda piece: _is_whole(job, piece, joined), pieces)
+        for piece, whole in zip(pieces, results, strict=True):
             beat()
             if not whole:
                 damaged.append(piece.id)
+    finally:  # its threads end before workers are forked, and soon where the run is stopped
+        pool.shutdown(cancel_futures=True)
     for key in damaged:
         del state.pieces[key]
     if damaged:
@@ -322,5 +325,5 @@ def _made_at(manifest: Manifest) -> int:
 
 
 def _size(path: str) -> int | None:
-    found = identity(path)
-    return found.size if found else None
+    file = identity(path)
+    return file.size if file else None

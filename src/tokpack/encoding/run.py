@@ -14,7 +14,7 @@ from tokpack.encoding.commit import stage
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.piece import Job
-from tokpack.encoding.planned import plan_run
+from tokpack.encoding.plan import plan_run
 from tokpack.encoding.renames import finish
 from tokpack.encoding.report import NAME, RunReporter
 from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.plan import TokenizerSetup
-    from tokpack.encoding.planned import PlannedRun
+    from tokpack.encoding.plan import PlannedRun, TokenizerSetup
     from tokpack.progress import Show
     from tokpack.sources import Source
 
@@ -97,7 +96,7 @@ def _encode(
     check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
     """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
-    plan, means, workers = planned
+    plan, setup, workers = planned
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
     folder = WorkFolder(options.output + SUFFIX)
@@ -108,7 +107,7 @@ def _encode(
         check_replaced(options, plan.sources, plan)
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
-        job = Job(folder, plan.sources, plan.parts, *means, options)
+        job = Job(folder, plan.sources, plan.parts, *setup, options)
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, asked)
@@ -116,7 +115,7 @@ def _encode(
             folder.remove()
             return done
         versions = check_replaced(options, plan.sources, plan)
-        _warn_of_means(means, options)
+        _warn_of_setup(setup, options)
         with (
             _reporter(folder, progress) as show,
             EncodingRun(job, plan, touched, workers=workers, show=show, beat=beat) as run,
@@ -138,10 +137,10 @@ def _encode(
         return manifests
 
 
-def _warn_of_means(means: TokenizerSetup, options: EncodeOptions) -> None:
+def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
     """Warn of ids around documents that are probably not meant so, and of a slow tokenizer."""
-    tokenizer = means.tokenizer
-    is_plain = means.has_usual_frame(options)
+    tokenizer = setup.tokenizer
+    is_plain = setup.has_usual_frame(options)
     if is_plain and options.add_special_tokens:
         _log.warning("the tokenizer %s adds no special tokens of its own", tokenizer.name)
     elif is_plain and is_framed_elsewhere(tokenizer, options.tokenizer_type):
@@ -150,7 +149,7 @@ def _warn_of_means(means: TokenizerSetup, options: EncodeOptions) -> None:
             "--add-special-tokens (add_special_tokens=True) adds them",
             options.tokenizer_type,
         )
-    if tokenizer.eod_id in means.frame.before:
+    if tokenizer.eod_id in setup.frame.before:
         _log.warning(
             "documents begin with the EOD %d: masks and positions that look for EOD see it there",
             tokenizer.eod_id,

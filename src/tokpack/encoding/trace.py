@@ -34,17 +34,17 @@ def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]
     sums = pieces.by_source()
     lines = sums[:, SOURCE_COLUMNS.index("lines")].tolist()
     lines[0] += job.lines_before
-    documents = ((source, own[own[:, 0] > 0]) for source, own in _noted(pieces, index))
-    empty = ((source, own[own[:, 0] < 0] * _TO_LINES) for source, own in _noted(pieces, index))
+    documents = ((source, runs[runs[:, 0] > 0]) for source, runs in _noted(pieces, index))
+    empty = ((source, runs[runs[:, 0] < 0] * _TO_LINES) for source, runs in _noted(pieces, index))
     path = job.folder.joined(job.folder.track(key, "trace"))
     chunks = HashingReader(trace_chunks(lines, (documents, empty, rejected)))
     replace_file(path, chunks)
     trace = Trace(path)
-    found = trace.count("documents") + trace.count("empty")
+    count = trace.count("documents") + trace.count("empty")
     columns = [job.key_column(index, name) for name in ("documents", "empty")]
     expected = int(sums[:, columns].sum())
-    if found != expected:
-        raise OutputError(f"{path} has {found} records instead of {expected}; run again anew")
+    if count != expected:
+        raise OutputError(f"{path} has {count} records instead of {expected}; run again anew")
     return chunks.digest
 
 

@@ -70,78 +70,68 @@ class TrackFiles:
 
 
 class Tracks:
-    """The tracks of a piece in the making, and until they are stored.
+    """The tracks of a piece in the making, and until they are stored; used again for the next.
 
     ``growing`` is called before memory takes an array, with its bytes.
     """
 
-    def __init__(self, memory: TrackBuffers, growing: Callable[[Tracks, int], None]) -> None:
-        self.sizes = [0] * len(memory.buffers)
-        self._begins: tuple[int, ...] = ()
-        self._memory: TrackBuffers | None = memory
+    def __init__(self, count: int, growing: Callable[[Tracks, int], None]) -> None:
+        self.buffers = [np.empty(0, np.uint8) for _ in range(count)]
         self._growing = growing
-        self._files: TrackFiles
-        self._sums: list[BlockSums]
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another piece, in memory."""
+        self.sizes = [0] * len(self.buffers)
+        self._files: TrackFiles | None = None
+        self._begins: tuple[int, ...] = ()
+        self._sums: list[BlockSums] = []
 
     @property
     def is_stored(self) -> bool:
         """Whether they go to files."""
-        return self._memory is None
-
-    @property
-    def in_memory(self) -> int:
-        """Bytes that wait in memory."""
-        return 0 if self._memory is None else sum(self.sizes)
+        return self._files is not None
 
     def write(self, track: int, values: npt.NDArray[Any]) -> None:
         """Append an array to a track. Raises OutputError."""
         if not values.size:
             return
         data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
-        if self._memory is not None:
+        if self._files is None:
             self._growing(self, len(data))
-        if self._memory is None:
-            self._write(track, data.data)
+        if self._files is None:
+            self._put(track, data)
         else:
-            self._memory.put(track, self.sizes[track], data)
+            self._write(self._files, track, data.data)
         self.sizes[track] += len(data)
 
     def store(self, files: TrackFiles, begins: Sequence[int]) -> None:
-        """Write what is held to files, where each track begins at an offset; the rest follows."""
-        memory, self._memory = self._memory, None
-        assert memory is not None
+        """Write what is in memory to files, at an offset of each; what comes goes there too."""
         self._files, self._begins = files, tuple(begins)
         self._sums = [BlockSums(begin) for begin in begins]
-        for track, size in enumerate(self.sizes):
-            held = memory.buffers[track][:size].data
-            begin = begins[track]
+        for track, (begin, size) in enumerate(zip(begins, self.sizes, strict=True)):
+            data = self.buffers[track][:size].data
             for at, stop in spans(begin, begin + size):  # a block is hashed while it is hot
-                self._write(track, held[at - begin : stop - begin])
+                self._write(files, track, data[at - begin : stop - begin])
 
     def finish(self) -> Stored:
         """Where the piece lies, which is complete and stored."""
         files = self._files
+        assert files is not None
         for track, (begin, size) in enumerate(zip(self._begins, self.sizes, strict=True)):
             start_writeback(files.files[track], begin, size)
         if files.name != JOINED:
             files.close()
         return Stored(files.name, self._begins, tuple(sums.finish() for sums in self._sums))
 
-    def _write(self, track: int, data: memoryview) -> None:
+    def _write(self, files: TrackFiles, track: int, data: memoryview) -> None:
         at = self._sums[track].at
         self._sums[track].add(data)
-        self._files.write(track, data, at)
+        files.write(track, data, at)
 
-
-class TrackBuffers:
-    """The memory in which the tracks of one piece wait; used again for the next."""
-
-    def __init__(self, tracks: int) -> None:
-        self.buffers = [np.empty(0, np.uint8) for _ in range(tracks)]
-
-    def put(self, track: int, at: int, data: npt.NDArray[np.uint8]) -> None:
-        """Put bytes at an offset of a track."""
-        buffer, end = self.buffers[track], at + len(data)
+    def _put(self, track: int, data: npt.NDArray[np.uint8]) -> None:
+        buffer, at = self.buffers[track], self.sizes[track]
+        end = at + len(data)
         if end > len(buffer):
             grown = np.empty(max(end, 2 * len(buffer), _FIRST_BYTES), np.uint8)
             grown[:at] = buffer[:at]

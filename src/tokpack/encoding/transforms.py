@@ -54,16 +54,16 @@ class TextTransform:
 
 def versions(options: EncodeOptions) -> dict[str, str]:
     """Versions of the libraries whose choices decide the bytes."""
-    found = {}
+    libraries = {}
     if options.ftfy:
         import ftfy
 
-        found["ftfy"] = ftfy.__version__
+        libraries["ftfy"] = ftfy.__version__
     if options.split_sentences:
         import nltk
 
-        found["nltk"] = nltk.__version__
-    return found
+        libraries["nltk"] = nltk.__version__
+    return libraries
 
 
 def make_transform(options: EncodeOptions) -> TextTransform | None:

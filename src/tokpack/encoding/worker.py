@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from tokpack.encoding import messages
 from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, SPILL, Piece
-from tokpack.encoding.tracks import TrackBuffers, TrackFiles, Tracks, copy_piece
+from tokpack.encoding.tracks import TrackFiles, Tracks, copy_piece
 from tokpack.errors import OutputError, RecordError
 from tokpack.files.blocks import sum_of
 from tokpack.sources import LineBlock, LineStream, count_newlines
@@ -70,8 +70,8 @@ class Worker:
         self._at: PieceId = (0, 0)  # the piece that was begun last
         self._encoder = PartEncoder(job, counters, self._attend)
         self._joined = TrackFiles(job.folder, JOINED, job.tracks)
-        self._memories: list[TrackBuffers] = []  # that are free
-        self._held: dict[PieceId, tuple[Tracks, TrackBuffers]] = {}
+        self._free: list[Tracks] = []  # to be used again
+        self._held: dict[PieceId, Tracks] = {}  # that wait for their place
 
     def serve(self) -> None:
         """Do what comes, until the run ends."""
@@ -120,19 +120,19 @@ class Worker:
         if isinstance(task, messages.Segment):
             assert self._slots is not None
             blocks = _blocks_in(self._slots[task.slot], task.blocks)
-            piece, tracks, memory = self._begin((task.number, task.segment), None)
+            piece, tracks = self._begin((task.number, task.segment), None)
             self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
-            self._complete(piece, tracks, memory)
+            self._complete(piece, tracks)
         elif isinstance(task, messages.EncodeDocuments):
-            piece, tracks, memory = self._begin((task.number, task.segment), None)
+            piece, tracks = self._begin((task.number, task.segment), None)
             self._encoder.encode_documents(piece, tracks, task)
-            self._complete(piece, tracks, memory)
+            self._complete(piece, tracks)
         elif self._job.parts[task.number].kind == "stream":
             self._encode_stream(task)
         else:
-            piece, tracks, memory = self._begin((task.number, 0), task.at)
+            piece, tracks = self._begin((task.number, 0), task.at)
             self._encoder.encode_part(piece, tracks, task.limit)
-            self._complete(piece, tracks, memory)
+            self._complete(piece, tracks)
 
     def _encode_stream(self, task: messages.EncodePart) -> None:
         """Read a stream; its segments go to whoever has no work, the others are encoded here."""
@@ -156,14 +156,14 @@ class Worker:
                 lines += sum(_lines(source, block) for block in blocks)
                 continue
             self._attend()
-            own, shared = self._share(task.number, segment, blocks, lines)
+            kept, shared = self._share(task.number, segment, blocks, lines)
             begins, at = at, None  # where the next one begins only the run knows
-            if own is None:
+            if kept is None:
                 lines += shared
                 continue
-            piece, tracks, memory = self._begin((task.number, segment), begins)
-            self._encoder.encode_blocks(piece, tracks, own, lines, limit)
-            self._complete(piece, tracks, memory)
+            piece, tracks = self._begin((task.number, segment), begins)
+            self._encoder.encode_blocks(piece, tracks, kept, lines, limit)
+            self._complete(piece, tracks)
             lines += piece.total(_LINES)
             if limit is not None:
                 limit -= piece.total(_RECORDS)
@@ -199,40 +199,38 @@ class Worker:
 
     # -- pieces and their places ----------------------------------------------------------------
 
-    def _begin(
-        self, piece: PieceId, at: tuple[int, ...] | None
-    ) -> tuple[Piece, Tracks, TrackBuffers]:
-        """A new piece, its tracks, and the memory that they take."""
+    def _begin(self, piece: PieceId, at: tuple[int, ...] | None) -> tuple[Piece, Tracks]:
+        """A new piece and its tracks."""
         self._at = piece
-        if not self._memories and len(self._held) >= _HELD_PIECES:
+        if not self._free and len(self._held) >= _HELD_PIECES:
             first = next(iter(self._held))
             self._move(first, *self._new_spill(first))
-        memory = self._memories.pop() if self._memories else TrackBuffers(len(self._job.tracks))
-        tracks = Tracks(memory, self._overflow)
+        tracks = self._free.pop() if self._free else Tracks(len(self._job.tracks), self._overflow)
+        tracks.begin()
         if at is not None:
             tracks.store(self._joined, at)
-        return Piece.empty(self._job, *piece), tracks, memory
+        return Piece.empty(self._job, *piece), tracks
 
-    def _complete(self, piece: Piece, tracks: Tracks, memory: TrackBuffers) -> None:
+    def _complete(self, piece: Piece, tracks: Tracks) -> None:
         """Report a complete piece."""
         piece.sizes = tuple(tracks.sizes)
         if tracks.is_stored:
             piece.stored = tracks.finish()
-            self._memories.append(memory)
+            self._free.append(tracks)
         else:
-            self._held[piece.id] = tracks, memory
+            self._held[piece.id] = tracks
         self._link.send(messages.PieceEncoded(piece))
 
     def _move(self, piece: PieceId, files: TrackFiles, begins: Sequence[int]) -> None:
         """A piece that waits in memory goes to files."""
-        tracks, memory = self._held.pop(piece)
+        tracks = self._held.pop(piece)
         tracks.store(files, begins)
-        self._memories.append(memory)
+        self._free.append(tracks)
         self._link.send(messages.PieceStored(piece, tracks.finish()))
 
     def _overflow(self, tracks: Tracks, more: int) -> None:
         """A piece in the making would take too much memory: it goes to a spill."""
-        if tracks.in_memory + more > HELD_BYTES:
+        if sum(tracks.sizes) + more > HELD_BYTES:
             tracks.store(*self._new_spill(self._at))
 
     def _new_spill(self, piece: PieceId) -> tuple[TrackFiles, tuple[int, ...]]:

@@ -49,6 +49,7 @@ class Lock:
         self._folder = os.fspath(folder)
         self._path = os.path.join(self._folder, "lock")
         self._file = -1
+        self._record: dict[str, Any] = {}
         self._beaten = 0.0
 
     def __enter__(self) -> Lock:
@@ -63,14 +64,21 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         # The record goes, so that a run on another host need not wait until the file is old.
         with contextlib.suppress(OSError):
-            os.ftruncate(self._file, 0)
+            if self._owner() == self._record:
+                os.ftruncate(self._file, 0)
         os.close(self._file)
 
     def beat(self) -> None:
-        """Show now and then that the run is alive."""
+        """Show now and then that the run is alive.
+
+        BusyError where another host has taken the lock meanwhile, for which this run was dead.
+        """
         now = time.monotonic()
         if now - self._beaten > HEARTBEAT_SECONDS:
             self._beaten = now
+            owner = self._owner()
+            if owner not in ({}, self._record):
+                raise self._held(owner)
             with contextlib.suppress(OSError):
                 os.utime(self._file)
 
@@ -93,10 +101,10 @@ class Lock:
                 os.close(file)
             raise
         self._file = file
-        record = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        self._record = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         with cannot_write(self._path):
             os.ftruncate(file, 0)
-            os.pwrite(file, json.dumps(record).encode(), 0)
+            os.pwrite(file, json.dumps(self._record).encode(), 0)
         return True
 
     def _is_ours(self, file: int) -> bool:
@@ -148,8 +156,9 @@ class _Held:
         self._lock.__exit__()
 
     def _beat(self) -> None:
-        while not self._ended.wait(HEARTBEAT_SECONDS):
-            self._lock.beat()
+        with contextlib.suppress(BusyError):  # nobody is there to be told
+            while not self._ended.wait(HEARTBEAT_SECONDS):
+                self._lock.beat()
 
 
 _held: dict[str, _Held] = {}  # by folder: those that this process writes to until it ends

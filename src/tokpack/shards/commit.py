@@ -67,8 +67,8 @@ def write_data_path(plan: ShardPlan, prefix: str, text: str, path: str, *, overw
     """Write what ``data_path`` gives into a file on a disk. UsageError, OutputError."""
     refuse([path], "--data-path")
     shards = (file for file, _ in plan.outputs(prefix))
-    own = (plan_path(prefix), *plan.files(), *shards)
-    write_output(path, [text.encode()], own, overwrite=overwrite)
+    inputs = (plan_path(prefix), *plan.files(), *shards)
+    write_output(path, [text.encode()], inputs, overwrite=overwrite)
 
 
 def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
@@ -157,13 +157,13 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
     """The inputs of all shards; of a file that several took a range of, the sums."""
     inputs: list[dict[str, Any]] = []
     for shard, manifest in zip(shards, manifests, strict=True):
-        own = [dict(entry) for entry in manifest.inputs]
+        entries = [dict(entry) for entry in manifest.inputs]
         if shard.goes_on:
-            last, more = inputs[-1], own.pop(0)
+            last, more = inputs[-1], entries.pop(0)
             for name in (*_COUNTS, "special_tokens"):
                 last[name] += more[name]
             last["content"] = None  # no shard has read it all
-        inputs += own
+        inputs += entries
     return inputs
 
 

@@ -8,8 +8,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
-from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options, described
-from tokpack.encoding.planned import load_means
+from tokpack.encoding.plan import (
+    MAX_PART_BYTES,
+    MIN_PART_BYTES,
+    deciding_options,
+    described,
+    load_setup,
+)
 from tokpack.errors import UsageError
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, prefix_of
@@ -48,7 +53,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     for source in sources:
         _check_shared(source)
-    means = load_means(options)
+    setup = load_setup(options)
     prints = fingerprints(sources)
     lines = []
     for parts in _shards(sources, shard_bytes):
@@ -62,8 +67,8 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     return ShardPlan(
         version=__version__,
         options=_same_everywhere(options),
-        deciding=deciding_options(options, means),
-        tokenizer=described(options, means),
+        deciding=deciding_options(options, setup),
+        tokenizer=described(options, setup),
         names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},
         inputs=len(sources),
         size=sum(source.size for source in sources),
@@ -112,12 +117,12 @@ def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]
     shard: list[Part] = []
     weight = 0
     for unit in _units(parts, shard_bytes):
-        own = sum(part.weight for part in unit)
-        if shard and weight + own / 2 > shard_bytes:
+        weight_of_unit = sum(part.weight for part in unit)
+        if shard and weight + weight_of_unit / 2 > shard_bytes:
             yield shard
             shard, weight = [], 0
         shard += unit
-        weight += own
+        weight += weight_of_unit
     if shard:
         yield shard
 

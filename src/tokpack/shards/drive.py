@@ -102,7 +102,7 @@ class ShardRunner:
             time.sleep(self._poll)
             return
         for handle, result in self._engine.ended(list(self._tasks.values()), self._poll):
-            number = next(number for number, own in self._tasks.items() if own == handle)
+            number = next(number for number, other in self._tasks.items() if other == handle)
             del self._tasks[number]
             self._note(number, result)
 

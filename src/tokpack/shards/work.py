@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.options import worker_count
-from tokpack.encoding.planned import PlannedRun, load_means
+from tokpack.encoding.plan import PlannedRun, load_setup
 from tokpack.encoding.report import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.errors import InputError
@@ -55,27 +55,29 @@ def encode_shard(
             beat=beat,
         ) as reporter,
     ):
-        made = encode_planned(
+        manifests = encode_planned(
             lambda: _planned(plan, shard, options),
             options,
             progress=reporter,
             check=lambda: check_current(plan, prefix),
         )
     if reporter.has_told:  # it was not there already
-        counts = {name: getattr(made[0], name) for name in ("documents", "tokens", "text_bytes")}
+        counts = {
+            name: getattr(manifests[0], name) for name in ("documents", "tokens", "text_bytes")
+        }
         reporter.end("done", done=reporter.last.total, **counts)
-    return made
+    return manifests
 
 
 def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> PlannedRun:
-    means = load_means(options)
-    whole.check_setup(options, means)
+    setup = load_setup(options)
+    whole.check_setup(options, setup)
     shared = whole.shared_sources(shard)
     pairs = zip(shard.sources, shard.fingerprints, strict=True)
     sources = tuple(
         _as_planned(*pair, is_shared=source in shared) for source, pair in enumerate(pairs)
     )
-    return PlannedRun(replace(shard, sources=sources), means, worker_count(options))
+    return PlannedRun(replace(shard, sources=sources), setup, worker_count(options))
 
 
 def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
@@ -89,16 +91,16 @@ def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
     if source.is_remote:
         return source
     try:
-        found = os.stat(source.path)
+        status = os.stat(source.path)
     except OSError as error:
         raise InputError(
             f"{source.path}: {error.strerror}: every machine needs the inputs under the names that "
             "the plan has"
         ) from error
-    if found.st_size == source.size and found.st_mtime_ns == source.mtime_ns:
+    if status.st_size == source.size and status.st_mtime_ns == source.mtime_ns:
         return source
-    now = replace(source, size=found.st_size, mtime_ns=found.st_mtime_ns)
-    if found.st_size != source.size or now.fingerprint() != fingerprint:
+    now = replace(source, size=status.st_size, mtime_ns=status.st_mtime_ns)
+    if status.st_size != source.size or now.fingerprint() != fingerprint:
         raise InputError(
             f"{source.name} has changed since the plan was made: plan again with --overwrite"
         )
