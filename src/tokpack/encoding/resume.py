@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokpack.encoding.journal import read_journal
 from tokpack.encoding.messages import StreamEnd
@@ -24,13 +24,15 @@ from tokpack.sources import block_checksums, content_checksum
 from tokpack.stores import identity, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.piece import Job, PieceId
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
 
 
@@ -238,12 +240,10 @@ def _first_changed(
     by_range = job.parts[parts.start].kind == "bytes"
     if made and not by_range and (len(made) < len(parts) or None in made.values()):
         return parts.start
-    with ThreadPoolExecutor(usable_cores()) as pool:
-        now = pool.map(lambda number: _blocks_now(job, number, source), made)
-        for number, blocks in zip(made, now, strict=True):
-            beat()
-            if made[number] != blocks:
-                return number if by_range else parts.start
+    now = _on_all_cores(lambda number: _blocks_now(job, number, source), made, beat)
+    for number, blocks in now:
+        if made[number] != blocks:
+            return number if by_range else parts.start
     return None
 
 
@@ -258,16 +258,8 @@ def _leave_out_damaged(
 ) -> None:
     """Compare all pieces with their checksums: what a power loss has taken is made again."""
     pieces = list(state.pieces.values())
-    damaged = []
-    pool = ThreadPoolExecutor(usable_cores())
-    try:
-        results = pool.map(lambda piece: _is_whole(job, piece, joined), pieces)
-        for piece, whole in zip(pieces, results, strict=True):
-            beat()
-            if not whole:
-                damaged.append(piece.id)
-    finally:  # its threads end before workers are forked, and soon where the run is stopped
-        pool.shutdown(cancel_futures=True)
+    checked = _on_all_cores(lambda piece: _is_whole(job, piece, joined), pieces, beat)
+    damaged = [piece.id for piece, whole in checked if not whole]
     for key in damaged:
         del state.pieces[key]
     if damaged:
@@ -275,6 +267,19 @@ def _leave_out_damaged(
             "%s: what is left of the stopped run is damaged or was lost in part; it is made again",
             job.folder.path,
         )
+
+
+def _on_all_cores(
+    function: Callable[[_T], _R], items: Collection[_T], beat: Callable[[], None]
+) -> Iterator[tuple[_T, _R]]:
+    """Each item with what the function gives for it, in order; ``beat`` is called now and then."""
+    pool = ThreadPoolExecutor(usable_cores())
+    try:
+        for item, result in zip(items, pool.map(function, items), strict=True):
+            beat()
+            yield item, result
+    finally:  # its threads end before workers are forked, and soon where the run is stopped
+        pool.shutdown(cancel_futures=True)
 
 
 def _is_whole(job: Job, piece: Piece, joined: TrackFiles) -> bool:
