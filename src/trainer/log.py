@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokpack.checkpoints.course import read_log
 from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
-from tokpack.checkpoints.run_log import read_log
 from tokpack.display import tell
 from tokpack.errors import OutputError, TokpackError, worded
 from tokpack.files.durable import cannot_write
@@ -24,7 +24,7 @@ from .boards import open_boards
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokpack.checkpoints.run_log import RunLog
+    from tokpack.checkpoints.course import RunLog
     from tokpack.configuration.config import Config
 
     from .parallel import Topology

@@ -1,7 +1,8 @@
-"""The course of a run: the samples of its training, and which step takes which. No torch here."""
+"""The course of a run: its log read back, its samples, and the steps that take them. No torch."""
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from tokpack.configuration.derive import Overrides, configure
 from tokpack.configuration.schedule import RunPhase, Schedule, Steps
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.foreign import parse_json
 from tokpack.quantities import counted
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
@@ -20,21 +22,68 @@ from tokpack.samples.blend.words import read_words
 from tokpack.samples.iterate import fingerprint_of
 from tokpack.stores import is_url
 
-from .run_log import RunLog, read_log
-
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     from tokpack.configuration.schedule import Step
     from tokpack.samples import BlendedDataset, GPTDataset
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.blend.spec import BlendSpec
 
-    from .run_log import Record
-
     Samples = GPTDataset | BlendedDataset
 
 LOG = "log.jsonl"
+Record = dict[str, Any]
+
+
+@dataclass
+class RunLog:
+    """The lines of log.jsonl, without those of steps that were made again after a resume.
+
+    ``begins`` are in order, each at another iteration; ``steps`` are the records of steps by
+    their iteration; ``evaluations`` and ``saves`` are in order.
+    """
+
+    begins: list[Record] = field(default_factory=list)
+    steps: dict[int, Record] = field(default_factory=dict)
+    evaluations: list[Record] = field(default_factory=list)
+    saves: list[Record] = field(default_factory=list)
+
+    def _add(self, record: Record) -> None:
+        event, iteration = record.get("event"), record["iteration"]
+        if event == "begin":
+            self.begins = [one for one in self.begins if one["iteration"] < iteration]
+            self.steps = {at: one for at, one in self.steps.items() if at <= iteration}
+            self.evaluations = [one for one in self.evaluations if one["iteration"] <= iteration]
+            self.saves = [one for one in self.saves if one["iteration"] <= iteration]
+            self.begins.append(record)
+        elif event == "step":
+            self.steps[iteration] = record
+        elif event == "evaluation":
+            self.evaluations.append(record)
+        elif event == "save":
+            self.saves.append(record)
+
+
+def read_log(path: Path) -> RunLog:
+    """Read log.jsonl. InputError where it cannot be read; lines that are cut off are left out."""
+    log = RunLog()
+    for record in _records(path):
+        log._add(record)
+    return log
+
+
+def _records(path: Path) -> Iterator[Record]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                with contextlib.suppress(FormatError):
+                    values = parse_json(line, path)
+                    if isinstance(values, dict) and isinstance(values.get("iteration"), int):
+                        yield values
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
 
 
 class LogRecord(NamedTuple):

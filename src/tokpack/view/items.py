@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokpack.checkpoints.course import LOG, course_of_run, open_training, spec_of_run
-from tokpack.checkpoints.run_log import read_log
+from tokpack.checkpoints.course import LOG, course_of_run, open_training, read_log, spec_of_run
 from tokpack.encoding.standing import begun_prefix, unfinished
 from tokpack.errors import InputError, TokpackError
 from tokpack.indexed import MMapIndexedDataset
@@ -26,8 +25,7 @@ from tokpack.stores import is_url
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import RunHistory, Samples
-    from tokpack.checkpoints.run_log import RunLog
+    from tokpack.checkpoints.course import RunHistory, RunLog, Samples
     from tokpack.encoding.standing import Unfinished
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.shards.survey import ShardStatus

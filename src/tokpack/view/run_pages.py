@@ -16,8 +16,7 @@ from tokpack.view.tokens import brief, token_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import RunHistory
-    from tokpack.checkpoints.run_log import Record, RunLog
+    from tokpack.checkpoints.course import Record, RunHistory, RunLog
     from tokpack.configuration.schedule import Step
     from tokpack.samples.look import SamplePiece, SampleView
     from tokpack.view.items import BlendItem, DatasetItem, RunItem
