@@ -16,7 +16,8 @@ from tokpack.files.durable import identity
 from tokpack.stores import ranges as limits
 from tokpack.stores import s3
 from tokpack.stores.access import cannot_write, matches, objects
-from tokpack.stores.ranges import LocalFile, Range
+from tokpack.stores.ranges import LocalFile, Range, file_chunks
+from tokpack.stores.reading import Ranges
 from tokpack.stores.trouble import ChangedError, MissingError, changed
 from tokpack.stores.urls import StoredObject, place_of, shown
 
@@ -188,7 +189,7 @@ def _in_parts(
             objects.count(requests=1)
         else:
             with _reading():
-                body = b"".join(objects.chunks(part.ranges))
+                body = _content(part.ranges)
             etag = upload.put(number, body)
             objects.count(requests=1, written=size)
         with telling:
@@ -201,6 +202,18 @@ def _in_parts(
         if mode != "overwrite" and not matches(objects.stat(url), mode):
             raise TakenError(url)  # some stores do not know of conditions
         return upload.complete(etags, mode, objects.stat)
+
+
+def _content(ranges: Sequence[Range]) -> bytes:
+    """The bytes of several ranges, one after the other; those of objects are read side by side."""
+    stored = [(one.source, *one[1:]) for one in ranges if isinstance(one.source, StoredObject)]
+    fetched = iter(Ranges(stored).take())
+    return b"".join(
+        b"".join(file_chunks(source.path, begin, end))
+        if isinstance(source, LocalFile)
+        else next(fetched)
+        for source, begin, end in ranges
+    )
 
 
 @contextmanager
