@@ -9,6 +9,7 @@ them is read through it.
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,6 @@ from tokpack.sources.members import (
 )
 from tokpack.sources.records import (
     JsonLinesParser,
-    RecordBatch,
     joined,
     not_utf8,
     only_bad,
@@ -67,7 +67,8 @@ class _Reading:
         self._keys = keys
         self._limits = limits
         self._parser = JsonLinesParser(keys)
-        self._plain = _PlainDocuments(keys[0])
+        self._plain: list[bytes] = []  # documents that come one at a time, up to ``_line``
+        self._plain_bytes = 0
         self._line = 0
 
     def batches(self, source: Source, stream: PeekableStream) -> Iterator[DocumentBatch]:
@@ -120,7 +121,8 @@ class _Reading:
             for record in parsed.bad:
                 record.reason += f" (line {record.line - first + 1} of {name})"
             self._line += parsed.lines
-            yield parsed.batch(0, block.length)
+            parsed.text_bytes = block.length
+            yield parsed
 
     def _dat(self, stream: Stream) -> Iterator[DocumentBatch]:
         """Documents behind their length in 16 digits, as lm-dataformat's DatArchive writes."""
@@ -143,43 +145,26 @@ class _Reading:
             keys = ", ".join(self._keys)
             raise UsageError(f"{self._name}: its documents are plain text without the keys {keys}")
         if len(text) > self._limits.max_document_bytes:
-            bad = BadRecord(self._line, self._too_long, text[:RAW_BYTES_KEPT])
             yield from self._flush()
-            yield only_bad(self._keys, bad).batch(0, len(text))
+            bad = BadRecord(self._line, self._too_long, text[:RAW_BYTES_KEPT])
+            yield replace(only_bad(self._keys, bad), text_bytes=len(text))
         else:
-            self._plain.add(self._line, text)
+            self._plain.append(text)
+            self._plain_bytes += len(text)
         self._line += 1
-        if self._plain.size >= self._limits.block_bytes:
+        if self._plain_bytes >= self._limits.block_bytes:
             yield from self._flush()
 
     def _flush(self) -> Iterator[DocumentBatch]:
-        if self._plain.texts:
-            size = self._plain.size
-            yield self._plain.take().batch(0, size)
+        count = len(self._plain)
+        if count:
+            lines = np.arange(self._line - count, self._line, dtype=np.int64)
+            documents = {self._keys[0]: joined(self._plain, lines)}
+            bad = not_utf8(documents[self._keys[0]])
+            size, self._plain, self._plain_bytes = self._plain_bytes, [], 0
+            good = without(documents, bad)
+            yield DocumentBatch(good, list(bad.values()), count, count, text_bytes=size)
 
     @property
     def _too_long(self) -> str:
         return f"a document of more than {self._limits.max_document_bytes} bytes"
-
-
-class _PlainDocuments:
-    """Gathers documents that come one at a time."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._lines: list[int] = []
-        self.texts: list[bytes] = []
-        self.size = 0
-
-    def add(self, line: int, text: bytes) -> None:
-        self._lines.append(line)
-        self.texts.append(text)
-        self.size += len(text)
-
-    def take(self) -> RecordBatch:
-        lines = np.array(self._lines, np.int64)
-        documents = {self._key: joined(self.texts, lines)}
-        bad = not_utf8(documents[self._key])
-        count = len(lines)
-        self._lines, self.texts, self.size = [], [], 0
-        return RecordBatch(without(documents, bad), list(bad.values()), count, count)

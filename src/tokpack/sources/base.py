@@ -268,8 +268,8 @@ class DocumentBatch:
     bad: list[BadRecord]
     records: int
     lines: int
-    bytes_read: int
-    text_bytes: int
+    bytes_read: int = 0
+    text_bytes: int = 0
 
 
 def _of_size(size: int) -> xxhash.xxh3_128:

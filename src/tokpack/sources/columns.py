@@ -13,12 +13,15 @@ from tokpack.sources.base import BadRecord, DocumentBatch, Documents
 from tokpack.sources.records import not_utf8, without
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
 
     from tokpack.sources.base import Limits, Part, Source
 
 _ARROW_FILE_MAGIC = b"ARROW1"
 _MOST_ROWS = 1 << 16
+DOCUMENT_BYTES = 16  # that a document weighs besides its text
 _READ_BYTES = 1 << 20
 
 
@@ -112,13 +115,14 @@ def read_columns(
         row = 0
         for record_batch in table.batches(begin, end, list(keys), limits.block_bytes):
             columns = {key: text_column(record_batch.column(key)) for key in keys}
-            for first, last in _blocks(columns[keys[0]], limits.block_bytes):
-                count = last - first
+            weights, first = row_weights_before(columns), 0
+            while (count := rows_until(weights, first, limits.block_bytes)) > 0:
                 pieces = {key: array.slice(first, count) for key, array in columns.items()}
                 stored = source.size * (before + row + count) // total
                 stored -= source.size * (before + row) // total
                 yield batch_of_columns(pieces, row, stored, limits.max_document_bytes)
                 row += count
+                first += count
 
 
 @contextmanager
@@ -189,15 +193,17 @@ def offsets_of(array: Any) -> Any:
     return offsets
 
 
-def _blocks(array: Any, block_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with about ``block_bytes`` of text each."""
-    offsets = offsets_of(array)
-    first = 0
-    while first < len(array):
-        last = int(np.searchsorted(offsets, offsets[first] + block_bytes, "right")) - 1
-        last = min(max(last, first + 1), len(array), first + _MOST_ROWS)
-        yield first, last
-        first = last
+def row_weights_before(columns: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+    """What all rows before each row of some columns weigh: their text, and something for each."""
+    offsets = [offsets_of(array).astype(np.int64) for array in columns.values()]
+    weights: npt.NDArray[np.int64] = np.sum(offsets, axis=0)
+    weights += DOCUMENT_BYTES * np.arange(len(weights)) - weights[0]
+    return weights
+
+
+def rows_until(weights: npt.NDArray[np.int64], first: int, size: int) -> int:
+    """How many rows from ``first`` on weigh at least ``size``, or all that are left."""
+    return min(int(np.searchsorted(weights, weights[first] + size)), len(weights) - 1) - first
 
 
 def batch_of_columns(

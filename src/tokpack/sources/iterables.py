@@ -18,7 +18,14 @@ import xxhash
 
 from tokpack.errors import UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
-from tokpack.sources.columns import batch_of_columns, check_columns, offsets_of, text_column
+from tokpack.sources.columns import (
+    DOCUMENT_BYTES,
+    batch_of_columns,
+    check_columns,
+    row_weights_before,
+    rows_until,
+    text_column,
+)
 from tokpack.sources.records import NoKeyError, joined, text_under
 
 if TYPE_CHECKING:
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 64  # documents that are taken before the caller has its turn
 _MUCH = 256 << 10  # of text for so many
-_DOCUMENT_BYTES = 16  # that a document counts besides its text
 
 
 @dataclass
@@ -52,7 +58,7 @@ class DocumentSegment:
             return
         self.batches.append(batch)
         self.records += batch.records
-        self.weight += batch.text_bytes + _DOCUMENT_BYTES * batch.records
+        self.weight += batch.text_bytes + DOCUMENT_BYTES * batch.records
         lengths, texts = self._sums
         for documents in batch.documents.values():
             lengths.update(np.ascontiguousarray(np.diff(documents.spans)).data)
@@ -126,10 +132,10 @@ class DocumentReader:
                 rows = batch.num_rows if left is None else min(left, batch.num_rows)
                 left = None if left is None else left - rows
                 columns = {key: text_column(batch.column(key)) for key in keys}
-                first = 0
+                weights, first = row_weights_before(columns)[: rows + 1], 0
                 while first < rows:
                     room = min(limits.block_bytes, segment_bytes - self._segment.weight)
-                    count = min(_rows_within(columns.values(), first, room), rows - first)
+                    count = rows_until(weights, first, room)
                     pieces = {key: array.slice(first, count) for key, array in columns.items()}
                     line = self._segment.records
                     made = batch_of_columns(pieces, line, 0, limits.max_document_bytes)
@@ -154,7 +160,7 @@ class _Gathered:
     @property
     def weight(self) -> int:
         """As that of a segment."""
-        return self._bytes + _DOCUMENT_BYTES * self._records
+        return self._bytes + DOCUMENT_BYTES * self._records
 
     def add(self, chunk: list[Any]) -> int:
         """Add some documents; the bytes of their texts."""
@@ -221,13 +227,6 @@ def _beginning(document: Any) -> bytes:
     """The first bytes of a document that is bad, as people may read it."""
     text = document if isinstance(document, str) else repr(document)
     return text[:RAW_BYTES_KEPT].encode("utf-8", "backslashreplace")[:RAW_BYTES_KEPT]
-
-
-def _rows_within(columns: Iterable[Any], first: int, room: int) -> int:
-    """How many rows from ``first`` on have a weight of ``room``: the last one goes beyond it."""
-    offsets = sum(offsets_of(array).astype(np.int64) for array in columns)
-    weights = offsets - offsets[first] + _DOCUMENT_BYTES * (np.arange(len(offsets)) - first)
-    return max(int(np.searchsorted(weights, room)) - first, 1)
 
 
 def _without_gaps(documents: Documents) -> Documents:

@@ -97,7 +97,8 @@ def parse(
         else:
             parsed = parser.parse(block.data, line)
         line += parsed.lines
-        yield parsed.batch(block.stored, block.length)
+        parsed.bytes_read, parsed.text_bytes = block.stored, block.length
+        yield parsed
 
 
 class LineStream:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,27 +20,11 @@ if TYPE_CHECKING:
     from tokpack._core import Extracted
 
 
-@dataclass
-class RecordBatch:
-    """Documents by key, bad records, and the number of lines they came from."""
-
-    documents: dict[str, Documents]
-    bad: list[BadRecord]
-    records: int
-    lines: int
-
-    def batch(self, bytes_read: int, text_bytes: int) -> DocumentBatch:
-        """These as a batch, for which so many stored and decompressed bytes were read."""
-        return DocumentBatch(
-            self.documents, self.bad, self.records, self.lines, bytes_read, text_bytes
-        )
-
-
 class Parser(Protocol):
     """Finds the documents in lines."""
 
-    def parse(self, block: memoryview, first_line: int) -> RecordBatch:
-        """Parse whole lines, of which the first is number ``first_line``."""
+    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
+        """Parse whole lines, of which the first is number ``first_line``; no bytes are counted."""
 
 
 class JsonLinesParser:
@@ -54,7 +37,7 @@ class JsonLinesParser:
     def __init__(self, keys: Sequence[str]) -> None:
         self._extractors = [(key, JsonLines(key)) for key in keys]
 
-    def parse(self, block: memoryview, first_line: int) -> RecordBatch:
+    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         bad: dict[int, BadRecord] = {}  # by index of the record in the block
         documents = {}
         lines = records = 0
@@ -66,7 +49,7 @@ class JsonLinesParser:
             if len(extracted.slow):
                 data, spans = _decide_slow(extracted, block, key, numbers, bad)
             documents[key] = Documents(data, spans, numbers)
-        return RecordBatch(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
+        return DocumentBatch(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
 
 
 class NoKeyError(ValueError):
@@ -85,19 +68,19 @@ class TextParser:
             raise UsageError(f"plain text has one document a line, not the keys {', '.join(keys)}")
         self._key = keys[0]
 
-    def parse(self, block: memoryview, first_line: int) -> RecordBatch:
+    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         spans = split_lines(block)
         data = np.frombuffer(block, np.uint8)
         numbers = np.arange(first_line, first_line + len(spans), dtype=np.int64)
         documents = {self._key: Documents(data, spans, numbers)}
         bad = not_utf8(documents[self._key])
-        return RecordBatch(without(documents, bad), list(bad.values()), len(spans), len(spans))
+        return DocumentBatch(without(documents, bad), list(bad.values()), len(spans), len(spans))
 
 
-def only_bad(keys: Sequence[str], record: BadRecord) -> RecordBatch:
+def only_bad(keys: Sequence[str], record: BadRecord) -> DocumentBatch:
     """One bad record, and no document."""
     empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
-    return RecordBatch({key: Documents(*empty) for key in keys}, [record], 1, 1)
+    return DocumentBatch({key: Documents(*empty) for key in keys}, [record], 1, 1)
 
 
 def joined(texts: Sequence[bytes], lines: npt.NDArray[np.int64]) -> Documents:
