@@ -24,7 +24,7 @@ from support.parallel_tools import (
 from tokpack.configuration.config import Config
 from tokpack.configuration.deepspeed_json import make_settings
 from tokpack.configuration.model import ModelConfig
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, worded
 from tokpack.trainer import engine_ds
 from tokpack.trainer.parallel import Topology
 
@@ -87,7 +87,7 @@ def test_what_is_changed_is_noted() -> None:
     assert settings["bf16"]["enabled"]
     assert not settings["fp16"]["enabled"]
     assert not {"optimizer", "activation_checkpointing"} & set(settings)
-    assert notes == [
+    assert [worded(note) for note in notes] == [
         "not needed to recompute activations: profile, number_checkpoints",
         "zero_stage 1 is used: DeepSpeed's 0 is not exact with bf16",
     ]

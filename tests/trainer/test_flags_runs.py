@@ -98,7 +98,7 @@ def test_weights_of_neox_are_those_of_the_blend(folder: Path, tmp_path: Path) ->
         values: dict[str, Any] = {"train_data_paths": [big, other], "valid_data_paths": [other]}
         values |= {"train_data_weights": weights} if weights else {}
         words = write(tmp_path / "neox.yml", values)
-        samples = opened(folder, words).plan.train.member_samples
+        samples = [one.samples for one in opened(folder, words).plan.train.usage]
         assert [round(n / sum(samples), 2) for n in samples] == list(shares)
 
 
