@@ -24,10 +24,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,15 +94,17 @@ def _umask() -> int:
 
 
 @functools.cache
-def _template() -> socket.socket:
-    """The connection to the template, which ends with it; the first call starts it."""
+def _template() -> tuple[socket.socket, IO[str]]:
+    """The connection to the template, which ends with it, and what it says of its own end."""
     ours, its = socket.socketpair()
+    said = tempfile.TemporaryFile("w+")  # noqa: SIM115 - the tests ask at their end
     path = os.pathsep.join(filter(None, sys.path))
     code = f"from support import forked; forked.serve({its.fileno()})"
     with its:
         template = subprocess.Popen(
             [sys.executable, "-c", code],
             pass_fds=[its.fileno()],
+            stderr=said,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         )
 
@@ -110,23 +113,26 @@ def _template() -> socket.socket:
         template.wait()
 
     atexit.register(end)
-    return ours
+    return ours, said
 
 
 def _ask(message: bytes, streams: Sequence[int]) -> int:
     """Let the template fork; the number of the new process, which is a child of this one."""
     prctl = ctypes.CDLL(None).prctl
     with _asking:
-        template = _template()
+        template, said = _template()
         prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
             socket.send_fds(template, [len(message).to_bytes(_SIZE, "little")], streams)
             template.sendall(message)
             answer = template.recv(_SIZE)
+        except OSError:
+            answer = b""
         finally:
             prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     if not answer:
-        raise RuntimeError("the template of the tests' processes has ended")
+        said.seek(0)
+        raise RuntimeError(f"the template of the tests' processes has ended: {said.read()}")
     return int.from_bytes(answer, "little")
 
 
@@ -166,9 +172,14 @@ def _fork(tests: socket.socket, message: dict[str, Any], files: list[int]) -> No
     gate, hinge = os.pipe()
     between = os.fork()
     if not between:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+            if pid:
+                os.write(its_number, pid.to_bytes(_SIZE, "little"))
+        except OSError:
+            traceback.print_exc()
+            pid = 1
         if pid:
-            os.write(its_number, pid.to_bytes(_SIZE, "little"))
             os._exit(0)
         tests.close()
         os.close(hinge)
@@ -176,11 +187,14 @@ def _fork(tests: socket.socket, message: dict[str, Any], files: list[int]) -> No
         for pipe in (gate, number, its_number):
             os.close(pipe)
         _run(message, files)
+    os.close(its_number)
+    pid = os.read(number, _SIZE)
     os.waitpid(between, 0)
-    os.close(hinge)
-    tests.sendall(os.read(number, _SIZE))
-    for pipe in (gate, number, its_number):
+    for pipe in (gate, hinge, number):
         os.close(pipe)
+    if not pid:
+        raise RuntimeError("no process could be forked")
+    tests.sendall(pid)
 
 
 def _run(message: dict[str, Any], files: list[int]) -> NoReturn:
