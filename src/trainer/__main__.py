@@ -9,7 +9,6 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():
     sys.path.pop(0)  # put there by -m: a file of that folder could hide a package
 
 import io
-import pickle
 import time
 import traceback
 
@@ -47,7 +46,7 @@ def main() -> int:
     try:
         world = int(os.environ.get("WORLD_SIZE", "1"))
         if words == ["-"]:  # of `tokpack train --nproc`
-            request = pickle.load(sys.stdin.buffer)
+            request = RunRequest.from_json(sys.stdin.buffer.read())
             words = list(request.words)
         else:
             request = RunRequest.of(words, world)

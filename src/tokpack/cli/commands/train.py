@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import pickle
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
     request = RunRequest.of(argv, world)
     if "WORLD_SIZE" not in os.environ and (request.processes or 1) > 1:
         command = [sys.executable, "-m", "tokpack.trainer", "-"]
-        return ranks.start(command, request.processes or 1, pickle.dumps(request))
+        return ranks.start(command, request.processes or 1, request.to_json())
     # By name: the command line and the trainer do not import each other.
     code: int = importlib.import_module("tokpack.trainer.__main__").run(request, world)
     return code
