@@ -428,7 +428,8 @@ def test_an_iterable_that_fails(tmp_path: Path, bpe: Path, small_parts: None) ->
         tokpack.encode(iter(TEXTS * 20), output, **options)
     with pytest.raises(ResumeError, match="are not those of the run"):
         tokpack.encode(iter(["another", *TEXTS] * 20), output, resume_key="mine", **options)
-    with pytest.raises(OutputError, match="now has none"):
+    # It depends on the workers whether the first segment was among those that were stored.
+    with pytest.raises((OutputError, ResumeError), match="now has none|are not those of the run"):
         tokpack.encode(iter(TEXTS[:1]), output, resume_key="mine", **options)
 
 

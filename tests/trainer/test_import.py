@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tokenizers import Tokenizer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -320,8 +321,10 @@ def test_a_run_goes_on_from_it(tmp_path: Path) -> None:
 def test_what_describes_the_ids_goes_with_the_model(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make(tmp_path / "model", "Llama", {**HF, "vocab_size": 50304})
-    shutil.copy(data / "tokenizers/20B_tokenizer.json", tmp_path / "model/tokenizer.json")
+    tokenizer = data / "tokenizers/20B_tokenizer.json"
+    ids = Tokenizer.from_file(str(tokenizer)).get_vocab_size()  # any of which may be generated
+    make(tmp_path / "model", "Llama", {**HF, "vocab_size": ids})
+    shutil.copy(tokenizer, tmp_path / "model/tokenizer.json")
     assert main(["model", "import", str(tmp_path / "model"), "-o", str(tmp_path / "out")]) == 0
     done = capsys.readouterr()
     assert done.out == f"{tmp_path / 'out'}\n"
