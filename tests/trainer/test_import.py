@@ -325,6 +325,7 @@ def test_what_describes_the_ids_goes_with_the_model(
     ids = Tokenizer.from_file(str(tokenizer)).get_vocab_size()  # any of which may be generated
     make(tmp_path / "model", "Llama", {**HF, "vocab_size": ids})
     shutil.copy(tokenizer, tmp_path / "model/tokenizer.json")
+    capsys.readouterr()  # what a library says once, when it is loaded
     assert main(["model", "import", str(tmp_path / "model"), "-o", str(tmp_path / "out")]) == 0
     done = capsys.readouterr()
     assert done.out == f"{tmp_path / 'out'}\n"
