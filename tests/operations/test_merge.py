@@ -30,6 +30,7 @@ from tokpack.indexed import (
 )
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.trace import MAGIC
+from tokpack.operations.convert import convert
 from tokpack.operations.merge import merge, plain_facts
 from tokpack.operations.output import NewDataset, NewFiles, new_datasets
 from tokpack.operations.split import split
@@ -166,6 +167,20 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"b\.idx: .*sequence 0 has"):
         merge([a, b], out)
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("scheme", ["file", "local"])
+def test_the_url_of_an_input_on_disk_is_the_input(tmp_path: Path, scheme: str) -> None:
+    path = f"{tmp_path}/a"
+    url = f"{scheme}://{path}"
+    write_plainly(path, plain([[[1, 2], [3]], [[4]]]))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    for source, output in ((path, url), (url, path), (url, url)):
+        with pytest.raises(UsageError, match="is an input"):
+            merge([source, source], output, overwrite=True)
+        with pytest.raises(UsageError, match="is an input"):
+            convert(source, output, dtype="int64", overwrite=True)
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_taken_output_is_kept_unless_it_may_go(tmp_path: Path) -> None:

@@ -130,17 +130,20 @@ def write_output(
 
 
 def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """UsageError where a file that is to be written, or its unfinished form, is an input."""
+    """UsageError where a file that is to be written, or its unfinished form, is an input.
+
+    The URL ``file://PATH`` is another name of the file: fsspec reads and writes it by that.
+    """
     written = {}
     for path in outputs:
         for name in (path, path + UNFINISHED):
-            found = same_file(name)
+            found = same_file(_on_disk(name))
             if found is not None:
                 written[found] = name
     if not written:
         return
     for name in inputs:
-        for path, found in _files(name):
+        for path, found in _files(_on_disk(name)):
             output = None if found is None else written.get(found)
             if output is None:
                 continue
@@ -213,6 +216,12 @@ def _same_bytes(path: str, file: BinaryIO) -> bool:
     except OSError:  # none is there, or none that can be read
         return False
     return True
+
+
+def _on_disk(name: str) -> str:
+    """The path that fsspec opens for a ``file://`` or ``local://`` URL; else the name."""
+    scheme, colon, path = name.partition("://")
+    return os.path.expanduser(path) if colon and scheme.lower() in ("file", "local") else name
 
 
 def _files(name: str) -> Iterator[tuple[str, tuple[int, int] | None]]:

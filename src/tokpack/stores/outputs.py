@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import TokpackError, UsageError
 from tokpack.files import durable
-from tokpack.files.outputs import check_outputs, check_replaceable
+from tokpack.files.outputs import check_not_inputs, check_outputs, check_replaceable
 from tokpack.stores.storage import Version, storage_of
 from tokpack.stores.upload import TakenError
 from tokpack.stores.urls import StoredObject, is_url, object_of, shown
@@ -34,6 +34,7 @@ def look(
     read = tuple(inputs)
     paths = [output for output in outputs if not is_url(output[0])]
     versions = versions_of([path for path, _ in outputs])
+    check_not_inputs(filter(is_url, versions), read)
     if paths:
         check_outputs(paths, read, overwrite=overwrite, found=found)
     written = {}
