@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.checkpoints.course import read_log
 from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
 from tokpack.display import tell
-from tokpack.errors import OutputError, TokpackError, worded
+from tokpack.errors import OutputError, TokpackError, option, worded
 from tokpack.files.durable import cannot_write
 
 from .boards import open_boards
@@ -85,7 +85,7 @@ class Log:
             if not first and path.exists() and path.stat().st_size:
                 self.say(
                     f"note: {path} has an earlier run, and gets this one from iteration 1 behind "
-                    "it: give {option('log_dir')} a folder of its own to keep them apart"
+                    f"it: give {option('log_dir')} a folder of its own to keep them apart"
                 )
             self._lines = Lines(path)
             begin = {

@@ -234,6 +234,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "type": ({"n_layer": "2"}, "n_layer is '2', expected a whole number"),
     "heads": ({"n_head": 5}, "hidden_size 64 is not a multiple of num_attention_heads 5"),
     "zero": ({"n_head": 0}, "num_attention_heads is 0, expected at least 1"),
+    "vocabulary": ({"n_inner": 2**62}, "config.json makes .* too large"),
     "layers": ({"n_layer": 10**12}, "tensors are no 1,000,000,000,000 layers"),
     "rope": (
         {**HF, "model_type": "llama", "rope_scaling": {**LLAMA_31, "low_freq_factor": 2.0}},

@@ -497,3 +497,4 @@ def test_a_log_that_gets_a_second_run_says_so(
     assert train(config) == 0
     said = capsys.readouterr().err
     assert f"note: {tmp_path}/log.jsonl has an earlier run, and gets this one from" in said
+    assert "behind it: give log_dir a folder of its own" in said.replace("--log-dir", "log_dir")

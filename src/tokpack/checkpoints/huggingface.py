@@ -107,7 +107,12 @@ class HubWeights:
     def _shapes(self, name: str) -> list[torch.Size]:
         """The shapes that a parameter has in the files."""
         rows, *rest = self.model.layout[name].shape
-        whole = torch.empty(self._rows if name in VOCABULARY else rows, *rest, device="meta")
+        shape = (self._rows if name in VOCABULARY else rows, *rest)
+        try:
+            whole = torch.empty(shape, device="meta")
+        except RuntimeError:  # of a size that no integer holds
+            made = "x".join(map(str, shape))
+            raise FormatError(f"{self.path}: {CONFIG} makes {name} too large: {made}") from None
         return [part.shape for part in self._family.split(self.model, name, whole)]
 
     def _check(self) -> None:
@@ -309,8 +314,11 @@ def _tensors(path: Path) -> dict[str, StoredTensor]:
         file = safe_open(path, "pt")
         names: list[str] = file.keys()  # type: ignore[no-untyped-call]
         return {name: StoredTensor(path, name, file) for name in names}
-    except (SafetensorError, OSError) as error:
-        raise FormatError(f"{path}: no safetensors file, or cut off: {error}") from None
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error}") from None
+    except SafetensorError as error:
+        size = f"{path.stat().st_size:,} bytes"
+        raise FormatError(f"{path}: no safetensors file, or cut off ({size}): {error}") from None
 
 
 def _is_name(value: Any) -> bool:

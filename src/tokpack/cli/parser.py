@@ -148,9 +148,14 @@ def _check_usage(page: Page, arguments: argparse.Namespace) -> None:
     before, _, output = page.usage.removesuffix(" [flags]").partition(" -o ")
     names, inputs = before.split(), arguments.inputs
     least = sum(not name.startswith("[") for name in names)
-    if "..." not in before and not least <= len(inputs) <= len(names):
+    if "..." in before:  # the command says better what these inputs are
+        wrong = bool(output) and not inputs and not arguments.output
+    else:
+        wrong = not least <= len(inputs) <= len(names)
+    if wrong:
         what = ", ".join(inputs) or "none"
-        raise UsageError(f"expected `tokpack {page.command} {before}`, given {what}; see --help")
+        usage = f"tokpack {page.command} {page.usage.removesuffix(' [flags]')}"
+        raise UsageError(f"expected `{usage}`, given {what}; see --help")
     if output and not arguments.output:
         raise UsageError(f"no output: add -o {output}")
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 _WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here too
-_LEFT_SECONDS = 3600.0  # after which a file in the making was left by a crash
+_LEFT_SECONDS = 86400.0  # after which a file in the making was left by a crash
 
 _log = logging.getLogger(__name__)
 _logged: set[str] = set()
@@ -184,8 +184,11 @@ def _write(
 
 
 def _remove_leftovers(path: str) -> None:
-    """Remove what killed processes have left of an entry; one that lives has written lately."""
-    for name in glob(f"{escape(path.removesuffix('.json'))}.*{UNFINISHED}"):
+    """Remove what killed processes have left in the folder of an entry, of any entry.
+
+    One that lives has written lately.
+    """
+    for name in glob(f"{escape(os.path.dirname(path))}/*.????????{UNFINISHED}"):
         with suppress(OSError):
             if time.time() - os.stat(name).st_mtime > _LEFT_SECONDS:
                 os.unlink(name)

@@ -187,7 +187,7 @@ def _print(facts: dict[str, Any]) -> None:
         ["free", f"{bytes_text(folder['free_bytes'])} of {bytes_text(folder['bytes'])}"],
     ]
     for name, answer in folder["can"].items():
-        rows.append([name, "yes" if answer is True else f"no: {answer}"])
+        rows.append([name.replace("_", " "), "yes" if answer is True else f"no: {answer}"])
     for cache in facts["caches"]:
         size = "not there" if cache["bytes"] is None else bytes_text(cache["bytes"])
         rows.append([f"cache {cache['name']}", f"{cache['path']}, {size}"])
