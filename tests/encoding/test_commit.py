@@ -79,6 +79,23 @@ def test_what_is_damaged_among_the_renames_is_refused(place: Place) -> None:
 
 
 @pytest.mark.parametrize("done", [0, 1])
+def test_an_input_that_changed_before_the_renames(place: Place, done: int) -> None:
+    place.stop(STOP_AT_RENAME.format(done=done))
+    place.touch()
+    place.encode()
+    place.right()
+    for path in place.folder.glob("out.*"):
+        path.unlink()
+    place.stop(STOP_AT_RENAME.format(done=done))
+    place.edit(0.2, 0.4)
+    if done:
+        with pytest.raises(tokpack.OutputError, match=r"out\.bin exists"):
+            place.encode()
+    place.encode(overwrite=bool(done))
+    place.right()
+
+
+@pytest.mark.parametrize("done", [0, 1])
 def test_what_came_while_a_run_was_stopped_is_not_replaced(place: Place, done: int) -> None:
     place.stop(STOP_AT_RENAME.format(done=done))
     mine = place.output.with_suffix(".idx")

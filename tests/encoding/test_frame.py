@@ -143,6 +143,7 @@ def test_another_frame_is_another_run(tmp_path: Path, source: Path, bpe: Path) -
     with broken.open("ab") as file:
         file.write(b"{broken\n")
     output = tmp_path / "out"
+    renamed = shutil.copy(bpe, tmp_path / "renamed.json")
     frames: list[dict[str, Any]] = [{}, {"prepend_bos": True}, {"eod_token": "</s>"}]
     for begun in frames:
         with pytest.raises(tokpack.InputError, match="goes on when more are allowed"):
@@ -153,6 +154,8 @@ def test_another_frame_is_another_run(tmp_path: Path, source: Path, bpe: Path) -
             words = "--eod-token" if "eod_token" in {**begun, **frame} else "--prepend-bos"
             with pytest.raises(ResumeError, match=words):
                 encode(broken, output, bpe, **frame)
+            with pytest.raises(ResumeError, match=f"{words}|uses the tokenizer"):
+                encode(broken, output, renamed, **frame)
     shutil.rmtree(tmp_path / "out.unfinished")
     for begun in frames:
         encode(source, output, bpe, overwrite=True, **begun)

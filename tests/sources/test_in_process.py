@@ -422,15 +422,27 @@ def test_an_iterable_that_fails(tmp_path: Path, bpe: Path, small_parts: None) ->
     whole = write_jsonl(tmp_path / "whole.jsonl", TEXTS * 20)
     tokpack.encode(whole, tmp_path / "whole", **options)
     with pytest.raises(OwnError) as caught:
-        tokpack.encode(stops(output), output, **options)
+        tokpack.encode(stops(output), output, resume_key="mine", **options)
     assert caught.traceback[-1].name == "stops"
-    with pytest.raises(ResumeError, match="resume_key="):
+    with pytest.raises(ResumeError, match="it has a resume_key"):
         tokpack.encode(iter(TEXTS * 20), output, **options)
     with pytest.raises(ResumeError, match="are not those of the run"):
         tokpack.encode(iter(["another", *TEXTS] * 20), output, resume_key="mine", **options)
     # It depends on the workers whether the first segment was among those that were stored.
     with pytest.raises((OutputError, ResumeError), match=r"now has none|are not those of the run"):
         tokpack.encode(iter(TEXTS[:1]), output, resume_key="mine", **options)
+
+
+def test_a_run_without_a_resume_key_never_goes_on(
+    tmp_path: Path, bpe: Path, small_parts: None
+) -> None:
+    output = tmp_path / "out"
+    options: dict[str, Any] = {"tokenizer": bpe, "workers": 2}
+    with pytest.raises(OwnError):
+        tokpack.encode(stops(output), output, **options)
+    for key, said in ((None, "without a resume_key"), ("mine", "it has no resume_key")):
+        with pytest.raises(ResumeError, match=said):
+            tokpack.encode(iter(TEXTS * 20), output, resume_key=key, **options)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -160,8 +160,9 @@ class Plan:
         pairs = zip(self.sources, self.fingerprints, other.sources, other.fingerprints, strict=True)
         for old, old_print, new, new_print in pairs:
             if old.format == new.format == "documents":
-                if old_print and old_print != new_print:
-                    return f"it has {'another' if new_print else 'a'} resume_key"
+                if old_print != new_print:  # without a key nothing says that they are the same
+                    which = ("another" if new_print else "a") if old_print else "no"
+                    return f"it has {which} resume_key"
             elif (old_print, old.size) != (new_print, new.size):
                 if old.name == new.name:
                     return f"the input {new.name} has changed since"
@@ -172,10 +173,11 @@ class Plan:
 
     def _other_tokenizer(self, other: Plan) -> str:
         old, new = self.tokenizer, other.tokenizer
+        same = old["sha256"] == new["sha256"]
         for key in ("eod_id", "frame"):
-            if old["name"] == new["name"] and old.get(key) != new.get(key):
+            if (same or old["name"] == new["name"]) and old.get(key) != new.get(key):
                 return f"it has {_AROUND[key]} {old.get(key)}, this run has {new.get(key)}"
-        if old["sha256"] == new["sha256"]:
+        if same:
             return ""
         if old["name"] == new["name"]:
             return f"the files of the tokenizer {new['name']} have changed"

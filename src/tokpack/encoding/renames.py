@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tokpack.stores.storage import Version
 
 REJECTS = "rejects.jsonl"
-_COMMIT = "commit.json"
+COMMIT = "commit.json"
 
 
 def staged(key: str, kind: str) -> str:
@@ -58,7 +58,7 @@ def write_commit(
     check_unchanged({path: versions.get(path) for path in targets})
     looked_at = {os.path.basename(path): versions.get(path) for path in targets}
     prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
-    folder.write_json(_COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": looked_at})
+    folder.write_json(COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": looked_at})
 
 
 def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False) -> bool:
@@ -69,9 +69,9 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
     Raises ResumeError for the commit of another run, OutputError where another file has taken the
     name of an output.
     """
-    commit = folder.read_json(_COMMIT)
+    commit = folder.read_json(COMMIT)
     if commit is None:
-        folder.remove_file(_COMMIT)
+        folder.remove_file(COMMIT)
         return False
     files = _checked(folder, options, commit)
     targets = {folder(name): path for name, path in _targets(options).items() if name in files}
@@ -82,7 +82,7 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
             if _is(own if own in waiting else path, digest):
                 continue
             if len(waiting) == len(targets):
-                folder.remove_file(_COMMIT)
+                folder.remove_file(COMMIT)
                 return False
             raise OutputError(
                 f"{path} is not what the run wrote, which was stopped while it gave names: remove "
@@ -151,7 +151,7 @@ def _checked(
         or not all(isinstance(digest, dict) for digest in files.values())
     ):
         raise ResumeError(
-            f"{folder(_COMMIT)} is not what a run writes: remove {folder.path} and run again"
+            f"{folder(COMMIT)} is not what a run writes: remove {folder.path} and run again"
         )
     return files
 

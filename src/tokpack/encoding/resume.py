@@ -136,9 +136,9 @@ def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
 
 def _unknown_run(folder: WorkFolder) -> ResumeError:
     return ResumeError(
-        f"{folder.path} holds an unfinished run over an iterable. If the one of this run gives the "
-        "same documents in the same order, go on with resume_key='a name for them': it is read, "
-        "and compared, up to where that run was. Else discard it with overwrite=True"
+        f"{folder.path} holds an unfinished run over an iterable without a resume_key, by which it "
+        "would be known again: discard it with overwrite=True. With a resume_key, a name for the "
+        "documents, the next run that is stopped can go on"
     )
 
 

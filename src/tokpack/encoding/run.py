@@ -15,11 +15,11 @@ from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.piece import Job
 from tokpack.encoding.plan import plan_run
-from tokpack.encoding.renames import finish
+from tokpack.encoding.renames import COMMIT, finish, staged
 from tokpack.encoding.report import NAME, RunReporter
 from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
 from tokpack.encoding.work import EncodingRun
-from tokpack.errors import OutputError
+from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.durable import replace_file
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, manifest_path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.plan import PlannedRun, TokenizerSetup
+    from tokpack.encoding.plan import Plan, PlannedRun, TokenizerSetup
     from tokpack.progress import Show
     from tokpack.sources import Source
 
@@ -108,6 +108,8 @@ def _encode(
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
         job = Job(folder, plan.sources, plan.parts, *setup, options)
+        if touched and not _is_staged_from(plan, options, folder):
+            folder.remove_file(COMMIT)
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, asked)
@@ -135,6 +137,20 @@ def _encode(
                 raise
         finish(folder, options)
         return manifests
+
+
+def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> bool:
+    """Whether a run has staged its datasets, or named them, from the inputs as they are now."""
+    try:
+        manifests = []
+        for key, prefix in options.output_names.items():
+            own = folder(staged(key, "manifest.json"))
+            manifests.append(
+                Manifest.load(own.removesuffix(".json") if os.path.lexists(own) else prefix)
+            )
+        return are_made(plan, options, manifests)
+    except (InputError, FormatError, OutputError):
+        return False
 
 
 def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
