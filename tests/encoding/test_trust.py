@@ -111,6 +111,30 @@ def test_what_is_the_same_in_a_copied_input_is_kept(place: Place, edited: bool) 
     place.right()
 
 
+@pytest.mark.parametrize("edited", [False, True])
+def test_what_follows_a_part_that_was_not_stored(place: Place, edited: bool) -> None:
+    """Its size was known, so what follows it was joined; nobody knows what it was made of."""
+    place.stop_at_part(5)
+    parts = json.loads((place.work / "plan.json").read_text())["parts"]
+    size = place.source.stat().st_size
+    lost = next(n for n, part in enumerate(parts) if part["begin"] > size / 5)
+    assert 0 < lost < 4
+    journal = place.work / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    entries = [json.loads(line[16:]).get("piece", {}).get("number") for line in lines]
+    kept = [line for line, number in zip(lines, entries, strict=True) if number != lost]
+    journal.write_bytes(b"".join(kept))
+    if edited:
+        begin, end = (parts[lost][name] / size for name in ("begin", "end"))
+        place.edit((begin + end) / 2, end - (end - begin) / 4, b"q7#")  # more tokens
+    else:
+        place.touch()
+    began: list[int] = []
+    place.encode(progress=lambda now: began.append(now.documents))
+    assert began[0] > 0
+    place.right()
+
+
 def test_a_stream_whose_time_changed(place: Place) -> None:
     """A stream that is read as a whole is compared as a whole, or read again."""
     packed = gzip.compress(place.source.read_bytes(), 0)

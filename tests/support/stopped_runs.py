@@ -155,7 +155,7 @@ class Place:
         self.verify()
         assert not self.work.exists()
 
-    def edit(self, begin: float, end: float) -> None:
+    def edit(self, begin: float, end: float, the: bytes = b"and") -> None:
         """Change letters in a part of the input, in place, that is in no sample of its fingerprint.
 
         The time is a new one.
@@ -164,7 +164,7 @@ class Place:
         before = discover([str(self.source)])[0].fingerprint()
         data = bytearray(self.source.read_bytes())
         first, last = int(len(data) * begin), int(len(data) * end)
-        data[first:last] = data[first:last].replace(b"the", b"and").replace(b"was", b"for")
+        data[first:last] = data[first:last].replace(b"the", the).replace(b"was", b"for")
         assert bytes(data) != self.source.read_bytes()
         with self.source.open("r+b") as file:
             file.write(data)

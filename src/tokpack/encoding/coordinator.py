@@ -289,7 +289,8 @@ class Coordinator:
         elif stored.begins != begins:
             raise OutputError(
                 f"what comes before {self._job.describe(key[0])} had another size in an earlier "
-                "run: an input changes, or the memory fails; run again anew"
+                "run: an input changes, or the memory fails; remove "
+                f"{self._job.folder.path} and run again"
             )
         else:
             del self._begins[key]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tokpack.encoding.journal import read_journal
 from tokpack.encoding.messages import StreamEnd
@@ -24,7 +24,15 @@ from tokpack.sources import block_checksums, content_checksum
 from tokpack.stores import identity, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Generator,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_BEAT_SECONDS = 1.0  # while one file is compared
 _OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
 
 
@@ -161,15 +170,29 @@ class ResumeState:
         count = self.streams[part].segments if kind == "stream" else 1
         return any((part, segment) not in self.pieces for segment in range(count))
 
-    def forget_from(self, part: int) -> bool:
-        """Leave out what was made of a part and all that follow. Whether that was anything."""
+    def forget_behind(self, gaps: Iterable[range]) -> None:
+        """Leave out what depends on parts that are lacking, and may have had other content.
+
+        Each range begins with such a part and ends with its source. What follows there may begin
+        elsewhere; of any source what is joined behind it would have another place.
+        """
+        unsure = {number for gap in gaps for number in gap}
+        if not unsure:
+            return
+        first = min(unsure)
+        for key, piece in list(self.pieces.items()):
+            is_joined = piece.stored is not None and piece.stored.place == JOINED
+            if key[0] in unsure or (is_joined and key[0] > first):
+                del self.pieces[key]
+
+    def forget_from(self, part: int) -> None:
+        """Leave out what was made of a part and all that follow."""
         pieces = [key for key in self.pieces if key[0] >= part]
         streams = [number for number in self.streams if number >= part]
         for key in pieces:
             del self.pieces[key]
         for number in streams:
             del self.streams[number]
-        return bool(pieces or streams)
 
 
 def resume(
@@ -183,11 +206,7 @@ def resume(
     InputError and OutputError.
     """
     state = _in_journal(job)
-    for source in sorted(touched):
-        changed = _first_changed(job, state, source, beat)
-        if changed is not None and state.forget_from(changed):
-            name = job.sources[source].name
-            _log.warning("%s has changed: it is encoded again, with what follows it", name)
+    _leave_out_changed(job, state, sorted(touched), beat)
     for part, end in state.streams.items():
         for key in [key for key in state.pieces if key[0] == part and key[1] >= end.segments]:
             del state.pieces[key]
@@ -222,35 +241,60 @@ def _in_journal(job: Job) -> ResumeState:
     return state
 
 
-def _first_changed(
-    job: Job, state: ResumeState, source: int, beat: Callable[[], None]
-) -> int | None:
-    """The first part that may have other content in a source than when it was encoded.
+def _leave_out_changed(
+    job: Job, state: ResumeState, touched: Sequence[int], beat: Callable[[], None]
+) -> None:
+    """Leave out what was made of other content than the touched sources have now, or may have."""
+    made = {number: piece.blocks for (number, _), piece in state.pieces.items()}
+    made |= {n: [end.blocks] for n, end in state.streams.items() if end.blocks or n not in made}
+    compared = _on_all_cores(
+        lambda share: share.blocks is not None and share.blocks == _blocks_now(job, share),
+        [share for source in touched for share in _shares(job, made, source)],
+        beat,
+    )
+    with closing(compared):
+        for share, same in compared:
+            if not same:
+                state.forget_from(share.first)
+                name = job.sources[share.source].name
+                _log.warning("%s has changed: it is encoded again, with what follows it", name)
+                break
+    gaps = []  # a part that was not stored may have been another one when what follows was
+    for parts in (job.parts_of[source] for source in touched):
+        gap = next((number for number in parts if number not in made), parts.stop)
+        gaps.append(range(gap, parts.stop))
+    state.forget_behind(gaps)
 
-    None if it is the same. A range of bytes depends on its own blocks, any other part on all blocks
-    of the source.
+
+class _Share(NamedTuple):
+    """What a part has read of a source: ``first`` is the first part to make again if it changed."""
+
+    source: int
+    number: int
+    first: int
+    blocks: str | None  # their checksums; None: not known
+
+
+def _shares(job: Job, made: Mapping[int, Sequence[str | None]], source: int) -> list[_Share]:
+    """What is to be compared of a source.
+
+    A range of bytes depends on its own blocks, any other part on all blocks of the source.
     """
     parts = job.parts_of[source]
-    made: dict[int, str | None] = {number: end.blocks for number, end in state.streams.items()}
-    for (number, _), piece in state.pieces.items():
-        if number in parts:
-            blocks = piece.blocks[job.sources_of(number).index(source)]
-            made[number] = made.get(number) or blocks
-    made = {number: made[number] for number in parts if number in made}
     by_range = job.parts[parts.start].kind == "bytes"
-    if made and not by_range and (len(made) < len(parts) or None in made.values()):
-        return parts.start
-    now = _on_all_cores(lambda number: _blocks_now(job, number, source), made, beat)
-    for number, blocks in now:
-        if made[number] != blocks:
-            return number if by_range else parts.start
-    return None
+    shares = []
+    for number in (number for number in parts if number in made):
+        blocks = made[number][job.sources_of(number).index(source)]
+        shares.append(_Share(source, number, number if by_range else parts.start, blocks))
+    is_known = len(shares) == len(parts) and all(share.blocks is not None for share in shares)
+    return shares if by_range or is_known else [share._replace(blocks=None) for share in shares[:1]]
 
 
-def _blocks_now(job: Job, number: int, source: int) -> str:
-    if job.parts[number].kind in ("whole", "files"):
-        return block_checksums(job.sources[source], 0, job.sources[source].size)
-    return job.block_checksums(number)
+def _blocks_now(job: Job, share: _Share) -> str:
+    if job.parts[share.number].kind in ("whole", "files"):
+        source = job.sources[share.source]
+        return block_checksums(source, 0, source.size)
+    return job.block_checksums(share.number)
 
 
 def _leave_out_damaged(
@@ -271,13 +315,17 @@ def _leave_out_damaged(
 
 def _on_all_cores(
     function: Callable[[_T], _R], items: Collection[_T], beat: Callable[[], None]
-) -> Iterator[tuple[_T, _R]]:
+) -> Generator[tuple[_T, _R]]:
     """Each item with what the function gives for it, in order; ``beat`` is called now and then."""
     pool = ThreadPoolExecutor(usable_cores())
     try:
-        for item, result in zip(items, pool.map(function, items), strict=True):
+        futures = [pool.submit(function, item) for item in items]
+        for item, future in zip(items, futures, strict=True):
+            while not future.done():
+                beat()
+                wait([future], _BEAT_SECONDS)
             beat()
-            yield item, result
+            yield item, future.result()
     finally:  # its threads end before workers are forked, and soon where the run is stopped
         pool.shutdown(cancel_futures=True)
 
