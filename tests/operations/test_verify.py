@@ -197,6 +197,16 @@ def test_a_virtual_dataset_is_its_pieces(tmp_path: Path) -> None:
     assert f"{tmp_path}/pieces/b" in fault(tmp_path / "all", quick=True)
 
 
+@pytest.mark.parametrize("key", ["documents", "records", "rejected"])
+def test_the_counts_of_a_virtual_manifest_are_checked(tmp_path: Path, key: str) -> None:
+    make(tmp_path / "a", BASE)
+    merge([f"{tmp_path}/a"], f"{tmp_path}/all", virtual=True)
+    path = tmp_path / "all.json"
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps({**values, key: values[key] + 1}))
+    assert f"{path}: records is" in fault(tmp_path / "all")
+
+
 def test_empty_documents_are_counted_where_they_have_a_place(tmp_path: Path) -> None:
     make(tmp_path / "skipped")
     prefix = make(tmp_path / "kept")  # its second document has no token

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
+import time
 import zipfile
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection
@@ -22,9 +24,9 @@ from support.stores import KEYS, Fault, Plan, web_server
 import tokpack
 from tokpack import stores
 from tokpack.encoding.options import default_output
-from tokpack.errors import StoreError, WorkerError
+from tokpack.errors import StoreError
 from tokpack.sources import discover
-from tokpack.stores import access
+from tokpack.stores import access, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -431,10 +433,41 @@ def test_a_question_that_is_interrupted(store: Store, monkeypatch: pytest.Monkey
     assert [access.objects.named(url).size for url in (second, first)] == sizes[::-1] == [6, 3]
 
 
-def test_a_helper_that_dies_is_an_error(store: Store) -> None:
+def test_a_helper_that_dies_is_begun_again(store: Store) -> None:
     found = access.objects.named(store.s3.put("dies/x.jsonl", b"abc"))
-    assert access._helper is not None
-    access._helper._process.kill()
-    with pytest.raises(WorkerError, match="has died"):
-        access.objects.stat(found.url)
-    assert access.objects.read(found, 0, 3) == b"abc"
+    for _ in range(2):
+        assert access._helper is not None
+        assert access._helper._process is not None
+        access._helper._process.kill()
+        access._helper._process.wait()
+        assert access.objects.read(found, 0, 3) == b"abc"
+        assert access.objects.stat(found.url) == found
+
+
+def test_a_helper_that_cannot_begin_is_an_error(store: Store) -> None:
+    url = store.s3.put("begins/x.jsonl", b"abc")
+    access.shut_down()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(StoreError, match="has died"):
+            access.objects.stat(url)
+        access.shut_down()
+        patch.setattr(sys, "executable", "/none")
+        with pytest.raises(FileNotFoundError):
+            access.objects.stat(url)
+    assert access.objects.named(url).size == 3
+
+
+def test_an_open_file_is_read_on_in_a_fork(store: Store) -> None:
+    """The requests that were under way have no threads there."""
+    content = bytes(range(256)) * (40 << 10)
+    with open_file(store.s3.put("forked/x.bin", content)) as file:
+        store.plan.faults.append(Fault("call", "GET", "forked", act=lambda: time.sleep(0.3)))
+        for at in range(4):
+            assert file.read(1 << 20) == content[at << 20 : (at + 1) << 20]
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # as SIGALRM it says that the child hung
+            os._exit(0 if file.read() == content[4 << 20 :] else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert file.read() == content[4 << 20 :]

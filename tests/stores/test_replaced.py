@@ -6,9 +6,11 @@ holds until the other is done.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
 from tokpack.stores import ranges, s3
+from tokpack.stores.outputs import NewObjects
+from tokpack.stores.upload import write
 
 if TYPE_CHECKING:
     from support.stores import Store
@@ -156,6 +160,18 @@ def test_the_same_run_twice_is_one_dataset(store: Store, patient: Path) -> None:
             assert main(["verify", URL, "-q"]) == 0
             for key in there(store):
                 store.s3.delete(key)
+
+
+def test_a_run_that_fails_leaves_the_same_object_of_another(store: Store, work: Path) -> None:
+    urls = [f"{URL}.idx", f"{URL}.json"]
+    ours, theirs = NewObjects(dict.fromkeys(urls)), NewObjects(dict.fromkeys(urls))
+    with suppress(KeyboardInterrupt), theirs:
+        with ours:
+            for one in (ours, theirs):
+                one.write(urls[0], functools.partial(write, b"same", urls[0]))
+            ours.write_last(urls[1], b"{}")
+        raise KeyboardInterrupt
+    assert there(store) == {"taken/x.idx": b"same", "taken/x.json": b"{}"}
 
 
 @pytest.mark.parametrize("content", [b"mine\n", b'{"text": "a b"}\nbroken\n'])

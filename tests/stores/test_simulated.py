@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tokpack.errors import OutputError, StoreError, UnreachableError
 from tokpack.stores.access import Objects
-from tokpack.stores.trouble import ChangedError, MissingError, TransientError
+from tokpack.stores.trouble import ChangedError, MissingError, TransientError, failure
 from tokpack.stores.urls import StoredObject
 
 if TYPE_CHECKING:
@@ -129,6 +129,22 @@ def test_of_two_writers_one_wins(faults: list[str], form: str, same: bool) -> No
     assert (made[1] is None) == (form != "overwrite" and not same)
     assert memory.objects[URL][1] == contents[form == "overwrite"]
     assert objects.contents([URL, f"{URL}/none"], 9) == [contents[form == "overwrite"], None]
+
+
+@pytest.mark.parametrize("fault", ["", "lost"])
+def test_the_same_bytes_are_ours_where_an_answer_was_lost(fault: str) -> None:
+    objects, memory, _ = simulated([fault])
+    if not fault:
+        memory.place(URL, b"same")
+    written = objects.put(URL, b"same", "create")
+    assert written
+    assert written.ours == bool(fault)
+
+
+def test_a_store_without_conditions_is_not_asked_again() -> None:
+    error = failure(URL, 501, "NotImplemented", "")
+    assert isinstance(error, StoreError)
+    assert "If-None-Match" in str(error)
 
 
 @given(FAULTS)

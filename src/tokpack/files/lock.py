@@ -229,7 +229,14 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
                 time.sleep(_POLL_SECONDS)
             own = Identity.of(os.fstat(file.fileno()))
             if same_file(path) == own[:2] or time.monotonic() >= deadline:
-                yield waited
+                holder = os.getpid()
+                try:
+                    yield waited
+                finally:
+                    # A process forked meanwhile has the file open too: to close it is not enough.
+                    if fcntl is not None and os.getpid() == holder:
+                        with contextlib.suppress(OSError):
+                            fcntl.flock(file, fcntl.LOCK_UN)
                 return
             waited = True
 

@@ -89,6 +89,8 @@ def verify(
         stage = ProgressStage(progress, "verify", size)
         if dataset.records:
             request = request.filled(dataset.manifest)
+            if dataset.manifest is not None:
+                _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
         for number, shard in enumerate(dataset.shards()):
             try:
                 if dataset.records:

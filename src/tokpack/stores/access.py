@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -179,6 +180,7 @@ class Objects:
         """Write an object; gives the version that is there then, None where ``mode`` forbids it.
 
         The answer to a write may be lost, and it is tried again: so the same bytes are no other.
+        Where no answer was lost they are those of another run, and what is given is not ``ours``.
         """
         with cannot_write():
             return self._put(url, content, mode)
@@ -193,17 +195,25 @@ class Objects:
             if not matches(self.stat(url), mode):
                 return None
             mode = "overwrite"
+        is_lost = False  # the answer to an earlier try, it may be
+
+        def write() -> StoredObject:
+            nonlocal is_lost
+            try:
+                return self._backend(url).put(url, content, mode)
+            except TransientError:
+                is_lost = True
+                raise
+
         try:
-            written = self._again(
-                url, lambda: self._backend(url).put(url, content, mode), first=True
-            )
+            written = self._again(url, write, first=True)
         except StoreError as error:
             if not isinstance(error.__cause__, (ChangedError, TransientError)):
                 raise
             now = self._of_content(url, content)
             if now is None and isinstance(error.__cause__, TransientError):
                 raise
-            return now
+            return replace(now, ours=is_lost) if now else None
         self.count(written=written.size)
         return written
 

@@ -46,6 +46,15 @@ _scanning = threading.Lock()
 _unscanned: int | None = None  # bytes that this process has fetched since it scanned the cache
 
 
+def _after_fork() -> None:
+    global _scanning  # noqa: PLW0603
+    _scanning = threading.Lock()  # a thread that the fork lacks may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def copy_of(source: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
     """The file with the bytes of an object: ``content``, asked for where it is not there.
 

@@ -32,7 +32,7 @@ class FileSystems:
 
     def below(self, url: str) -> Iterator[StoredObject]:
         """All objects below a folder."""
-        infos = self._try(url, lambda system, path: system.find(path, detail=True))
+        infos = self._try(url, lambda system, path: _fresh(system).find(path, detail=True))
         names = self._try(url, lambda system, _: [*map(system.unstrip_protocol, infos)])
         for name, info in zip(names, infos.values(), strict=True):
             yield _object(name, info)
@@ -40,7 +40,7 @@ class FileSystems:
     def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
         """The folders and the objects in a folder."""
         try:
-            infos = self._try(url, lambda system, path: system.ls(path, detail=True))
+            infos = self._try(url, lambda system, path: _fresh(system).ls(path, detail=True))
         except (FileNotFoundError, NotADirectoryError):
             return [], []
         names = self._try(

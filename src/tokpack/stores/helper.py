@@ -34,6 +34,7 @@ class Helper:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
         self._parent = os.getpid()
         self._idle: list[Connection[Any, Any]] = []
         self._control, theirs = socket.socketpair()
@@ -72,6 +73,8 @@ class Helper:
             return
         self._idle.clear()
         self._control.close()
+        if self._process is None:  # it could not begin
+            return
         if os.getpid() == self._parent:
             self._process.terminate()
             self._process.wait()
@@ -90,7 +93,7 @@ class Helper:
             done, value = connection.recv()
         except (OSError, EOFError) as error:
             self.environment.clear()  # the next request begins another one
-            raise WorkerError("the process that reads from stores has died; run again") from error
+            raise TransientError("the process that opens stores has died", silent=True) from error
         # One whose request was interrupted is not used again: its answer may still come.
         self._idle.append(connection)
         if done:

@@ -111,6 +111,8 @@ class NewObjects:
             if self._are_made():
                 return
         for url, version in self._written.items():
+            if isinstance(version, StoredObject) and not version.ours:
+                continue
             with suppress(TokpackError):
                 remove(url, version)
 

@@ -47,6 +47,7 @@ class Reader:
         self._taken = 0  # requests whose bytes are used
         self._unsaid = 0  # requests beyond ``until``
         self._chunk = memoryview(b"")
+        self._process = os.getpid()
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of ``view``; 0 at the end of the object."""
@@ -61,7 +62,7 @@ class Reader:
     def close(self) -> None:
         """Ask for nothing more."""
         self._size = self._until = 0
-        for future in self._pending:
+        for future in self._pending if self._process == os.getpid() else ():
             future.cancel()
         self._pending.clear()
 
@@ -73,6 +74,9 @@ class Reader:
         return taken
 
     def _fetched(self, wanted: int) -> Any:
+        if self._process != os.getpid():  # forked since, without the threads that would answer
+            self._process, self._next, self._taken = os.getpid(), self.at, 0
+            self._pending.clear()
         self._ask()
         if not self._pending and self._next < self._size:
             self._unsaid += 1

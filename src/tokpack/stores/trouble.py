@@ -95,7 +95,8 @@ def failure(url: str, number: int, code: str, text: str, *, broken: bool = False
         return MissingError(url)
     if not any(host in text for host in _NO_CREDENTIALS):
         # 416: a body broke off at its very end, and the empty range behind it was asked for.
-        if number >= 500 or number in PASSING or (number == 416 and place.kind != "http"):
+        passes = (number >= 500 and number != 501) or number in PASSING
+        if passes or (number == 416 and place.kind != "http"):
             return TransientError(f"the store answers {number} {code}")
         if broken and not number:
             return _no_answer(text, place)
@@ -148,6 +149,11 @@ def _lasting(text: str, number: int, answer: str, place: Location) -> str:
             and place.kind == "s3"
             and bool(os.environ.get("AWS_SESSION_TOKEN")),
             f"permission denied ({answer}), or AWS_SESSION_TOKEN has expired: check {settings}",
+        ),
+        (
+            number == 501,
+            f"the store cannot do that ({answer}): it has no writes under a condition, it may be "
+            "(If-None-Match, If-Match), which keep two runs apart",
         ),
         (number in (401, 403), f"permission denied ({answer}): check {settings}"),
         (

@@ -116,7 +116,8 @@ def compose(
                 source.check_same()
         objects.check_same(*{one.source for one in ranges if isinstance(one.source, StoredObject)})
     except BaseException:
-        objects.delete(url, written)
+        if written.ours:
+            objects.delete(url, written)
         raise
     return written
 

@@ -30,6 +30,7 @@ class StoredObject:
 
     ``generation`` is by what GCS tells versions when it writes.
     ``written`` is when, in seconds since the epoch by the store's clock; 0 where it does not say.
+    ``ours`` is False in the answer to a write that found the same bytes there, of another run.
     """
 
     url: str
@@ -38,6 +39,7 @@ class StoredObject:
     modified_ns: int
     generation: str = field(default="", compare=False)
     written: float = field(default=0.0, compare=False)
+    ours: bool = field(default=True, compare=False)
 
     def same_as(self, other: StoredObject) -> bool:
         """Whether both are one content: of one size, and of one ETag or, without it, one time."""
