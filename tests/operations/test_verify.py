@@ -197,6 +197,26 @@ def test_a_virtual_dataset_is_its_pieces(tmp_path: Path) -> None:
     assert f"{tmp_path}/pieces/b" in fault(tmp_path / "all", quick=True)
 
 
+@pytest.mark.parametrize("kind", ["xxh3_blocks", "xxh3_128"])
+def test_a_virtual_manifest_has_the_checksum_of_a_piece_without_one(
+    tmp_path: Path, kind: str
+) -> None:
+    make(tmp_path / "b", BASE)
+    if kind == "xxh3_blocks":
+        merge([f"{tmp_path}/b"], f"{tmp_path}/a")
+    else:
+        make(tmp_path / "a", BASE)
+    manifest = json.loads((tmp_path / "a.json").read_text())
+    assert kind in manifest["bin"]
+    merge([f"{tmp_path}/a"], f"{tmp_path}/all", virtual=True)
+    (tmp_path / "a.json").unlink()
+    assert "checksums (only of the .bin, no manifest)" in check(tmp_path / "all").unchecked
+    piece = tmp_path / "a.bin"
+    content = piece.read_bytes()
+    piece.write_bytes(content[:2] + b"\7" + content[3:])
+    assert f"{piece}: no checksum of it is" in fault(tmp_path / "all")
+
+
 @pytest.mark.parametrize("key", ["documents", "records", "rejected"])
 def test_the_counts_of_a_virtual_manifest_are_checked(tmp_path: Path, key: str) -> None:
     make(tmp_path / "a", BASE)

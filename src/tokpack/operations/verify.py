@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import xxhash
+
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.blocks import block_sums, checksum_of_sums
 from tokpack.indexed.dataset import MMapIndexedDataset
@@ -92,10 +94,12 @@ def verify(
             if dataset.manifest is not None:
                 _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
         for number, shard in enumerate(dataset.shards()):
+            recorded = ""
             try:
                 if dataset.records:
                     check_digest(dataset.path_prefix, shard, dataset.records[number])
-                unchecked = _verify_shard(shard, request, stage)
+                    recorded = dataset.records[number].xxh3_128
+                unchecked = _verify_shard(shard, request, stage, recorded)
             except (FormatError, InputError):
                 shard.check_current("verified")
                 raise
@@ -137,8 +141,13 @@ class _Request:
         return _Request(self.quick, size, after if self.after is None else self.after, before)
 
 
-def _verify_shard(shard: Shard, request: _Request, stage: ProgressStage) -> dict[str, str]:
-    """Check one .bin with its .idx; why each of CHECKS was left out, "" where it was made."""
+def _verify_shard(
+    shard: Shard, request: _Request, stage: ProgressStage, recorded: str
+) -> dict[str, str]:
+    """Check one .bin with its .idx; why each of CHECKS was left out, "" where it was made.
+
+    ``recorded`` is the checksum that a virtual dataset has of the .bin, "" for none.
+    """
     manifest = Manifest.find(shard.prefix)
     request = request.filled(manifest)
     shard.validate()
@@ -154,8 +163,12 @@ def _verify_shard(shard: Shard, request: _Request, stage: ProgressStage) -> dict
             _check_file(trace, manifest.trace)
     if not request.quick:
         frame = (request.before or [], request.after or [])
-        _check_tokens(TokenCheck(shard, request.vocab_size, frame), manifest, stage)
-    return _unchecked(manifest, request)
+        tokens = TokenCheck(shard, request.vocab_size, frame)
+        _check_tokens(tokens, manifest, stage, recorded if manifest is None else "")
+    unchecked = _unchecked(manifest, request)
+    if manifest is None and recorded and not request.quick:
+        unchecked["checksums"] = "only of the .bin, no manifest"
+    return unchecked
 
 
 def _check_request(vocab_size: int | None, eod: int | None) -> None:
@@ -211,11 +224,16 @@ def _check_piece(path: str, piece: SummedPiece) -> None:
     _check_digest(path + where, piece.checksum, piece.digest)
 
 
-def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: ProgressStage) -> None:
-    """Read the .bin; the first fault in it wins over its checksum, which cannot say where."""
-    in_blocks = manifest is not None and "xxh3_blocks" in manifest.bin
+def _check_tokens(
+    check: TokenCheck, manifest: Manifest | None, stage: ProgressStage, recorded: str
+) -> None:
+    """Read the .bin; the first fault in it wins over its checksum, which cannot say where.
+
+    ``recorded`` is a checksum of either kind, where only a virtual dataset has one.
+    """
+    in_blocks = bool(recorded) or (manifest is not None and "xxh3_blocks" in manifest.bin)
     in_order = None if manifest is None or in_blocks else PieceSums(manifest.bin)
-    sums = bytearray()
+    sums, whole = bytearray(), xxhash.xxh3_128()
 
     def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes]:
         fault = check(begin, block)
@@ -226,11 +244,19 @@ def _check_tokens(check: TokenCheck, manifest: Manifest | None, stage: ProgressS
             if fault is not None:
                 raise FormatError(fault)
             sums += blocks
+            if recorded:
+                whole.update(block.data)
             for piece in in_order.add(block.data) if in_order else ():
                 _check_piece(check.path, piece)
             stage.add(len(block))
     for piece in in_order.finish() if in_order else ():
         _check_piece(check.path, piece)
+    if recorded and recorded not in (checksum_of_sums(bytes(sums)), whole.hexdigest()):
+        raise FormatError(
+            f"{check.path}: no checksum of it is {recorded}, as the manifest of the virtual "
+            "dataset says: bytes of it have changed, or it was merged on a store and only its own "
+            "manifest, which is missing, tells of which pieces"
+        )
     if in_blocks and manifest is not None:
         _check_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)
 
