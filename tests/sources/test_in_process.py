@@ -7,6 +7,7 @@ import io
 import json
 import random
 import signal
+import sqlite3
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -289,6 +290,30 @@ def test_bad_documents(workers: int, tmp_path: Path, bpe: Path) -> None:
     ]
     for one, (_, reason) in zip(listed, BAD, strict=True):
         assert reason in one["reason"]
+
+
+@pytest.mark.parametrize("bad", [None, "a"])
+def test_rows_that_are_no_mappings_are_told_alone(bad: Any) -> None:
+    """Whatever documents are beside them."""
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    rows = [*connection.execute("select 'good' as text"), {"text": bad}]
+    (segment,) = segments(iter([{"text": "a"}] * 40 + rows * 20), 1 << 20, 1 << 20)
+    reasons = [record.reason for batch in segment.batches for record in batch.bad]
+    assert [reason for reason in reasons if "null" not in reason] == [
+        "the document is of type Row, not a str or a mapping of keys to texts: give dict(row)"
+    ] * 20
+    assert len(reasons) == (20 if bad else 40)
+
+
+def test_a_mapping_that_is_filled_again() -> None:
+    def filled() -> Iterator[dict[str, str]]:
+        row: dict[str, str] = {}
+        for text in TEXTS:
+            row["text"] = text
+            yield row
+
+    assert texts_of(segments(filled(), 1 << 20, 1 << 20)) == TEXTS
 
 
 def test_nulls_of_a_table(tmp_path: Path, bpe: Path) -> None:

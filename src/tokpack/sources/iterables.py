@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     from tokpack.sources.base import Limits
 
+_USUAL = (dict, str)  # types of documents whose text is taken without a call
 _AT_ONCE = 64  # documents that are taken before the caller has its turn
 _MUCH = 256 << 10  # of text for so many
 
@@ -109,8 +109,7 @@ class DocumentReader:
         """Batches that end where segments do; None between two."""
         documents = islice(iter(self._documents), most)
         gathered, count = _Gathered(keys, limits.max_document_bytes), 1
-        while chunk := list(islice(documents, count)):
-            size = gathered.add(chunk)
+        while (size := gathered.add(islice(documents, count))) is not None:
             # Not more than a few megabytes are taken at once, however long documents are.
             count = min(2 * count, _AT_ONCE) if size < _MUCH else max(count // 2, 1)
             room = min(limits.block_bytes, segment_bytes - self._segment.weight)
@@ -162,43 +161,45 @@ class _Gathered:
         """As that of a segment."""
         return self._bytes + DOCUMENT_BYTES * self._records
 
-    def add(self, chunk: list[Any]) -> int:
-        """Add some documents; the bytes of their texts."""
-        keys = list(self._texts)
-        try:
-            if isinstance(chunk[0], str) and len(keys) == 1:
-                columns = [list(map(str.encode, chunk))]
-            else:
-                columns = [list(map(str.encode, map(itemgetter(key), chunk))) for key in keys]
-            size = sum(sum(map(len, column)) for column in columns)
-            is_usual = size <= self._max_document_bytes
-        except Exception:  # whatever a mapping raises: it is raised again, or a bad record
-            is_usual = False
-        if not is_usual:
-            columns, size = self._one_by_one(chunk, keys)
-        for key, column in zip(keys, columns, strict=True):
-            self._texts[key] += column
-        self._records += len(chunk)
-        self._bytes += size
-        return size
+    def add(self, documents: Iterable[Any]) -> int | None:
+        """Add some documents; the bytes of their texts, None where there are no more.
 
-    def _one_by_one(self, chunk: list[Any], keys: list[str]) -> tuple[list[list[bytes]], int]:
-        """The texts of the documents that can be used; the others become bad records."""
-        rows = []
-        for line, document in enumerate(chunk, self._records):
-            try:
-                row = [_encoded(document, key, len(keys)) for key in keys]
-                if max(map(len, row)) > self._max_document_bytes:
-                    raise ValueError(f"a document of more than {self._max_document_bytes} bytes")
-            except UsageError:
-                raise
-            except ValueError as error:
-                there = error.keys if isinstance(error, NoKeyError) else None
-                self._bad.append(BadRecord(line, str(error), _beginning(document), there))
+        Each text is taken when its document comes: the next one may be the same object.
+        """
+        before, size, most = self._records, 0, self._max_document_bytes
+        key = next(iter(self._texts)) if len(self._texts) == 1 else None
+        texts = next(iter(self._texts.values()))
+        for document in documents:
+            kind, text = type(document), None
+            if key is not None and kind in _USUAL:
+                try:
+                    text = str.encode(document if kind is str else document[key])
+                except (LookupError, TypeError, ValueError):
+                    text = None  # a bad record, or a nested key
+            if text is not None and len(text) <= most:
+                texts.append(text)
+                size += len(text)
             else:
-                rows.append(row)
-        columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in keys]
-        return columns, sum(len(text) for row in rows for text in row)
+                size += self._add_one(document)
+            self._records += 1
+        self._bytes += size
+        return size if self._records > before else None
+
+    def _add_one(self, document: Any) -> int:
+        """Add a document of any type, or a bad record; the bytes of its texts."""
+        try:
+            row = [_encoded(document, key, len(self._texts)) for key in self._texts]
+            if max(map(len, row)) > self._max_document_bytes:
+                raise ValueError(f"a document of more than {self._max_document_bytes} bytes")
+        except UsageError:
+            raise
+        except ValueError as error:
+            there = error.keys if isinstance(error, NoKeyError) else None
+            self._bad.append(BadRecord(self._records, str(error), _beginning(document), there))
+            return 0
+        for texts, text in zip(self._texts.values(), row, strict=True):
+            texts.append(text)
+        return sum(map(len, row))
 
     def batch(self, line: int) -> DocumentBatch:
         """All of them, of which the first has number ``line``."""
@@ -219,7 +220,9 @@ def _encoded(document: Any, key: str, keys: int) -> bytes:
         return text_under({key: document}, key)
     if not isinstance(document, Mapping):
         kind = type(document).__name__
-        raise ValueError(f"the document is of type {kind}, not a str or a mapping of keys to texts")
+        reason = f"the document is of type {kind}, not a str or a mapping of keys to texts"
+        # As of a row of sqlite3, and a Series of pandas.
+        raise ValueError(f"{reason}: give dict(row)" if hasattr(document, "keys") else reason)
     return text_under(document, key)
 
 
