@@ -154,6 +154,9 @@ def test_arrow_datasets(lines: tuple[bytes, bytes], tmp_path: Path, bpe: Path) -
     some = whole.filter(arrow.field("id") < 100)
     manifest = tokpack.encode(some, tmp_path / "some", tokenizer=bpe, workers=2)
     assert manifest.records == 100
+    fragment = next(whole.get_fragments()).subset(row_group_ids=[0, 2])
+    cut = arrow.FileSystemDataset([fragment], whole.schema, whole.format, whole.filesystem)
+    assert tokpack.encode(cut, tmp_path / "cut", tokenizer=bpe, workers=2).records == 1000
 
 
 @pytest.mark.parametrize("corpus", ["owt", "nasty"])
@@ -347,7 +350,7 @@ def test_limit(tmp_path: Path, bpe: Path) -> None:
 
 def test_names_of_files(tmp_path: Path, bpe: Path) -> None:
     path = write_jsonl(tmp_path / "a b.jsonl", TEXTS[:5])
-    for named in (str(path), path, [str(path)], (path,), {path}, tmp_path.glob("*.jsonl")):
+    for named in (str(path), path, [str(path)], (path,), tmp_path.glob("*.jsonl")):
         assert in_process(named, KEYS) == (str(path),)
     for named in ("some*.jsonl", "s3://a/b c", "@a b", f"{path}, {path}", [], "no-such-file"):
         assert in_process(named, KEYS) == ((named,) if named else ())
@@ -367,6 +370,9 @@ def test_what_is_refused(tmp_path: Path, bpe: Path) -> None:
         (b"a", "b'a'"),
         ({"text": "a"}, "one document"),
         (io.StringIO("a"), "StringIO"),
+        ({"a.jsonl", "b.jsonl"}, "give a list"),
+        (pa.array(["a"]), "give it as pyarrow.table"),
+        (iter([__file__]), "mappings"),
     ):
         with pytest.raises(UsageError, match=said):
             in_process(given_, KEYS)
@@ -399,6 +405,8 @@ def test_hugging_face_names_and_refusals() -> None:
     assert source.name == "datasets:wikitext/train"
     with pytest.raises(UsageError, match="'train'"):
         in_process(datasets.DatasetDict(train=made), KEYS)
+    with pytest.raises(UsageError, match=r"give iter\(dataset\)"):
+        in_process(made.with_transform(dict), KEYS)
     with pytest.raises(InputError, match="no column 'txt'; the columns are text"):
         in_process(made, ["txt"])
 
@@ -411,6 +419,24 @@ def test_frames_that_cannot_be_read() -> None:
     ):
         with pytest.raises(InputError, match=said):
             in_process(frame, KEYS)
+
+
+@pytest.mark.parametrize("kind", ["string", "string_view", "dictionary"])
+def test_a_table_in_other_chunks_is_the_same(kind: str) -> None:
+    texts = ["a", None, "some text"] * 20
+    arrays = [pa.chunked_array(cut) for cut in ([texts], [texts[:7], texts[7:]])]
+    plain = [array.dictionary_encode() if kind == "dictionary" else array for array in arrays]
+    made = [array.cast(kind) if kind == "string_view" else array for array in plain]
+    sources = [in_process(pa.table({"text": array}), KEYS) for array in made]
+    first, second = (one for one in sources if isinstance(one, Source))
+    assert first.size == second.size == 60 * 4 + 20 * len("asome text")
+    assert first.fingerprint() == second.fingerprint()
+
+
+def test_a_text_that_begins_like_the_name_of_an_input() -> None:
+    source = in_process(iter(["https://example.com is a site."]), KEYS)
+    assert isinstance(source, Source)
+    assert source.format == "documents"
 
 
 def test_a_large_table_is_known_by_some_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What ``tokpack.encode`` takes in Python, and what becomes of it: names of files, or a source.
 
-A str, a path, and a list, tuple or set of them name files. A table or dataset is read where it is.
+A str, a path, and a list or tuple of them name files. A table or dataset is read where it is.
 Anything else that can be iterated over gives documents. Nothing is imported here to know an object:
 what is not loaded has none.
 """
@@ -26,7 +26,7 @@ from tokpack.stores import is_url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LISTS = (list, tuple, set, frozenset)
+_LISTS = (list, tuple)
 _NAMES = (str, os.PathLike)
 _TAKEN = (
     "give names of files, an iterable of str or of mappings, a datasets.Dataset, a pyarrow Table, "
@@ -53,6 +53,8 @@ def in_process(
         return _names([inputs])
     if isinstance(inputs, bytes) or hasattr(inputs, "read"):
         raise UsageError(f"inputs is {brief(inputs)}: {_TAKEN}")
+    if isinstance(inputs, (set, frozenset)):
+        raise UsageError("inputs is a set, which has no order: give a list, as of sorted(...)")
     if isinstance(inputs, _LISTS) and any(isinstance(one, _NAMES) for one in inputs or [""]):
         return _names(inputs)
     return (
@@ -113,13 +115,24 @@ def _arrow_files(value: Any) -> tuple[str, ...]:
         return ()
     is_local = _is_a(value.filesystem, "pyarrow.fs", "LocalFileSystem")
     is_read = _is_a(value.format, "pyarrow.dataset", "ParquetFileFormat", "IpcFileFormat")
-    return tuple(value.files) if is_local and is_read else ()
+    is_whole = is_local and is_read and all(map(_is_whole, value.get_fragments()))
+    return tuple(value.files) if is_whole else ()
+
+
+def _is_whole(fragment: Any) -> bool:
+    """Whether a fragment of a pyarrow Dataset is not just some row groups of its file."""
+    if not _is_a(fragment, "pyarrow.dataset", "ParquetFileFragment"):
+        return True
+    chosen = [group.id for group in fragment.row_groups]
+    return chosen == list(range(fragment.metadata.num_row_groups))
 
 
 def _table(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | None:
     """A table, or a stream of tables; None for what is neither."""
     if _is_a(value, "polars", "LazyFrame"):
         raise UsageError("a LazyFrame has no rows yet: give what its collect() returns")
+    if _is_a(value, "pyarrow", "Array", "ChunkedArray"):
+        raise UsageError("inputs is a column of Arrow: give it as pyarrow.table({'text': column})")
     is_pandas, is_polars = (_is_a(value, name, "DataFrame") for name in ("pandas", "polars"))
     is_dataset = _is_a(value, "pyarrow.dataset", "Dataset")
     if not is_dataset and (
@@ -166,10 +179,12 @@ def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
     documents = chain(begin, documents)
     if isinstance(first, os.PathLike):  # as of Path.glob
         return _names(list(documents))
-    if isinstance(first, str) and _is_input(first):
+    is_text = isinstance(first, str) and is_url(first) and len(first.split()) > 1
+    if isinstance(first, str) and _is_input(first) and not is_text:
         raise UsageError(
             f"an iterable that is no list gives documents, and the first one is {brief(first)}, "
-            "the name of an input: give names of files as a list: list(...)"
+            "the name of an input: give names of files as a list, list(...), or documents as "
+            "mappings, {'text': ...}"
         )
     return _stream("documents", documents, resume_key)
 

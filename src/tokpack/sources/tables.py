@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from tokpack.errors import InputError
+from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import Source, printable
 from tokpack.sources.columns import check_columns, offsets_of, text_column
 
@@ -90,20 +90,43 @@ def _add(array: Any, lengths: xxhash.xxh3_128, texts: xxhash.xxh3_128) -> None:
         texts.update(memoryview(array.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
 
 
+def _text_bytes(column: Any) -> int:
+    """Bytes of the texts of a column, decoded: however it is chunked."""
+    from pyarrow import types
+
+    size = 0
+    for array in column.chunks:
+        if types.is_dictionary(array.type):  # not decoded: it may be far larger so
+            array.validate(full=True)
+            lengths = np.diff(offsets_of(text_column(array.dictionary)))
+            size += int(lengths[array.indices.drop_null().to_numpy()].sum())
+        else:
+            offsets = offsets_of(text_column(array))
+            size += int(offsets[-1] - offsets[0])
+    return size
+
+
 def table_source(table: Any, keys: Sequence[str], name: str = "table") -> Source:
     """A pyarrow Table as a source. InputError where it lacks a column, or has one of no text."""
     check_columns(name, table.schema, keys)
     own = table.select(list(keys))
-    rows = Rows(own.schema, own.num_rows, own.nbytes, lambda a, b: own.slice(a, b - a))
+    size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, own.columns))
+    rows = Rows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a))
     return _source(name, rows, rows.fingerprint(keys))
 
 
 def dataset_source(dataset: Any, keys: Sequence[str]) -> Source:
     """A ``datasets.Dataset`` as a source, known again by the fingerprint that it has itself.
 
-    InputError where it lacks a column, or has one of no text.
+    InputError where it lacks a column, or has one of no text; UsageError for one that has a
+    transform (``with_transform``).
     """
     info = dataset.info
+    if dataset.format["type"] == "custom":
+        raise UsageError(
+            "the dataset has a transform, which is done when a row is read: give iter(dataset), or "
+            "apply it with map"
+        )
     about = [info.dataset_name or info.builder_name, dataset.split]
     name = ":".join(["datasets", "/".join(str(part) for part in about if part)]).rstrip(":")
     check_columns(name, dataset.features.arrow_schema, keys)
