@@ -240,6 +240,26 @@ def test_parquet_columns(tmp_path: Path) -> None:
             run(write(a=column), tmp_path / "no")
 
 
+def test_a_parquet_column_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_plainly(tmp_path / "a", plain([[[1, 2]], [[3]], [[4, 5, 6]]]))
+    run(tmp_path / "a", tmp_path / "x.parquet")
+    reads, plainly = list[object](), parquet.ParquetFile.iter_batches
+
+    def counted(self: Any, **options: Any) -> Any:
+        reads.append(options)
+        return plainly(self, **options)
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", counted)
+    told: list[tuple[int, int]] = []
+    run(
+        tmp_path / "x.parquet", tmp_path / "b", progress=lambda at: told.append((at.done, at.total))
+    )
+    assert len(reads) == 1
+    assert told[-1] == (6, 6)
+    assert read_plainly(tmp_path / "b").sequences == read_plainly(tmp_path / "a").sequences
+
+
 def test_the_command(tmp_path: Path) -> None:
     write_plainly(tmp_path / "all", plain([[[1, 2]], [[3]]]))
 

@@ -31,11 +31,31 @@ _BOUNDS_LOST = (
 )
 
 
+class _Lengths:
+    """The lengths of all sequences of a dataset, put together from parts."""
+
+    def __init__(self, source: ForeignDataset, new: NewFiles) -> None:
+        self._source = source
+        self._lengths: npt.NDArray[np.int32] = new.scratch(source.sequences, np.int32)
+        self._count = 0
+
+    def add(self, part: npt.NDArray[Any]) -> None:
+        begin, self._count = self._count, self._count + len(part)
+        if self._count <= self._source.sequences:
+            self._lengths[begin : self._count] = part
+
+    def complete(self) -> npt.NDArray[np.int32]:
+        """All of them. FormatError where they are not as many as the input says."""
+        name, expected = self._source.name, self._source.sequences
+        if self._count != expected:
+            raise FormatError(f"{name}: {self._count} sequences, expected {expected}")
+        return self._lengths
+
+
 class Content:
     """What is to be written: a dataset of any format, with ids of ``dtype``.
 
-    ``lengths`` are the tokens of each sequence, which are read, and so checked, before any id.
-    FormatError where these are not what the input says it has.
+    FormatError where lengths and ids are not what the input says it has.
     """
 
     def __init__(
@@ -49,16 +69,22 @@ class Content:
     ) -> None:
         self.source, self.dtype, self.eod = source, dtype, eod
         self.new, self._progress = new, progress
-        self.lengths: npt.NDArray[np.int32] = new.scratch(source.sequences, np.int32)
-        at = 0
-        for part in source.lengths():
-            end = at + len(part)
-            if end <= source.sequences:
-                self.lengths[at:end] = part
-            at = end
-        if at != source.sequences:
-            raise FormatError(f"{source.name}: {at} sequences, expected {source.sequences}")
-        self.tokens = int(self.lengths.sum(dtype=np.int64))
+        self._lengths: npt.NDArray[np.int32] | None = None
+        if not source.both:
+            self._read_lengths()
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens of each sequence: read with the ids, where that saves a second read.
+
+        Else, and where they are asked for before, they are read, and so checked, before any id.
+        """
+        return self._read_lengths() if self._lengths is None else self._lengths
+
+    @property
+    def tokens(self) -> int:
+        """The sum of the lengths."""
+        return int(self.lengths.sum(dtype=np.int64))
 
     @property
     def name(self) -> str:
@@ -81,15 +107,33 @@ class Content:
 
     def ids(self) -> Arrays:
         """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
-        stage = ProgressStage(self._progress, "convert", self.tokens, "tokens")
+        total = self.source.tokens_about if self._lengths is None else self.tokens
+        stage = ProgressStage(self._progress, "convert", total, "tokens")
         done = 0
-        for part in self.source.ids():
+        for part in self._parts():
             if part.size:
                 yield np.ascontiguousarray(self._cast(part, done))
             done += part.size
             stage.add(part.size)
         if done != self.tokens:
             raise FormatError(f"{self.name}: {done} ids, expected {self.tokens}")
+
+    def _parts(self) -> Arrays:
+        if self._lengths is not None or not self.source.both:
+            yield from self.source.ids()
+            return
+        lengths = _Lengths(self.source, self.new)
+        for part, ids in self.source.both():
+            lengths.add(part)
+            yield ids
+        self._lengths = lengths.complete()
+
+    def _read_lengths(self) -> npt.NDArray[np.int32]:
+        lengths = _Lengths(self.source, self.new)
+        for part in self.source.lengths():
+            lengths.add(part)
+        self._lengths = lengths.complete()
+        return self._lengths
 
     def _cast(self, ids: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
         if not np.can_cast(ids.dtype, self.dtype):

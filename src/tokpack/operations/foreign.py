@@ -54,6 +54,9 @@ class ForeignDataset:
     tokenizer: str = ""  # its name, where the format tells it
     notes: tuple[str, ...] = field(default=())  # what a user should know
     labels: ForeignDataset | None = None  # of the same sequences, with a label for each id
+    # Lengths and ids of the same sequences, in parts, where neither is read without the other.
+    both: Callable[[], Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] | None = None
+    tokens_about: int = 0  # for the progress of ``both``
 
 
 def size_of(path: str) -> int:

@@ -60,7 +60,19 @@ def open_parquet(path: str, column: str | None) -> ForeignDataset:
         file.metadata.num_rows,
         lambda: (_lengths(path, name, row, column) for row, column in lists()),
         lambda: (_ids(path, name, row, column) for row, column in lists()),
+        both=lambda: (
+            (_lengths(path, name, row, column), _ids(path, name, row, column))
+            for row, column in lists()
+        ),
+        tokens_about=_values(file.metadata, name),
     )
+
+
+def _values(metadata: Any, name: str) -> int:
+    """Values of a column of lists: its ids, and one for each empty list."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sum(one.num_values for one in columns if one.path_in_schema.startswith(f"{name}."))
 
 
 def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
