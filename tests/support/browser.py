@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ for number, end in enumerate(ends, 3):  # where a browser looks for its pipes
     os.dup2(end, number)
 os.execv(sys.argv[3], sys.argv[3:])
 """
+
+
+class NavigatedError(Exception):
+    """The page was left before it had answered."""
 
 
 class Browser:
@@ -68,6 +73,8 @@ class Browser:
         while True:
             answer = json.loads(self._read())
             if answer.get("id") == self._count:
+                if "navigated" in answer.get("error", {}).get("message", ""):
+                    raise NavigatedError
                 assert "error" not in answer, answer
                 result: dict[str, Any] = answer["result"]
                 return result
@@ -111,7 +118,10 @@ class Browser:
     def wait(self, expression: str) -> None:
         """Wait until an expression is true in the page."""
         end = time.monotonic() + _SECONDS
-        while not self.ask(expression):
+        while True:
+            with suppress(NavigatedError):
+                if self.ask(expression):
+                    return
             assert time.monotonic() < end, (expression, self.ask("location.href"))
             time.sleep(0.02)
 
@@ -119,8 +129,9 @@ class Browser:
         """Press a key."""
         common = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
         text = {"text": "\r"} if key == "Enter" else {}
-        self.tell("Input.dispatchKeyEvent", type="keyDown", **common, **text)
-        self.tell("Input.dispatchKeyEvent", type="keyUp", **common)
+        with suppress(NavigatedError):  # to where the key leads
+            self.tell("Input.dispatchKeyEvent", type="keyDown", **common, **text)
+            self.tell("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def write(self, text: str) -> None:
         """Type a text."""
