@@ -352,6 +352,20 @@ def test_a_cut_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:
         split("absent", "part", **values)
 
 
+def test_parts_of_an_earlier_split_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_plainly(tmp_path / "a", plain([[[number]] for number in range(1, 6)]))
+    output = f"{tmp_path}/x"
+    split(f"{tmp_path}/a", output, documents=1)
+    (tmp_path / "x_00004.json").write_text("{}")  # not of tokpack
+    split(f"{tmp_path}/a", output, parts=2, overwrite=True)
+    assert f"{output}_00002 to {output}_00003:" in caplog.text
+    caplog.clear()
+    split(f"{tmp_path}/a", f"{tmp_path}/y", parts=2, overwrite=True)
+    assert not caplog.records
+
+
 def test_a_dataset_without_documents_cannot_be_split(tmp_path: Path) -> None:
     write_plainly(tmp_path / "none", plain([]))
     with pytest.raises(UsageError, match="no documents"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ import numpy as np
 from tokpack.errors import UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
-from tokpack.indexed.manifest import checksum_of
+from tokpack.indexed.manifest import checksum_of, is_manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import NewDataset, new_datasets
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tokpack.stores.storage import PathLike
 
 SHARE_NAMES = ("train", "valid", "test")
+
+_log = logging.getLogger(__name__)
 
 
 def split(
@@ -64,7 +68,8 @@ def split(
             bounds = _by_parts(ends, parts, prefix)
         else:
             bounds = _by_shares(shares or (), count, prefix)
-        outputs = _named(output, bounds, shares is not None and len(shares) == len(SHARE_NAMES))
+        in_three = shares is not None and len(shares) == len(SHARE_NAMES)
+        outputs = _named(output, bounds, in_three)
         names = [name for name, _ in outputs]
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
@@ -74,7 +79,23 @@ def split(
                 out = NewDataset(name, new)
                 results.append((name, _write(dataset, out, cut, ends, stage)))
             new.publish()
+    if overwrite and not in_three:
+        _tell_of_others(output, len(bounds) - 1)
     return results
+
+
+def _tell_of_others(output: str, parts: int) -> None:
+    """Warn of datasets that follow in number, as an earlier split into more parts leaves them."""
+    names = (f"{output}_{number:05d}" for number in itertools.count(parts))
+    others = list(itertools.takewhile(lambda name: is_manifest(manifest_path(name)), names))
+    if others:
+        _log.warning(
+            "%s%s: of an earlier split into more parts, it may be, and no part of this one; remove "
+            "what %s_* should not match",
+            others[0],
+            f" to {others[-1]}" if len(others) > 1 else "",
+            output,
+        )
 
 
 def _check_request(**ways: Any) -> None:
