@@ -169,6 +169,13 @@ def test_the_command_line(
     assert facts["states"] == {"open": 1, "done": shards - 1}
     assert main(["encode", "--plan", prefix + ".plan", "--shard", "0", *more]) == 0
     assert main(["status", prefix]) == 0
+    Path(f"{prefix}-00000.bin").unlink()
+    capsys.readouterr()
+    assert main(["status", prefix]) == 1
+    hint = f"tokpack encode --plan {prefix} --shard 0 --overwrite\n"
+    assert hint in capsys.readouterr().out
+    assert main([*hint.split()[1:], *more]) == 0
+    assert main(["status", prefix]) == 0
     script = [str(ROOT / "examples" / "cluster" / "slurm.sh"), prefix]  # finds it done
     found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     task = {**os.environ, **found, "SLURM_ARRAY_TASK_ID": "1"}

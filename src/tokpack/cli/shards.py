@@ -229,11 +229,14 @@ def show_status(
         terminal.put(f"  and {len(listed) - _SHOWN:,} more: --all lists them")
     left = missing(standings)
     name = shlex.quote(prefix)
-    if left:
-        terminal.put(
-            f"to make what is missing: tokpack encode --plan {name} --shard {ranges(left)}"
-        )
-    elif all(one.state == "done" for one in standings):
+    # Of a shard that was done files have gone since: what is left of it is replaced.
+    incomplete = [one.number for one in standings if one.state == "open" and one.report]
+    whole = sorted({*left} - {*incomplete})
+    for numbers, flag in ((whole, ""), (incomplete, " --overwrite")):
+        if numbers:
+            command = f"tokpack encode --plan {name} --shard {ranges(numbers)}{flag}"
+            terminal.put(f"to make what is missing: {command}")
+    if all(one.state == "done" for one in standings):
         terminal.put(f"all are there: tokpack shards commit {name}")
 
 

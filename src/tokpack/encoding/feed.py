@@ -50,10 +50,15 @@ class DocumentFeed:
             if key not in self._checksums:
                 return EncodeDocuments(*key, segment.batches, segment.line, segment.checksum)
             if self._checksums[key] != segment.checksum:
-                raise ResumeError(
-                    f"the documents number {segment.line + 1} to {segment.line + segment.records} "
-                    f"are not those of the run in {self._job.folder.path}: give what gave these, "
-                    "choose another output, or discard that run with overwrite=True"
-                )
+                last = segment.line + segment.records
+                raise self._others(f"the documents number {segment.line + 1} to {last}")
+        if any(segment >= self.segments for _, segment in self._checksums):
+            raise self._others("the documents end sooner, so they")
         self.ended = True
         return None
+
+    def _others(self, which: str) -> ResumeError:
+        return ResumeError(
+            f"{which} are not those of the run in {self._job.folder.path}: give what gave these, "
+            "choose another output, or discard that run with overwrite=True"
+        )
