@@ -238,6 +238,19 @@ def test_split_and_converted(store: Store, disk: Path, sets: list[str]) -> None:
     assert not list(Path().glob("tokpack-*"))
 
 
+@pytest.mark.usefixtures("store")
+def test_a_signed_url_is_converted(disk: Path, sets: list[str]) -> None:
+    """Nothing but its file is asked for: the server gives no other."""
+    tokpack.convert(str(disk / "e"), "web/x.parquet")
+    with web_server(Path("web"), Plan(), only="GET", missing=403) as address:
+        for name, source in (("a", ""), ("b", "parquet")):
+            url = f"{address}/x.parquet?signature={'SECRET' * 50}"
+            tokpack.convert(url, name, from_=source, dtype="uint16")
+            assert Path(f"{name}.bin").read_bytes() == (disk / "e.bin").read_bytes()
+            assert Manifest.load(name).inputs[0]["name"] == "x.parquet"
+            assert "SECRET" not in Path(f"{name}.json").read_text()
+
+
 def test_settings_that_are_wrong(
     store: Store,
     sets: list[str],

@@ -274,10 +274,12 @@ def web_server(
     tags: bool = True,
     only: str = "",
     ranges: bool = True,
+    missing: int = 404,
 ) -> Iterator[str]:
     """A web server of the files in a folder, with ranges; gives its address.
 
-    ``only`` is the one method that is allowed, where it is not all of them.
+    ``only`` is the one method that is allowed, where it is not all of them; ``missing`` the answer
+    where there is no file.
     """
 
     class Files(Handler):
@@ -286,7 +288,7 @@ def web_server(
                 return 403, {}, b""
             path = folder / unquote(urlsplit(self.path).path).lstrip("/")
             if not path.is_file():
-                return 404, {}, b""
+                return missing, {}, b""
             content = path.read_bytes()
             headers: dict[str, Any] = {
                 "Last-Modified": self.date_time_string(int(path.stat().st_mtime))

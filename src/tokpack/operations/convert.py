@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from tokpack.operations.export import EXPORTS, Content, export, export_dtype, ne
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.olmo import olmo_paths, open_olmo
 from tokpack.operations.output import NewDataset, new_datasets, scratch_folder
-from tokpack.stores import exists, head, identity, is_file, is_url, open_file
+from tokpack.stores import exists, head, identity, is_file, is_url, open_file, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,9 +83,9 @@ def convert(
     with ExitStack() as stack:
         here = name
         if is_url(name) and source != "mmap":
-            here = _brought(name, stack.enter_context(scratch_folder(name)))
+            here = _brought(name, source, stack.enter_context(scratch_folder(shown(name))))
         opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
-        inputs = _input_files(name)
+        inputs = _input_files(name, source)
         if target == "mmap":
             prefix = _output_prefix(path)
             paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
@@ -128,13 +128,15 @@ def _target(output: str, to: str) -> str:
     return target
 
 
-def _brought(url: str, folder: str) -> str:
+def _brought(url: str, source: str, folder: str) -> str:
     """The path of a copy of an input on a store, with the files that go with it. InputError."""
-    copy = os.path.join(folder, os.path.basename(url))
-    for name in filter(exists, _input_files(url)):
-        path = os.path.join(folder, os.path.basename(name))
-        with open_file(name) as source, cannot_write(path), open(path, "wb") as file:
-            shutil.copyfileobj(source, file, _COPY)
+    copy = os.path.join(folder, os.path.basename(shown(url)))
+    for name in _input_files(url, source):
+        if name != url and not exists(name):
+            continue
+        path = os.path.join(folder, os.path.basename(shown(name)))
+        with open_file(name) as stored, cannot_write(path), open(path, "wb") as file:
+            shutil.copyfileobj(stored, file, _COPY)
     return copy
 
 
@@ -143,6 +145,11 @@ def detect(name: str) -> str:
 
     FormatError for a format that cannot be read, UsageError where nothing tells the format.
     """
+    if name.startswith(("http://", "https://")):
+        # First what is named: a signature is of this file alone, and to ask for others may fail.
+        with suppress(InputError):
+            if known := _by_magic(_head(name)):
+                return known
     prefix = prefix_of(name)
     if index := identity(idx_path(prefix)):
         head = _head(idx_path(prefix))[:HEADER_BYTES]
@@ -155,15 +162,13 @@ def detect(name: str) -> str:
             f"{name}: no such file, nor {idx_path(prefix)}; name a dataset by its prefix, "
             "anything else by its file"
         )
-    begin = _head(name)
-    if begin.startswith(foreign.NPY_MAGIC):
-        return "npy"
-    if begin.startswith(parquet.MAGIC):
-        return "parquet"
+    known = _by_magic(_head(name))
+    if known in ("npy", "parquet"):
+        return known
     if is_file(f"{name}.index"):
         return "datatrove"
-    if foreign.is_shard(begin):
-        return "llm.c"
+    if known:
+        return known
     if name.endswith(".npy"):
         raise UsageError(
             f"{name}: a .npy without numpy's header: say --from olmo if OLMo-core or dolma wrote "
@@ -173,6 +178,15 @@ def detect(name: str) -> str:
         f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
         "--from raw --input-dtype uint16 --eod ID"
     )
+
+
+def _by_magic(head: bytes) -> str:
+    """The format of a file that begins so, "" where that does not tell it."""
+    if head.startswith(foreign.NPY_MAGIC):
+        return "npy"
+    if head.startswith(parquet.MAGIC):
+        return "parquet"
+    return "llm.c" if foreign.is_shard(head) else ""
 
 
 def _head(path: str) -> bytes:
@@ -223,7 +237,7 @@ def _facts(content: Content, name: str, source: str, dtype: str | None) -> dict[
         kept = {key: getattr(manifest, key) for key in keys}
         return {**kept, "options": {**manifest.options, "dtype": dtype}}
     size = content.tokens * opened.dtype.itemsize
-    facts = plain_facts(name, len(content.doc_idx) - 1, content.tokens, size)
+    facts = plain_facts(shown(name), len(content.doc_idx) - 1, content.tokens, size)
     facts["inputs"][0]["format"] = source
     if opened.tokenizer:
         facts["tokenizer"] = {"name": opened.tokenizer}
@@ -257,8 +271,10 @@ def _output_prefix(output: str) -> str:
     return stem if suffix in (".bin", ".idx") else output
 
 
-def _input_files(name: str) -> list[str]:
-    beside = [f"{name}.{what}" for what in ("index", "metadata", "loss")]  # of datatrove
-    if name.endswith(".npy"):
-        beside += olmo_paths(name)[:1]
-    return [name, *beside, *dataset_files(prefix_of(name))]
+def _input_files(name: str, source: str) -> list[str]:
+    """All files of a dataset that there may be."""
+    if source == "mmap":
+        return [name, *dataset_files(prefix_of(name))]
+    if source == "datatrove":
+        return [name, *(f"{name}.{what}" for what in ("index", "metadata", "loss"))]
+    return [name, *(olmo_paths(name)[:1] if source == "olmo" else ())]
