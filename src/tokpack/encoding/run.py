@@ -108,7 +108,8 @@ def _encode(
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
         job = Job(folder, plan.sources, plan.parts, *setup, options)
-        if touched and not _is_staged_from(plan, options, folder):
+        is_staged = os.path.lexists(folder(COMMIT))
+        if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)
         if finish(folder, options, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
