@@ -68,8 +68,8 @@ class Memory:
     def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject:
         assert isinstance(content, bytes)
         fault = next(self._faults)
-        if fault == "broken":
-            raise TransientError("broken")
+        if fault in ("broken", "refused"):
+            raise TransientError(fault, refused=fault == "refused")
         now = self._version(url)
         if mode != "overwrite" and now != (None if mode == "create" else mode):
             raise ChangedError(url)
@@ -131,14 +131,14 @@ def test_of_two_writers_one_wins(faults: list[str], form: str, same: bool) -> No
     assert objects.contents([URL, f"{URL}/none"], 9) == [contents[form == "overwrite"], None]
 
 
-@pytest.mark.parametrize("fault", ["", "lost"])
+@pytest.mark.parametrize("fault", ["", "lost", "refused"])
 def test_the_same_bytes_are_ours_where_an_answer_was_lost(fault: str) -> None:
     objects, memory, _ = simulated([fault])
-    if not fault:
+    if fault != "lost":
         memory.place(URL, b"same")
     written = objects.put(URL, b"same", "create")
     assert written
-    assert written.ours == bool(fault)
+    assert written.ours == (fault == "lost")
 
 
 def test_a_store_without_conditions_is_not_asked_again() -> None:

@@ -201,8 +201,8 @@ class Objects:
             nonlocal is_lost
             try:
                 return self._backend(url).put(url, content, mode)
-            except TransientError:
-                is_lost = True
+            except TransientError as error:
+                is_lost = is_lost or not error.refused
                 raise
 
         try:

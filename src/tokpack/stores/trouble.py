@@ -40,12 +40,13 @@ _NO_CREDENTIALS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal
 class TransientError(Exception):
     """A failure that may not be there the next time; the message is for people.
 
-    ``silent``: where nothing answered, which a wrong setting looks like.
+    ``silent``: where nothing answered, which a wrong setting looks like. ``refused``: where the
+    answer says that nothing was done.
     """
 
-    def __init__(self, text: str, *, silent: bool = False) -> None:
+    def __init__(self, text: str, *, silent: bool = False, refused: bool = False) -> None:
         super().__init__(text)
-        self.silent = silent
+        self.silent, self.refused = silent, refused
 
 
 class MissingError(Exception):
@@ -97,7 +98,9 @@ def failure(url: str, number: int, code: str, text: str, *, broken: bool = False
         # 416: a body broke off at its very end, and the empty range behind it was asked for.
         passes = (number >= 500 and number != 501) or number in PASSING
         if passes or (number == 416 and place.kind != "http"):
-            return TransientError(f"the store answers {number} {code}")
+            return TransientError(
+                f"the store answers {number} {code}", refused=number in (409, 429)
+            )
         if broken and not number:
             return _no_answer(text, place)
     return StoreError(f"{shown(url)}: {_lasting(text, number, f'{number} {code}', place)}")
