@@ -1,6 +1,6 @@
 """Print the results that are kept in benchmarks/results, a table for each run of a benchmark.
 
-    python benchmarks/show.py [encode pipeline scale samples gpu peers]
+python benchmarks/show.py [encode pipeline scale samples gpu peers]
 """
 
 from __future__ import annotations

@@ -236,6 +236,18 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_bin_gets_no_new_checksum(tmp_path: Path) -> None:
+    """Merging it would make the damage look right."""
+    for name in "ab":
+        write_plainly(tmp_path / name, plain([[[1, 2, 3]]]))
+        manifest_for(tmp_path / name, {})
+    (tmp_path / "b.bin").write_bytes(b"\x07" + (tmp_path / "b.bin").read_bytes()[1:])
+    inputs = [str(tmp_path / name) for name in "ab"]
+    with pytest.raises(FormatError, match=r"b\.bin: xxh3_128 is .* bytes of it have changed"):
+        merge(inputs, tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     write_plainly(tmp_path / "a", plain([[[1, 2, 3] * 1000]]))
     code = (

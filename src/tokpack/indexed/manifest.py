@@ -74,6 +74,23 @@ def has_digest(path: str, digest: FileDigest) -> bool:
     return size == digest["bytes"] and same
 
 
+def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
+    """FormatError where the bytes of a file do not have the checksum of its digest."""
+    recorded = checksum_of(digest)
+    if checksum != recorded:
+        kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
+        raise FormatError(
+            f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
+            "have changed, somewhere that no other check sees, or the files do not belong together"
+        )
+
+
+def check_piece(path: str, piece: SummedPiece) -> None:
+    """FormatError where a piece of a .bin does not have the checksum of its digest."""
+    where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
+    check_file_digest(path + where, piece.checksum, piece.digest)
+
+
 def digest_file(path: str | os.PathLike[str]) -> FileDigest:
     """Size and XXH3-128 (32 hexadecimal digits) of a file, read once, in constant memory."""
     state, size = xxhash.xxh3_128(), 0

@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
 
-class _FoundShard(NamedTuple):
-    """One .bin with its .idx, as it was dataset."""
+class _InputShard(NamedTuple):
+    """One .bin with its .idx, as it was when the command began."""
 
     record: ShardRecord  # with the full prefix
     identity: Identity
@@ -46,11 +46,11 @@ class _FoundShard(NamedTuple):
 
 @dataclass(frozen=True)
 class _Input:
-    """One dataset that is to be merged, a virtual one taken apart, as it was dataset."""
+    """One dataset that is to be merged, a virtual one as its shards."""
 
     name: str  # as the user gave it
     dtype: np.dtype[Any]
-    shards: list[_FoundShard]
+    shards: list[_InputShard]
     manifest: Manifest | None
 
     def total(self, what: str) -> int:
@@ -97,7 +97,7 @@ def _inspect(prefix: str) -> _Input:
             digest = manifest.bin if manifest else None
             record = ShardRecord.of(shard, shard.prefix, checksum_of(digest) if digest else "")
             multimodal = shard.index.header.multimodal if len(shard) else None
-            shards.append(_FoundShard(record, shard.identity, digest, multimodal))
+            shards.append(_InputShard(record, shard.identity, digest, multimodal))
         return _Input(prefix, dataset.dtype, shards, dataset.manifest)
 
 
@@ -170,10 +170,7 @@ def _write(inputs: list[_Input], output: str, new: NewFiles, *, progress: Show |
         entries = doc_idx[document + 1 : document + 1 + record.documents]
         entries[:] = shard.index.doc_idx[1:]
         entries += sequence
-        if isinstance(out, JoinedDataset):
-            out.join(shard, digest)
-        else:
-            out.copy(shard, 0, record.bin_bytes, "merged", stage.add)
+        out.join(shard, digest, stage.add)
         sequence += record.sequences
         document += record.documents
     manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs), modes)

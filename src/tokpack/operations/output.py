@@ -32,10 +32,12 @@ from tokpack.indexed.manifest import (
     FileDigest,
     HashingReader,
     Manifest,
+    check_piece,
     manifest_path,
     now,
 )
 from tokpack.indexed.outputs import dataset_outputs, same_data
+from tokpack.indexed.piece_sums import PieceSums
 from tokpack.indexed.scan import scan
 from tokpack.indexed.stored import StoredTokens
 from tokpack.indexed.trace import trace_path
@@ -223,18 +225,45 @@ class NewDataset:
                 view = view[count:]
                 self._bytes += count
 
+    def join(self, shard: Shard, digest: FileDigest | None, told: Callable[[int], None]) -> None:
+        """Append the whole .bin of a shard, as ``copy`` does.
+
+        FormatError where it does not have the checksums of its ``digest``: damaged bytes do not
+        get a checksum that is right.
+        """
+        sums = PieceSums(digest) if digest else None
+        path = bin_path(shard.prefix)
+
+        def check(data: memoryview) -> None:
+            for piece in sums.add(data) if sums else ():
+                check_piece(path, piece)
+
+        self.copy(shard, 0, shard.tokens.nbytes, "merged", told, look=check)
+        for piece in sums.finish() if sums else ():
+            check_piece(path, piece)
+
     def copy(
-        self, shard: Shard, begin: int, end: int, doing: str, told: Callable[[int], None]
+        self,
+        shard: Shard,
+        begin: int,
+        end: int,
+        doing: str,
+        told: Callable[[int], None],
+        *,
+        look: Callable[[memoryview], None] = lambda data: None,
     ) -> None:
         """Append bytes [begin, end) of a shard's .bin; ``told`` hears how many were copied.
 
-        InputError where it is replaced meanwhile; ``doing`` says what is done then.
+        ``look`` is given the bytes, in order. InputError where the shard is replaced meanwhile;
+        ``doing`` says what is done then.
         """
         steps = [(at, min(at + _COPY, end)) for at in range(begin, end, _COPY)]
         if isinstance(shard.tokens, StoredTokens):
             width = shard.dtype.itemsize
             for at, stop in steps:
-                self.append(shard.tokens[at // width : stop // width])
+                ids = shard.tokens[at // width : stop // width]
+                look(ids.view(np.uint8).data)
+                self.append(ids)
                 told(stop - at)
             return
         with shard.open_bin(doing) as source, cannot_write(bin_path(self.prefix)):
@@ -243,6 +272,7 @@ class NewDataset:
                 # The checksum is of what is there now, which is read from the page cache.
                 for data in read_blocks(self._file, self._bytes, self._bytes + stop - at):
                     self._sums.add(data)
+                    look(data)
                 self._bytes += stop - at
                 if self._sums.at != self._bytes:
                     raise OSError(errno.EIO, "the file is shorter than it was")
@@ -297,10 +327,11 @@ class JoinedDataset(NewDataset):
     def _digest(self) -> FileDigest:
         return FileDigest(bytes=self._bytes, pieces=self._pieces)
 
-    def join(self, shard: Shard, digest: FileDigest | None) -> None:
-        """Append the .bin of a shard; without its ``digest`` it is read here.
+    def join(self, shard: Shard, digest: FileDigest | None, told: Callable[[int], None]) -> None:
+        """Note that the .bin of a shard comes next; without its ``digest`` it is read here.
 
-        InputError where it is replaced meanwhile.
+        Nothing is copied yet, so ``told`` hears of it in ``publish``. InputError where the shard
+        is replaced meanwhile.
         """
         size, path = shard.tokens.nbytes, os.path.abspath(bin_path(shard.prefix))
         if isinstance(shard.tokens, StoredTokens):

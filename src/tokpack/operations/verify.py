@@ -16,11 +16,12 @@ from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import (
     FileDigest,
     Manifest,
-    checksum_of,
+    check_file_digest,
+    check_piece,
     digest_file,
     manifest_path,
 )
-from tokpack.indexed.piece_sums import PieceSums, SummedPiece
+from tokpack.indexed.piece_sums import PieceSums
 from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.shards import check_digest, check_manifest
 from tokpack.indexed.trace import trace_path
@@ -206,22 +207,7 @@ def _check_sums(manifest: Manifest, name: str) -> None:
 
 
 def _check_file(path: str, digest: FileDigest) -> None:
-    _check_digest(path, digest_file(near(path)).get("xxh3_128", ""), digest)
-
-
-def _check_digest(path: str, checksum: str, digest: FileDigest) -> None:
-    recorded = checksum_of(digest)
-    if checksum != recorded:
-        kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
-        raise FormatError(
-            f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
-            "have changed, somewhere that no other check sees, or the files do not belong together"
-        )
-
-
-def _check_piece(path: str, piece: SummedPiece) -> None:
-    where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
-    _check_digest(path + where, piece.checksum, piece.digest)
+    check_file_digest(path, digest_file(near(path)).get("xxh3_128", ""), digest)
 
 
 def _check_tokens(
@@ -247,10 +233,10 @@ def _check_tokens(
             if recorded:
                 whole.update(block.data)
             for piece in in_order.add(block.data) if in_order else ():
-                _check_piece(check.path, piece)
+                check_piece(check.path, piece)
             stage.add(len(block))
     for piece in in_order.finish() if in_order else ():
-        _check_piece(check.path, piece)
+        check_piece(check.path, piece)
     if recorded and recorded not in (checksum_of_sums(bytes(sums)), whole.hexdigest()):
         raise FormatError(
             f"{check.path}: no checksum of it is {recorded}, as the manifest of the virtual "
@@ -258,7 +244,7 @@ def _check_tokens(
             "manifest, which is missing, tells of which pieces"
         )
     if in_blocks and manifest is not None:
-        _check_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)
+        check_file_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)
 
 
 def _unchecked(manifest: Manifest | None, request: _Request) -> dict[str, str]:
