@@ -234,6 +234,8 @@ def _manifest(
         bin=files[staged(key, "ids")],
         idx=files[staged(key, "idx")],
         trace=files.get(staged(key, "trace")),
+        table=None,
+        dropped=None,
         pieces=None,
         **inputs.total,
     )

@@ -16,7 +16,6 @@ from tokpack.indexed import runs_of
 from tokpack.sources import (
     BadRecord,
     DocumentBatch,
-    Documents,
     Part,
     block_checksums,
     line_base,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.messages import EncodeDocuments
     from tokpack.encoding.meter import Counters
     from tokpack.encoding.tracks import Tracks
-    from tokpack.sources import LineBlock, Source
+    from tokpack.sources import Documents, LineBlock, Source
     from tokpack.tokenizers import Encoded
 
 BESIDE_BYTES = 1 << 24  # of a document that the self-check reads beside the first parts
@@ -315,10 +314,7 @@ def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
         [next(iter(batch.documents.values())).lines, [record.line for record in batch.bad]]
     )
     end = np.partition(lines, limit)[limit]
-    documents = {}
-    for key, docs in batch.documents.items():
-        keep = docs.lines < end
-        documents[key] = Documents(docs.data, docs.spans[keep], docs.lines[keep])
+    documents = {key: docs.select(docs.lines < end) for key, docs in batch.documents.items()}
     bad = [record for record in batch.bad if record.line < end]
     return replace(batch, documents=documents, bad=bad, records=limit)
 
@@ -332,10 +328,10 @@ def without_records(
         for index, line in enumerate(documents.lines)
         if int(line) in reasons
     }
-    kept = {}
-    for key, docs in batch.documents.items():
-        keep = ~np.isin(docs.lines, list(reasons))
-        kept[key] = Documents(docs.data, docs.spans[keep], docs.lines[keep])
+    kept = {
+        key: docs.select(~np.isin(docs.lines, list(reasons)))
+        for key, docs in batch.documents.items()
+    }
     bad = [*batch.bad, *(BadRecord(line, reasons[line], text) for line, text in raw.items())]
     return replace(batch, documents=kept, bad=sorted(bad, key=lambda record: record.line))
 

@@ -159,6 +159,8 @@ class Manifest:
     bin: FileDigest
     idx: FileDigest
     trace: FileDigest | None = None  # of PREFIX.trace, where there is one
+    table: FileDigest | None = None  # of PREFIX.docs.parquet, where there is one
+    dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
     pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset
     format_version: int = MANIFEST_VERSION
 
@@ -199,7 +201,7 @@ class Manifest:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.pieces is not None:
             values["pieces"] = [asdict(record) for record in self.pieces]
-        for key in ("trace", "pieces"):
+        for key in ("trace", "table", "dropped", "pieces"):
             if values[key] is None:
                 del values[key]
         versions = {
@@ -319,9 +321,10 @@ def _is_other_json(path: str) -> bool:
     return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
 
 
+_OPTIONAL = ("trace", "table", "dropped")
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
-    **dict.fromkeys(("tokenizer", "options", "bin", "idx", "trace"), dict),
+    **dict.fromkeys(("tokenizer", "options", "bin", "idx", *_OPTIONAL), dict),
     "inputs": list,
 }
 
@@ -329,15 +332,16 @@ _TYPES: dict[str, type] = {
 def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     """The known keys of a manifest, all there, each of its type."""
     known: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Manifest)}
-    if known["trace"] is None:
-        del known["trace"]
+    for key in _OPTIONAL:
+        if known[key] is None:
+            del known[key]
     pieces = known.pop("pieces")
     for key, value in known.items():
         expected = _TYPES.get(key)
         if not (_is_count(value) if expected is None else isinstance(value, expected)):
             wanted = "a count" if expected is None else f"a value of type {expected.__name__}"
             raise FormatError(f"{name}: {key} is {brief(value)}, expected {wanted}")
-    for key in ("bin", "idx", "trace"):
+    for key in ("bin", "idx", *_OPTIONAL):
         if key in known and not _is_digest(known[key]):
             raise FormatError(
                 f"{name}: {key} is {brief(known[key])}, expected bytes and a checksum"

@@ -11,7 +11,7 @@ from tokpack.stores import exists, is_url, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SUFFIXES = (".bin", ".idx", ".json", ".trace")
+SUFFIXES = (".bin", ".idx", ".json", ".trace", ".docs.parquet", ".dropped.parquet")
 
 
 def prefix_of(name: str | os.PathLike[str]) -> str:
@@ -24,8 +24,9 @@ def prefix_of(name: str | os.PathLike[str]) -> str:
         raise UsageError(
             f"{shown(prefix)}: a dataset is several objects: its URL takes no password and no query"
         )
-    stem, suffix = os.path.splitext(prefix)
-    if suffix not in SUFFIXES or _has(prefix, ".bin", ".idx"):
+    suffix = next((suffix for suffix in SUFFIXES if prefix.endswith(suffix)), "")
+    stem = prefix.removesuffix(suffix)
+    if not suffix or not os.path.basename(stem) or _has(prefix, ".bin", ".idx"):
         return prefix
     virtual = _has(prefix, ".json") and not _has(stem, ".bin", ".idx", ".json")
     return prefix if virtual else stem

@@ -13,12 +13,15 @@ from tokpack import stores
 from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.sources.compression import COMPRESSIONS
+from tokpack.sources.values import select_values
 
 if TYPE_CHECKING:
     import io
 
     import numpy as np
     import numpy.typing as npt
+
+    from tokpack.sources.values import Values
 
 FORMATS = ("jsonl", "json", "text", "parquet", "arrow", "archive")
 
@@ -214,12 +217,13 @@ class Documents:
     ``data`` uint8, UTF-8; ``spans`` int64 [n, 2], begin and end of document i in data; ``lines``
     int64 [n], 0-based record number of document i, counted from the first record that was read. The
     arrays may be views of memory that is used again: they are valid until the next batch is asked
-    for.
+    for. ``columns`` are other values of the same records, by name, as ``sources.values`` has them.
     """
 
     data: npt.NDArray[np.uint8]
     spans: npt.NDArray[np.int64]
     lines: npt.NDArray[np.int64]
+    columns: dict[str, Values] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.spans)
@@ -228,6 +232,11 @@ class Documents:
         """A copy of one document, UTF-8."""
         begin, end = self.spans[index]
         return self.data[begin:end].tobytes()
+
+    def select(self, chosen: npt.NDArray[np.bool_]) -> Documents:
+        """The documents that are chosen, bool [n], with the values of their columns."""
+        columns = {name: select_values(one, chosen) for name, one in self.columns.items()}
+        return Documents(self.data, self.spans[chosen], self.lines[chosen], columns)
 
 
 @dataclass

@@ -8,7 +8,7 @@ it has, and compares what it passes over with their checksums.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -236,6 +236,6 @@ def _without_gaps(documents: Documents) -> Documents:
     """The documents with the bytes that they lie in alone: they are sent to a worker."""
     spans = documents.spans
     if not len(spans):
-        return Documents(documents.data[:0], spans, documents.lines)
+        return replace(documents, data=documents.data[:0])
     begin, end = int(spans[0, 0]), int(spans[-1, 1])
-    return Documents(documents.data[begin:end], spans - begin, documents.lines)
+    return replace(documents, data=documents.data[begin:end], spans=spans - begin)

@@ -199,11 +199,6 @@ def without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[
     """The documents of all keys but those whose indices are in ``bad``."""
     if not bad:
         return documents
-    return {
-        key: Documents(
-            docs.data,
-            np.delete(docs.spans, list(bad), axis=0),
-            np.delete(docs.lines, list(bad)),
-        )
-        for key, docs in documents.items()
-    }
+    chosen = np.ones(len(next(iter(documents.values()))), np.bool_)
+    chosen[list(bad)] = False
+    return {key: docs.select(chosen) for key, docs in documents.items()}

@@ -1,0 +1,220 @@
+"""``PREFIX.docs.parquet``, described in docs/format.md: a row for each document of a dataset.
+
+Records that were left out have their rows in ``PREFIX.dropped.parquet``. The footer of either says
+of which .bin it is, and the manifest has its size and checksum.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import FormatError, InputError, needs_extra
+from tokpack.indexed.manifest import Manifest, checksum_of, manifest_path
+from tokpack.indexed.prefix import prefix_of
+from tokpack.indexed.shards import is_virtual, piece_prefix
+from tokpack.stores import exists, head, identity, near, open_file
+
+if TYPE_CHECKING:
+    from tokpack.indexed.manifest import FileDigest
+
+TABLE_SUFFIX = ".docs.parquet"
+DROPPED_SUFFIX = ".dropped.parquet"
+# Columns that every table has, in this order; kept ones follow.
+COLUMNS = ("source", "line", "bytes", "tokens", "text_xxh3", "tokens_xxh3")
+DROPPED_COLUMNS = ("source", "line", "reason")
+EMPTY = "empty"  # the reason of a document without a token
+ROW_GROUP = 1 << 16  # rows; the last group has fewer
+VERSION = 1
+MARK = b"tokpack.table"  # a key of the footer's metadata
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 1 << 16  # of the footer's end, where its metadata is
+_OPEN = 8  # row groups
+_ADVICE = "a dataset has one when it was encoded with --keep or --trace: encode it again with that"
+
+
+def table_path(prefix: str | os.PathLike[str]) -> str:
+    """Where the table of the documents of the dataset ``prefix`` lies."""
+    return os.fsdecode(prefix) + TABLE_SUFFIX
+
+
+def dropped_path(prefix: str | os.PathLike[str]) -> str:
+    """Where the table of the records that were left out of the dataset ``prefix`` lies."""
+    return os.fsdecode(prefix) + DROPPED_SUFFIX
+
+
+def is_table(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a table of documents or of dropped records: no other is replaced by one."""
+    path = os.fsdecode(path)
+    if head(path, len(_MAGIC)) != _MAGIC:
+        return False
+    try:
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return MARK in file.read()
+    except OSError:
+        return False
+
+
+def table_metadata(binary: FileDigest) -> dict[bytes, bytes]:
+    """The metadata of the tables of a dataset with such a .bin."""
+    value = {"version": VERSION, "bin": checksum_of(binary)}
+    return {MARK: json.dumps(value).encode()}
+
+
+def import_parquet() -> Any:
+    """``pyarrow`` with ``pyarrow.parquet``. UsageError that names the extra where it is missing."""
+    with needs_extra("parquet"):
+        import pyarrow
+        import pyarrow.parquet
+    return pyarrow
+
+
+def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
+    """The tables of a dataset's shards, in order, as files of this machine.
+
+    Of a dataset on a store they are copies, to be opened at once. InputError where a shard has no
+    table, FormatError where one is of another dataset: by its size, its rows, and the checksum of
+    the .bin that its footer has. All its bytes are compared by ``tokpack verify`` alone.
+    """
+    prefix = prefix_of(prefix)
+    prefixes = [prefix]
+    if is_virtual(prefix):
+        pieces = Manifest.load(prefix).pieces or ()
+        prefixes = [piece_prefix(prefix, piece) for piece in pieces]
+    return [_checked(one) for one in prefixes]
+
+
+def has_table(prefix: str) -> bool:
+    """Whether the manifest of the dataset ``prefix`` (or each of its shards) tells of a table."""
+    if not is_virtual(prefix):
+        manifest = Manifest.find(prefix)
+        return manifest is not None and manifest.table is not None
+    pieces = Manifest.load(prefix).pieces or ()
+    return bool(pieces) and all(has_table(piece_prefix(prefix, piece)) for piece in pieces)
+
+
+def _checked(prefix: str) -> str:
+    """The table of one shard, which belongs to it."""
+    path, manifest = table_path(prefix), Manifest.find(prefix)
+    if manifest is None or manifest.table is None:
+        old = exists(f"{prefix}.trace")
+        more = " (its .trace is of an earlier version)" if old else ""
+        raise InputError(f"{prefix}: has no table of its documents{more}; {_ADVICE}")
+    file = identity(path)
+    if file is None:
+        raise InputError(f"{path} is missing, of which {manifest_path(prefix)} tells; {_ADVICE}")
+    if file.size != manifest.table["bytes"]:
+        raise FormatError(
+            f"{path}: {file.size} bytes, expected {manifest.table['bytes']}, as "
+            f"{manifest_path(prefix)} says: the files do not belong together"
+        )
+    local = near(path)
+    check_footer(local, manifest, manifest.documents + manifest.kept_empty, path)
+    return local
+
+
+def check_footer(local: str, manifest: Manifest, rows: int, name: str = "") -> Any:
+    """The metadata of a table, which is of a dataset, or FormatError; ``name`` is for messages."""
+    name = name or local
+    metadata = read_footer(local, name)
+    value = (metadata.metadata or {}).get(MARK)
+    if value is None:
+        raise FormatError(f"{name}: is a parquet file, and no table of tokpack")
+    if value != table_metadata(manifest.bin)[MARK]:
+        raise FormatError(f"{name}: is the table of another dataset; encode this one again")
+    if metadata.num_rows != rows:
+        raise FormatError(f"{name}: has {metadata.num_rows} rows, expected {rows}")
+    return metadata
+
+
+def read_footer(local: str, name: str = "") -> Any:
+    """The metadata of a parquet file. FormatError, with ``name``, where it is broken."""
+    arrow = import_parquet()
+    try:
+        return arrow.parquet.read_metadata(local)
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise FormatError(f"{name or local}: not a right parquet file: {error}") from None
+
+
+class TableReader:
+    """Rows of one table, by their numbers and by their lines; row groups are read when needed."""
+
+    def __init__(self, local: str, name: str = "") -> None:
+        arrow = import_parquet()
+        self.name = name or local
+        self._errors = (OSError, ValueError, arrow.ArrowException)
+        try:
+            self._file = arrow.parquet.ParquetFile(local)
+        except self._errors as error:
+            raise self._broken(error) from None
+        metadata = self._file.metadata
+        counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+        self._ends = [0]
+        for count in counts:
+            self._ends.append(self._ends[-1] + count)
+        self._group = lru_cache(_OPEN)(self._read)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema."""
+        return self._file.schema_arrow
+
+    def rows(self, begin: int, end: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Rows [begin, end) as dicts of some columns. IndexError where they are not there."""
+        if not 0 <= begin <= end <= len(self):
+            raise IndexError(f"{self.name}: rows {begin} to {end} of {len(self)}")
+        rows: list[dict[str, Any]] = []
+        for group, (first, last) in enumerate(pairwise(self._ends)):
+            low, high = max(begin, first), min(end, last)
+            if low < high:
+                table = self._group(group, columns).slice(low - first, high - low)
+                rows += table.to_pylist()
+        return rows
+
+    def find(self, source: str, line: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        """The rows of a line of an input, each with its ``row``; groups without it are not read."""
+        from pyarrow import compute
+
+        found: list[dict[str, Any]] = []
+        for group in range(len(self._ends) - 1):
+            if not self._may_have(group, source, line):
+                continue
+            table = self._group(group, columns)
+            same: Any = compute
+            is_line = same.equal(table["line"], line)
+            if not same.any(is_line).as_py():
+                continue
+            numbers = is_line.to_numpy().nonzero()[0].tolist()
+            for number in numbers:
+                [row] = table.slice(number, 1).to_pylist()
+                if row["source"] == source:
+                    found.append({**row, "row": self._ends[group] + number})
+        return found
+
+    def _may_have(self, group: int, source: str, line: int) -> bool:
+        metadata = self._file.metadata.row_group(group)
+        for number, value in enumerate((source, line)):  # the first two of COLUMNS
+            statistics = metadata.column(number).statistics
+            if statistics is None or not statistics.has_min_max:
+                continue
+            if not statistics.min <= value <= statistics.max:
+                return False
+        return True
+
+    def _read(self, group: int, columns: tuple[str, ...]) -> Any:
+        try:
+            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+        except self._errors as error:
+            raise self._broken(error) from None
+
+    def _broken(self, error: Exception) -> FormatError:
+        return FormatError(f"{self.name}: not a right table of documents: {error}")
