@@ -51,7 +51,7 @@ def check_replaced(
     for prefix in options.output_names.values():
         outputs = dataset_outputs(prefix, trace=options.trace)[:: -1 if is_url(prefix) else 1]
         difference = _found(plan, prefix) if plan and not options.overwrite else ""
-        versions |= look(outputs, inputs, overwrite=options.overwrite, found=difference)
+        versions |= look(outputs, inputs, overwrite=options.overwrite, detail=difference)
     if options.on_error == "skip" or is_rejects(rejects_path(options)):
         rejects = [(rejects_path(options), REJECTS)]
         versions |= look(rejects, inputs, overwrite=options.overwrite)

@@ -69,19 +69,19 @@ def create_file(path: str, content: bytes) -> bool:
 
     Of any number of programs, on any machines, one does. Raises OutputError.
     """
-    own = f"{path}.{os.urandom(4).hex()}"
+    beside = f"{path}.{os.urandom(4).hex()}"
     with AtomicFiles() as staged:
-        staged.write(own, [content])
+        staged.write(beside, [content])
         staged.seal()
         with cannot_write(path):
             try:
-                os.link(own + UNFINISHED, path)
+                os.link(beside + UNFINISHED, path)
             except FileExistsError:
                 return False
             except OSError:  # a file system without links
                 if os.path.lexists(path):
                     return False
-                rename(own + UNFINISHED, path, fsync=False)
+                rename(beside + UNFINISHED, path, fsync=False)
             try:
                 sync_folder(os.path.dirname(path))
             except BaseException:
@@ -197,13 +197,13 @@ class AtomicFiles:
     def __exit__(self, *_: object) -> None:
         for path, file in self._files.items():
             # Another error is on its way; after a failed write even the last flush may fail.
-            own = False
+            is_ours = False
             with suppress(OSError):
-                own = self.owns(path)
+                is_ours = self.owns(path)
             with suppress(OSError):
                 file.close()
             with suppress(OSError):
-                if own:
+                if is_ours:
                     os.unlink(path + UNFINISHED)
         self._files.clear()
 
@@ -217,9 +217,9 @@ class Identity(NamedTuple):
     modified: int  # nanoseconds
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Identity:
+    def of(cls, status: os.stat_result) -> Identity:
         """That of a file that was looked at."""
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def identity(path: str, *, follow_links: bool = True) -> Identity | None:
@@ -232,8 +232,8 @@ def identity(path: str, *, follow_links: bool = True) -> Identity | None:
 
 def same_file(path: str) -> tuple[int, int] | None:
     """Device and inode: the same for all hard links of a file, and after a write to it."""
-    found = identity(path)
-    return found and found[:2]
+    file = identity(path)
+    return file and file[:2]
 
 
 def open_regular(path: str) -> BinaryIO:

@@ -227,8 +227,8 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
             while try_flock(file.fileno()) is False and time.monotonic() < deadline:
                 waited = True
                 time.sleep(_POLL_SECONDS)
-            own = Identity.of(os.fstat(file.fileno()))
-            if same_file(path) == own[:2] or time.monotonic() >= deadline:
+            ours = Identity.of(os.fstat(file.fileno()))
+            if same_file(path) == ours[:2] or time.monotonic() >= deadline:
                 holder = os.getpid()
                 try:
                     yield waited

@@ -67,11 +67,11 @@ def remove_partial(paths: Sequence[str]) -> None:
 
 
 def check_outputs(
-    outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, found: str = ""
+    outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, detail: str = ""
 ) -> None:
     """Refuse what the rule forbids; ``outputs`` are files that appear together, the last one last.
 
-    ``found`` is added to the message about a file that exists: what else is known of it.
+    ``detail`` is added to the message about a file that exists: what else is known of it.
 
     ``inputs`` are all files that the run reads, or folders of such files; names that do not exist
     are passed over. UsageError for an input that is an output, or two outputs of one name;
@@ -92,10 +92,10 @@ def check_outputs(
             raise OutputError(f"{path} is a folder: choose another output")
         if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
             raise OutputError(f"{path} is no regular file: choose another output")
-        check_replaceable(path, kind, overwrite=overwrite, found=found)
+        check_replaceable(path, kind, overwrite=overwrite, detail=detail)
 
 
-def check_replaceable(path: str, kind: Kind, *, overwrite: bool, found: str = "") -> None:
+def check_replaceable(path: str, kind: Kind, *, overwrite: bool, detail: str = "") -> None:
     """OutputError where a file or object that is there must not be replaced."""
     made = kind.made is not None and kind.made(path)
     if kind.beside and not made:
@@ -105,7 +105,7 @@ def check_replaceable(path: str, kind: Kind, *, overwrite: bool, found: str = ""
         )
     if not overwrite and (kind.kept or not made):
         raise OutputError(
-            f"{path} exists{found}: choose another output, or replace it with --overwrite "
+            f"{path} exists{detail}: choose another output, or replace it with --overwrite "
             "(overwrite=True)"
         )
 
@@ -137,14 +137,14 @@ def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
     written = {}
     for path in outputs:
         for name in (path, path + UNFINISHED):
-            found = same_file(_on_disk(name))
-            if found is not None:
-                written[found] = name
+            file = same_file(_on_disk(name))
+            if file is not None:
+                written[file] = name
     if not written:
         return
     for name in inputs:
-        for path, found in _files(_on_disk(name)):
-            output = None if found is None else written.get(found)
+        for path, file in _files(_on_disk(name)):
+            output = None if file is None else written.get(file)
             if output is None:
                 continue
             other = "" if output == path else f" under the name {path}"

@@ -72,7 +72,7 @@ def storage_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     if stored not in CODES:
         raise UsageError(
             f"token ids cannot be stored as {np.dtype(dtype)}: "
-            f"use one of {', '.join(str(known) for known in CODES)}"
+            f"use one of {', '.join(str(code) for code in CODES)}"
         )
     return stored
 
@@ -122,8 +122,8 @@ def _check_magic(head: bytes, size: int, name: str) -> None:
         if head.startswith(magic):
             raise FormatError(f"{name}: magic is {magic!r}, expected {MAGIC!r}: {advice}")
     if not head.startswith(MAGIC[: len(head)]):
-        found = bytes(head[: len(MAGIC)])
-        raise FormatError(f"{name}: magic is {found!r}, expected {MAGIC!r}: not a dataset index")
+        begin = bytes(head[: len(MAGIC)])
+        raise FormatError(f"{name}: magic is {begin!r}, expected {MAGIC!r}: not a dataset index")
     if size < _FAIRSEQ_HEADER.size or len(head) < min(size, HEADER_BYTES):
         raise FormatError(f"{name}: the header is cut off: {size} bytes, expected {HEADER_BYTES}")
 
@@ -136,8 +136,8 @@ def dtype_of_code(code: int, name: str) -> np.dtype[Any]:
             "7 mean float32 or float64, and token ids are integers"
         )
     if code not in DTYPES:
-        known = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
-        raise FormatError(f"{name}: dtype code is {code}, expected one of {known}")
+        codes = ", ".join(f"{number} {dtype}" for number, dtype in DTYPES.items())
+        raise FormatError(f"{name}: dtype code is {code}, expected one of {codes}")
     return DTYPES[code]
 
 

@@ -136,22 +136,22 @@ def look_at(prefixes: Sequence[str]) -> list[StoredFiles | None]:
     """
     indices = [idx_path(prefix) for prefix in prefixes]
     before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
-    found = [
+    files = [
         StoredFiles(idx, one) if idx is not None and one is not None and idx == after else None
         for idx, one, after in zip(before, data, stats(indices), strict=True)
     ]
-    copies([one.idx for one in found if one is not None])
-    return found
+    copies([one.idx for one in files if one is not None])
+    return files
 
 
-def open_shard(prefix: str, found: StoredFiles | None = None) -> Shard:
+def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
     """Map both files of a dataset, which belong together even while a writer replaces them.
 
-    Those that were ``found`` before are not looked for. InputError where one is missing,
-    FormatError where they are broken.
+    Objects that were looked up before, ``stored``, are not asked for again. InputError where a
+    file is missing, FormatError where one is broken.
     """
-    if found is not None:
-        return _open_both(prefix, *found)
+    if stored is not None:
+        return _open_both(prefix, *stored)
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         before = identity(idx_path(prefix))
@@ -187,20 +187,23 @@ def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = No
 
 
 def map_file(
-    path: str, found: StoredObject | None = None, advice: str = _ADVICE
+    path: str, stored: StoredObject | None = None, advice: str = _ADVICE
 ) -> tuple[bytes | mmap.mmap, Identity]:
     """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError.
 
-    ``found`` is the object of the URL, where that is known; ``advice`` is for who has no such file.
+    ``stored`` is the object of the URL, where it was looked up before; ``advice`` ends the error
+    about a missing file.
     """
     try:
         if is_url(path):
-            found = found or located(path)
-        if found is None and not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would block for ever
+            stored = stored or located(path)
+        if stored is None and not stat.S_ISREG(
+            os.stat(path).st_mode
+        ):  # a pipe would block for ever
             raise InputError(f"{path}: not a regular file")
-        with open(path if found is None else copies([found])[0], "rb", buffering=0) as file:
+        with open(path if stored is None else copies([stored])[0], "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            size, identity = status.st_size, found or durable.Identity.of(status)
+            size, identity = status.st_size, stored or durable.Identity.of(status)
             if size == 0:  # cannot be mapped
                 return b"", identity
             if sys.version_info >= (3, 13):  # keeps no second descriptor open

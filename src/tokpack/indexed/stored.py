@@ -25,8 +25,8 @@ class StoredTokens:
     object is another one now, or the store does not give it.
     """
 
-    def __init__(self, found: StoredObject, dtype: np.dtype[Any]) -> None:
-        self.found = found
+    def __init__(self, stored: StoredObject, dtype: np.dtype[Any]) -> None:
+        self.stored = stored
         self.dtype = dtype
         self._window: tuple[int, bytes] = 0, b""  # the byte where it begins, and what was read
 
@@ -37,7 +37,7 @@ class StoredTokens:
     @property
     def nbytes(self) -> int:
         """The size of the .bin."""
-        return self.found.size
+        return self.stored.size
 
     def __getitem__(self, which: slice) -> Tokens:
         begin, end, step = which.indices(len(self))
@@ -53,12 +53,12 @@ class StoredTokens:
             # A read that goes on from the last window doubles what is read ahead.
             ahead = 2 * len(data) if at < begin <= at + len(data) else LEAST_BYTES
             size = max(end - begin, min(ahead, MOST_BYTES))
-            data = read(self.found, begin, min(begin + size, self.nbytes))
+            data = read(self.stored, begin, min(begin + size, self.nbytes))
             at, self._window = begin, (begin, data)
         return data[begin - at : end - at]
 
 
-def read(found: StoredObject, begin: int, end: int) -> bytes:
+def read(stored: StoredObject, begin: int, end: int) -> bytes:
     """Bytes [begin, end) of an object, however many."""
     pieces = range(begin, end, MOST_BYTES)
-    return b"".join(Ranges([(found, at, min(at + MOST_BYTES, end)) for at in pieces]).take())
+    return b"".join(Ranges([(stored, at, min(at + MOST_BYTES, end)) for at in pieces]).take())

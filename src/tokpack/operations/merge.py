@@ -175,7 +175,7 @@ def _write(inputs: list[_Input], output: str, new: NewFiles, *, progress: Show |
         document += record.documents
     manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs), modes)
     joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
-    new.publish(joined=joined, told=stage.add)
+    new.publish(joined=joined, on_bytes=stage.add)
     return manifest
 
 

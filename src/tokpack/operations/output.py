@@ -122,11 +122,11 @@ class NewFiles(AtomicFiles):
         self,
         stale: Sequence[str] = (),
         joined: Mapping[str, Sequence[Range]] | None = None,
-        told: Callable[[int], None] = lambda size: None,
+        on_bytes: Callable[[int], None] = lambda size: None,
     ) -> None:
         """Give the files their names, all or none, after removing old ones and ``stale``.
 
-        ``joined`` has the ranges of which a store makes an object; ``told`` is called with the
+        ``joined`` has the ranges of which a store makes an object; ``on_bytes`` is called with the
         number of bytes each time that some are there.
         """
         if not self._folder:
@@ -148,7 +148,7 @@ class NewFiles(AtomicFiles):
                 if is_last:
                     objects.write_last(url, Path(self._here(url)).read_bytes())
                 elif joined and url in joined:
-                    objects.write(url, functools.partial(compose, url, joined[url], told))
+                    objects.write(url, functools.partial(compose, url, joined[url], on_bytes))
                 else:
                     objects.write(url, functools.partial(send, self._here(url), url))
             objects.check()
@@ -225,7 +225,9 @@ class NewDataset:
                 view = view[count:]
                 self._bytes += count
 
-    def join(self, shard: Shard, digest: FileDigest | None, told: Callable[[int], None]) -> None:
+    def join(
+        self, shard: Shard, digest: FileDigest | None, on_bytes: Callable[[int], None]
+    ) -> None:
         """Append the whole .bin of a shard, as ``copy`` does.
 
         FormatError where it does not have the checksums of its ``digest``: damaged bytes do not
@@ -238,7 +240,7 @@ class NewDataset:
             for piece in sums.add(data) if sums else ():
                 check_piece(path, piece)
 
-        self.copy(shard, 0, shard.tokens.nbytes, "merged", told, look=check)
+        self.copy(shard, 0, shard.tokens.nbytes, "merged", on_bytes, look=check)
         for piece in sums.finish() if sums else ():
             check_piece(path, piece)
 
@@ -248,11 +250,11 @@ class NewDataset:
         begin: int,
         end: int,
         doing: str,
-        told: Callable[[int], None],
+        on_bytes: Callable[[int], None],
         *,
         look: Callable[[memoryview], None] = lambda data: None,
     ) -> None:
-        """Append bytes [begin, end) of a shard's .bin; ``told`` hears how many were copied.
+        """Append bytes [begin, end) of a shard's .bin; ``on_bytes`` hears how many were copied.
 
         ``look`` is given the bytes, in order. InputError where the shard is replaced meanwhile;
         ``doing`` says what is done then.
@@ -264,7 +266,7 @@ class NewDataset:
                 ids = shard.tokens[at // width : stop // width]
                 look(ids.view(np.uint8).data)
                 self.append(ids)
-                told(stop - at)
+                on_bytes(stop - at)
             return
         with shard.open_bin(doing) as source, cannot_write(bin_path(self.prefix)):
             for at, stop in steps:
@@ -276,7 +278,7 @@ class NewDataset:
                 self._bytes += stop - at
                 if self._sums.at != self._bytes:
                     raise OSError(errno.EIO, "the file is shorter than it was")
-                told(stop - at)
+                on_bytes(stop - at)
 
     def complete(
         self,
@@ -327,15 +329,17 @@ class JoinedDataset(NewDataset):
     def _digest(self) -> FileDigest:
         return FileDigest(bytes=self._bytes, pieces=self._pieces)
 
-    def join(self, shard: Shard, digest: FileDigest | None, told: Callable[[int], None]) -> None:
+    def join(
+        self, shard: Shard, digest: FileDigest | None, on_bytes: Callable[[int], None]
+    ) -> None:
         """Note that the .bin of a shard comes next; without its ``digest`` it is read here.
 
-        Nothing is copied yet, so ``told`` hears of it in ``publish``. InputError where the shard
-        is replaced meanwhile.
+        Nothing is copied yet: ``publish`` calls ``on_bytes``. InputError where the shard is
+        replaced meanwhile.
         """
         size, path = shard.tokens.nbytes, os.path.abspath(bin_path(shard.prefix))
         if isinstance(shard.tokens, StoredTokens):
-            source: StoredObject | LocalFile = shard.tokens.found
+            source: StoredObject | LocalFile = shard.tokens.stored
         elif file := identity(path):
             source = LocalFile(path, file)
         else:

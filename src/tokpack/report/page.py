@@ -34,7 +34,7 @@ _HEAD = (
 _MOST_TOKENS, _MOST_GROUPS, _MOST_SOURCES = 30, 10, 30
 
 
-def page(datasets: Sequence[Stats], *, made: str = "") -> str:
+def page(datasets: Sequence[Stats], *, footer: str = "") -> str:
     """The report as HTML; ``made`` says when and by what, for its foot.
 
     Nothing in it comes from elsewhere: no script, no link, no font. All text is escaped, and the
@@ -42,7 +42,7 @@ def page(datasets: Sequence[Stats], *, made: str = "") -> str:
     """
     names = labels(datasets)
     title = ("Datasets " if names[1:] else "Dataset ") + ", ".join(names)
-    body = html(tag("h1", title), figures(datasets), tag("footer", made) if made else "")
+    body = html(tag("h1", title), figures(datasets), tag("footer", footer) if footer else "")
     return (
         f'{_HEAD}<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta http-equiv="Content-Security-Policy" '

@@ -26,15 +26,15 @@ class TokenizerLookup(NamedTuple):
     note: str
 
 
-def find_tokenizer(dataset: MMapIndexedDataset, **given: Unpack[TokenizerFiles]) -> TokenizerLookup:
+def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles]) -> TokenizerLookup:
     """Load the tokenizer that is given, else the one that the manifest describes.
 
     A manifest has the paths and checksums of a tokenizer's files. They are looked for among the
     copies that encode has kept on this machine, beside the dataset, and at their old place; what is
     found must have the checksum. What is given must load: raises TokpackError.
     """
-    if any(given.values()):
-        tokenizer = load_tokenizer(**given)
+    if any(files.values()):
+        tokenizer = load_tokenizer(**files)
         return TokenizerLookup(tokenizer, _difference(dataset, tokenizer))
     manifest, prefix = own_manifest(dataset), dataset.path_prefix
     if manifest is None or not manifest.tokenizer:

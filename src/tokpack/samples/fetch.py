@@ -45,11 +45,11 @@ class Fetch:
     """Requests for spans, which are under way; spans that lie close together share a request."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
-        self._spans = sorted(spans, key=lambda span: (span.tokens.found.url, span.begin))
+        self._spans = sorted(spans, key=lambda span: (span.tokens.stored.url, span.begin))
         requests: list[tuple[Any, int, int]] = []
         self._of: list[int] = []  # the request of each span
         for span in self._spans:
-            width, stored = span.tokens.dtype.itemsize, span.tokens.found
+            width, stored = span.tokens.dtype.itemsize, span.tokens.stored
             begin, end = span.begin * width, (span.begin + span.length) * width
             before = requests[-1] if requests else (None, 0, 0)
             near = begin - before[2] <= GAP_BYTES and end - before[1] <= MOST_BYTES
@@ -103,7 +103,7 @@ class BlockFetch:
 
 def _cut(span: Span, first: int, end: int) -> Iterator[tuple[Cell, int, int]]:
     """The cells of its block that have the bytes of a span: (cell, first byte in it, bytes)."""
-    width, stored = span.tokens.dtype.itemsize, span.tokens.found
+    width, stored = span.tokens.dtype.itemsize, span.tokens.stored
     at, stop = span.begin * width, (span.begin + span.length) * width
     while at < stop:
         begin = at - (at - first * width) % MOST_BYTES

@@ -83,22 +83,22 @@ class SampleView:
 
 def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
     """What sample ``number`` is made of. IndexError where there is none."""
-    dataset, own = samples, number
+    dataset, index = samples, number
     while isinstance(dataset, BlendedDataset):
-        place, own = dataset.locate(own)
+        place, index = dataset.locate(index)
         dataset = dataset.datasets[place]
-    arrays, rows = dataset.parts(own)
-    epoch = own // dataset.samples_per_epoch if dataset.limit is None else None
+    arrays, rows = dataset.parts(index)
+    epoch = index // dataset.samples_per_epoch if dataset.limit is None else None
     pieces, at = [], 0
     for sequence, first, count in rows.tolist():
-        shown = min(count, dataset.seq_length - at)  # one more may be read, as the last label
-        if shown > 0:
+        tokens = min(count, dataset.seq_length - at)  # one more may be read, as the last label
+        if tokens > 0:
             document = bisect_right(dataset.dataset.doc_idx, sequence) - 1
             begin = int(dataset.dataset.doc_idx[document])
             offset = first + int(np.sum(dataset.dataset.sizes[begin:sequence], dtype=np.int64))
-            pieces.append(SamplePiece(document, offset, sequence, first, at, shown))
+            pieces.append(SamplePiece(document, offset, sequence, first, at, tokens))
         at += count
-    return SampleView(number, dataset.dataset, own, epoch, pieces, arrays)
+    return SampleView(number, dataset.dataset, index, epoch, pieces, arrays)
 
 
 def find(

@@ -178,8 +178,8 @@ def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool)
     content = manifest.to_json().encode()
     if storage.create(path, content) or _is_same(storage.read(path), manifest, path):
         return
-    output, found = (path, MANIFEST), " and is another dataset"
-    versions = look([output], plan.files(), overwrite=overwrite, found=found)
+    output, detail = (path, MANIFEST), " and is another dataset"
+    versions = look([output], plan.files(), overwrite=overwrite, detail=detail)
     replace(path, content, versions[path])
 
 

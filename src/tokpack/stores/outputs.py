@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def look(
-    outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, found: str = ""
+    outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, detail: str = ""
 ) -> dict[str, Version]:
     """Refuse what the rule forbids; give the version of each output that may be replaced.
 
@@ -36,7 +36,7 @@ def look(
     versions = versions_of([path for path, _ in outputs])
     check_not_inputs(filter(is_url, versions), read)
     if paths:
-        check_outputs(paths, read, overwrite=overwrite, found=found)
+        check_outputs(paths, read, overwrite=overwrite, detail=detail)
     written = {}
     for url in filter(is_url, versions):
         if url.startswith(("http://", "https://")):
@@ -50,7 +50,7 @@ def look(
             )
     for path, kind in outputs:
         if is_url(path) and versions[path]:
-            check_replaceable(path, kind, overwrite=overwrite, found=found)
+            check_replaceable(path, kind, overwrite=overwrite, detail=detail)
     return versions
 
 

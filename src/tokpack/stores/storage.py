@@ -170,10 +170,10 @@ def near(path: str) -> str:
 
 def located(url: str) -> StoredObject:
     """The object of a URL; FileNotFoundError where there is none, InputError."""
-    found = objects.stat(url)
-    if found is None:
+    stored = objects.stat(url)
+    if stored is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown(url))
-    return found
+    return stored
 
 
 def joined(folder: str, name: str) -> str:

@@ -87,11 +87,11 @@ def send(
 def compose(
     url: str,
     ranges: Sequence[Range],
-    told: Callable[[int], None] = lambda size: None,
+    on_bytes: Callable[[int], None] = lambda size: None,
     mode: PutMode = "overwrite",
     begun: Callable[[str], None] = lambda upload: None,
 ) -> StoredObject:
-    """Make an object that consists of ``ranges``, in order; ``told`` hears of bytes that are there.
+    """Make an object that consists of ``ranges``, in order; ``on_bytes`` gets the size of each.
 
     Sources are read only in their version. InputError where one is another by now or cannot be
     read, OutputError where the object cannot be written, TakenError where ``mode`` forbids it,
@@ -102,13 +102,13 @@ def compose(
     if place_of(url).kind == "s3" and ranges:
         try:
             with cannot_write():
-                etag = _in_parts(url, ranges, told, mode, begun)
+                etag = _in_parts(url, ranges, on_bytes, mode, begun)
         except ChangedError as error:
             raise TakenError(url) from error
         written = StoredObject(url, size, etag, 0)
     else:
         written = write(ranges, url, mode)
-        told(size)
+        on_bytes(size)
     try:
         # Once more, for some stores do not know of conditions.
         for source in {one.source for one in ranges}:
@@ -148,7 +148,7 @@ def parts_of(ranges: Sequence[Range], url: str) -> list[UploadPart]:
 
 def _parts(ranges: Sequence[Range], least: int, most: int, sent: int) -> Iterator[UploadPart]:
     joined: list[Range] = []
-    held, on_s3 = 0, False  # bytes in them; whether the last one is
+    pending, on_s3 = 0, False  # bytes in them; whether the last one is
     for source, first, end in ranges:
         begin = first
         on_s3 = isinstance(source, StoredObject) and place_of(source.url).kind == "s3"
@@ -156,16 +156,16 @@ def _parts(ranges: Sequence[Range], least: int, most: int, sent: int) -> Iterato
             left = end - begin
             alone = on_s3 and left >= least
             full = least if alone else max(least, sent if not on_s3 else limits.PART_BYTES)
-            if alone and not held:
+            if alone and not pending:
                 size = -(-left // -(-left // most))  # parts of one size, none of which is small
                 yield UploadPart([Range(source, begin, begin + size)], copied=True)
             else:
-                size = max(min(left, full - held), 0)
+                size = max(min(left, full - pending), 0)
                 joined.append(Range(source, begin, begin + size))
-                held += size
-                if held >= full:
+                pending += size
+                if pending >= full:
                     yield UploadPart(joined, copied=False)
-                    joined, held = [], 0
+                    joined, pending = [], 0
             begin += size
     if joined:  # the last part may be small
         yield UploadPart(joined, copied=len(joined) == 1 and on_s3 and _is_whole(joined[0]))
@@ -174,7 +174,7 @@ def _parts(ranges: Sequence[Range], least: int, most: int, sent: int) -> Iterato
 def _in_parts(
     url: str,
     ranges: Sequence[Range],
-    told: Callable[[int], None],
+    on_bytes: Callable[[int], None],
     mode: PutMode,
     begun: Callable[[str], None],
 ) -> str:
@@ -194,7 +194,7 @@ def _in_parts(
             etag = upload.put(number, body)
             objects.count(requests=1, written=size)
         with telling:
-            told(size)
+            on_bytes(size)
         return etag
 
     copies = any(part.copied for part in parts)

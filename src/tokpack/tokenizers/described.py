@@ -75,28 +75,28 @@ def _of_both_types(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**request, "tokenizer_type": type_} for type_ in (None, "HFGPT2Tokenizer")]
 
 
-def tokenizer_of(entry: Mapping[str, Any] | None, **given: Unpack[TokenizerFiles]) -> Tokenizer:
+def tokenizer_of(entry: Mapping[str, Any] | None, **files: Unpack[TokenizerFiles]) -> Tokenizer:
     """The tokenizer that a checkpoint's entry describes, or the one that is given.
 
     TokenizerError where it is not found, or is another one than the entry says.
     """
-    asked = any(given.values())
-    if entry is None and not asked:
+    chosen = any(files.values())
+    if entry is None and not chosen:
         raise TokenizerError(
             "the checkpoint does not say its tokenizer: add --tokenizer, or --vocab-file and "
             "--merge-file"
         )
     if entry is None:
-        return load_tokenizer(**given)
+        return load_tokenizer(**files)
     why = ""
     try:
-        candidates = list(_of_types(entry, given)) if asked else [load_described(entry)]
+        candidates = list(_of_types(entry, files)) if chosen else [load_described(entry)]
         same = [tokenizer for tokenizer in candidates if tokenizer.fingerprint == entry["sha256"]]
         if same:
             return same[0]
         why = f"{candidates[0].name} is another one ({candidates[0].fingerprint})"
     except TokenizerError as error:
-        if asked:
+        if chosen:
             raise
         why = str(error)
     raise TokenizerError(
@@ -105,14 +105,14 @@ def tokenizer_of(entry: Mapping[str, Any] | None, **given: Unpack[TokenizerFiles
     )
 
 
-def _of_types(entry: Mapping[str, Any], given: TokenizerFiles) -> Iterator[Tokenizer]:
+def _of_types(entry: Mapping[str, Any], files: TokenizerFiles) -> Iterator[Tokenizer]:
     """The tokenizers that a request may mean, as the entry has them."""
-    arguments, kind = arguments_of(entry), given.get("tokenizer_type")
+    arguments, kind = arguments_of(entry), files.get("tokenizer_type")
     kind = kind or _TYPES.get(str(entry.get("kind")))
-    requests = [{**given, "tokenizer_type": kind}] if kind else _of_both_types(given)
+    requests = [{**files, "tokenizer_type": kind}] if kind else _of_both_types(files)
     if arguments:
-        files = map(given.get, ("tokenizer", "tokenizer_model", "vocab_file"))
-        requests = [{"tokenizer": next(filter(None, files), None), **arguments}]
+        paths = map(files.get, ("tokenizer", "tokenizer_model", "vocab_file"))
+        requests = [{"tokenizer": next(filter(None, paths), None), **arguments}]
     for request in requests:
         yield load_tokenizer(**request, eod_token=entry.get("eod_id"))
 

@@ -104,10 +104,10 @@ def eod_of(tokenizer: Tokenizer) -> int:
     return tokenizer.eod_id
 
 
-def find_eod(tokenizer: Tokenizer, given: str | int | None) -> int | None:
+def find_eod(tokenizer: Tokenizer, token: str | int | None) -> int | None:
     """The id of the end-of-document token: the one asked for, else the first of EOD_NAMES."""
-    if given is not None:
-        return token_id(tokenizer, given, "EOD")
+    if token is not None:
+        return token_id(tokenizer, token, "EOD")
     ids = map(tokenizer.token_to_id, EOD_NAMES)
     return next((one for one in ids if one is not None), None)
 
@@ -124,12 +124,12 @@ def _bos_of(tokenizer: Tokenizer) -> int:
     return tokenizer.special_ids[name]
 
 
-def token_id(tokenizer: Tokenizer, given: str | int, what: str) -> int:
+def token_id(tokenizer: Tokenizer, token: str | int, what: str) -> int:
     """The id of a token that is given by its text, or, in digits, by its id.
 
     ``what`` is what it is to be, EOD or BOS. TokenizerError where there is no such token.
     """
-    text = str(given)
+    text = str(token)
     if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
         number = tokenizer.token_to_id(text)
         if number is None:

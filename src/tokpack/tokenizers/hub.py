@@ -125,8 +125,8 @@ def _fetch_first(repository: str, choices: Sequence[tuple[str, ...]], partial: P
         except Exception as error:
             raise UnavailableError(_first_line(error)) from None
         return
-    wanted = " nor ".join(" with ".join(files) for files in choices)
-    raise UnavailableError(f"the repository has neither {wanted}")
+    expected = " nor ".join(" with ".join(files) for files in choices)
+    raise UnavailableError(f"the repository has neither {expected}")
 
 
 def _fetch(repository: str, name: str, partial: Path) -> None:

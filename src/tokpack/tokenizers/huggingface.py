@@ -169,13 +169,13 @@ def post_processed(raw: bytes, *, where: str) -> Frame:
         plain = ((text, _ids(library, [text])[0]) for text in itertools.chain("a0", some))
         text, ids = next(((text, ids) for text, ids in plain if ids), ("", []))
         framed = library.encode(text, add_special_tokens=True)
-    own = [i for i, added in enumerate(framed.special_tokens_mask) if not added]
-    if not own or framed.ids[own[0] : own[-1] + 1] != ids:
+    positions = [i for i, added in enumerate(framed.special_tokens_mask) if not added]
+    if not positions or framed.ids[positions[0] : positions[-1] + 1] != ids:
         raise TokenizerError(
             f"{where}: its post_processor does more than to put ids in front of a text and behind "
             "it: leave out --add-special-tokens, and use --prepend-bos and --append-eod"
         )
-    return Frame(tuple(framed.ids[: own[0]]), tuple(framed.ids[own[-1] + 1 :]))
+    return Frame(tuple(framed.ids[: positions[0]]), tuple(framed.ids[positions[-1] + 1 :]))
 
 
 def digest_of(definition: dict[str, Any]) -> str:
@@ -211,10 +211,10 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def token_to_id(self, token: str) -> int | None:
         try:
-            found: int | None = self._library.token_to_id(token)
+            number: int | None = self._library.token_to_id(token)
         except UnicodeEncodeError:  # a lone surrogate
             return None
-        return found
+        return number
 
     def special_frame(self) -> Frame:
         return post_processed(self.raw, where=f"tokenizer {self.name}")

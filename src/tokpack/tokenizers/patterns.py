@@ -86,8 +86,10 @@ def _steps(node: dict[str, Any]) -> tuple[Step, ...] | None:
     kind = node.get("type")
     if kind == "Sequence":
         nested = [_steps(child) for child in node.get("pretokenizers", [])]
-        known = [steps for steps in nested if steps is not None]
-        return tuple(s for steps in known for s in steps) if len(known) == len(nested) else None
+        complete = [steps for steps in nested if steps is not None]
+        return (
+            tuple(s for steps in complete for s in steps) if len(complete) == len(nested) else None
+        )
     if kind == "ByteLevel" and not node.get("add_prefix_space", True):
         return (("ByteLevel", bool(node.get("use_regex", True))),)
     if kind == "Digits":
@@ -127,7 +129,7 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     """
     pattern = _MEGATRON_V1 if pattern == "v1" else pattern
     name = _ALSO.get(pattern, pattern)
-    steps = next((steps for steps, known in _KNOWN.items() if known == name), None)
+    steps = next((steps for steps, form in _KNOWN.items() if form == name), None)
     if steps is None and re.fullmatch(r"[\w.-]*", pattern):
         hint = nearest(pattern, names())
         meant = f"did you mean {hint}" if hint else f"it is an expression, or one of {names()}"

@@ -146,41 +146,44 @@ _PUBLISHED = (
 
 def by_name(name: str) -> KnownVocabulary | None:
     """The encoding that tiktoken has under a name."""
-    return next((known for known in _PUBLISHED if known.file and known.name == name.lower()), None)
+    return next(
+        (encoding for encoding in _PUBLISHED if encoding.file and encoding.name == name.lower()),
+        None,
+    )
 
 
 def by_content(raw: bytes) -> KnownVocabulary | None:
     """What a file is known to be."""
     sha256 = hashlib.sha256(raw).hexdigest()
-    return next((known for known in _PUBLISHED if known.sha256 == sha256), None)
+    return next((encoding for encoding in _PUBLISHED if encoding.sha256 == sha256), None)
 
 
 def names() -> list[str]:
     """The names that ``by_name`` knows."""
-    return [known.name for known in _PUBLISHED if known.file]
+    return [encoding.name for encoding in _PUBLISHED if encoding.file]
 
 
-def read_published(known: KnownVocabulary) -> tuple[Path, bytes]:
+def read_published(encoding: KnownVocabulary) -> tuple[Path, bytes]:
     """The file of an encoding of tiktoken's: from tokpack's cache, or from tiktoken's own.
 
     TokenizerError where neither has it, which says where to put it, and where it is another file.
     """
-    own = hub.cache_folder(known.name) / known.file
-    for path in (own, _cache_of_tiktoken(known.file)):
+    path_here = hub.cache_folder(encoding.name) / encoding.file
+    for path in (path_here, _cache_of_tiktoken(encoding.file)):
         if not path.is_file():
             continue
         raw = read_bytes(path)
         sha256 = hashlib.sha256(raw).hexdigest()
-        if sha256 == known.sha256:
+        if sha256 == encoding.sha256:
             return path, raw
         raise TokenizerError(
-            f"{path}: not the file of the tokenizer {known.name} (sha256 {sha256}, expected "
-            f"{known.sha256}): replace it by {_URL}{known.file}"
+            f"{path}: not the file of the tokenizer {encoding.name} (sha256 {sha256}, expected "
+            f"{encoding.sha256}): replace it by {_URL}{encoding.file}"
         )
     raise TokenizerError(
-        f"tokenizer {known.name} is not on this machine: put {_URL}{known.file} into {own.parent}, "
-        f"or give the path of {known.file} with --tokenizer; tiktoken's cache is read too "
-        "(TIKTOKEN_CACHE_DIR)"
+        f"tokenizer {encoding.name} is not on this machine: put {_URL}{encoding.file} into "
+        f"{path_here.parent}, or give the path of {encoding.file} with --tokenizer; tiktoken's "
+        "cache is read too (TIKTOKEN_CACHE_DIR)"
     )
 
 

@@ -53,10 +53,10 @@ class _Ranks:
     nfc: bool = False
 
 
-def from_name(known: KnownVocabulary, choice: TokenizerOptions) -> Tokenizer:
+def from_name(encoding: KnownVocabulary, choice: TokenizerOptions) -> Tokenizer:
     """An encoding of tiktoken's, from a file on this machine."""
-    path, raw = published.read_published(known)
-    return from_file(raw, path, known.name, choice, known)
+    path, raw = published.read_published(encoding)
+    return from_file(raw, path, encoding.name, choice, encoding)
 
 
 def from_file(
@@ -64,26 +64,30 @@ def from_file(
     path: Path,
     name: str,
     choice: TokenizerOptions,
-    known: KnownVocabulary | None = None,
+    encoding: KnownVocabulary | None = None,
 ) -> Tokenizer:
-    """A .tiktoken file: a ``known`` one, or what its content says. Any other needs its pattern.
+    """A .tiktoken file of a known ``encoding``, or one that its content tells, else of a pattern.
 
     That one gets ``<|endoftext|>``, behind its last rank.
     """
-    known = known or published.by_content(raw)
+    encoding = encoding or published.by_content(raw)
     ranks = _parse(raw, path)
-    if known is None and choice.pattern is None:
+    if encoding is None and choice.pattern is None:
         raise UsageError(
             f"{path}: a vocabulary of {len(ranks):,} ranks does not say how text is cut into "
             f"words: add --pattern NAME or EXPRESSION; names are {', '.join(patterns.names())}"
         )
-    special = known.special if known else {}
+    special = encoding.special if encoding else {}
     tokens = _by_rank(ranks, special, path)
-    pattern = choice.pattern or (known.pattern if known else "")
+    pattern = choice.pattern or (encoding.pattern if encoding else "")
     vocabulary = _Ranks(
-        tokens, 0, special or {EOD_NAMES[0]: len(tokens)}, pattern, known is not None and known.nfc
+        tokens,
+        0,
+        special or {EOD_NAMES[0]: len(tokens)},
+        pattern,
+        encoding is not None and encoding.nfc,
     )
-    tokenizer = _tokenizer(vocabulary, path, name, known.mode if known else "text", choice)
+    tokenizer = _tokenizer(vocabulary, path, name, encoding.mode if encoding else "text", choice)
     tokenizer.arguments = {"pattern": choice.pattern} if choice.pattern else {}
     return tokenizer
 

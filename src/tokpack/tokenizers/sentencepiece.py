@@ -83,13 +83,13 @@ class SentencePieceTokenizer(Tokenizer):
         return model
 
     def token_to_id(self, token: str) -> int | None:
-        wanted = token.encode("utf-8", "surrogatepass")
-        found = (
+        raw = token.encode("utf-8", "surrogatepass")
+        ids = (
             token_id
             for token_id, (text, kind) in enumerate(self._pieces)
-            if text == wanted and kind != _UNKNOWN
+            if text == raw and kind != _UNKNOWN
         )
-        return next(found, None)
+        return next(ids, None)
 
     def special_frame(self) -> Frame:
         """As ``tokenizer_config.json`` beside the model says: a model itself adds nothing."""
@@ -114,8 +114,8 @@ class SentencePieceTokenizer(Tokenizer):
         return self.special_ids.get(piece.decode(errors="replace"))
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("model", "_pieces")
-        return {key: value for key, value in self.__dict__.items() if key not in made}
+        rebuilt = ("model", "_pieces")
+        return {key: value for key, value in self.__dict__.items() if key not in rebuilt}
 
     def special_mode(self, special_tokens: str) -> SpecialMode:
         if special_tokens == "encode":

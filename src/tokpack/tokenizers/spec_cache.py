@@ -85,13 +85,13 @@ def _read(path: Path) -> BpeSpec | None:
             if min(sizes) < 0 or sum(sizes) > _MOST_BYTES:
                 return None
             chunks = [file.read(size) for size in sizes]
-            wanted = head["sha256"]
+            expected = head["sha256"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
-    return _spec(*chunks) if digest.hexdigest() == wanted else None
+    return _spec(*chunks) if digest.hexdigest() == expected else None
 
 
 def _is_safe(status: os.stat_result) -> bool:

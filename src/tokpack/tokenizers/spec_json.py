@@ -145,9 +145,9 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
             raise NotNativeError(f"its added token {content!r} is found by the text around it")
         special = bool(token.get("special", False))
         # The library gives ids of its own to tokens outside the vocabulary, whatever the file says.
-        known = content in vocab
-        expected = vocab[content] if known else following
-        agreed = known or following == outside
+        in_vocab = content in vocab
+        expected = vocab[content] if in_vocab else following
+        agreed = in_vocab or following == outside
         if not content or content in result or token["id"] != expected or not agreed:
             raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
         result[content] = AddedToken(
@@ -159,5 +159,5 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
             rstrip=bool(token.get("rstrip")),
         )
         following = max(following, expected + 1)
-        outside += not known
+        outside += not in_vocab
     return tuple(result.values())

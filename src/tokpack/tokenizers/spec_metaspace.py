@@ -112,12 +112,12 @@ def metaspace_settings(metaspace: dict[str, Any]) -> tuple[Prefix, bool]:
     """Which texts a Metaspace puts U+2581 in front of, and whether it cuts words at it."""
     scheme, split = metaspace.get("prepend_scheme", "always"), metaspace.get("split", True)
     contradicts = metaspace.get("add_prefix_space") is False and scheme != "never"
-    known = (
+    understood = (
         not set(metaspace) - _METASPACE_KEYS
         and metaspace.get("replacement") == SPACE
         and scheme in ("never", "first", "always")
     )
-    if not known or contradicts or split not in (None, True, False):
+    if not understood or contradicts or split not in (None, True, False):
         raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
     return cast("Prefix", scheme), split is not False
 

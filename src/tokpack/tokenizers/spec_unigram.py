@@ -140,15 +140,15 @@ def _pre_tokenizer(node: Any) -> tuple[Prefix, bool]:
 
 def _steps(node: Any) -> tuple[NormalizerStep, ...]:
     """The normalizers as the core takes them: a name, and two texts."""
-    found: list[NormalizerStep] = []
+    steps: list[NormalizerStep] = []
     nodes = steps_of(node)
     while nodes:
         kind = nodes[0].get("type")
         by_character = []
         while nodes and nodes[0].get("type") in _BY_CHARACTER:
             by_character.append(nodes.pop(0))
-        found += _characters(by_character) if by_character else _step(nodes.pop(0), kind)
-    return tuple(found)
+        steps += _characters(by_character) if by_character else _step(nodes.pop(0), kind)
+    return tuple(steps)
 
 
 def core_steps(steps: Sequence[NormalizerStep]) -> list[tuple[str, bytes, bytes]]:

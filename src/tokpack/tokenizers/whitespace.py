@@ -92,8 +92,8 @@ class WhitespaceEncoder:
             rows.append(self._ids(words, document))
             if not self._special.isdisjoint(words):
                 special.extend(document for word in words if word in self._special)
-        found = np.array(special, np.int64)
-        return pack(rows, dtype=self._dtype, frame=self._frame, special=found)
+        special_rows = np.array(special, np.int64)
+        return pack(rows, dtype=self._dtype, frame=self._frame, special=special_rows)
 
     def _ids(self, words: list[str], document: int) -> list[int]:
         table = self._words

@@ -41,8 +41,8 @@ def _settings(plan: BlendPlan) -> Html:
     names = ("order", "seed", "seq_length", "split", "by", "temperature")
     rows = [[name.replace("_", " "), getattr(spec, name)] for name in names]
     rows += [[name.replace("_", " "), value] for name, value in spec.options.items() if value]
-    kept = [[name, value] for name, value in rows if value is not None]
-    return table(["", ""], kept, "facts")
+    facts = [[name, value] for name, value in rows if value is not None]
+    return table(["", ""], facts, "facts")
 
 
 def _mixture(site: Pages, mixture: Mixture) -> Html:
@@ -73,8 +73,8 @@ def _mixture(site: Pages, mixture: Mixture) -> Html:
 
 
 def _named(site: Pages, index: int, prefix: str) -> Html:
-    found = site.number_of(prefix)
-    name = prefix if found is None else site.link(prefix, found)
+    number = site.number_of(prefix)
+    name = prefix if number is None else site.link(prefix, number)
     return html(tag("i", class_=f"key s{index % SERIES}"), name)
 
 

@@ -97,11 +97,11 @@ _SIZES = ("global_batch_size", "rampup_batch_size", "micro_batch_size")
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack samples``."""
-    asked = [n for n in ("step", "sample", "document") if getattr(arguments, n) is not None]
-    if len(asked) != 1:
-        given = ", ".join(f"--{name}" for name in asked) or "none of them"
-        raise UsageError(f"ask for one of --step N, --sample K and --document D; given: {given}")
-    if arguments.rank is not None and asked != ["step"]:
+    questions = [n for n in ("step", "sample", "document") if getattr(arguments, n) is not None]
+    if len(questions) != 1:
+        flags = ", ".join(f"--{name}" for name in questions) or "none of them"
+        raise UsageError(f"ask for one of --step N, --sample K and --document D; given: {flags}")
+    if arguments.rank is not None and questions != ["step"]:
         raise UsageError("--rank goes with --step")
     course = _course(arguments)
     from tokpack.cli import shown_steps
@@ -121,11 +121,11 @@ def _course(arguments: argparse.Namespace) -> RunHistory:
 
     path = arguments.inputs[0]
     sizes = {name: getattr(arguments, name) for name in _SIZES}
-    given = [name for name in (*_SIZES, "data_parallel_size") if getattr(arguments, name)]
+    flags = [name for name in (*_SIZES, "data_parallel_size") if getattr(arguments, name)]
     if os.path.isdir(path):
-        if given:
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(f"{flags}: the log of {path} says it: leave it out")
+        if flags:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in flags)
+            raise UsageError(f"{names}: the log of {path} says it: leave it out")
         return course_of_run(path)
     if not is_blend_file(path):
         raise UsageError(f"{path}: neither the folder of a run nor a blend file, as blend.yaml")

@@ -112,4 +112,4 @@ def _write(path: str, datasets: Sequence[Stats]) -> None:
 
     footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
     # Names of files need not be text.
-    replace_file(path, [page(datasets, made=footer).encode("utf-8", "backslashreplace")])
+    replace_file(path, [page(datasets, footer=footer).encode("utf-8", "backslashreplace")])

@@ -114,36 +114,36 @@ class BlendedDataset(SampleDataset):
         where = range(len(numbers)) if places is None else places
         if self.on_store:
             self.ask(numbers)  # of all datasets at once
-        for dataset, (owns, own_places) in self._members(numbers, where).items():
-            self.datasets[dataset].fill(batch, owns, own_places)
+        for dataset, (indices, positions) in self._members(numbers, where).items():
+            self.datasets[dataset].fill(batch, indices, positions)
 
     def ask(self, numbers: Numbers) -> None:
         """Have the tokens of samples read from the stores that ``fill`` will want."""
-        for dataset, (owns, _) in self._members(numbers, numbers).items():
-            self.datasets[dataset].ask(owns)
+        for dataset, (indices, _) in self._members(numbers, numbers).items():
+            self.datasets[dataset].ask(indices)
 
     def _members(self, numbers: Numbers, places: Numbers) -> dict[int, tuple[list[int], list[int]]]:
         """The samples of each dataset by its own numbers, with their places."""
         members: dict[int, tuple[list[int], list[int]]] = {}
         for number, place in zip(numbers, places, strict=True):
-            dataset, own = self.locate(int(number))
-            owns, own_places = members.setdefault(dataset, ([], []))
-            owns.append(own)
-            own_places.append(int(place))
+            dataset, index = self.locate(int(number))
+            indices, positions = members.setdefault(dataset, ([], []))
+            indices.append(index)
+            positions.append(int(place))
         return members
 
     def sample(self, number: int) -> Sample:
         """Sample ``number`` >= 0, also beyond the length: datasets go on, epoch after epoch."""
-        dataset, own = self.locate(number)
-        return self.datasets[dataset].sample(own)
+        dataset, index = self.locate(number)
+        return self.datasets[dataset].sample(index)
 
     def locate(self, number: int) -> tuple[int, int]:
         """Which dataset gives sample ``number``, and which of its samples that is."""
         return self._order.locate(number)
 
-    def position(self, dataset: int, own: int) -> int:
-        """The inverse of ``locate``: the number in the blend of sample ``own`` of a dataset."""
-        return position(self._order, dataset, own)
+    def position(self, dataset: int, index: int) -> int:
+        """The inverse of ``locate``: the number in the blend of sample ``index`` of a dataset."""
+        return position(self._order, dataset, index)
 
     def counts(self, size: int) -> list[int]:
         """How many of the first ``size`` samples each dataset gives."""

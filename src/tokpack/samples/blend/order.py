@@ -58,9 +58,9 @@ class ScheduledOrder:
             raise IndexError(f"sample {number}: they are counted from 0")
         phase = bisect_right(self._firsts, number) - 1
         active, order = self._parts[phase]
-        place, own = order.locate(number - self._firsts[phase])
+        place, index = order.locate(number - self._firsts[phase])
         dataset = int(active[place])
-        return dataset, int(self._before[phase][dataset]) + own
+        return dataset, int(self._before[phase][dataset]) + index
 
     def counts(self, size: int, /) -> npt.NDArray[np.int64]:
         """How many of the first ``size`` samples each dataset gives."""
@@ -90,9 +90,9 @@ class ListedOrder:
             raise IndexError(f"sample {number} of a blend of {self.size}")
         return int(self._datasets[number]), int(self._samples[number])
 
-    def position(self, dataset: int, own: int) -> int:
-        """The number in the blend of sample ``own`` of a dataset."""
-        return int(np.flatnonzero(self._datasets == dataset)[own])
+    def position(self, dataset: int, index: int) -> int:
+        """The number in the blend of sample ``index`` of a dataset."""
+        return int(np.flatnonzero(self._datasets == dataset)[index])
 
     def counts(self, size: int, /) -> npt.NDArray[np.int64]:
         """How many of the first ``size`` samples each dataset gives."""
@@ -108,14 +108,14 @@ def blend_order(phases: Sequence[Phase]) -> BlendOrder:
     return ScheduledOrder(phases)
 
 
-def position(order: BlendOrder, dataset: int, own: int) -> int:
-    """The inverse of ``locate``: the number in the blend of sample ``own`` of a dataset."""
+def position(order: BlendOrder, dataset: int, index: int) -> int:
+    """The inverse of ``locate``: the number in the blend of sample ``index`` of a dataset."""
     if isinstance(order, ListedOrder):
-        return order.position(dataset, own)
+        return order.position(dataset, index)
     end = 1
-    while order.counts(end)[dataset] <= own:
+    while order.counts(end)[dataset] <= index:
         end *= 2
-    return bisect_left(range(1, end), own + 1, key=lambda g: int(order.counts(g)[dataset]))
+    return bisect_left(range(1, end), index + 1, key=lambda g: int(order.counts(g)[dataset]))
 
 
 def longest(order: BlendOrder, lengths: Sequence[int]) -> int:
