@@ -11,14 +11,15 @@ namespace tokpack {
 namespace {
 
 struct Extracted {
-  py::array data, spans, lines, slow;
+  py::array data, spans, lines, slow, values;
   std::int64_t line_count;
 };
 
 class JsonLinesBinding {
  public:
-  JsonLinesBinding(std::string key, const std::string& level)
-      : json_lines_(std::move(key), parse_level(level)) {}
+  JsonLinesBinding(std::string key, const std::string& level, std::vector<std::string> kept)
+      : kept_(static_cast<py::ssize_t>(kept.size())),
+        json_lines_(std::move(key), parse_level(level), std::move(kept)) {}
 
   Extracted extract(const py::buffer& source) {
     const Bytes block(source);
@@ -26,23 +27,28 @@ class JsonLinesBinding {
     auto spans = spans_.take();
     auto lines = lines_.take();
     auto slow = slow_.take();
+    auto values = values_.take();
     std::int64_t line_count;
     {
       const py::gil_scoped_release release;
-      line_count = json_lines_.extract(block.span(), {*text, *spans, *lines, *slow});
+      line_count = json_lines_.extract(block.span(), {*text, *spans, *lines, *slow, *values});
     }
     const auto text_size = static_cast<py::ssize_t>(text->size());
     const auto documents = static_cast<py::ssize_t>(lines->size());
     const auto slow_records = static_cast<py::ssize_t>(slow->size() / 3);
-    return {text_.give(std::move(text), {text_size}), spans_.give(std::move(spans), {documents, 2}),
+    return {text_.give(std::move(text), {text_size}),
+            spans_.give(std::move(spans), {documents, 2}),
             lines_.give(std::move(lines), {documents}),
-            slow_.give(std::move(slow), {slow_records, 3}), line_count};
+            slow_.give(std::move(slow), {slow_records, 3}),
+            values_.give(std::move(values), {documents, kept_, 2}),
+            line_count};
   }
 
  private:
+  py::ssize_t kept_;
   JsonLines json_lines_;
   Shared<std::uint8_t> text_;
-  Shared<std::int64_t> spans_, lines_, slow_;
+  Shared<std::int64_t> spans_, lines_, slow_, values_;
 };
 
 class JsonArrayBinding {
@@ -122,9 +128,11 @@ void bind_json(py::module_& module) {
       .def_readonly("spans", &Extracted::spans)
       .def_readonly("lines", &Extracted::lines)
       .def_readonly("slow", &Extracted::slow)
+      .def_readonly("values", &Extracted::values)
       .def_readonly("line_count", &Extracted::line_count);
   py::class_<JsonLinesBinding>(module, "JsonLines")
-      .def(py::init<std::string, std::string>(), py::arg("key"), py::arg("level") = "auto")
+      .def(py::init<std::string, std::string, std::vector<std::string>>(), py::arg("key"),
+           py::arg("level") = "auto", py::arg("kept") = std::vector<std::string>())
       .def("extract", &JsonLinesBinding::extract, py::arg("block"));
   py::class_<JsonArrayBinding>(module, "JsonArray")
       .def(py::init<>())

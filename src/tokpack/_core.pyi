@@ -21,6 +21,9 @@ class Extracted:
     spans: npt.NDArray[np.int64]  # [n, 2] begin, end in data; an empty span for a slow record
     lines: npt.NDArray[np.int64]  # [n] 0-based line of document i within the block
     slow: npt.NDArray[np.int64]  # [k, 3] document index, begin and end of the line in the block
+    # [n, kept, 2] begin and end in the block of the JSON text of each kept key's value; empty for
+    # none, and in a slow record
+    values: npt.NDArray[np.int64]
     line_count: int  # lines in the block, blank ones and an unterminated last one included
 
 class JsonLines:
@@ -28,10 +31,11 @@ class JsonLines:
 
     A line that is only JSON whitespace is no record. A record is *slow*, left to another parser,
     unless it is a well-formed object (RFC 8259) of valid UTF-8, nested no deeper than 64, that has
-    the key once, unescaped, with a string without lone surrogates as its value.
+    the key once, unescaped, with a string without lone surrogates as its value. ``kept`` are other
+    top-level keys, or the same one, of whose values the places are given.
     """
 
-    def __init__(self, key: str, level: Level = "auto") -> None: ...
+    def __init__(self, key: str, level: Level = "auto", kept: Sequence[str] = ()) -> None: ...
     def extract(self, block: Buffer) -> Extracted: ...
 
 class JsonArray:

@@ -25,9 +25,10 @@ struct Extracted {
 inline Extracted extract(std::string_view block, Level level) {
   const Exact input(block);
   Buffer<std::uint8_t> text;
-  Buffer<std::int64_t> spans, lines, slow;
+  Buffer<std::int64_t> spans, lines, slow, places;
   Extracted result;
-  result.line_count = JsonLines("text", level).extract(input.span(), {text, spans, lines, slow});
+  result.line_count =
+      JsonLines("text", level).extract(input.span(), {text, spans, lines, slow, places});
   MUST(text.size() <= block.size());
   for (std::size_t i = 0; i < kStringSlack; ++i) MUST(text.data()[text.size() + i] == 0);
   const auto values = [](const Buffer<std::int64_t>& buffer) {

@@ -20,8 +20,11 @@ constexpr bool is_digit(Byte byte) { return byte >= '0' && byte <= '9'; }
 // that no step leaves the line.
 class RecordParser {
  public:
-  RecordParser(const Byte* end, std::string_view key, const StringKernels& strings)
-      : end_(end), key_(key), strings_(strings) {}
+  // The values of kept keys are noted in `values`, offsets from `base`, two for each.
+  RecordParser(const Byte* base, const Byte* end, std::string_view key,
+               std::span<const std::string> kept, std::int64_t* values,
+               const StringKernels& strings)
+      : base_(base), end_(end), key_(key), kept_(kept), values_(values), strings_(strings) {}
 
   // Appends the string under the key at *out. Returns the end of the line, without its \n.
   const Byte* parse(const Byte* in, Byte** out);
@@ -48,13 +51,23 @@ class RecordParser {
     in = space(in);
     return peek(in) == ':' ? space(in + 1) : nullptr;
   }
+  void note_value(std::string_view name, const Byte* begin, const Byte* end) {
+    for (std::size_t i = 0; i < kept_.size(); ++i) {
+      if (kept_[i] != name) continue;
+      values_[2 * i] = begin - base_;
+      values_[2 * i + 1] = end - base_;
+    }
+  }
   bool is_key(const Byte* in) const {
     return static_cast<std::size_t>(end_ - in) > key_.size() && in[key_.size()] == '"' &&
            std::memcmp(in, key_.data(), key_.size()) == 0;
   }
 
+  const Byte* base_;
   const Byte* end_;
   std::string_view key_;
+  std::span<const std::string> kept_;
+  std::int64_t* values_;
   const StringKernels& strings_;
   bool found_ = false;
   bool high_ = false;
@@ -84,14 +97,23 @@ const Byte* RecordParser::member(const Byte* in, Byte** out) {
     found_ = true;
     in = colon(in + key_.size() + 1);
     if (in == nullptr || peek(in) != '"') return nullptr;
-    return strings_.copy(in + 1, end_, out, &high_);
+    const Byte* const value = in;
+    in = strings_.copy(in + 1, end_, out, &high_);
+    if (in != nullptr && !kept_.empty()) note_value(key_, value, in);
+    return in;
   }
   const Byte* const after = strings_.skip(in, end_, &high_);
   if (after == nullptr) return nullptr;
   // An escaped name could be the key.
   if (std::memchr(in, '\\', static_cast<std::size_t>(after - in)) != nullptr) return nullptr;
-  in = colon(after);
-  return in != nullptr ? skip_value(in, 1) : nullptr;
+  const Byte* const value = colon(after);
+  if (value == nullptr) return nullptr;
+  const Byte* const value_end = skip_value(value, 1);
+  if (value_end != nullptr && !kept_.empty()) {
+    const auto size = static_cast<std::size_t>(after - 1 - in);
+    note_value({reinterpret_cast<const char*>(in), size}, value, value_end);
+  }
+  return value_end;
 }
 
 const Byte* RecordParser::skip_value(const Byte* in, int depth) {
@@ -187,8 +209,11 @@ bool has_plain_spelling(std::string_view key) {
 
 }  // namespace
 
-JsonLines::JsonLines(std::string key, Level level)
-    : key_(std::move(key)), strings_(string_kernels(level)), valid_utf8_(utf8_check(level)) {}
+JsonLines::JsonLines(std::string key, Level level, std::vector<std::string> kept)
+    : key_(std::move(key)),
+      kept_(std::move(kept)),
+      strings_(string_kernels(level)),
+      valid_utf8_(utf8_check(level)) {}
 
 std::int64_t JsonLines::extract(std::span<const std::uint8_t> block,
                                 const ExtractOutput& output) const {
@@ -198,9 +223,11 @@ std::int64_t JsonLines::extract(std::span<const std::uint8_t> block,
   Buffer<Byte>& text = output.text;
   text.reserve(text.size() + block.size() + kStringSlack);
   Byte* out = text.data() + text.size();
+  std::vector<std::int64_t> values(2 * kept_.size());
   std::int64_t line = 0;
   for (const Byte* begin = base; begin != end; ++line) {
-    RecordParser parser(end, key_, strings_);
+    std::fill(values.begin(), values.end(), 0);
+    RecordParser parser(base, end, key_, kept_, values.data(), strings_);
     const Byte* line_end = parser.space(begin);
     if (parser.peek(line_end) != '\n') {
       Byte* document_end = out;
@@ -212,11 +239,13 @@ std::int64_t JsonLines::extract(std::span<const std::uint8_t> block,
       if (line_end == nullptr) {
         line_end = find_newline(begin, end);
         document_end = out;
+        std::fill(values.begin(), values.end(), 0);
         output.slow.push_back(static_cast<std::int64_t>(output.lines.size()));
         output.slow.push_back(begin - base);
         output.slow.push_back(line_end - base);
       }
       output.lines.push_back(line);
+      for (const std::int64_t value : values) output.values.push_back(value);
       output.spans.push_back(out - text.data());
       output.spans.push_back(document_end - text.data());
       out = document_end;

@@ -47,9 +47,11 @@ _DEEPEST = 3
 _DAT_HEADER_BYTES = 16
 
 
-def read_archive(source: Source, keys: Sequence[str], limits: Limits) -> Iterator[DocumentBatch]:
+def read_archive(
+    source: Source, keys: Sequence[str], limits: Limits, columns: Sequence[str] = ()
+) -> Iterator[DocumentBatch]:
     """Yield the documents of an archive, member by member; their record numbers run through."""
-    reading = _Reading(source.name, keys, limits)
+    reading = _Reading(source.name, keys, limits, columns)
     stored = 0
     with closing(open_stream(source)) as stream:
         for batch in reading.batches(source, PeekableStream(stream)):
@@ -61,12 +63,14 @@ def read_archive(source: Source, keys: Sequence[str], limits: Limits) -> Iterato
 class _Reading:
     """One pass over an archive; counts its records."""
 
-    def __init__(self, name: str, keys: Sequence[str], limits: Limits) -> None:
+    def __init__(
+        self, name: str, keys: Sequence[str], limits: Limits, columns: Sequence[str]
+    ) -> None:
         self.stored = 0  # compressed bytes of the members read, for a zip
         self._name = name
         self._keys = keys
         self._limits = limits
-        self._parser = JsonLinesParser(keys)
+        self._parser = JsonLinesParser(keys, columns)
         self._plain: list[bytes] = []  # documents that come one at a time, up to ``_line``
         self._plain_bytes = 0
         self._line = 0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.sources.base import Limits, Part, Source
+    from tokpack.sources.values import Values
 
 _ARROW_FILE_MAGIC = b"ARROW1"
 _MOST_ROWS = 1 << 16
@@ -104,23 +105,30 @@ def rows_before(source: Source, group: int) -> int:
 
 
 def read_columns(
-    source: Source, part: Part, keys: Sequence[str], limits: Limits
+    source: Source, part: Part, keys: Sequence[str], limits: Limits, columns: Sequence[str] = ()
 ) -> Iterator[DocumentBatch]:
-    """Yield the documents of a parquet or Arrow file, ``keys`` being its columns."""
+    """Yield the documents of a parquet or Arrow file, ``keys`` being its columns.
+
+    They have the values of those of ``columns`` that are there.
+    """
     with _opened(source) as table:
         check_columns(source.name, table.schema, keys)
-        rows = [rows for rows, _ in table.groups()]
-        begin, end = (part.begin, part.end) if part.kind == "rows" else (0, len(rows))
-        before, total = sum(rows[:begin]), max(sum(rows), 1)
+        values = [name for name in columns if root_of(name, table.schema)]
+        names = dict.fromkeys([*keys, *(root_of(name, table.schema) for name in values)])
+        counts = [rows for rows, _ in table.groups()]
+        begin, end = (part.begin, part.end) if part.kind == "rows" else (0, len(counts))
+        before, total = sum(counts[:begin]), max(sum(counts), 1)
         row = 0
-        for record_batch in table.batches(begin, end, list(keys), limits.block_bytes):
-            columns = {key: text_column(record_batch.column(key)) for key in keys}
-            weights, first = row_weights_before(columns), 0
+        for record_batch in table.batches(begin, end, list(names), limits.block_bytes):
+            texts = {key: text_column(record_batch.column(key)) for key in keys}
+            beside = {name: plain_values(record_batch, name) for name in values}
+            weights, first = row_weights_before(texts), 0
             while (count := rows_until(weights, first, limits.block_bytes)) > 0:
-                pieces = {key: array.slice(first, count) for key, array in columns.items()}
+                pieces = {key: array.slice(first, count) for key, array in texts.items()}
                 stored = source.size * (before + row + count) // total
                 stored -= source.size * (before + row) // total
-                yield batch_of_columns(pieces, row, stored, limits.max_document_bytes)
+                rows = {name: rows_of(one, first, count) for name, one in beside.items()}
+                yield batch_of_columns(pieces, row, stored, limits.max_document_bytes, rows)
                 row += count
                 first += count
 
@@ -178,6 +186,56 @@ def text_column(array: Any) -> Any:
     return array if str(array.type) in _TYPES_WITH_OFFSETS else array.cast("large_binary")
 
 
+def root_of(name: str, schema: Any) -> str:
+    """The column that has the values ``name``: of that name, or for a.b the struct a; "" for none.
+
+    The struct must have the field b.
+    """
+    if schema.get_field_index(name) >= 0:
+        return name
+    root, _, inside = name.partition(".")
+    if not inside or schema.get_field_index(root) < 0:
+        return ""
+    kind = schema.field(root).type
+    return root if str(kind).startswith("struct") and kind.get_field_index(inside) >= 0 else ""
+
+
+def plain_values(batch: Any, name: str) -> Values:
+    """The values ``name`` of a record batch: bool, int64, double or string, or a list of objects.
+
+    ArrowInvalid where they are broken.
+    """
+    import pyarrow
+    from pyarrow import compute, types
+
+    root = root_of(name, batch.schema)
+    array = batch.column(root)
+    array.validate(full=True)
+    if root != name:
+        array = compute.struct_field(array, name.partition(".")[2])
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if types.is_boolean(kind) or types.is_null(kind):
+        return array
+    if types.is_integer(kind) and str(kind) != "uint64":
+        return array.cast(pyarrow.int64())
+    if types.is_floating(kind):
+        return array.cast(pyarrow.float64())
+    if str(kind) in ("string", "large_string", "string_view"):
+        return array.cast(pyarrow.large_string())
+    values: list[Any] = array.to_pylist()
+    return values
+
+
+def rows_of(values: Values, first: int, count: int) -> Values:
+    """``count`` of some values, from ``first`` on."""
+    if isinstance(values, list):
+        return values[first : first + count]
+    rows: Any = values
+    return rows.slice(first, count)
+
+
 def offsets_of(array: Any) -> Any:
     """The offsets of a column of text, [n + 1]. ValueError where they are wrong."""
     from pyarrow import types
@@ -207,9 +265,16 @@ def rows_until(weights: npt.NDArray[np.int64], first: int, size: int) -> int:
 
 
 def batch_of_columns(
-    columns: dict[str, Any], row: int, stored: int, max_document_bytes: int
+    columns: dict[str, Any],
+    row: int,
+    stored: int,
+    max_document_bytes: int,
+    values: Mapping[str, Values] | None = None,
 ) -> DocumentBatch:
-    """The documents of columns of equal length, of which the first has the line ``row``."""
+    """The documents of columns of equal length, of which the first has the line ``row``.
+
+    ``values`` are those that they have besides.
+    """
     bad: dict[int, BadRecord] = {}
     documents = {}
     text_bytes = count = 0
@@ -219,7 +284,8 @@ def batch_of_columns(
         spans = np.stack([offsets[:-1], offsets[1:]], axis=1).astype(np.int64, copy=False)
         text = array.buffers()[2]
         data = np.frombuffer(text, np.uint8) if text is not None else np.zeros(0, np.uint8)
-        docs = Documents(data, spans, np.arange(row, row + count, dtype=np.int64))
+        lines = np.arange(row, row + count, dtype=np.int64)
+        docs = Documents(data, spans, lines, dict(values or {}))
         for index, record in _bad_rows(array, docs, key, max_document_bytes).items():
             bad.setdefault(index, record)
         documents[key] = docs

@@ -18,6 +18,7 @@ import xxhash
 from tokpack.display import brief
 from tokpack.errors import InputError, UsageError, option
 from tokpack.sources.base import Source
+from tokpack.sources.columns import root_of
 from tokpack.sources.folders import matching
 from tokpack.sources.iterables import DocumentReader
 from tokpack.sources.tables import dataset_source, table_source
@@ -42,12 +43,16 @@ class ArrowStream(Protocol):
 
 
 def in_process(
-    inputs: Any, keys: Sequence[str], resume_key: str | None = None
+    inputs: Any,
+    keys: Sequence[str],
+    resume_key: str | None = None,
+    columns: Sequence[str] = (),
 ) -> Source | tuple[str, ...]:
     """The source that an object of this process is; the names, where it names files.
 
-    ``resume_key`` stands for the content of what can be read only once. UsageError for what is
-    none of these, InputError where a table lacks a column of ``keys`` or has one of no text.
+    ``columns`` are others whose values are wanted, as far as they are there. ``resume_key`` stands
+    for the content of what can be read only once. UsageError for what is none of these, InputError
+    where a table lacks a column of ``keys`` or has one of no text.
     """
     if isinstance(inputs, _NAMES):
         return _names([inputs])
@@ -58,9 +63,9 @@ def in_process(
     if isinstance(inputs, _LISTS) and any(isinstance(one, _NAMES) for one in inputs or [""]):
         return _names(inputs)
     return (
-        _hugging_face(inputs, keys, resume_key)
+        _hugging_face(inputs, keys, resume_key, columns)
         or _arrow_files(inputs)
-        or _table(inputs, keys, resume_key)
+        or _table(inputs, keys, resume_key, columns)
         or _iterable(inputs, resume_key)
     )
 
@@ -95,12 +100,14 @@ def _is_a(value: Any, module: str, *names: str) -> bool:
     return isinstance(value, classes)
 
 
-def _hugging_face(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | None:
+def _hugging_face(
+    value: Any, keys: Sequence[str], resume_key: str | None, columns: Sequence[str]
+) -> Source | None:
     if _is_a(value, "datasets", "DatasetDict", "IterableDatasetDict"):
         splits = ", ".join(map(repr, value))
         raise UsageError(f"a dict of datasets has several splits: name one of {splits}: data[...]")
     if _is_a(value, "datasets", "Dataset"):
-        return dataset_source(value, keys)
+        return dataset_source(value, keys, columns)
     if not _is_a(value, "datasets", "IterableDataset"):
         return None
     # Tables are a hundred times as fast, where the dataset has them; else it would make them.
@@ -127,7 +134,9 @@ def _is_whole(fragment: Any) -> bool:
     return chosen == list(range(fragment.metadata.num_row_groups))
 
 
-def _table(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | None:
+def _table(
+    value: Any, keys: Sequence[str], resume_key: str | None, columns: Sequence[str]
+) -> Source | None:
     """A table, or a stream of tables; None for what is neither."""
     if _is_a(value, "polars", "LazyFrame"):
         raise UsageError("a LazyFrame has no rows yet: give what its collect() returns")
@@ -145,7 +154,9 @@ def _table(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | 
     except ImportError as error:
         raise InputError("a table needs a package: pip install 'tokpack[parquet]'") from error
     if is_dataset:
-        value = value.scanner(columns=list(keys)).to_reader()
+        values = [one for one in columns if root_of(one, value.schema)]
+        roots = [root_of(one, value.schema) for one in values]
+        value = value.scanner(columns=list(dict.fromkeys([*keys, *roots]))).to_reader()
     if not hasattr(value, "__len__"):
         reader = pyarrow.RecordBatchReader.from_stream(value)
         return _stream("table", reader, resume_key, as_tables=True)
@@ -154,7 +165,9 @@ def _table(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | 
         if missing:
             names = ", ".join(map(str, value.columns))
             raise InputError(f"table: no column {missing[0]!r}; the columns are {names}")
-        value = value[list(keys)]  # other columns need not become Arrow
+        asked_for = {name for one in columns for name in (one, one.partition(".")[0])}
+        wanted = [name for name in value.columns if name in asked_for and name not in keys]
+        value = value[[*keys, *wanted]]  # other columns need not become Arrow
     try:
         if is_pandas:
             table = pyarrow.Table.from_pandas(value, preserve_index=False)
@@ -165,7 +178,7 @@ def _table(value: Any, keys: Sequence[str], resume_key: str | None) -> Source | 
             f"table: the columns {', '.join(keys)} cannot become Arrow ({error}); as documents one "
             "by one, iter(table['text']), bad ones are named, or left out"
         ) from error
-    return table_source(table, keys)
+    return table_source(table, keys, columns=columns)
 
 
 def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:

@@ -21,11 +21,15 @@ from tokpack.sources.columns import (
     DOCUMENT_BYTES,
     batch_of_columns,
     check_columns,
+    plain_values,
+    root_of,
     row_weights_before,
+    rows_of,
     rows_until,
     text_column,
 )
-from tokpack.sources.records import NoKeyError, joined, text_under
+from tokpack.sources.records import NoKeyError, joined, text_under, value_at
+from tokpack.sources.values import values_as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -63,6 +67,8 @@ class DocumentSegment:
         for documents in batch.documents.values():
             lengths.update(np.ascontiguousarray(np.diff(documents.spans)).data)
             texts.update(documents.data.data)
+        for values in next(iter(batch.documents.values())).columns.values():
+            texts.update(values_as_bytes(values))
 
     @property
     def checksum(self) -> str:
@@ -84,12 +90,19 @@ class DocumentReader:
         self._segment = DocumentSegment(0)  # that is read
 
     def segments(
-        self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
+        self,
+        keys: Sequence[str],
+        segment_bytes: int,
+        limits: Limits,
+        most: int | None,
+        columns: Sequence[str] = (),
     ) -> Iterator[DocumentSegment | None]:
         """The segments of about ``segment_bytes``, at least one; None now and then between them.
 
-        Of ``most`` documents, where that is not None. What the iterable raises is passed on.
+        Of ``most`` documents, where that is not None, with the values of ``columns``. What the
+        iterable raises is passed on.
         """
+        self._columns = tuple(columns)
         read = self._tables if self._as_tables else self._objects
         for batch in read(keys, segment_bytes, limits, most):
             if batch is None:
@@ -108,16 +121,19 @@ class DocumentReader:
     ) -> Iterator[DocumentBatch | None]:
         """Batches that end where segments do; None between two."""
         documents = islice(iter(self._documents), most)
-        gathered, count = _Gathered(keys, limits.max_document_bytes), 1
+        gathered, count = self._gathered(keys, limits), 1
         while (size := gathered.add(islice(documents, count))) is not None:
             # Not more than a few megabytes are taken at once, however long documents are.
             count = min(2 * count, _AT_ONCE) if size < _MUCH else max(count // 2, 1)
             room = min(limits.block_bytes, segment_bytes - self._segment.weight)
             if gathered.weight >= room:
                 yield gathered.batch(self._segment.records)
-                gathered = _Gathered(keys, limits.max_document_bytes)
+                gathered = self._gathered(keys, limits)
             yield None
         yield gathered.batch(self._segment.records)
+
+    def _gathered(self, keys: Sequence[str], limits: Limits) -> _Gathered:
+        return _Gathered(keys, limits.max_document_bytes, self._columns)
 
     def _tables(
         self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
@@ -126,18 +142,22 @@ class DocumentReader:
         left = most
         for table in self._documents:
             check_columns(self._name, table.schema, keys)
-            chosen = table.select(list(keys))
+            names = [name for name in self._columns if root_of(name, table.schema)]
+            roots = [root_of(name, table.schema) for name in names]
+            chosen = table.select(list(dict.fromkeys([*keys, *roots])))
             for batch in chosen.to_batches() if hasattr(chosen, "to_batches") else [chosen]:
                 rows = batch.num_rows if left is None else min(left, batch.num_rows)
                 left = None if left is None else left - rows
                 columns = {key: text_column(batch.column(key)) for key in keys}
+                values = {name: plain_values(batch, name) for name in names}
                 weights, first = row_weights_before(columns)[: rows + 1], 0
                 while first < rows:
                     room = min(limits.block_bytes, segment_bytes - self._segment.weight)
                     count = rows_until(weights, first, room)
                     pieces = {key: array.slice(first, count) for key, array in columns.items()}
-                    line = self._segment.records
-                    made = batch_of_columns(pieces, line, 0, limits.max_document_bytes)
+                    beside = {name: rows_of(one, first, count) for name, one in values.items()}
+                    line, most_bytes = self._segment.records, limits.max_document_bytes
+                    made = batch_of_columns(pieces, line, 0, most_bytes, beside)
                     made.documents = {k: _without_gaps(d) for k, d in made.documents.items()}
                     first += count
                     yield made
@@ -149,7 +169,10 @@ class DocumentReader:
 class _Gathered:
     """Documents that come a few at a time, on their way to a batch."""
 
-    def __init__(self, keys: Sequence[str], max_document_bytes: int) -> None:
+    def __init__(
+        self, keys: Sequence[str], max_document_bytes: int, columns: Sequence[str] = ()
+    ) -> None:
+        self._values: dict[str, list[Any]] = {name: [] for name in columns}
         self._texts: dict[str, list[bytes]] = {key: [] for key in keys}
         self._max_document_bytes = max_document_bytes
         self._bad: list[BadRecord] = []
@@ -179,6 +202,8 @@ class _Gathered:
             if text is not None and len(text) <= most:
                 texts.append(text)
                 size += len(text)
+                if self._values:
+                    self._add_values(document)
             else:
                 size += self._add_one(document)
             self._records += 1
@@ -199,7 +224,12 @@ class _Gathered:
             return 0
         for texts, text in zip(self._texts.values(), row, strict=True):
             texts.append(text)
+        self._add_values(document)
         return sum(map(len, row))
+
+    def _add_values(self, document: Any) -> None:
+        for name, values in self._values.items():
+            values.append(value_at(document, name))
 
     def batch(self, line: int) -> DocumentBatch:
         """All of them, of which the first has number ``line``."""
@@ -209,6 +239,8 @@ class _Gathered:
         for record in self._bad:
             record.line += line
         documents = {key: joined(texts, lines) for key, texts in self._texts.items()}
+        for one in documents.values():
+            one.columns = dict(self._values)
         return DocumentBatch(documents, self._bad, self._records, self._records, 0, self._bytes)
 
 

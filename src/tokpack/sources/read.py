@@ -36,11 +36,15 @@ def read(
     part: Part,
     keys: Sequence[str],
     *,
+    columns: Sequence[str] = (),
     block_bytes: int = BLOCK_BYTES,
     max_document_bytes: int = 1 << 30,
     tell_sums: Callable[[str], None] | None = None,
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
+
+    ``columns`` are other keys, or columns of a table, whose values the documents have too, as far
+    as a record has them; of plain text none has.
 
     ``tell_sums`` is given, at the end, the checksums that ``block_checksums`` would find: of all of
     a source, or to the line that ends a range of bytes; where no second pass over it is needed.
@@ -53,13 +57,13 @@ def read(
         raise UsageError(f"the keys must be different ones, not {', '.join(keys) or 'none'}")
     limits = Limits(block_bytes, max_document_bytes)
     if source.format in LINE_FORMATS:
-        return _read_lines(source, part, keys, limits, tell_sums)
+        return _read_lines(source, part, keys, limits, tell_sums=tell_sums, columns=columns)
     if source.format in ("parquet", "arrow", "table"):
-        return read_columns(source, part, keys, limits)
+        return read_columns(source, part, keys, limits, columns)
     if source.format == "archive":
         from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
 
-        return read_archive(source, keys, limits)
+        return read_archive(source, keys, limits, columns)
     raise UsageError(f"{source.name}: unknown format {source.format!r}")
 
 
@@ -86,9 +90,11 @@ def parse(
     keys: Sequence[str],
     blocks: Iterable[LineBlock],
     max_document_bytes: int,
+    columns: Sequence[str] = (),
 ) -> Iterator[DocumentBatch]:
     """The documents of blocks of lines, which come from wherever; lines count from the first."""
-    parser: Parser = TextParser(keys) if source.format == "text" else JsonLinesParser(keys)
+    is_text = source.format == "text"
+    parser: Parser = TextParser(keys) if is_text else JsonLinesParser(keys, columns)
     line = 0
     for block in blocks:
         if block.too_long:
@@ -151,7 +157,9 @@ def _read_lines(
     part: Part,
     keys: Sequence[str],
     limits: Limits,
+    *,
     tell_sums: Callable[[str], None] | None,
+    columns: Sequence[str],
 ) -> Iterator[DocumentBatch]:
     file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes
@@ -163,7 +171,7 @@ def _read_lines(
         blocks: Iterable[LineBlock] = reader.blocks(region)
         if part.kind != "bytes":  # a line of many parts counts in the part that reads it
             blocks = _with_stored(blocks, stream, source.size or FOREVER)
-        yield from parse(source, keys, blocks, limits.max_document_bytes)
+        yield from parse(source, keys, blocks, limits.max_document_bytes, columns)
         if tell_sums is not None and file is not None:
             last = part.begin + reader.position - 1
             ranged = part.kind == "bytes"

@@ -11,6 +11,7 @@ import numpy as np
 from tokpack._core import JsonLines, invalid_utf8, split_lines
 from tokpack.errors import UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
+from tokpack.sources.values import JsonValues, json_text, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack._core import Extracted
+    from tokpack.sources.values import Values
+
+_MOST_DIGITS = 4000  # Python refuses to convert integers of more than 4300
 
 
 class Parser(Protocol):
@@ -31,15 +35,22 @@ class JsonLinesParser:
     """Takes the strings under some keys from JSON lines.
 
     The native extractor does it for all records but those that it calls slow; Python's ``json``
-    decides what these are.
+    decides what these are. ``columns`` are keys of which the documents have the values, too.
     """
 
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._extractors = [(key, JsonLines(key)) for key in keys]
+    def __init__(self, keys: Sequence[str], columns: Sequence[str] = ()) -> None:
+        self._columns = columns
+        # Of a.b the extractor sees the key a.b, and the a that may have it inside.
+        self._kept = list(dict.fromkeys(name for one in columns for name in _names_of(one)))
+        noted = [self._kept, *([] for _ in keys[1:])]
+        self._extractors = [
+            (key, JsonLines(key, kept=kept)) for key, kept in zip(keys, noted, strict=True)
+        ]
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         bad: dict[int, BadRecord] = {}  # by index of the record in the block
         documents = {}
+        columns: dict[str, Values] = {}
         lines = records = 0
         for key, extractor in self._extractors:
             extracted = extractor.extract(block)
@@ -48,8 +59,58 @@ class JsonLinesParser:
             data, spans = extracted.data, extracted.spans
             if len(extracted.slow):
                 data, spans = _decide_slow(extracted, block, key, numbers, bad)
-            documents[key] = Documents(data, spans, numbers)
+            if self._columns and not columns:
+                columns = self._values(extracted, block)
+            documents[key] = Documents(data, spans, numbers, columns)
         return DocumentBatch(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
+
+    def _values(self, extracted: Extracted, block: memoryview) -> dict[str, Values]:
+        """The JSON texts of the columns of all records in a block, also of the slow ones."""
+        places = dict(zip(self._kept, extracted.values.transpose(1, 0, 2), strict=True))
+        slow = [(index, _parsed(block[begin:end])) for index, begin, end in extracted.slow.tolist()]
+        columns: dict[str, Values] = {}
+        for column in self._columns:
+            values = {index: json_text_at(record, column) for index, record in slow}
+            spans, (_, *above) = places[column], _names_of(column)
+            if above:
+                inside = places[above[0]]
+                for index in np.flatnonzero((inside[:, 1] > 0) & (spans[:, 1] == 0)).tolist():
+                    begin, end = inside[index].tolist()
+                    record = {above[0]: _parsed(block[begin:end])}
+                    values[index] = json_text_at(record, column)
+            columns[column] = replaced(JsonValues(block, spans), values)
+        return columns
+
+
+def _names_of(column: str) -> list[str]:
+    """The top-level keys that a column may be under: its own name, and what is before its dot."""
+    return [column, column.partition(".")[0]] if "." in column else [column]
+
+
+def _parsed(text: memoryview) -> Any:
+    """A JSON text as Python's json reads it; None where it is none."""
+    try:
+        return json.loads(bytes(text).decode(), parse_int=_any_int)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _any_int(digits: str) -> int | float:
+    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
+
+
+def json_text_at(record: Any, column: str) -> bytes:
+    """The JSON text of the value under a key, or a.b, of a parsed record; b"" where it has none."""
+    value = value_at(record, column)
+    return b"" if value is None else json_text(value).encode("utf-8", "replace")
+
+
+def value_at(record: Any, column: str) -> Any:
+    """The value under a key, or a.b, of a parsed record; None where it has none."""
+    try:
+        return _value_at(record, column) if isinstance(record, Mapping) else None
+    except NoKeyError:
+        return None
 
 
 class NoKeyError(ValueError):

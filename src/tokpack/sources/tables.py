@@ -15,7 +15,14 @@ import xxhash
 
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import Source, printable
-from tokpack.sources.columns import check_columns, offsets_of, text_column
+from tokpack.sources.columns import (
+    check_columns,
+    offsets_of,
+    plain_values,
+    root_of,
+    text_column,
+)
+from tokpack.sources.values import values_as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,9 +65,10 @@ class Rows:
         for first, last in pairwise(bounds):
             yield from self._slice(first, last).select(keys).to_batches()
 
-    def fingerprint(self, keys: Sequence[str]) -> str:
+    def fingerprint(self, keys: Sequence[str], columns: Sequence[str] = ()) -> str:
         """XXH3-128, in hex, of the types, the lengths and the texts of some columns.
 
+        Of ``columns`` it is of all values.
         Of a table with more than 1 GiB of text, 4,096 rows that are spread evenly stand for all.
         """
         digest = xxhash.xxh3_128(f"{self.rows} {self.bytes}".encode())
@@ -68,14 +76,20 @@ class Rows:
         if self.bytes > _HASHED_BYTES:
             chosen = np.linspace(0, self.rows - 1, _HASHED_ROWS, dtype=np.int64).tolist()
             bounds = ((row, row + 1) for row in chosen)
-        columns = [(xxhash.xxh3_128(), xxhash.xxh3_128()) for _ in keys]  # however it is chunked
+        texts_of = [(xxhash.xxh3_128(), xxhash.xxh3_128()) for _ in keys]  # however it is chunked
+        values_of = [(name, xxhash.xxh3_128()) for name in columns]
         for first, last in bounds:
             for batch in self._slice(first, last).select(list(keys)).to_batches():
-                for array, (lengths, texts) in zip(batch.columns, columns, strict=True):
+                for array, (lengths, texts) in zip(batch.columns, texts_of, strict=True):
                     _add(text_column(array), lengths, texts)
-        for key, (lengths, texts) in zip(keys, columns, strict=True):
+            for batch in self._slice(first, last).to_batches() if columns else ():
+                for name, state in values_of:
+                    state.update(values_as_bytes(plain_values(batch, name)))
+        for key, (lengths, texts) in zip(keys, texts_of, strict=True):
             digest.update(f"{key} {self.schema.field(key).type} ".encode())
             digest.update(lengths.digest() + texts.digest())
+        for name, state in values_of:
+            digest.update(f"{name} ".encode() + state.digest())
         return digest.hexdigest()
 
 
@@ -106,16 +120,28 @@ def _text_bytes(column: Any) -> int:
     return size
 
 
-def table_source(table: Any, keys: Sequence[str], name: str = "table") -> Source:
-    """A pyarrow Table as a source. InputError where it lacks a column, or has one of no text."""
+def table_source(
+    table: Any, keys: Sequence[str], name: str = "table", columns: Sequence[str] = ()
+) -> Source:
+    """A pyarrow Table as a source, also of the values of those ``columns`` that it has.
+
+    InputError where it lacks a column of ``keys``, or has one of no text.
+    """
     check_columns(name, table.schema, keys)
-    own = table.select(list(keys))
-    size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, own.columns))
+    values = [one for one in columns if root_of(one, table.schema)]
+    texts = table.select(list(keys))
+    own = table.select(_with_roots(keys, values, table.schema))
+    size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, texts.columns))
     rows = Rows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a))
-    return _source(name, rows, rows.fingerprint(keys))
+    return _source(name, rows, rows.fingerprint(keys, values))
 
 
-def dataset_source(dataset: Any, keys: Sequence[str]) -> Source:
+def _with_roots(keys: Sequence[str], values: Sequence[str], schema: Any) -> list[str]:
+    """The names of the columns that have texts and values."""
+    return list(dict.fromkeys([*keys, *(root_of(one, schema) for one in values)]))
+
+
+def dataset_source(dataset: Any, keys: Sequence[str], columns: Sequence[str] = ()) -> Source:
     """A ``datasets.Dataset`` as a source, known again by the fingerprint that it has itself.
 
     InputError where it lacks a column, or has one of no text; UsageError for one that has a
@@ -129,8 +155,10 @@ def dataset_source(dataset: Any, keys: Sequence[str]) -> Source:
         )
     about = [info.dataset_name or info.builder_name, dataset.split]
     name = ":".join(["datasets", "/".join(str(part) for part in about if part)]).rstrip(":")
-    check_columns(name, dataset.features.arrow_schema, keys)
-    own = dataset.select_columns(list(keys)).with_format("arrow")
+    schema = dataset.features.arrow_schema
+    check_columns(name, schema, keys)
+    values = [one for one in columns if root_of(one, schema)]
+    own = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
     stored = own.data
     size = stored.nbytes * len(own) // max(stored.num_rows, 1)  # it may be some of its rows
     rows = Rows(stored.schema, len(own), size, lambda first, last: own[first:last])

@@ -6,11 +6,15 @@ values, or a pyarrow Array; whatever is cheapest where it is read.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
 
@@ -34,7 +38,32 @@ class JsonValues:
         return [bytes(view[begin:end]) or b"null" for begin, end in self.spans.tolist()]
 
 
-Values = JsonValues | list[Any] | Any  # the last: a pyarrow Array
+Values = Any  # JsonValues, a list of Python values, or a pyarrow Array
+
+
+def json_text(value: Any) -> str:
+    """The one JSON text of a value: without blanks, what JSON has no value for as its str()."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def values_as_bytes(values: Values) -> bytes:
+    """Values as bytes that tell them from others, however they lie in columns."""
+    if isinstance(values, JsonValues):
+        return b"\n".join(values.texts())
+    objects = values if isinstance(values, list) else values.to_pylist()
+    return "".join(json_text(value) + "\n" for value in objects).encode("utf-8", "replace")
+
+
+def replaced(values: JsonValues, texts: Mapping[int, bytes]) -> JsonValues:
+    """The values with the JSON texts of some of them, by index, in the place of what they were."""
+    if not texts:
+        return values
+    data = bytes(values.data) + b"".join(texts.values())
+    ends = len(values.data) + np.cumsum([len(text) for text in texts.values()])
+    spans = values.spans.copy()
+    for index, text, end in zip(texts, texts.values(), ends.tolist(), strict=True):
+        spans[index] = end - len(text), end
+    return JsonValues(data, spans)
 
 
 def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
