@@ -28,6 +28,7 @@ void bind_megatron(py::module_& module);       // RandomState, SampleWalk, megat
 void bind_samples(py::module_& module);        // mix, Permutation, BlendOrder, DocumentOrder
 void bind_gather(py::module_& module);         // TokenFile, Assembly, ArrayPool and more
 void bind_packing(py::module_& module);        // pack, Packing
+void bind_documents(py::module_& module);      // band_hashes, equal_pairs, Phrases and more
 
 // A contiguous readable buffer held for as long as this object lives.
 class Bytes {

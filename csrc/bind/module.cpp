@@ -12,4 +12,5 @@ PYBIND11_MODULE(_core, module) {
   tokpack::bind_samples(module);
   tokpack::bind_gather(module);
   tokpack::bind_packing(module);
+  tokpack::bind_documents(module);
 }

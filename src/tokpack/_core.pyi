@@ -424,3 +424,68 @@ def megatron_blend(
 
     ``fused`` rounds as builds for ARM do, which contract the multiply and the subtraction.
     """
+
+_Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+
+def band_hashes(
+    tokens: _Ids, spans: npt.NDArray[np.int64], ngram: int, bands: int, rows: int
+) -> npt.NDArray[np.uint64]:
+    """The hash of each band of the signatures of documents: uint64 [documents, bands].
+
+    Document i is tokens [spans[i, 0], spans[i, 1]). Two have an equal hash in a band with the
+    probability J ** rows, where J is the Jaccard similarity of their sets of n-grams. Of one
+    without a token all are 0. The same values on every machine, for either dtype. ValueError unless
+    ngram, bands and rows are at least 1, and bands * rows at most 4096.
+    """
+
+def equal_pairs(
+    keys: npt.NDArray[np.uint64], part: int = 0, parts: int = 1, neighbours: bool = False
+) -> npt.NDArray[np.int64]:
+    """Pairs of documents with equal keys, [pairs, 2], ordered by key, then by document.
+
+    A key is a number, or two: uint64 [documents] or [documents, 2]. For each document but the first
+    of its key (first, document), and with ``neighbours`` after it (the one before it, document)
+    where that is another pair. Only keys in share ``part`` of ``parts``, which together are the
+    whole.
+    """
+
+def join_pairs(parents: npt.NDArray[np.int64], pairs: npt.NDArray[np.int64]) -> None:
+    """Join trees of a forest in which parents[i] <= i, so that the smallest number is their root.
+
+    Begins with parents[i] = i. ValueError for a parent or a document that is none.
+    """
+
+def separate_pairs(
+    parents: npt.NDArray[np.int64], pairs: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The pairs that are in different trees, in order. ValueError as ``join_pairs``."""
+
+def jaccard(a: _Ids, b: _Ids, ngram: int) -> float:
+    """What the sets of n-grams of two documents share of all that they have, in [0, 1].
+
+    Tokens that are fewer than an n-gram are one. 0 where neither has a token.
+    """
+
+class Phrases:
+    """Finds in documents the n-grams of texts, and whole texts that are shorter.
+
+    ``texts`` are the tokens of all texts, which end at ``ends``. One of fewer than ``shortest``
+    tokens is left out. ValueError unless 1 <= shortest <= ngram.
+    """
+
+    def __init__(
+        self,
+        texts: npt.NDArray[np.uint32],
+        ends: npt.NDArray[np.int64],
+        ngram: int,
+        shortest: int,
+    ) -> None: ...
+    @property
+    def phrases(self) -> npt.NDArray[np.int64]:
+        """Each different phrase where it is first: begin in ``texts``, tokens: [phrases, 2]."""
+
+    def find(self, tokens: _Ids, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where phrases are: (document, its token, phrase), [hits, 3], by document.
+
+        Spans are those of ``band_hashes``. Tokens are compared one by one.
+        """

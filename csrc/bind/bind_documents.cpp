@@ -1,0 +1,186 @@
+// Bindings of what compares documents: signatures, equal keys, clusters, phrases of evaluation
+// sets.
+#include <cstddef>
+#include <utility>
+
+#include "bind/arrays.hpp"
+#include "core/documents/clusters.hpp"
+#include "core/documents/phrases.hpp"
+#include "core/documents/sketch.hpp"
+
+namespace tokpack {
+namespace {
+
+// Calls use(span) with ids of two or of four bytes.
+template <class Use>
+auto with_tokens(const py::array& tokens, Use&& use) {
+  const bool plain = tokens.ndim() == 1 && (tokens.flags() & py::array::c_style);
+  const char kind = tokens.dtype().kind();
+  const auto size = static_cast<std::size_t>(tokens.size());
+  if (plain && kind == 'u' && tokens.itemsize() == 2 && is_aligned(tokens, 2)) {
+    return use(std::span(static_cast<const std::uint16_t*>(tokens.data()), size));
+  }
+  if (plain && kind == 'u' && tokens.itemsize() == 4 && is_aligned(tokens, 4)) {
+    return use(std::span(static_cast<const std::uint32_t*>(tokens.data()), size));
+  }
+  throw py::value_error("tokens must be aligned uint16 or uint32 of one dimension");
+}
+
+// The documents' tokens are [begin, end) in the array.
+std::span<const std::array<std::int64_t, 2>> spans_of(const Int64s& spans, std::size_t tokens) {
+  if (spans.ndim() != 2 || spans.shape(1) != 2 || !is_aligned(spans)) {
+    throw py::value_error("spans must be aligned int64 [documents, 2]");
+  }
+  const std::span<const std::array<std::int64_t, 2>> all(
+      reinterpret_cast<const std::array<std::int64_t, 2>*>(spans.data()),
+      static_cast<std::size_t>(spans.shape(0)));
+  for (const auto& [begin, end] : all) {
+    if (begin < 0 || end < begin || static_cast<std::size_t>(end) > tokens) {
+      throw py::value_error("a span leaves the tokens");
+    }
+  }
+  return all;
+}
+
+template <class T>
+std::span<const T> document_of(std::span<const T> tokens, const std::array<std::int64_t, 2>& span) {
+  return tokens.subspan(static_cast<std::size_t>(span[0]),
+                        static_cast<std::size_t>(span[1] - span[0]));
+}
+
+Array<std::uint64_t> band_hashes(const py::array& tokens, const Int64s& spans, std::size_t ngram,
+                                 std::size_t bands, std::size_t rows) {
+  Sketch sketch(ngram, bands, rows);
+  const auto documents = spans_of(spans, static_cast<std::size_t>(tokens.size()));
+  Array<std::uint64_t> result(
+      {static_cast<py::ssize_t>(documents.size()), static_cast<py::ssize_t>(bands)});
+  std::uint64_t* const out = result.mutable_data();
+  with_tokens(tokens, [&](auto all) {
+    const py::gil_scoped_release release;
+    for (std::size_t i = 0; i < documents.size(); ++i) {
+      sketch.band_hashes(document_of(all, documents[i]), {out + i * bands, bands});
+    }
+  });
+  return result;
+}
+
+template <class Key>
+std::span<const Key> keys_of(const Array<std::uint64_t>& keys) {
+  return {reinterpret_cast<const Key*>(keys.data()), static_cast<std::size_t>(keys.shape(0))};
+}
+
+Int64s array_of(const std::vector<DocumentPair>& pairs) {
+  Int64s rows({static_cast<py::ssize_t>(pairs.size()), py::ssize_t{2}});
+  if (!pairs.empty()) {
+    std::memcpy(rows.mutable_data(), pairs.data(), pairs.size() * sizeof(DocumentPair));
+  }
+  return rows;
+}
+
+Int64s find_equal_pairs(const Array<std::uint64_t>& keys, std::uint32_t part, std::uint32_t parts,
+                        bool neighbours) {
+  const bool wide = keys.ndim() == 2 && keys.shape(1) == 2;
+  if ((keys.ndim() != 1 && !wide) || !is_aligned(keys)) {
+    throw py::value_error("keys must be aligned uint64 [documents] or [documents, 2]");
+  }
+  if (part >= parts) throw py::value_error("part must be below parts");
+  std::vector<DocumentPair> pairs;
+  {
+    const py::gil_scoped_release release;
+    if (wide) {
+      equal_pairs(keys_of<Key128>(keys), part, parts, neighbours, pairs);
+    } else {
+      equal_pairs(keys_of<std::uint64_t>(keys), part, parts, neighbours, pairs);
+    }
+  }
+  return array_of(pairs);
+}
+
+std::span<const DocumentPair> pairs_of(const Int64s& pairs) {
+  if (pairs.ndim() != 2 || pairs.shape(1) != 2 || !is_aligned(pairs)) {
+    throw py::value_error("pairs must be aligned int64 [pairs, 2]");
+  }
+  return {reinterpret_cast<const DocumentPair*>(pairs.data()),
+          static_cast<std::size_t>(pairs.shape(0))};
+}
+
+std::span<std::int64_t> parents_of(Int64s& parents) {
+  vector_of(parents, "parents");
+  return {parents.mutable_data(), static_cast<std::size_t>(parents.size())};
+}
+
+void join(Int64s& parents, const Int64s& pairs) {
+  join_pairs(parents_of(parents), pairs_of(pairs));
+}
+
+Int64s separate(Int64s& parents, const Int64s& pairs) {
+  std::vector<DocumentPair> apart;
+  separate_pairs(parents_of(parents), pairs_of(pairs), apart);
+  return array_of(apart);
+}
+
+double similarity(const py::array& a, const py::array& b, std::size_t ngram) {
+  if (ngram < 1) throw py::value_error("the n-gram must be at least 1");
+  return with_tokens(a, [&](auto one) {
+    return with_tokens(b, [&](auto other) {
+      const py::gil_scoped_release release;
+      if constexpr (std::is_same_v<decltype(one), decltype(other)>) {
+        return jaccard(one, other, ngram);
+      } else {
+        const auto wide = [](auto tokens) {
+          return std::vector<std::uint32_t>(tokens.begin(), tokens.end());
+        };
+        const auto first = wide(one), second = wide(other);
+        return jaccard<std::uint32_t>(first, second, ngram);
+      }
+    });
+  });
+}
+
+Phrases make_phrases(const Array<std::uint32_t>& texts, const Int64s& ends, std::size_t ngram,
+                     std::size_t shortest) {
+  const auto tokens = vector_of(texts, "texts");
+  return Phrases({tokens.begin(), tokens.end()}, vector_of(ends, "ends"), ngram, shortest);
+}
+
+Int64s phrases_of(const Phrases& phrases) {
+  Int64s rows({static_cast<py::ssize_t>(phrases.phrases().size()), py::ssize_t{2}});
+  std::int64_t* out = rows.mutable_data();
+  for (const Phrases::Phrase& phrase : phrases.phrases()) {
+    *out++ = phrase.begin;
+    *out++ = phrase.length;
+  }
+  return rows;
+}
+
+Int64s find_phrases(const Phrases& phrases, const py::array& tokens, const Int64s& spans) {
+  const auto documents = spans_of(spans, static_cast<std::size_t>(tokens.size()));
+  std::vector<Phrases::Hit> hits;
+  with_tokens(tokens, [&](auto all) {
+    const py::gil_scoped_release release;
+    for (std::size_t i = 0; i < documents.size(); ++i) {
+      phrases.find(static_cast<std::int64_t>(i), document_of(all, documents[i]), hits);
+    }
+  });
+  return rows_of(hits);
+}
+
+}  // namespace
+
+void bind_documents(py::module_& module) {
+  module.def("band_hashes", &band_hashes, py::arg("tokens"), py::arg("spans"), py::arg("ngram"),
+             py::arg("bands"), py::arg("rows"));
+  module.def("equal_pairs", &find_equal_pairs, py::arg("keys").noconvert(), py::arg("part") = 0,
+             py::arg("parts") = 1, py::arg("neighbours") = false);
+  module.def("join_pairs", &join, py::arg("parents").noconvert(), py::arg("pairs"));
+  module.def("separate_pairs", &separate, py::arg("parents").noconvert(), py::arg("pairs"));
+  module.def("jaccard", &similarity, py::arg("a"), py::arg("b"), py::arg("ngram"));
+
+  py::class_<Phrases>(module, "Phrases")
+      .def(py::init(&make_phrases), py::arg("texts"), py::arg("ends"), py::arg("ngram"),
+           py::arg("shortest"))
+      .def_property_readonly("phrases", &phrases_of)
+      .def("find", &find_phrases, py::arg("tokens"), py::arg("spans"));
+}
+
+}  // namespace tokpack

@@ -1,0 +1,70 @@
+// Finds in documents what evaluation texts say: every n-gram of a long text, a short one whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tokpack {
+
+// A set of phrases. A text of `ngram` tokens or more gives each of its n-grams, a shorter one of
+// at least `shortest` tokens itself, one with fewer nothing. Equal phrases are one, where it is
+// first. What is found is compared token by token: no hash is trusted.
+class Phrases {
+ public:
+  struct Phrase {
+    std::int64_t begin;  // in all tokens of all texts
+    std::int64_t length;
+  };
+  struct Hit {
+    std::int64_t document;  // as given to find()
+    std::int64_t position;  // the first token of it in the document
+    std::int64_t phrase;
+  };
+
+  // `texts` are the tokens of all texts, which end at `ends`. Throws std::invalid_argument where
+  // ends go down or beyond the tokens, and unless 1 <= shortest <= ngram.
+  Phrases(std::vector<std::uint32_t> texts, std::span<const std::int64_t> ends, std::size_t ngram,
+          std::size_t shortest);
+
+  std::span<const Phrase> phrases() const { return phrases_; }
+
+  // Appends where phrases are in a document: those of n tokens in order, then the short ones.
+  // T is std::uint16_t or std::uint32_t.
+  template <class T>
+  void find(std::int64_t document, std::span<const T> tokens, std::vector<Hit>& out) const;
+
+ private:
+  struct Entry {
+    std::uint64_t hash;  // of the first tokens
+    std::int64_t phrase;
+    auto operator<=>(const Entry&) const = default;
+  };
+  // Phrases by the hash of their first `anchor` tokens. Of a document only every `step`-th run of
+  // `probe` tokens is looked at: wherever an anchor is, one of these lies in it, as
+  // probe + step - 1 == anchor. The filter has all runs of `probe` tokens in anchors.
+  struct Table {
+    std::size_t anchor = 1, probe = 1, step = 1;
+    unsigned filter_shift = 0, slot_shift = 0;
+    std::vector<std::uint64_t> filter;  // a Bloom filter, of which a run has one word
+    std::vector<std::uint32_t> slots;   // 1 + the first entry of a hash; 0 is none
+    std::vector<Entry> entries;         // ordered by hash, then phrase
+  };
+
+  void choose(std::span<const std::int64_t> ends, std::size_t ngram, std::size_t shortest);
+  void build(Table& table, std::size_t anchor, bool whole) const;
+  void fill_filter(Table& table) const;
+  template <class T>
+  void find_in(const Table& table, std::int64_t document, std::span<const T> tokens,
+               std::vector<Hit>& out) const;
+  template <class T>
+  void look_up(const Table& table, std::uint64_t hash, std::int64_t document,
+               std::span<const T> tokens, std::size_t position, std::vector<Hit>& out) const;
+
+  std::vector<std::uint32_t> texts_;
+  std::vector<Phrase> phrases_;
+  Table long_, short_;
+};
+
+}  // namespace tokpack
