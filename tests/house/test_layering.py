@@ -36,6 +36,7 @@ FLOORS = {
     "report": 4,
     "samples": 4,
     "configuration": 5,
+    "documents": 5,
     "shards": 5,
     "checkpoints": 6,
     "view": 7,

@@ -8,28 +8,25 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tokpack.errors import FormatError, UsageError
+from tokpack.indexed.fingerprint import fingerprint
 from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.lengths import LengthSums
 from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.prefix import prefix_of
-from tokpack.indexed.shards import Shards, check_digest, is_virtual, open_shards
-from tokpack.indexed.stored import StoredTokens
+from tokpack.indexed.shards import Shards, check_digest, is_virtual
+from tokpack.indexed.view import ViewIndex, open_files
 from tokpack.stores import is_file, is_url
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
+    from tokpack.indexed.lengths import LengthSums
     from tokpack.indexed.records import ShardRecord
     from tokpack.indexed.shard import Shard
 
 Tokens = npt.NDArray[Any]
-
-FINGERPRINT_VERSION = 2  # of what identifies documents, and samples of them
-_PROBE = 1 << 16  # tokens looked at in each of three places
 
 
 class MMapIndexedDataset:
@@ -70,7 +67,7 @@ class MMapIndexedDataset:
         verify: bool = False,
     ) -> None:
         self._prefix = prefix_of(path_prefix)
-        self._open_shards: Shards | None = open_shards(self._prefix)
+        self._open_shards: Shards | None = open_files(self._prefix)
         if verify:
             self.validate()
 
@@ -122,10 +119,11 @@ class MMapIndexedDataset:
     def tokens(self) -> Tokens:
         """All tokens, one sequence after the other: a read-only view of the .bin.
 
-        UsageError where the dataset is virtual, or on a store: they do not lie in one file here.
+        UsageError where the dataset is virtual, a view, or on a store: they do not lie in one file
+        here.
         """
-        tokens = self._only().tokens
-        if isinstance(tokens, StoredTokens):
+        tokens = self._only("tokens").tokens
+        if not isinstance(tokens, np.ndarray):
             raise UsageError(f"{self._prefix}: its tokens lie on a store: read sequences")
         return tokens
 
@@ -133,9 +131,9 @@ class MMapIndexedDataset:
     def pointers(self) -> npt.NDArray[np.int64]:
         """First byte of each sequence in the .bin: int64 [S], a read-only view, not aligned.
 
-        UsageError where the dataset is virtual.
+        UsageError where the dataset is virtual, or a view.
         """
-        return self._only().index.pointers
+        return self._only("pointers").index.pointers
 
     @property
     def sizes(self) -> npt.NDArray[np.int32]:
@@ -179,7 +177,8 @@ class MMapIndexedDataset:
     @property
     def on_store(self) -> bool:
         """Whether tokens of it lie on a store."""
-        return is_url(self._prefix) or any(is_url(record.prefix) for record in self.records)
+        records = self.records if self.view is None else self.view.base.records
+        return is_url(self._prefix) or any(is_url(record.prefix) for record in records)
 
     @property
     def path_prefix(self) -> str:
@@ -205,9 +204,16 @@ class MMapIndexedDataset:
         return self._shards.records
 
     @property
+    def view(self) -> ViewIndex | None:
+        """What a view lists of which datasets; None where the dataset is none."""
+        only = self._shards.only
+        return only.index if only is not None and isinstance(only.index, ViewIndex) else None
+
+    @property
     def documents(self) -> int:
         """Number of documents."""
-        return len(self.doc_idx) - 1
+        only = self._shards.only
+        return (len(self.doc_idx) if only is None else only.index.header.entries) - 1
 
     def document(self, number: int) -> Tokens:
         """Tokens of document ``number``, in [0, documents): its sequences in a row.
@@ -260,7 +266,7 @@ class MMapIndexedDataset:
         or is that of a dataset which has replaced this one since it was opened.
         """
         shards = self._shards
-        if shards.only is None:
+        if shards.only is None or self.view is not None:
             return shards.manifest
         manifest = Manifest.find(self._prefix)
         if manifest is not None:
@@ -300,6 +306,7 @@ class MMapIndexedDataset:
             return f"MMapIndexedDataset({self._prefix!r}, closed)"
         virtual = self._open_shards.only is None
         pieces = f"{len(self.records)} pieces, " if virtual else ""
+        pieces = "view, " if self.view is not None else pieces
         return f"MMapIndexedDataset({self._prefix!r}, {pieces}{len(self)} sequences, {self.dtype})"
 
     @property
@@ -308,13 +315,16 @@ class MMapIndexedDataset:
             raise ValueError(f"{self._prefix}: the dataset is closed")
         return self._open_shards
 
-    def _only(self) -> Shard:
+    def _only(self, what: str) -> Shard:
         only = self._shards.only
-        if only is not None:
+        if only is not None and self.view is None:
             return only
+        kind = f"virtual dataset, whose {what} lie in {len(self.records)} files"
+        if self.view is not None:
+            kind = f"view, whose {what} lie in {len(self.view.base.records)} datasets"
         raise UsageError(
-            f"{self._prefix}: a virtual dataset, whose tokens lie in {len(self.records)} files: "
-            "read sequences, or make one dataset of it with `tokpack merge`"
+            f"{self._prefix}: a {kind}: read sequences, or make one dataset of it with "
+            "`tokpack merge`"
         )
 
     @cached_property
@@ -331,13 +341,7 @@ class MMapIndexedDataset:
     @cached_property
     def _identified(self) -> tuple[int, LengthSums]:
         """Fingerprint and sums, from one pass over the lengths."""
-        state = xxhash.xxh3_64(f"version {FINGERPRINT_VERSION}, {len(self)} sequences".encode())
-        sums = LengthSums.of(self.sizes, lambda chunk: state.update(chunk.data))
-        last = max(self.token_count - _PROBE, 0)
-        for begin in (0, last // 2, last):
-            for tokens in self._tokens_from(begin, begin + _PROBE):
-                state.update(tokens.astype("<i8").data)
-        return state.intdigest(), sums
+        return fingerprint(self.sizes, self.token_count, self._tokens_from)
 
     def _tokens_from(self, begin: int, end: int) -> Iterator[Tokens]:
         """Tokens [begin, end), or to the last one, in a piece from each shard that has some."""

@@ -70,6 +70,25 @@ def document_ends(
     return ends
 
 
+def document_lengths(
+    lengths: npt.NDArray[np.int32], doc_idx: npt.NDArray[np.int64]
+) -> npt.NDArray[np.signedinteger[Any]]:
+    """Tokens of each document, [documents]; ``lengths`` itself where each is one sequence."""
+    if len(lengths) == len(doc_idx) - 1 and counts_up(doc_idx):
+        return lengths
+    return np.diff(document_ends(lengths, doc_idx))
+
+
+def counts_up(doc_idx: npt.NDArray[np.int64]) -> bool:
+    """Whether the entries are 0, 1, 2, ...: every document is one sequence."""
+    for begin in range(0, len(doc_idx), STEP):
+        part = doc_idx[begin : begin + STEP]
+        if not np.array_equal(part, np.arange(begin, begin + len(part))):
+            return False
+        release(doc_idx)
+    return True
+
+
 def release(array: npt.NDArray[Any]) -> None:
     """Give back the memory of a mapped file's pages; reading them again maps them again."""
     base: Any = array

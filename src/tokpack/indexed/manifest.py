@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeGuard
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
+VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
@@ -161,7 +162,8 @@ class Manifest:
     trace: FileDigest | None = None  # of PREFIX.trace, where there is one
     table: FileDigest | None = None  # of PREFIX.docs.parquet, where there is one
     dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
-    pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset
+    pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset, or of a view
+    selection: FileDigest | None = None  # of PREFIX.selection, of a view
     format_version: int = MANIFEST_VERSION
 
     def __repr__(self) -> str:
@@ -200,8 +202,8 @@ class Manifest:
         """The same in pieces: there may be a million inputs."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.pieces is not None:
-            values["pieces"] = [asdict(record) for record in self.pieces]
-        for key in ("trace", "table", "dropped", "pieces"):
+            values["pieces"] = [record.to_json() for record in self.pieces]
+        for key in ("trace", "table", "dropped", "pieces", "selection"):
             if values[key] is None:
                 del values[key]
         versions = {
@@ -231,9 +233,9 @@ class Manifest:
         version: Any = versions.get("manifest")
         if not _is_count(version) or version == 0:
             raise FormatError(f"{name}: manifest version is {brief(version)}, expected a number")
-        if version > PIECES_VERSION:
+        if version > VIEW_VERSION:
             raise FormatError(
-                f"{name}: manifest version is {version}, this tokpack knows {PIECES_VERSION}: "
+                f"{name}: manifest version is {version}, this tokpack knows {VIEW_VERSION}: "
                 "upgrade tokpack; the dataset itself can be read without its manifest"
             )
         values |= {"format_version": version, "tokpack_version": versions.get("version")}
@@ -321,7 +323,7 @@ def _is_other_json(path: str) -> bool:
     return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
 
 
-_OPTIONAL = ("trace", "table", "dropped")
+_OPTIONAL = ("trace", "table", "dropped", "selection")
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
     **dict.fromkeys(("tokenizer", "options", "bin", "idx", *_OPTIONAL), dict),
@@ -348,16 +350,22 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
             )
     if "pieces" in values:
         known["pieces"] = parse_records(pieces, name)
+    elif "selection" in known:
+        raise FormatError(f"{name}: has a selection, but no pieces of which it is one")
     return known
 
 
 def _check_sums(manifest: Manifest, name: str) -> None:
-    """What a virtual dataset says of itself against what it says of its pieces."""
+    """What a virtual dataset, or a view, says of itself against what it says of its pieces."""
     try:
         storage_dtype(manifest.dtype)
     except (TypeError, UsageError):
         raise FormatError(f"{name}: dtype is {manifest.dtype!r}, which no dataset has") from None
     for what in ("sequences", "tokens"):
+        if manifest.selection is not None:
+            if getattr(manifest, what) > MAX_TOTAL:
+                raise FormatError(f"{name}: {what} are more than a dataset can have")
+            continue
         total = sum(getattr(record, what) for record in manifest.pieces or ())
         if total != getattr(manifest, what) or total > MAX_TOTAL:
             raise FormatError(

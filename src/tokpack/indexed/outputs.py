@@ -6,21 +6,25 @@ from tokpack.errors import FormatError, InputError
 from tokpack.files.outputs import DATA, Kind, Output
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
+from tokpack.indexed.selection import is_selection, selection_path
 from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.indexed.trace import is_trace, trace_path
 from tokpack.stores import identity
 
 TRACE = Kind("a trace", is_trace, beside=True)
+SELECTION = Kind("a selection", is_selection, beside=True)
 
 
-def dataset_outputs(prefix: str, *, trace: bool = False) -> list[Output]:
+def dataset_outputs(prefix: str, *, trace: bool = False, selection: bool = False) -> list[Output]:
     """The files that a new dataset ``prefix`` replaces; with ``trace`` it has one itself.
 
-    A trace that is there goes even when the new dataset has none; a file of that name which is no
-    trace stays then.
+    A trace, or the selection of a view, that is there goes even when the new dataset has none; a
+    file of that name which is none stays then. With ``selection`` it is a view.
     """
     path = trace_path(prefix)
     traces = [(path, TRACE)] if trace or is_trace(path) else []
+    path = selection_path(prefix)
+    traces += [(path, SELECTION)] if selection or is_selection(path) else []
     data = [(bin_path(prefix), DATA), (idx_path(prefix), DATA)]
     return [*traces, *data, (manifest_path(prefix), MANIFEST)]
 
@@ -34,7 +38,7 @@ def dataset_files(prefix: str) -> list[str]:
     if is_virtual(prefix):
         pieces = Manifest.load(prefix).pieces or ()
         prefixes += [piece_prefix(prefix, piece) for piece in pieces]
-    names = (bin_path, idx_path, manifest_path, trace_path)
+    names = (bin_path, idx_path, manifest_path, trace_path, selection_path)
     files = [str(name(one)) for one in prefixes for name in names]
     return [*files, *(file for one in prefixes for file in _tokenizer_files(one))]
 
@@ -59,11 +63,14 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
         there = Manifest.load(prefix)
     except (InputError, FormatError):
         return False
-    files = [(one.bin, one.idx, one.trace, one.pieces) for one in (there, manifest)]
+    files = [(one.bin, one.idx, one.trace, one.pieces, one.selection) for one in (there, manifest)]
     return files[0] == files[1] and _are_there(prefix, there)
 
 
 def _are_there(prefix: str, manifest: Manifest) -> bool:
+    if manifest.selection:
+        there = identity(selection_path(prefix))
+        return there is not None and there.size == manifest.selection["bytes"]
     if manifest.pieces:
         return True
     files = {bin_path(prefix): manifest.bin, idx_path(prefix): manifest.idx}

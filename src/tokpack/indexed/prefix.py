@@ -11,7 +11,15 @@ from tokpack.stores import exists, is_url, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SUFFIXES = (".bin", ".idx", ".json", ".trace", ".docs.parquet", ".dropped.parquet")
+SUFFIXES = (
+    ".bin",
+    ".idx",
+    ".json",
+    ".trace",
+    ".selection",
+    ".docs.parquet",
+    ".dropped.parquet",
+)
 
 
 def prefix_of(name: str | os.PathLike[str]) -> str:

@@ -6,7 +6,7 @@ manifest says of it a record.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
@@ -29,9 +29,10 @@ class ShardRecord:
     bin_bytes: int
     idx_bytes: int
     xxh3_128: str  # of the .bin, from the piece's own manifest; "" where it has none
+    fingerprint: str = ""  # of its documents; only a view has it
 
     @classmethod
-    def of(cls, shard: Shard, prefix: str, digest: str = "") -> ShardRecord:
+    def of(cls, shard: Shard, prefix: str, digest: str = "", fingerprint: str = "") -> ShardRecord:
         """The facts of an opened shard, as ``prefix`` with the checksum ``digest``."""
         return cls(
             prefix=prefix,
@@ -41,7 +42,15 @@ class ShardRecord:
             bin_bytes=shard.tokens.nbytes,
             idx_bytes=shard.idx_bytes,
             xxh3_128=digest,
+            fingerprint=fingerprint,
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as a manifest has it."""
+        values = asdict(self)
+        if not self.fingerprint:
+            del values["fingerprint"]
+        return values
 
 
 def parse_records(rows: object, name: str) -> tuple[ShardRecord, ...]:
@@ -54,9 +63,10 @@ def parse_records(rows: object, name: str) -> tuple[ShardRecord, ...]:
 def _record(row: Any, name: str) -> ShardRecord:
     if not isinstance(row, dict):
         raise FormatError(f"{name} is {brief(row)}, expected an object")
+    row = {"fingerprint": "", **row}
     known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(ShardRecord)}
     for key, value in known.items():
-        text = key in ("prefix", "xxh3_128")
+        text = key in ("prefix", "xxh3_128", "fingerprint")
         right = isinstance(value, str) if text else type(value) is int and 0 <= value <= MAX_TOTAL
         if not right or (key == "prefix" and (not value or "\0" in value)):
             raise FormatError(

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from concurrent.futures import Future
 
+    from tokpack.indexed.stored import LazyTokens
+
 Result = TypeVar("Result")
 ByteBlock = npt.NDArray[np.uint8]
 
@@ -37,18 +39,20 @@ def scan(
     *,
     threads: int = 0,
     chunk: int = 0,
+    tokens: LazyTokens | None = None,
 ) -> Generator[tuple[int, ByteBlock, Result], None, None]:
     """Call ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
 
     ``look`` runs in ``threads`` threads (0: as many as the cores can use); what it returns comes in
     the order of the file, with the chunk's first byte and its bytes, which stay until the next one
     is asked for. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; memory is bounded by two
-    chunks a thread. InputError where the file cannot be read or is shorter.
+    chunks a thread. ``tokens`` are taken in place of a file: those of a view. InputError where the
+    file cannot be read or is shorter.
     """
     chunk = chunk or CHUNK_BYTES
     # Two more than there are cores: some wait for the disk.
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
-    source = _Stored(path, size) if is_url(path) else _File(path)
+    source = _source(path, size) if tokens is None else _Gathered(tokens)
     free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
     waiting: deque[Future[tuple[int, ByteBlock, Result]]] = deque()
 
@@ -71,6 +75,28 @@ def scan(
     finally:
         pool.shutdown(cancel_futures=True)
         source.close()
+
+
+def _source(path: str, size: int) -> _File | _Stored:
+    return _Stored(path, size) if is_url(path) else _File(path)
+
+
+class _Gathered:
+    """Tokens that are gathered by the threads, in any order."""
+
+    def __init__(self, tokens: LazyTokens) -> None:
+        self._tokens = tokens
+
+    def take(self, block: ByteBlock) -> None:
+        """Called for each block in order, before it is filled."""
+
+    def fill(self, block: ByteBlock, begin: int) -> None:
+        """Gather a block, in any thread."""
+        width = self._tokens.dtype.itemsize
+        block[:] = self._tokens[begin // width : (begin + len(block)) // width].view(np.uint8)
+
+    def close(self) -> None:
+        pass
 
 
 class _File:

@@ -31,7 +31,7 @@ from tokpack.indexed.format import (
     sequence_span,
     view_index,
 )
-from tokpack.indexed.stored import StoredTokens
+from tokpack.indexed.stored import LazyTokens, StoredTokens
 from tokpack.stores import (
     StoredObject,
     check_root,
@@ -70,7 +70,7 @@ class Shard:
 
     prefix: str
     index: Index
-    tokens: Tokens | StoredTokens
+    tokens: Tokens | LazyTokens
     identity: Identity
 
     def __len__(self) -> int:

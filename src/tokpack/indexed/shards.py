@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
+from tokpack.indexed.fingerprint import shard_fingerprint
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
@@ -50,17 +51,27 @@ class Shards:
             yield self.open(number)
 
 
-def open_shards(prefix: str) -> Shards:
-    """The shards of the dataset ``prefix``. Raises InputError, FormatError."""
-    if not is_virtual(prefix):
+def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:
+    """The shards of the dataset ``prefix``, which is no view. Raises InputError, FormatError.
+
+    ``manifest`` is that of a virtual one.
+    """
+    if manifest is None:
         shard = open_shard(prefix)
         starts = np.array([0, len(shard)], np.int64)
         return Shards(shard.dtype, starts, len(shard), lambda number: shard, only=shard)
-    manifest = Manifest.load(prefix)
+    return recorded_shards(prefix, manifest)
+
+
+def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> Shards:
+    """The shards that a manifest has records of. Raises FormatError.
+
+    With ``check`` each is compared with its checksum, or its fingerprint, as it is opened.
+    """
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
     counts = [record.sequences for record in records]
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    recorded = _Recorded(prefix, dtype, records)
+    recorded = _Recorded(prefix, dtype, records, check=check)
     # lru_cache holds no lock while it opens, so threads and forked processes may use it.
     opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
     return Shards(
@@ -69,7 +80,7 @@ def open_shards(prefix: str) -> Shards:
 
 
 def is_virtual(prefix: str) -> bool:
-    """Whether there is a manifest with pieces instead of files. Raises FormatError."""
+    """Whether there is a manifest with pieces instead of files, or a view. Raises FormatError."""
     if exists(idx_path(prefix)) or not is_manifest(manifest_path(prefix)):
         return False
     return Manifest.load(prefix).pieces is not None
@@ -83,8 +94,11 @@ def piece_prefix(prefix: str, record: ShardRecord) -> str:
 class _Recorded:
     """The shards of a virtual dataset; of those on a store it is looked once where they are."""
 
-    def __init__(self, prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...]) -> None:
+    def __init__(
+        self, prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...], *, check: bool
+    ) -> None:
         self._prefix, self._dtype, self._records = prefix, dtype, records
+        self._check = check
         self._paths = [piece_prefix(prefix, record) for record in records]
         self._stored: dict[int, StoredFiles | None] = {}
 
@@ -107,14 +121,35 @@ class _Recorded:
             raise FormatError(
                 f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
             )
-        current = ShardRecord.of(shard, record.prefix, record.xxh3_128)
+        current = ShardRecord.of(shard, record.prefix, record.xxh3_128, record.fingerprint)
         for field in fields(ShardRecord):
             now, then = getattr(current, field.name), getattr(record, field.name)
             if now != then:
                 raise FormatError(
-                    f"{where} has changed: {field.name} is {now}, expected {then}; merge again"
+                    f"{where} has changed: {field.name} is {now}, expected {then}; "
+                    f"{self._again} again"
                 )
+        if self._check:
+            self._check_content(shard, record, where)
         return shard
+
+    @property
+    def _again(self) -> str:
+        return "select" if self._check else "merge"
+
+    def _check_content(self, shard: Shard, record: ShardRecord, where: str) -> None:
+        """FormatError where a shard of the same counts has another checksum, or fingerprint."""
+        manifest = Manifest.find(shard.prefix) if record.xxh3_128 else None
+        if manifest is not None:
+            what, then, now = "xxh3_128", record.xxh3_128, checksum_of(manifest.bin)
+        else:
+            what, then = "fingerprint", record.fingerprint
+            now = f"{shard_fingerprint(shard):016x}" if then else then
+        if now != then:
+            raise FormatError(
+                f"{where} was replaced: {what} is {now}, expected {then}; put the old one back, "
+                f"or {self._again} again"
+            )
 
 
 def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.indexed.manifest import Manifest
-    from tokpack.indexed.stored import StoredTokens
+    from tokpack.indexed.stored import LazyTokens
 
 STEP = 1 << 20  # ids, or lengths, handled at a time
 NPY_MAGIC = b"\x93NUMPY"
@@ -92,7 +92,7 @@ def open_mmap(prefix: str) -> ForeignDataset:
     )
 
 
-def parts_of(array: npt.NDArray[Any] | StoredTokens) -> Arrays:
+def parts_of(array: npt.NDArray[Any] | LazyTokens) -> Arrays:
     """An array, STEP entries at a time."""
     return (array[at : at + STEP] for at in range(0, len(array), STEP))
 

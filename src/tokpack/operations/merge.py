@@ -17,15 +17,15 @@ from tokpack.indexed.manifest import FileDigest, Manifest, checksum_of, manifest
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
-from tokpack.indexed.shard import open_shard
 from tokpack.indexed.shards import check_manifest
 from tokpack.indexed.trust import is_trusted, trust_setting
+from tokpack.indexed.view import open_files
 from tokpack.operations.output import JoinedDataset, NewDataset, NewFiles, new_datasets
 from tokpack.progress import ProgressStage
 from tokpack.stores import is_url, paths_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tokpack.progress import Show
     from tokpack.stores import Identity
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
 
-class _InputShard(NamedTuple):
+class InputShard(NamedTuple):
     """One .bin with its .idx, as it was when the command began."""
 
     record: ShardRecord  # with the full prefix
@@ -45,13 +45,18 @@ class _InputShard(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Input:
+class MergeInput:
     """One dataset that is to be merged, a virtual one as its shards."""
 
     name: str  # as the user gave it
     dtype: np.dtype[Any]
-    shards: list[_InputShard]
+    shards: list[InputShard]
     manifest: Manifest | None
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it lists documents of other datasets."""
+        return self.manifest is not None and self.manifest.selection is not None
 
     def total(self, what: str) -> int:
         """The sum of a number that each shard's record has."""
@@ -81,27 +86,30 @@ def merge(
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
     with new_datasets([output], files, overwrite=overwrite) as new:
         datasets = [_inspect(prefix) for prefix in prefixes]
-        _check_same(datasets)
+        check_same(datasets)
         if virtual:
+            _check_no_view(datasets)
             return _write_virtual(datasets, output, new)
         return _write(datasets, output, new, progress=progress)
 
 
-def _inspect(prefix: str) -> _Input:
+def _inspect(prefix: str) -> MergeInput:
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         shards = []
         for shard in dataset.shards():
             manifest = Manifest.find(shard.prefix) if dataset.records else dataset.manifest
             if manifest:
                 check_manifest(manifest, shard)
-            digest = manifest.bin if manifest else None
+            # The bytes of a view are nowhere, so it has no checksum of them.
+            digest = manifest.bin if manifest and dataset.view is None else None
             record = ShardRecord.of(shard, shard.prefix, checksum_of(digest) if digest else "")
             multimodal = shard.index.header.multimodal if len(shard) else None
-            shards.append(_InputShard(record, shard.identity, digest, multimodal))
-        return _Input(prefix, dataset.dtype, shards, dataset.manifest)
+            shards.append(InputShard(record, shard.identity, digest, multimodal))
+        return MergeInput(prefix, dataset.dtype, shards, dataset.manifest)
 
 
-def _check_same(inputs: list[_Input]) -> None:
+def check_same(inputs: Sequence[MergeInput]) -> None:
+    """UsageError for datasets whose ids cannot stand in one, as far as their manifests tell."""
     kinds = {shard.multimodal: dataset.name for dataset in inputs for shard in dataset.shards}
     if True in kinds and False in kinds:
         raise UsageError(
@@ -149,19 +157,23 @@ def _sides(frame: tuple[list[int], list[int]]) -> str:
     return f"{frame[0]} and {frame[1]}"
 
 
-def _write(inputs: list[_Input], output: str, new: NewFiles, *, progress: Show | None) -> Manifest:
+def _write(
+    inputs: list[MergeInput], output: str, new: NewFiles, *, progress: Show | None
+) -> Manifest:
     shards = [shard for dataset in inputs for shard in dataset.shards]
     records = [shard.record for shard in shards]
     stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
-    out = (JoinedDataset if is_url(output) else NewDataset)(output, new)
+    # A store can join whole objects, but not the documents that a view lists.
+    joins = is_url(output) and not any(dataset.is_view for dataset in inputs)
+    out = (JoinedDataset if joins else NewDataset)(output, new)
     lengths = new.scratch(sum(record.sequences for record in records), np.int32)
     doc_idx = new.scratch(sum(record.documents for record in records) + 1, np.int64)
     multimodal = any(shard.multimodal for shard in shards)
     modes = new.scratch(len(lengths), np.int8) if multimodal else None
     sequence = document = 0
     for record, identity, digest, _ in shards:
-        shard = open_shard(record.prefix)
-        if shard.identity != identity:
+        shard = open_files(record.prefix).only
+        if shard is None or shard.identity != identity:
             raise FormatError(f"{record.prefix}: changed while it was merged; run again")
         rows = slice(sequence, sequence + record.sequences)
         lengths[rows] = shard.index.lengths
@@ -173,16 +185,25 @@ def _write(inputs: list[_Input], output: str, new: NewFiles, *, progress: Show |
         out.join(shard, digest, stage.add)
         sequence += record.sequences
         document += record.documents
-    manifest = out.complete(inputs[0].dtype, lengths, doc_idx, _facts(inputs), modes)
+    manifest = out.complete(inputs[0].dtype, lengths, doc_idx, merged_facts(inputs), modes)
     joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
     new.publish(joined=joined, on_bytes=stage.add)
     return manifest
 
 
-def _write_virtual(inputs: list[_Input], output: str, new: NewFiles) -> Manifest:
+def _check_no_view(inputs: list[MergeInput]) -> None:
+    for dataset in inputs:
+        if dataset.is_view:
+            raise UsageError(
+                f"{dataset.name} is a view, which a virtual dataset cannot list: leave out "
+                "--virtual to write its documents out, or make a view of all with `tokpack select`"
+            )
+
+
+def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:
     prefixes = [shard.record.prefix for dataset in inputs for shard in dataset.shards]
     records = tuple(
-        replace(shard.record, prefix=_beside(output, shard.record.prefix))
+        replace(shard.record, prefix=name_beside(output, shard.record.prefix))
         for dataset in inputs
         for shard in dataset.shards
     )
@@ -199,29 +220,34 @@ def _write_virtual(inputs: list[_Input], output: str, new: NewFiles) -> Manifest
         idx=FileDigest(bytes=sum(dataset.total("idx_bytes") for dataset in inputs), xxh3_128=""),
         pieces=records,
         **totals,
-        **_facts(inputs),
+        **merged_facts(inputs),
     )
     path = manifest_path(output)
     new.write(path, manifest.chunks())
     new.publish(stale=[bin_path(output)])
+    warn_of_distant(path, prefixes)
+    return manifest
+
+
+def warn_of_distant(path: str, prefixes: Sequence[str]) -> None:
+    """Say what to do where a manifest names datasets that are not opened because it does."""
     if far := [prefix for prefix in prefixes if not is_trusted(path, prefix)]:
         _log.warning(
-            "%s lists %s, outside of its own folder; so that commands open it, merge to a folder "
-            "above both, or set %s",
+            "%s lists %s, outside of its own folder; so that commands open it, write it to a "
+            "folder above both, or set %s",
             path,
             far[0],
             trust_setting(far),
         )
-    return manifest
 
 
-def _beside(output: str, prefix: str) -> str:
+def name_beside(output: str, prefix: str) -> str:
     """How the manifest of ``output`` names a dataset: where it can, from its own folder."""
     if is_url(output):
         if not is_url(prefix):
             raise UsageError(
-                f"{prefix}: lies on a disk, where a dataset on a store cannot find it: leave out "
-                "--virtual, or copy it to the store"
+                f"{prefix}: lies on a disk, where a dataset on a store cannot find it: copy it to "
+                "the store, or merge without --virtual"
             )
         return prefix.removeprefix(output.rpartition("/")[0] + "/")
     if is_url(prefix):
@@ -229,7 +255,7 @@ def _beside(output: str, prefix: str) -> str:
     return os.path.relpath(prefix, os.path.dirname(os.path.abspath(output)))
 
 
-def _facts(inputs: list[_Input]) -> dict[str, Any]:
+def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
     """What the manifests say, put together: inputs one after the other, counts summed."""
     manifests = [dataset.manifest or _plain_manifest(dataset) for dataset in inputs]
     options = dict(manifests[0].options)
@@ -247,7 +273,7 @@ def _facts(inputs: list[_Input]) -> dict[str, Any]:
     }
 
 
-def _plain_manifest(dataset: _Input) -> Manifest:
+def _plain_manifest(dataset: MergeInput) -> Manifest:
     """What can be said of a dataset without a manifest: its text is not known."""
     documents, tokens, size = (dataset.total(what) for what in ("documents", "tokens", "bin_bytes"))
     return Manifest(

@@ -39,7 +39,8 @@ from tokpack.indexed.manifest import (
 from tokpack.indexed.outputs import dataset_outputs, same_data
 from tokpack.indexed.piece_sums import PieceSums
 from tokpack.indexed.scan import scan
-from tokpack.indexed.stored import StoredTokens
+from tokpack.indexed.selection import selection_path
+from tokpack.indexed.stored import LazyTokens, StoredTokens
 from tokpack.indexed.trace import trace_path
 from tokpack.stores import is_url
 from tokpack.stores.outputs import NewObjects, check_unchanged, look
@@ -164,15 +165,17 @@ class NewFiles(AtomicFiles):
         return bool(made) and all(manifest and same_data(one, manifest) for one, manifest in made)
 
 
-def new_datasets(prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool) -> NewFiles:
-    """The files of datasets.
+def new_datasets(
+    prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool, views: bool = False
+) -> NewFiles:
+    """The files of datasets, or of ``views``.
 
     What would say something wrong of a new dataset goes before the old one is replaced; a trace
-    goes only where it is one.
+    and a selection go only where they are such.
     """
-    names = (idx_path, manifest_path, trace_path)
+    names = (idx_path, manifest_path, trace_path, selection_path)
     return NewFiles(
-        [output for prefix in prefixes for output in dataset_outputs(prefix)],
+        [output for prefix in prefixes for output in dataset_outputs(prefix, selection=views)],
         inputs,
         overwrite=overwrite,
         stale=[name(prefix) for prefix in prefixes for name in names],
@@ -260,7 +263,7 @@ class NewDataset:
         ``doing`` says what is done then.
         """
         steps = [(at, min(at + _COPY, end)) for at in range(begin, end, _COPY)]
-        if isinstance(shard.tokens, StoredTokens):
+        if isinstance(shard.tokens, LazyTokens):
             width = shard.dtype.itemsize
             for at, stop in steps:
                 ids = shard.tokens[at // width : stop // width]

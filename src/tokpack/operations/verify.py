@@ -75,7 +75,8 @@ def verify(
     its counts and the checksum of the .idx. Unless ``quick`` also the .bin, in one read by all
     cores: its checksum, that token ids are below ``vocab_size``, and that each document that has
     tokens ends with ``eod``; where these are None, as the manifest says, which also says what else
-    stands around each document. A tokenizer, named as for load_tokenizer, gives a ``vocab_size``
+    stands around each document. Of a view its selection is checked, and each dataset of which it
+    lists documents, whole. A tokenizer, named as for load_tokenizer, gives a ``vocab_size``
     too. ``progress`` is told the bytes of the .bin that are done. InputError where a file cannot be
     read, or the dataset was replaced meanwhile.
     """
@@ -86,20 +87,24 @@ def verify(
     _check_request(vocab_size, eod)
     request = _Request(quick, vocab_size, None if eod is None else [eod])
     reasons: dict[str, set[str]] = {what: set() for what in CHECKS}
-    documents = bytes_read = 0
+    bytes_read = 0
     with MMapIndexedDataset(prefix) as dataset:
-        size = dataset.token_count * dataset.dtype.itemsize
-        stage = ProgressStage(progress, "verify", size)
-        if dataset.records:
+        view = dataset.view
+        records = dataset.records if view is None else view.base.records
+        tokens = sum(record.tokens for record in records) or dataset.token_count
+        stage = ProgressStage(progress, "verify", tokens * dataset.dtype.itemsize)
+        if view is not None:
+            bytes_read += view.lengths.nbytes  # which checks the selection
+        if records:
             request = request.filled(dataset.manifest)
             if dataset.manifest is not None:
                 _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
-        for number, shard in enumerate(dataset.shards()):
+        for number, shard in enumerate(dataset.shards() if view is None else view.base):
             recorded = ""
             try:
-                if dataset.records:
-                    check_digest(dataset.path_prefix, shard, dataset.records[number])
-                    recorded = dataset.records[number].xxh3_128
+                if records:
+                    check_digest(dataset.path_prefix, shard, records[number])
+                    recorded = records[number].xxh3_128
                 unchecked = _verify_shard(shard, request, stage, recorded)
             except (FormatError, InputError):
                 shard.check_current("verified")
@@ -107,11 +112,10 @@ def verify(
             shard.check_current("verified")
             for what, reason in unchecked.items():
                 reasons[what].add(reason)
-            documents += shard.index.header.entries - 1
             bytes_read += shard.idx_bytes + (0 if quick else shard.tokens.nbytes)
         return VerifyReport(
             prefix=dataset.path_prefix,
-            documents=documents,
+            documents=dataset.documents,
             sequences=len(dataset),
             tokens=dataset.token_count,
             dtype=str(dataset.dtype),

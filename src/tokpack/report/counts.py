@@ -12,6 +12,7 @@ import xxhash
 
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
+from tokpack.indexed.view import ViewTokens
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
 
@@ -86,7 +87,9 @@ def count_tokens(
         stop = first + shard.index.header.entries - 1
         counting = _ShardScan(shard, ends[first : stop + 1] - ends[first], first, eod, hashes)
         path, size = bin_path(shard.prefix), shard.tokens.nbytes
-        with closing(scan(path, size, counting, threads=workers, chunk=CHUNK_BYTES)) as chunks:
+        view = shard.tokens if isinstance(shard.tokens, ViewTokens) else None
+        scanning = scan(path, size, counting, threads=workers, chunk=CHUNK_BYTES, tokens=view)
+        with closing(scanning) as chunks:
             for begin, block, counts_of_block in chunks:
                 counting.hash_across(begin, block)
                 result.add(counts_of_block)

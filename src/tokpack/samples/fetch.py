@@ -5,24 +5,22 @@ from __future__ import annotations
 import os
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tokpack.indexed.stored import read
-from tokpack.stores import KeptRanges, Ranges
+from tokpack.indexed.stored import MOST_BYTES, read
+from tokpack.stores import KeptRanges
 from tokpack.stores.cache import kept_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tokpack.indexed.stored import StoredTokens, Tokens
+    from tokpack.indexed.stored import Span, Tokens
     from tokpack.stores import StoredObject
 
     Cell = tuple[StoredObject, int, int]  # bytes of a .bin that are kept together
 
-GAP_BYTES = 32 << 10  # two ranges that are no further apart are read with one request
-MOST_BYTES = 4 << 20  # of one request for several ranges
 AHEAD_BYTES = 64 << 20  # about so many bytes of samples are asked for before they are needed
 MOST_AHEAD = 32  # and no more batches than this
 
@@ -30,48 +28,6 @@ _MOST_FILES = 1 << 14
 _files: dict[Cell, str] = {}  # files of the cache that this process has found
 
 Numbers = TypeVar("Numbers", bound="Sequence[int]")
-
-
-class Span(NamedTuple):
-    """``length`` tokens of a .bin from token ``begin`` on, which row ``row`` asks for."""
-
-    row: int
-    tokens: StoredTokens
-    begin: int
-    length: int
-
-
-class Fetch:
-    """Requests for spans, which are under way; spans that lie close together share a request."""
-
-    def __init__(self, spans: Iterable[Span]) -> None:
-        self._spans = sorted(spans, key=lambda span: (span.tokens.stored.url, span.begin))
-        requests: list[tuple[Any, int, int]] = []
-        self._of: list[int] = []  # the request of each span
-        for span in self._spans:
-            width, stored = span.tokens.dtype.itemsize, span.tokens.stored
-            begin, end = span.begin * width, (span.begin + span.length) * width
-            before = requests[-1] if requests else (None, 0, 0)
-            near = begin - before[2] <= GAP_BYTES and end - before[1] <= MOST_BYTES
-            if before[0] == stored and near:
-                requests[-1] = (stored, before[1], max(end, before[2]))
-            else:
-                requests.append((stored, begin, end))
-            self._of.append(len(requests) - 1)
-        self._requests = requests
-        self._ranges = Ranges(requests)
-
-    def take(self) -> Iterator[tuple[int, Tokens]]:
-        """Each row with its tokens, once. InputError."""
-        data = self._ranges.take()
-        for span, number in zip(self._spans, self._of, strict=True):
-            dtype = span.tokens.dtype
-            at = span.begin * dtype.itemsize - self._requests[number][1]
-            yield span.row, np.frombuffer(data[number], dtype, span.length, at)
-
-    def close(self) -> None:
-        """Give up what has not been read."""
-        self._ranges.close()
 
 
 class BlockFetch:

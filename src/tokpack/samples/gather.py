@@ -9,8 +9,8 @@ import numpy as np
 from tokpack import _core
 from tokpack.errors import FormatError
 from tokpack.indexed.format import sequence_span
-from tokpack.indexed.stored import StoredTokens
-from tokpack.samples.fetch import BlockFetch, Fetch, Span
+from tokpack.indexed.stored import Fetch, Span, StoredTokens
+from tokpack.samples.fetch import BlockFetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.indexed.shard import Shard
+    from tokpack.indexed.view import ViewIndex
     from tokpack.samples.orders.rows import Counts, Rows
 
     Int64s = npt.NDArray[np.int64]
@@ -36,12 +37,16 @@ class Gatherer:
 
     def __init__(self, dataset: MMapIndexedDataset, blocks: Int64s | None = None) -> None:
         self._dataset = dataset
-        self._blocks = blocks
+        self._view = view = dataset.view
+        # Of a view the datasets are read whose documents it lists, where no block lies together.
+        self._blocks = blocks if view is None else None
+        self._starts = dataset.starts if view is None else view.base.starts
+        self._shard = dataset.shard if view is None else view.base.open
         self._on_store = dataset.on_store
         self._asked: dict[bytes, Fetch | BlockFetch] = {}
         # A single shard is opened here, several when they are needed.
-        alone = len(dataset.starts) == 2 and not self._on_store
-        self._file = _open(dataset.shard(0)) if alone else None
+        alone = len(self._starts) == 2 and not self._on_store
+        self._file = _open(self._shard(0)) if alone else None
 
     def fill(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
@@ -54,7 +59,8 @@ class Gatherer:
             if self._file is None:
                 self._fill_from_shards(text, rows, counts, places)
                 return
-            wrong = self._file.gather_samples(rows, counts, places, text)
+            own = rows if self._view is None else self._base_rows(self._view, rows)
+            wrong = self._file.gather_samples(own, counts, places, text)
         except ValueError as error:
             name = self._dataset.path_prefix
             raise FormatError(f"{name}: {error}: the order does not fit the samples") from None
@@ -85,16 +91,24 @@ class Gatherer:
 
     def _by_shard(self, rows: Rows) -> Iterator[tuple[Shard, Int64s, Rows]]:
         """Each shard, the places of its rows, and these rows as the shard numbers sequences."""
-        dataset = self._dataset
-        inside = (rows[:, 0] >= 0) & (rows[:, 0] < len(dataset))
+        based = rows if self._view is None else self._base_rows(self._view, rows)
+        inside = (based[:, 0] >= 0) & (based[:, 0] < self._starts[-1])
         if not inside.all():
-            raise _broken(dataset, *rows[~inside][0].tolist())
-        shards = np.searchsorted(dataset.starts, rows[:, 0], side="right") - 1
+            raise _broken(self._dataset, *rows[~inside][0].tolist())
+        shards = np.searchsorted(self._starts, based[:, 0], side="right") - 1
         for number in np.unique(shards).tolist():
             here = np.flatnonzero(shards == number)
-            own = rows[here]
-            own[:, 0] -= dataset.starts[number]
-            yield dataset.shard(number), here, own
+            own = based[here]
+            own[:, 0] -= self._starts[number]
+            yield self._shard(number), here, own
+
+    def _base_rows(self, view: ViewIndex, rows: Rows) -> Rows:
+        """Rows with the numbers that their sequences have in the datasets of a view."""
+        try:
+            return view.base_rows(rows)
+        except IndexError:
+            wrong = (rows[:, 0] < 0) | (rows[:, 0] >= len(self._dataset))
+            raise _broken(self._dataset, *rows[wrong][0].tolist()) from None
 
     def _fetch(self, rows: Rows) -> Fetch | BlockFetch:
         spans, blocks = [], []

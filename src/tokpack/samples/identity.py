@@ -7,7 +7,7 @@ from typing import Any
 
 import xxhash
 
-from tokpack.indexed.dataset import FINGERPRINT_VERSION
+from tokpack.indexed.fingerprint import FINGERPRINT_VERSION
 
 
 def canonical_json(value: Any) -> bytes:

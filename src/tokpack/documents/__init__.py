@@ -1,0 +1,7 @@
+"""Documents chosen from datasets: views of them, which copy nothing."""
+
+from __future__ import annotations
+
+from tokpack.documents.write import write_view
+
+__all__ = ["write_view"]

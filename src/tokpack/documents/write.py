@@ -1,0 +1,267 @@
+"""Write a view: a manifest, and the list of its documents."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack import __version__
+from tokpack.errors import UsageError
+from tokpack.indexed.fingerprint import shard_fingerprint
+from tokpack.indexed.lengths import document_lengths
+from tokpack.indexed.manifest import (
+    VIEW_VERSION,
+    FileDigest,
+    HashingReader,
+    Manifest,
+    checksum_of,
+    manifest_path,
+    now,
+)
+from tokpack.indexed.outputs import dataset_files
+from tokpack.indexed.records import MAX_TOTAL, ShardRecord
+from tokpack.indexed.selection import selection_chunks, selection_path
+from tokpack.indexed.shards import piece_prefix
+from tokpack.operations.merge import (
+    InputShard,
+    MergeInput,
+    check_same,
+    merged_facts,
+    name_beside,
+    warn_of_distant,
+)
+from tokpack.operations.output import new_datasets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tokpack.indexed.dataset import MMapIndexedDataset
+    from tokpack.indexed.shard import Shard
+    from tokpack.operations.output import NewFiles
+    from tokpack.stores.storage import PathLike
+
+    Int64s = npt.NDArray[np.int64]
+
+_STEP = 1 << 20  # documents handled at a time
+
+
+class ViewSpec(NamedTuple):
+    """A view to be written: the numbers of its documents, and what chose them, for people.
+
+    ``documents`` are integers [n], in the order of the view; a number may occur several times.
+    They count through all datasets of the view, one after the other. ``made_by`` is JSON.
+    """
+
+    output: str
+    documents: npt.NDArray[np.integer[Any]]
+    made_by: Mapping[str, Any]
+
+
+def write_view(
+    output: PathLike,
+    datasets: Sequence[MMapIndexedDataset],
+    documents: npt.NDArray[np.integer[Any]],
+    *,
+    made_by: Mapping[str, Any],
+    overwrite: bool = False,
+) -> Manifest:
+    """Write the view ``output`` of ``documents``, integers [n], of ``datasets``.
+
+    Documents are numbered through all datasets, one after the other; they stand in the view in the
+    order of ``documents``, which may have some several times. Datasets may be virtual, or views:
+    then the new view is one of the datasets that these are made of. ``made_by`` is kept in the
+    manifest's options. Nothing is copied. UsageError for datasets that do not belong together, and
+    for numbers that they do not have; FormatError where one is broken; OutputError where the output
+    is taken.
+    """
+    spec = ViewSpec(os.fspath(output), documents, made_by)
+    return write_views([spec], datasets, overwrite=overwrite)[0]
+
+
+def write_views(
+    specs: Sequence[ViewSpec], datasets: Sequence[MMapIndexedDataset], *, overwrite: bool = False
+) -> list[Manifest]:
+    """Write several views of the same datasets, all of them or none; errors as ``write_view``."""
+    files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
+    outputs = [spec.output for spec in specs]
+    with new_datasets(outputs, files, overwrite=overwrite, views=True) as new:
+        base = _Base(datasets)
+        manifests = [_write(spec, base, new) for spec in specs]
+        for dataset in datasets:
+            for shard in dataset.shards():
+                shard.check_current("selected")
+        new.publish()
+    for output in outputs:
+        warn_of_distant(manifest_path(output), [record.prefix for record in base.records])
+    return manifests
+
+
+class _Base:
+    """The datasets that lie under those of a view, each once, and where documents are there."""
+
+    def __init__(self, datasets: Sequence[MMapIndexedDataset]) -> None:
+        self.datasets = datasets
+        self.inputs = [_merge_input(dataset) for dataset in datasets]
+        if not self.inputs:
+            raise UsageError("nothing to select from: name the datasets by their prefixes")
+        check_same(self.inputs)
+        for one in self.inputs:
+            if any(shard.multimodal for shard in one.shards):
+                raise UsageError(f"{one.name} is multimodal: a view is of text only")
+        places: dict[str, int] = {}
+        self.records: list[ShardRecord] = []
+        for one in self.inputs:
+            for shard in one.shards:
+                if places.setdefault(shard.record.prefix, len(self.records)) == len(self.records):
+                    self.records.append(shard.record)
+        self.starts = _starts([record.documents for record in self.records])
+        self.firsts = _starts([dataset.documents for dataset in datasets])
+        self.moves = []  # how much larger the number of a document is, for the shards of each input
+        for one in self.inputs:
+            here = _starts([shard.record.documents for shard in one.shards])[:-1]
+            places_here = [places[shard.record.prefix] for shard in one.shards]
+            self.moves.append((here, self.starts[places_here] - here))
+
+    def numbers(self, dataset: int, documents: Int64s) -> Int64s:
+        """The numbers that documents of a dataset, counted from 0, have in the base."""
+        if (view := self.datasets[dataset].view) is not None:
+            documents = view.numbers[documents].astype(np.int64)
+        here, moves = self.moves[dataset]
+        if len(moves) == 1:
+            return documents + moves[0]
+        return documents + moves[np.searchsorted(here, documents, side="right") - 1]
+
+
+class _Counts:
+    """What a view has, counted as its documents are written."""
+
+    def __init__(self, base: _Base) -> None:
+        self.documents = [0] * len(base.datasets)
+        self.tokens = [0] * len(base.datasets)
+        self.sequences = 0
+        self._lengths = [document_lengths(one.sizes, one.doc_idx) for one in base.datasets]
+        self._doc_idx = [
+            None if lengths is one.sizes else one.doc_idx
+            for one, lengths in zip(base.datasets, self._lengths, strict=True)
+        ]
+
+    def add(self, dataset: int, documents: Int64s) -> None:
+        """Count documents of a dataset."""
+        self.documents[dataset] += len(documents)
+        self.tokens[dataset] += int(self._lengths[dataset][documents].sum(dtype=np.int64))
+        bounds = self._doc_idx[dataset]
+        if bounds is None:
+            self.sequences += len(documents)
+        else:
+            self.sequences += int((bounds[documents + 1] - bounds[documents]).sum())
+
+
+def _write(spec: ViewSpec, base: _Base, new: NewFiles) -> Manifest:
+    output, counts = spec.output, _Counts(base)
+    total = int(base.starts[-1])
+    numbers = np.concatenate(
+        [np.empty(0, np.uint32 if total <= 1 << 32 else np.uint64), *_numbers(spec, base, counts)],
+        dtype=np.uint32 if total <= 1 << 32 else np.uint64,
+    )
+    if max(sum(counts.tokens), counts.sequences) > MAX_TOTAL:
+        raise UsageError(f"{output}: has more tokens than one dataset can have")
+    chunks = HashingReader(selection_chunks(numbers, total))
+    new.write(selection_path(output), chunks)
+    facts = merged_facts(base.inputs)
+    dtype = base.inputs[0].dtype
+    options = {key: value for key, value in facts["options"].items() if key != "merged"}
+    manifest = Manifest(
+        tokpack_version=__version__,
+        created=now(),
+        tokenizer=facts["tokenizer"],
+        options={**options, **spec.made_by},
+        inputs=[
+            _input_facts(one, counts.documents[number], counts.tokens[number])
+            for number, one in enumerate(base.inputs)
+        ],
+        records=len(numbers),
+        documents=len(numbers),
+        sequences=counts.sequences,
+        tokens=sum(counts.tokens),
+        empty=0,
+        rejected=0,
+        text_bytes=0,
+        dtype=str(dtype),
+        bin=FileDigest(bytes=sum(counts.tokens) * dtype.itemsize, xxh3_128=""),
+        idx=FileDigest(bytes=0, xxh3_128=""),
+        pieces=tuple(
+            replace(record, prefix=name_beside(output, record.prefix)) for record in base.records
+        ),
+        selection=chunks.digest,
+        format_version=VIEW_VERSION,
+    )
+    new.write(manifest_path(output), manifest.chunks())
+    return manifest
+
+
+def _numbers(spec: ViewSpec, base: _Base, counts: _Counts) -> Iterator[Int64s]:
+    """The numbers of a view's documents in the base, some at a time. UsageError."""
+    if spec.documents.ndim != 1 or spec.documents.dtype.kind not in "iu":
+        raise UsageError(
+            f"documents must be integers in one dimension, not {spec.documents.dtype} "
+            f"{spec.documents.shape}"
+        )
+    total = int(base.firsts[-1])
+    for begin in range(0, len(spec.documents), _STEP):
+        documents = spec.documents[begin : begin + _STEP]
+        wrong = np.flatnonzero((documents < 0) | (documents >= total))
+        if len(wrong):
+            raise UsageError(
+                f"{spec.output}: document {documents[wrong[0]]} of datasets that have {total}"
+            )
+        documents = documents.astype(np.int64)
+        datasets = np.searchsorted(base.firsts, documents, side="right") - 1
+        numbers = np.empty(len(documents), np.int64)
+        for dataset in np.unique(datasets).tolist():
+            here = np.flatnonzero(datasets == dataset)
+            own = documents[here] - base.firsts[dataset]
+            counts.add(dataset, own)
+            numbers[here] = base.numbers(dataset, own)
+        yield numbers
+
+
+def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:
+    """A dataset as the shards that have its documents, each with its full prefix."""
+    prefix, view = dataset.path_prefix, dataset.view
+    records = dataset.records if view is None else view.base.records
+    shards = []
+    for number, shard in enumerate(dataset.shards() if view is None else view.base):
+        record = records[number] if records else None
+        multimodal = shard.index.header.multimodal if len(shard) else None
+        shards.append(
+            InputShard(_full_record(prefix, shard, record), shard.identity, None, multimodal)
+        )
+    return MergeInput(prefix, dataset.dtype, shards, dataset.manifest)
+
+
+def _full_record(prefix: str, shard: Shard, record: ShardRecord | None) -> ShardRecord:
+    if record is not None and record.fingerprint:
+        return replace(record, prefix=piece_prefix(prefix, record))
+    manifest = Manifest.find(shard.prefix)
+    digest = checksum_of(manifest.bin) if manifest is not None else ""
+    return ShardRecord.of(shard, shard.prefix, digest, f"{shard_fingerprint(shard):016x}")
+
+
+def _input_facts(dataset: MergeInput, documents: int, tokens: int) -> dict[str, Any]:
+    """What a view's manifest says of a dataset, and of the documents that it lists of it."""
+    return {
+        "name": os.path.basename(dataset.name),
+        "size": tokens * dataset.dtype.itemsize,
+        "format": "dataset",
+        "records": documents,
+        "documents": documents,
+        "tokens": tokens,
+    }
+
+
+def _starts(counts: Sequence[int]) -> Int64s:
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

@@ -1,0 +1,369 @@
+"""Views: a list of documents of other datasets, read as if it were one .bin with its .idx."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack import _core
+from tokpack.errors import FormatError, InputError
+from tokpack.indexed.format import Index, IndexHeader, bin_path, sequence_span, storage_dtype
+from tokpack.indexed.lengths import LengthSums, counts_up
+from tokpack.indexed.manifest import Manifest, checksum_of, manifest_path
+from tokpack.indexed.selection import Numbers, map_selection, selection_path
+from tokpack.indexed.shard import Shard
+from tokpack.indexed.shards import (
+    Shards,
+    check_digest,
+    is_virtual,
+    open_shards,
+    recorded_shards,
+)
+from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens
+from tokpack.stores import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.indexed.stored import Tokens
+
+    Int64s = npt.NDArray[np.int64]
+
+_STEP = 1 << 20  # documents, or tokens, handled at a time
+
+
+def open_files(prefix: str) -> Shards:
+    """The shards of the dataset ``prefix``; a view is one. Raises InputError, FormatError."""
+    if not is_virtual(prefix):
+        return open_shards(prefix)
+    path = manifest_path(prefix)
+    while True:  # a writer that replaces a view removes the manifest first
+        before = identity(path)
+        manifest = Manifest.load(prefix)
+        if manifest.selection is None:
+            return open_shards(prefix, manifest)
+        shard = _open_view(prefix, manifest)
+        if before == identity(path):
+            break
+    starts = np.array([0, len(shard)], np.int64)
+    return Shards(
+        shard.dtype, starts, len(shard), lambda number: shard, only=shard, manifest=manifest
+    )
+
+
+def _open_view(prefix: str, manifest: Manifest) -> ViewShard:
+    assert manifest.selection is not None
+    there = identity(manifest_path(prefix))
+    if there is None:
+        raise InputError(f"{prefix}: was removed while it was opened")
+    header, numbers = map_selection(prefix, manifest.selection, manifest.documents)
+    base = recorded_shards(prefix, manifest, check=True)
+    index = ViewIndex(prefix, manifest, base, header, numbers)
+    return ViewShard(prefix, index, ViewTokens(index, manifest.tokens), there)
+
+
+class ViewIndex(Index):
+    """The index that a view would have if its documents were copied.
+
+    ``numbers``, unsigned integers [D], are its documents in the datasets ``base``, numbered through
+    all of them. What takes a pass over the numbers is computed when it is first asked for: then
+    they are checked, and their checksum is.
+    """
+
+    def __init__(
+        self, prefix: str, manifest: Manifest, base: Shards, header: bytes, numbers: Numbers
+    ) -> None:
+        set_ = object.__setattr__  # an Index is frozen
+        set_(self, "name", selection_path(prefix))
+        entries = len(numbers) + 1
+        dtype = storage_dtype(manifest.dtype)
+        set_(self, "header", IndexHeader(dtype, manifest.sequences, entries, multimodal=False))
+        set_(self, "base", base)
+        set_(self, "numbers", numbers)
+        set_(self, "_head", header)
+        set_(self, "_manifest", manifest)
+        counts = [record.documents for record in base.records]
+        set_(self, "document_starts", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+
+    base: Shards
+    numbers: Numbers
+    document_starts: Int64s  # first document of each shard of the base, then all of them
+    _head: bytes
+    _manifest: Manifest
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:  # type: ignore[override]
+        """Tokens of each sequence: int32 [S]."""
+        return self._entries[0]
+
+    @cached_property
+    def doc_idx(self) -> Int64s:  # type: ignore[override]
+        """First sequence of each document, and S at the end: int64 [D + 1]."""
+        entries = self._entries[1]
+        return _frozen(np.arange(len(self.numbers) + 1) if entries is None else entries)
+
+    @property
+    def pointers(self) -> Int64s:  # type: ignore[override]
+        """Bytes before each sequence, if the documents were copied: int64 [S], made anew."""
+        lengths = self.lengths.astype(np.int64)
+        return (np.cumsum(lengths) - lengths) * self.header.dtype.itemsize
+
+    @property
+    def modes(self) -> None:  # type: ignore[override]
+        """None: a view is of text."""
+
+    @cached_property
+    def sums(self) -> LengthSums:
+        """Sums of ``lengths``."""
+        return LengthSums.of(self.lengths)
+
+    def base_rows(self, rows: Int64s) -> Int64s:
+        """Rows (sequence, first token, number of tokens) with the numbers of the base."""
+        own = rows.copy()
+        own[:, 0] = self.base_sequences(rows[:, 0])
+        return own
+
+    def base_sequences(self, sequences: Int64s) -> Int64s:
+        """The numbers that sequences of the view have in the base: int64 [n].
+
+        IndexError for one that the view does not have.
+        """
+        if len(sequences) and int(sequences.min()) < 0:
+            raise IndexError(f"sequence {sequences.min()}")
+        if self._is_simple:
+            return self.numbers[sequences].astype(np.int64)
+        documents = np.searchsorted(self.doc_idx, sequences, side="right") - 1
+        firsts, _ = self._spans(self.numbers[documents])
+        return firsts + sequences - self.doc_idx[documents]
+
+    def gather(self, rows: Int64s, targets: Int64s, out: Tokens) -> None:
+        """Write the tokens of rows to ``out``, those of row i from ``targets[i]`` on.
+
+        ``rows``, int64 [n, 3], are (sequence of the view, first token, number of tokens).
+        FormatError where the base does not have them.
+        """
+        own = self.base_rows(rows)
+        text = np.empty((1, len(out)), np.int64)
+        spans: list[Span] = []
+        for number, here, numbers in self._by_shard(own[:, 0], self.base.starts):
+            shard, part = self.base.open(number), np.ascontiguousarray(own[here])
+            part[:, 0] = numbers
+            if isinstance(shard.tokens, StoredTokens):
+                spans += spans_of(shard, part, np.arange(len(rows))[here])
+                continue
+            assert isinstance(shard.tokens, np.ndarray)
+            file = _core.TokenFile(shard.tokens, shard.index.pointers, shard.index.lengths)
+            wrong = file.gather(part, np.ascontiguousarray(targets[here]), text)
+            if wrong >= 0:
+                sequence_span(shard.index, int(part[wrong, 0]), shard.tokens.nbytes)
+                raise FormatError(f"{self.name}: tokens of it are not in {bin_path(shard.prefix)}")
+        if spans:
+            for row, tokens in Fetch(spans).take():
+                text[0, targets[row] : targets[row] + len(tokens)] = tokens
+        out[:] = text[0]
+
+    def check_base(self) -> None:
+        """FormatError where a dataset of the base is broken or has changed."""
+        for number, shard in enumerate(self.base):
+            shard.validate()
+            check_digest(self._prefix, shard, self.base.records[number])
+
+    @property
+    def _prefix(self) -> str:
+        return self.name.removesuffix(".selection")
+
+    @cached_property
+    def _is_simple(self) -> bool:
+        """Whether every document of the base is one sequence, so that these have its number."""
+        for shard in self.base:
+            index = shard.index
+            if index.header.sequences != index.header.entries - 1:
+                return False
+            if not counts_up(index.doc_idx):
+                return False
+        return True
+
+    @cached_property
+    def _entries(self) -> tuple[npt.NDArray[np.int32], Int64s | None]:
+        """``lengths`` and ``doc_idx``, None where that counts up, from one pass that checks all."""
+        state = xxhash.xxh3_128(self._head)
+        lengths = np.empty(self.header.sequences, np.int32)
+        doc_idx = None if self._is_simple else np.zeros(len(self.numbers) + 1, np.int64)
+        at = tokens = 0
+        for begin in range(0, len(self.numbers), _STEP):
+            numbers = self.numbers[begin : begin + _STEP]
+            state.update(numbers.data)
+            sequences = self._checked(numbers, begin)
+            if doc_idx is not None:
+                firsts, counts = self._spans(sequences)
+                ends = np.cumsum(counts)
+                doc_idx[begin + 1 : begin + 1 + len(ends)] = at + ends
+                sequences = np.repeat(firsts - (ends - counts), counts) + np.arange(ends[-1])
+            if at + len(sequences) > len(lengths):
+                raise self._differs("sequences", "more", len(lengths))
+            part = lengths[at : at + len(sequences)]
+            for number, here, own in self._by_shard(sequences, self.base.starts):
+                part[here] = self.base.open(number).index.lengths[own]
+            if len(part) and int(part.min()) < 0:
+                raise FormatError(f"{self.name}: lists a sequence of a length below 0")
+            at += len(part)
+            tokens += int(part.sum(dtype=np.int64))
+        recorded = checksum_of(self._manifest.selection or {"bytes": 0})
+        if state.hexdigest() != recorded:
+            raise FormatError(
+                f"{self.name}: xxh3_128 is {state.hexdigest()}, expected {recorded}, as the "
+                "manifest says: bytes of it have changed; select again"
+            )
+        if at != len(lengths):
+            raise self._differs("sequences", at, len(lengths))
+        if tokens != self._manifest.tokens:
+            raise self._differs("tokens", tokens, self._manifest.tokens)
+        return _frozen(lengths), doc_idx
+
+    def _differs(self, what: str, now: int | str, then: int) -> FormatError:
+        return FormatError(
+            f"{manifest_path(self._prefix)}: {what} are {then}, but the documents that "
+            f"{self.name} lists have {now}: a dataset has changed, or the files do not belong "
+            "together; select again"
+        )
+
+    def _checked(self, numbers: Numbers, begin: int) -> Int64s:
+        """Numbers of documents from ``begin`` on, as int64. FormatError for one without."""
+        total = int(self.document_starts[-1])
+        if int(numbers.max()) >= total:
+            place = int(np.argmax(numbers >= total))
+            raise FormatError(
+                f"{self.name}: number {begin + place} is document {numbers[place]}, of {total}: "
+                "bytes of it have changed, or the files do not belong together"
+            )
+        return numbers.astype(np.int64)
+
+    def _spans(self, documents: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
+        """The first sequence of documents of the base, and how many each has. FormatError."""
+        firsts = np.empty(len(documents), np.int64)
+        counts = np.empty(len(documents), np.int64)
+        numbers = self._checked(documents, 0) if len(documents) else documents.astype(np.int64)
+        for number, here, own in self._by_shard(numbers, self.document_starts):
+            shard = self.base.open(number)
+            first, behind = shard.index.doc_idx[own], shard.index.doc_idx[own + 1]
+            wrong = np.flatnonzero((first < 0) | (behind < first) | (behind > len(shard)))
+            if len(wrong):
+                raise FormatError(
+                    f"{shard.index.name}: document {own[wrong[0]]} is sequences {first[wrong[0]]} "
+                    f"to {behind[wrong[0]]} of {len(shard)}"
+                )
+            firsts[here], counts[here] = self.base.starts[number] + first, behind - first
+        return firsts, counts
+
+    def _by_shard(self, numbers: Int64s, starts: Int64s) -> Iterator[tuple[int, Any, Int64s]]:
+        """Each shard's number, where its entries stand, and these as it counts them from 0."""
+        if not len(numbers):
+            return
+        shards = np.searchsorted(starts, numbers, side="right") - 1
+        first, last = int(shards.min()), int(shards.max())
+        if not 0 <= first <= last < len(starts) - 1:
+            raise FormatError(f"{self.name}: lists what its datasets do not have")
+        if first == last:
+            yield first, slice(None), numbers - starts[first]
+            return
+        for number in np.unique(shards).tolist():
+            here = np.flatnonzero(shards == number)
+            yield number, here, numbers[here] - starts[number]
+
+
+class ViewTokens(LazyTokens):
+    """The tokens of a view, one sequence after the other, gathered from where they lie."""
+
+    def __init__(self, index: ViewIndex, tokens: int) -> None:
+        self.dtype = index.header.dtype
+        self._index = index
+        self._count = tokens
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tokens."""
+        return self._count * self.dtype.itemsize
+
+    def __getitem__(self, which: slice) -> Tokens:
+        begin, end, step = which.indices(self._count)
+        out = np.empty(max(end - begin, 0), self.dtype)
+        done = 0
+        for rows in self._rows(begin, end):
+            ends = np.cumsum(rows[:, 2])
+            count = int(ends[-1])
+            self._index.gather(rows, ends - rows[:, 2], out[done : done + count])
+            done += count
+        return _frozen(out[::step])
+
+    def _rows(self, begin: int, end: int) -> Iterator[Int64s]:
+        """The rows that hold tokens [begin, end), some at a time."""
+        lengths, sums = self._index.lengths, self._index.sums
+        sequence = sums.ending_within(begin)
+        offset = begin - sums.total(0, sequence)
+        while begin < end:
+            part = lengths[sequence : sequence + _STEP].astype(np.int64)
+            part[0] -= offset
+            ends = np.cumsum(part)
+            most = min(end - begin, _STEP)
+            count = min(int(np.searchsorted(ends, most)) + 1, len(ends))
+            rows = np.zeros((count, 3), np.int64)
+            rows[:, 0] = np.arange(sequence, sequence + count)
+            rows[0, 1] = offset
+            rows[:, 2] = np.diff(np.minimum(ends[:count], most), prepend=0)
+            yield rows
+            begin += int(rows[:, 2].sum())
+            sequence += count
+            offset = 0
+            if left := int(ends[count - 1]) - int(rows[:, 2].sum()):
+                sequence -= 1
+                offset = int(lengths[sequence]) - left
+
+
+@dataclass(frozen=True, eq=False)
+class ViewShard(Shard):
+    """A view as the one shard of a dataset. ``identity`` is that of its manifest."""
+
+    index: ViewIndex
+    tokens: ViewTokens
+
+    def sequence(self, number: int) -> Tokens:
+        """Sequence ``number``, in [0, S): an array of the dataset that has it, not copied."""
+        [own] = self.index.base_sequences(np.array([number])).tolist()
+        base = self.index.base
+        if not 0 <= own < base.sequences:
+            raise FormatError(
+                f"{self.index.name}: sequence {number} of the view is sequence {own} of "
+                f"{base.sequences}: bytes of it have changed; select again"
+            )
+        place = int(np.searchsorted(base.starts, own, side="right")) - 1
+        return base.open(place).sequence(own - int(base.starts[place]))
+
+    def validate(self) -> None:
+        """Check every entry of the selection, and of the indices of the base. FormatError."""
+        self.index.check_base()
+        _ = self.index.lengths
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the view's name still means these files."""
+        return identity(manifest_path(self.prefix)) == self.identity
+
+
+def spans_of(shard: Shard, rows: Int64s, places: Int64s) -> Iterator[Span]:
+    """What rows of a shard on a store ask for. FormatError where its index is broken."""
+    assert isinstance(shard.tokens, StoredTokens)
+    for place, (sequence, first, count) in zip(places.tolist(), rows.tolist(), strict=True):
+        begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
+        if not first + count <= length:
+            raise FormatError(f"{shard.index.name}: sequence {sequence} has {length} tokens")
+        yield Span(place, shard.tokens, begin + first, count)
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.flags.writeable = False
+    return array
