@@ -11,6 +11,7 @@ import yaml
 
 import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.documents import write_view
 from tokpack.samples import FIM, SampleIterator, open_blend, plan_blend, save_blend
 from tokpack.samples.orders.rules import FLAVOURS, ORDERS
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LENGTH = 512
-FORMS = ("split", "nested", "merged", "int32")
+FORMS = ("split", "nested", "merged", "int32", "view", "view of views")
+SAME_IDS = [form for form in FORMS if form != "int32"]
 EOD = 7
 
 
@@ -40,7 +42,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokpack.merge(pieces, folder / "nested", virtual=True)
     tokpack.merge([folder / "nested"], folder / "merged")
     tokpack.convert(folder / "single", folder / "int32", dtype="int32")
+    # Views of these documents among others, in another order.
+    backwards = np.arange(len(lengths))[::-1]
+    tokpack.merge([folder / "merged", folder / "empty"], folder / "more", virtual=True)
+    view(folder / "backwards", folder / "more", np.concatenate([[len(lengths)], backwards]))
+    view(folder / "view of views", folder / "backwards", backwards + 1)
+    tokpack.merge([folder / "empty", folder / "nested"], folder / "behind", virtual=True)
+    view(folder / "view", folder / "behind", np.arange(len(lengths)) + 2)
     return folder
+
+
+def view(prefix: Path, source: Path, documents: Any) -> None:
+    write_view(prefix, [MMapIndexedDataset(source)], documents, made_by={})
 
 
 def write(prefix: Path, sequences: Any, dtype: Any) -> None:
@@ -134,11 +147,11 @@ def test_labels_and_blends(folder: Path) -> None:
 
 def test_a_saved_blend_takes_the_same_documents(folder: Path, tmp_path: Path) -> None:
     """Its checksum is of the bytes of a .bin, and refuses only what it can be compared with."""
-    for form in ("single", *FORMS[:-1]):
+    for form in ("single", *SAME_IDS):
         save_blend(plan_blend([str(folder / form)], seq_length=LENGTH), tmp_path / "blend.yaml")
         values = yaml.safe_load((tmp_path / "blend.yaml").read_text())
         assert values["datasets"][0]["fingerprint"].startswith("v2:")
-        for other in FORMS[:-1]:
+        for other in SAME_IDS:
             values["datasets"][0]["prefix"] = str(folder / other)
             (tmp_path / "other.yaml").write_text(yaml.safe_dump(values))
             assert len(open_blend(tmp_path / "other.yaml").train) > 0

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tokpack import __version__
 from tokpack.errors import UsageError
 from tokpack.indexed.fingerprint import shard_fingerprint
+from tokpack.indexed.format import bin_path
 from tokpack.indexed.lengths import document_lengths
 from tokpack.indexed.manifest import (
     VIEW_VERSION,
@@ -24,7 +25,7 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
-from tokpack.indexed.selection import selection_chunks, selection_path
+from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
 from tokpack.indexed.shards import piece_prefix
 from tokpack.operations.merge import (
     InputShard,
@@ -37,7 +38,7 @@ from tokpack.operations.merge import (
 from tokpack.operations.output import new_datasets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokpack.indexed.dataset import MMapIndexedDataset
     from tokpack.indexed.shard import Shard
@@ -94,7 +95,7 @@ def write_views(
         for dataset in datasets:
             for shard in dataset.shards():
                 shard.check_current("selected")
-        new.publish()
+        new.publish(stale=[bin_path(output) for output in outputs])
     for output in outputs:
         warn_of_distant(manifest_path(output), [record.prefix for record in base.records])
     return manifests
@@ -132,8 +133,10 @@ class _Base:
             documents = view.numbers[documents].astype(np.int64)
         here, moves = self.moves[dataset]
         if len(moves) == 1:
-            return documents + moves[0]
-        return documents + moves[np.searchsorted(here, documents, side="right") - 1]
+            documents += moves[0]
+        else:
+            documents += moves[np.searchsorted(here, documents, side="right") - 1]
+        return documents
 
 
 class _Counts:
@@ -163,10 +166,7 @@ class _Counts:
 def _write(spec: ViewSpec, base: _Base, new: NewFiles) -> Manifest:
     output, counts = spec.output, _Counts(base)
     total = int(base.starts[-1])
-    numbers = np.concatenate(
-        [np.empty(0, np.uint32 if total <= 1 << 32 else np.uint64), *_numbers(spec, base, counts)],
-        dtype=np.uint32 if total <= 1 << 32 else np.uint64,
-    )
+    numbers = _numbers(spec, base, counts)
     if max(sum(counts.tokens), counts.sequences) > MAX_TOTAL:
         raise UsageError(f"{output}: has more tokens than one dataset can have")
     chunks = HashingReader(selection_chunks(numbers, total))
@@ -203,14 +203,15 @@ def _write(spec: ViewSpec, base: _Base, new: NewFiles) -> Manifest:
     return manifest
 
 
-def _numbers(spec: ViewSpec, base: _Base, counts: _Counts) -> Iterator[Int64s]:
-    """The numbers of a view's documents in the base, some at a time. UsageError."""
+def _numbers(spec: ViewSpec, base: _Base, counts: _Counts) -> npt.NDArray[Any]:
+    """The numbers of a view's documents in the base, as they are stored. UsageError."""
     if spec.documents.ndim != 1 or spec.documents.dtype.kind not in "iu":
         raise UsageError(
             f"documents must be integers in one dimension, not {spec.documents.dtype} "
             f"{spec.documents.shape}"
         )
     total = int(base.firsts[-1])
+    numbers = np.empty(len(spec.documents), selection_dtype(int(base.starts[-1])))
     for begin in range(0, len(spec.documents), _STEP):
         documents = spec.documents[begin : begin + _STEP]
         wrong = np.flatnonzero((documents < 0) | (documents >= total))
@@ -220,13 +221,13 @@ def _numbers(spec: ViewSpec, base: _Base, counts: _Counts) -> Iterator[Int64s]:
             )
         documents = documents.astype(np.int64)
         datasets = np.searchsorted(base.firsts, documents, side="right") - 1
-        numbers = np.empty(len(documents), np.int64)
+        part = numbers[begin : begin + _STEP]
         for dataset in np.unique(datasets).tolist():
             here = np.flatnonzero(datasets == dataset)
             own = documents[here] - base.firsts[dataset]
             counts.add(dataset, own)
-            numbers[here] = base.numbers(dataset, own)
-        yield numbers
+            part[here] = base.numbers(dataset, own)
+    return numbers
 
 
 def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:

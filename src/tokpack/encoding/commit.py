@@ -237,6 +237,7 @@ def _manifest(
         table=None,
         dropped=None,
         pieces=None,
+        selection=None,
         **inputs.total,
     )
 

@@ -61,6 +61,11 @@ class Origins:
         self._shard = lru_cache(_OPEN)(lambda shard: _ShardOrigins(self._prefixes[shard]))
         if is_virtual(self._prefix):
             self._manifest = Manifest.load(self._prefix)
+            if self._manifest.selection is not None:  # its numbers are those of other documents
+                raise InputError(
+                    f"{self._prefix}: is a view, which has no trace: ask the datasets of which it "
+                    "lists documents"
+                )
             pieces = self._manifest.pieces or ()
             self._prefixes = [piece_prefix(self._prefix, piece) for piece in pieces]
             counts = [piece.documents for piece in pieces]

@@ -85,8 +85,13 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
     prefix = prefix_of(prefix)
     prefixes = [prefix]
     if is_virtual(prefix):
-        pieces = Manifest.load(prefix).pieces or ()
-        prefixes = [piece_prefix(prefix, piece) for piece in pieces]
+        manifest = Manifest.load(prefix)
+        if manifest.selection is not None:  # its rows would be those of other documents
+            raise InputError(
+                f"{prefix}: is a view, which has no table of its own: ask the datasets of which it "
+                "lists documents"
+            )
+        prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
     return [_checked(one) for one in prefixes]
 
 
@@ -95,7 +100,8 @@ def has_table(prefix: str) -> bool:
     if not is_virtual(prefix):
         manifest = Manifest.find(prefix)
         return manifest is not None and manifest.table is not None
-    pieces = Manifest.load(prefix).pieces or ()
+    manifest = Manifest.load(prefix)
+    pieces = () if manifest.selection is not None else manifest.pieces or ()
     return bool(pieces) and all(has_table(piece_prefix(prefix, piece)) for piece in pieces)
 
 

@@ -97,24 +97,24 @@ class ViewIndex(Index):
     _manifest: Manifest
 
     @property
-    def lengths(self) -> npt.NDArray[np.int32]:  # type: ignore[override]
+    def lengths(self) -> npt.NDArray[np.int32]:
         """Tokens of each sequence: int32 [S]."""
         return self._entries[0]
 
     @cached_property
-    def doc_idx(self) -> Int64s:  # type: ignore[override]
+    def doc_idx(self) -> Int64s:
         """First sequence of each document, and S at the end: int64 [D + 1]."""
         entries = self._entries[1]
         return _frozen(np.arange(len(self.numbers) + 1) if entries is None else entries)
 
     @property
-    def pointers(self) -> Int64s:  # type: ignore[override]
+    def pointers(self) -> Int64s:
         """Bytes before each sequence, if the documents were copied: int64 [S], made anew."""
         lengths = self.lengths.astype(np.int64)
         return (np.cumsum(lengths) - lengths) * self.header.dtype.itemsize
 
     @property
-    def modes(self) -> None:  # type: ignore[override]
+    def modes(self) -> None:
         """None: a view is of text."""
 
     @cached_property

@@ -145,7 +145,7 @@ class Gatherer:
 
 
 def _open(shard: Shard) -> _core.TokenFile:
-    assert not isinstance(shard.tokens, StoredTokens)
+    assert isinstance(shard.tokens, np.ndarray)
     return _core.TokenFile(shard.tokens, shard.index.pointers, shard.index.lengths)
 
 
