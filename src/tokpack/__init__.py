@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         stats,
         status,
     )
+    from tokpack.documents.dedup import dedup
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
     from tokpack.operations.convert import convert
@@ -64,6 +65,7 @@ __all__ = [
     "__version__",
     "commit",
     "convert",
+    "dedup",
     "encode",
     "encode_shard",
     "export",
@@ -90,6 +92,7 @@ _LAZY = {
     "Manifest": "tokpack.indexed",
     "commit": "tokpack.api",
     "convert": "tokpack.operations",
+    "dedup": "tokpack.documents",
     "encode": "tokpack.api",
     "encode_shard": "tokpack.api",
     "export": "tokpack.api",

@@ -8,11 +8,10 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from tokpack.errors import UsageError
-
-from .parallel import group_of_one
 
 if TYPE_CHECKING:
     from .parallel import Topology
@@ -51,7 +50,8 @@ def open_library(topology: Topology) -> Any:
         # Every rank would compile this, and wait for ever for a lock that a killed run has left.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not dist.is_initialized():
-        group_of_one(topology.device)
+        store = torch._C._distributed_c10d.HashStore()
+        dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=0, world_size=1)
         os.environ.setdefault("LOCAL_RANK", "0")
     deepspeed.init_distributed(dist_init_required=False)
     return deepspeed

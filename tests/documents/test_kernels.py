@@ -79,7 +79,7 @@ def test_requests_that_no_kernel_can_do_are_refused() -> None:
         with pytest.raises(ValueError, match="span"):
             _core.band_hashes(tokens, np.array(wrong), 5, 14, 8)
     with pytest.raises(ValueError, match="uint16 or uint32"):
-        _core.band_hashes(tokens.astype(np.int64), spans, 5, 14, 8)
+        _core.band_hashes(tokens.astype(np.int64), spans, 5, 14, 8)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 1"):
         _core.band_hashes(tokens, spans, 0, 14, 8)
     with pytest.raises(ValueError, match="document 9 of 2"):

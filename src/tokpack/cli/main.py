@@ -57,6 +57,9 @@ GROUPS = {
         "split": CommandEntry("a dataset -> parts, train and valid"),
         "convert": CommandEntry("from and to other formats, other dtypes"),
     },
+    "choose": {
+        "dedup": CommandEntry("datasets -> a view without copies, exact or near"),
+    },
     "blend": {
         "blend": CommandEntry("datasets and weights -> the plan of a blend, its index arrays"),
         "samples": CommandEntry("what a step of training saw, and when a document"),

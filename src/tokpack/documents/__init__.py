@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tokpack.documents.dedup import DedupReport, dedup
 from tokpack.documents.write import write_view
 
-__all__ = ["write_view"]
+__all__ = ["DedupReport", "dedup", "write_view"]

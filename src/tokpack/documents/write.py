@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from tokpack.operations.output import new_datasets
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokpack.files.outputs import Output
     from tokpack.indexed.dataset import MMapIndexedDataset
     from tokpack.indexed.shard import Shard
     from tokpack.operations.output import NewFiles
@@ -87,18 +88,54 @@ def write_views(
     specs: Sequence[ViewSpec], datasets: Sequence[MMapIndexedDataset], *, overwrite: bool = False
 ) -> list[Manifest]:
     """Write several views of the same datasets, all of them or none; errors as ``write_view``."""
-    files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
-    outputs = [spec.output for spec in specs]
-    with new_datasets(outputs, files, overwrite=overwrite, views=True) as new:
-        base = _Base(datasets)
-        manifests = [_write(spec, base, new) for spec in specs]
-        for dataset in datasets:
+    with NewViews([spec.output for spec in specs], datasets, overwrite=overwrite) as new:
+        manifests = [new.write(spec) for spec in specs]
+        new.publish()
+    return manifests
+
+
+class NewViews:
+    """Views of the same datasets in the making, which appear together; a context.
+
+    What is wrong with datasets or outputs is refused at once, as by ``write_view``, before whoever
+    uses it does work. ``files`` are those that are made: the views' and those ``beside`` them.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[str],
+        datasets: Sequence[MMapIndexedDataset],
+        *,
+        overwrite: bool,
+        beside: Sequence[Output] = (),
+    ) -> None:
+        read = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
+        self._outputs, self._datasets = outputs, datasets
+        self.files = new_datasets(outputs, read, overwrite=overwrite, views=True, beside=beside)
+        try:
+            self._base = _Base(datasets)
+        except BaseException:
+            self.files.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.files.__exit__()
+
+    def write(self, spec: ViewSpec) -> Manifest:
+        """Write one of the views, not yet under its name."""
+        return _write(spec, self._base, self.files)
+
+    def publish(self) -> None:
+        """Give all files their names. InputError where a dataset was replaced meanwhile."""
+        for dataset in self._datasets:
             for shard in dataset.shards():
                 shard.check_current("selected")
-        new.publish(stale=[bin_path(output) for output in outputs])
-    for output in outputs:
-        warn_of_distant(manifest_path(output), [record.prefix for record in base.records])
-    return manifests
+        self.files.publish(stale=[bin_path(output) for output in self._outputs])
+        for output in self._outputs:
+            warn_of_distant(manifest_path(output), [record.prefix for record in self._base.records])
 
 
 class _Base:

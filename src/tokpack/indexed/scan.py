@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -39,21 +40,25 @@ def scan(
     *,
     threads: int = 0,
     chunk: int = 0,
+    cuts: npt.NDArray[np.int64] | None = None,
     tokens: LazyTokens | None = None,
 ) -> Generator[tuple[int, ByteBlock, Result], None, None]:
     """Call ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
 
     ``look`` runs in ``threads`` threads (0: as many as the cores can use); what it returns comes in
     the order of the file, with the chunk's first byte and its bytes, which stay until the next one
-    is asked for. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; memory is bounded by two
-    chunks a thread. ``tokens`` are taken in place of a file: those of a view. InputError where the
-    file cannot be read or is shorter.
+    is asked for. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; with ``cuts``, from 0 up to
+    ``size``, one lies between each two of them. Memory is bounded by two chunks a thread.
+    ``tokens`` are taken in place of a file: those of a view. InputError where the file cannot be
+    read or is shorter.
     """
     chunk = chunk or CHUNK_BYTES
     # Two more than there are cores: some wait for the disk.
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
     source = _source(path, size) if tokens is None else _Gathered(tokens)
     free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
+    bounds = [*range(0, size, chunk), size] if cuts is None else cuts.tolist()
+    left = list(pairwise(bounds))[::-1]
     waiting: deque[Future[tuple[int, ByteBlock, Result]]] = deque()
 
     def work(block: ByteBlock, begin: int) -> tuple[int, ByteBlock, Result]:
@@ -62,19 +67,24 @@ def scan(
 
     pool = ThreadPoolExecutor(threads)
     try:
-        begin = 0
-        while begin < size or waiting:
-            while free and begin < size:
-                block = free.pop()[: min(chunk, size - begin)]
+        while left or waiting:
+            while free and left:
+                begin, end = left.pop()
+                block = _at_least(free.pop(), end - begin)[: end - begin]
                 source.take(block)
                 waiting.append(pool.submit(work, block, begin))
-                begin += chunk
             at, block, result = waiting.popleft().result()
             yield at, block, result
-            free.append(block if block.base is None else block.base)
+            whole: ByteBlock = block if block.base is None else block.base
+            # One long chunk must not cost its memory for the rest.
+            free.append(whole if len(whole) <= chunk else np.empty(min(chunk, size), np.uint8))
     finally:
         pool.shutdown(cancel_futures=True)
         source.close()
+
+
+def _at_least(block: ByteBlock, size: int) -> ByteBlock:
+    return block if len(block) >= size else np.empty(size, np.uint8)
 
 
 def _source(path: str, size: int) -> _File | _Stored:

@@ -47,8 +47,11 @@ def dropped_path(prefix: str | os.PathLike[str]) -> str:
     return os.fsdecode(prefix) + DROPPED_SUFFIX
 
 
-def is_table(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a table of documents or of dropped records: no other is replaced by one."""
+def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:
+    """Whether a file is a table of documents or of dropped records: no other is replaced by one.
+
+    Other tables have another ``mark`` in the metadata of their footer.
+    """
     path = os.fsdecode(path)
     if head(path, len(_MAGIC)) != _MAGIC:
         return False
@@ -56,7 +59,7 @@ def is_table(path: str | os.PathLike[str]) -> bool:
         with open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL_BYTES))
-            return MARK in file.read()
+            return mark in file.read()
     except OSError:
         return False
 

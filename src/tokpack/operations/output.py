@@ -166,16 +166,22 @@ class NewFiles(AtomicFiles):
 
 
 def new_datasets(
-    prefixes: Sequence[str], inputs: Iterable[str], *, overwrite: bool, views: bool = False
+    prefixes: Sequence[str],
+    inputs: Iterable[str],
+    *,
+    overwrite: bool,
+    views: bool = False,
+    beside: Sequence[Output] = (),
 ) -> NewFiles:
-    """The files of datasets, or of ``views``.
+    """The files of datasets, or of ``views``, and others that appear with them.
 
     What would say something wrong of a new dataset goes before the old one is replaced; a trace
     and a selection go only where they are such.
     """
     names = (idx_path, manifest_path, trace_path, selection_path)
+    outputs = [output for prefix in prefixes for output in dataset_outputs(prefix, selection=views)]
     return NewFiles(
-        [output for prefix in prefixes for output in dataset_outputs(prefix, selection=views)],
+        [*beside, *outputs],
         inputs,
         overwrite=overwrite,
         stale=[name(prefix) for prefix in prefixes for name in names],

@@ -1,0 +1,114 @@
+"""``tokpack dedup``: datasets -> a view of their documents without copies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tokpack.cli import terminal
+from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.parser import Group, Page, flag, flags, options_of, output_prefix
+from tokpack.errors import UsageError
+from tokpack.quantities import percent, time_text
+
+if TYPE_CHECKING:
+    import argparse
+
+    from tokpack.documents import DedupReport
+
+PAGE = Page(
+    "dedup",
+    "Leave out copies of documents, within and across datasets: a view of the others.",
+    (
+        Group(
+            "what counts as a copy",
+            (
+                *flags(
+                    """
+                    --near X    also documents whose sets of n-grams share X of all that they have,
+                                as 0.8 (Jaccard similarity); without it only equal tokens
+                    --ngram N   tokens in an n-gram (5)
+                    --bands N   bands of a signature (14)
+                    --rows N    values of a band, all of which agree in near copies (8)
+                    """,
+                    ngram={"default": 5},
+                    bands={"default": 14},
+                    rows={"default": 8},
+                ),
+                flag(
+                    "--no-verify",
+                    dest="verify",
+                    action="store_false",
+                    help="do not compare the sets of what agrees in a band: more goes",
+                ),
+            ),
+        ),
+        Group(
+            "output",
+            flags(
+                """
+                -o, --output PREFIX     the view to make, and PREFIX.clusters.parquet
+                --threads, --workers N  threads that read (all cores)
+                --overwrite             replace what is there
+                --json                  print what became of the documents as JSON on stdout
+                """,
+                output={"type": output_prefix},
+                threads={"default": 0},
+            ),
+        ),
+    ),
+    """\
+INPUT is the prefix of a dataset, or one of its files. Of documents that are copies of each other
+the first one stays, in the order given.
+
+examples:
+  tokpack dedup wiki owt code -o clean
+  tokpack dedup 'shard_*' -o unlike --near 0.8
+""",
+    usage="INPUT... -o PREFIX [flags]",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack dedup``."""
+    if not arguments.inputs:
+        raise UsageError("no INPUT: name one dataset or more, by their prefixes")
+    from tokpack.documents import dedup
+
+    output, inputs = arguments.output, matching_datasets(arguments.inputs)
+    with terminal.Reporter() as reporter:
+        report = dedup(inputs, output, **options_of(dedup, arguments), progress=reporter)
+    _tell(output, report, reporter.seconds)
+    if arguments.json:
+        shares = {"datasets": report.datasets, "clusters": report.clusters}
+        terminal.put_json({"prefix": output, **shares, "recall": report.recall})
+    else:
+        terminal.print_paths(output)
+    return 0
+
+
+def _tell(output: str, report: DedupReport, seconds: float) -> None:
+    kinds = ("read", "kept", "exact", "near")
+    totals = {
+        kind: [sum(asdict(one)[kind][what] for one in report.datasets) for what in
+               ("documents", "tokens")]
+        for kind in kinds
+    }  # fmt: skip
+    for one in report.datasets if report.datasets[1:] else ():
+        terminal.say_folded(
+            f"  {one.prefix}: {one.read.documents:,} documents = {one.kept.documents:,} kept + "
+            f"{one.exact.documents:,} exact copies + {one.near.documents:,} near copies"
+        )
+    documents = {kind: totals[kind][0] for kind in kinds}
+    terminal.say_folded(
+        f"{output}: {documents['read']:,} documents = {documents['kept']:,} kept + "
+        f"{documents['exact']:,} exact copies + {documents['near']:,} near copies"
+    )
+    tokens = {kind: totals[kind][1] for kind in kinds}
+    share = percent(tokens["kept"], tokens["read"])
+    terminal.say(f"  {tokens['kept']:,} of {tokens['read']:,} tokens kept ({share})")
+    if report.recall is not None:
+        terminal.say(
+            f"  two documents exactly that alike are found in {report.recall:.1%} of cases"
+        )
+    terminal.say(f"  in {time_text(seconds)}")

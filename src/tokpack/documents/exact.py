@@ -1,0 +1,87 @@
+"""Exact copies of documents, by the 128-bit hash of their tokens."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_128_digest
+
+from tokpack import _core
+from tokpack.documents.passes import scan_documents
+from tokpack.indexed.table import has_table, import_parquet, table_paths
+from tokpack.machine import usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tokpack.indexed import MMapIndexedDataset
+
+Int64s = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+
+_PART = 1 << 22  # documents sorted at a time, of 24 bytes each
+
+
+def token_hashes(
+    dataset: MMapIndexedDataset,
+    ends: Int64s,
+    out: Keys,
+    *,
+    threads: int,
+    told: Callable[[int], None],
+) -> None:
+    """Write XXH3-128 of each document's tokens to ``out``, uint64 [documents, 2].
+
+    They are hashed as int32, little endian, whatever the dtype of the dataset, and read from the
+    table of its documents where there is one. ``told`` hears how many bytes of the .bin are done.
+    """
+    if has_table(dataset.path_prefix):
+        keys = _hashes_of_table(dataset)
+        out[:] = keys if dataset.view is None else keys[dataset.view.numbers]
+        told(int(ends[-1]) * dataset.dtype.itemsize)
+        return
+
+    def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> None:
+        wide = tokens.astype("<i4").view(np.uint8).data
+        digests = [xxh3_128_digest(wide[4 * begin : 4 * end]) for begin, end in spans.tolist()]
+        out[first : first + len(digests)] = _as_keys(b"".join(digests))
+
+    for size, _ in scan_documents(dataset, ends, look, threads=threads):
+        told(size)
+
+
+def equal_documents(keys: Keys) -> Iterator[Int64s]:
+    """Pairs of documents with equal keys, [pairs, 2]: the first of each key and each of the others.
+
+    Keys are of one number or of two, uint64 [documents] or [documents, 2].
+    """
+    yield from pairs_of_parts(keys, neighbours=False)
+
+
+def pairs_of_parts(keys: Keys, *, neighbours: bool) -> Iterator[Int64s]:
+    """``_core.equal_pairs`` of all keys, a share of them at a time, in order, on all cores."""
+    parts = -(-max(len(keys), 1) // _PART)
+    with ThreadPoolExecutor(min(parts, usable_cores())) as pool:
+        for begin in range(0, parts, usable_cores()):
+            numbers = range(begin, min(begin + usable_cores(), parts))
+            yield from pool.map(
+                lambda part: _core.equal_pairs(keys, part, parts, neighbours), numbers
+            )
+
+
+def _hashes_of_table(dataset: MMapIndexedDataset) -> Keys:
+    arrow = import_parquet()
+    columns = []
+    for path in table_paths(dataset.path_prefix):
+        for batch in arrow.parquet.ParquetFile(path).iter_batches(columns=["tokens_xxh3"]):
+            column = batch.column(0)
+            begin, count = 16 * column.offset, 16 * len(column)
+            columns.append(_as_keys(column.buffers()[1][begin : begin + count]))
+    return np.concatenate([np.zeros((0, 2), np.uint64), *columns])
+
+
+def _as_keys(digests: Any) -> Keys:
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)

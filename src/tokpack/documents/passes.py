@@ -1,0 +1,88 @@
+"""Passes over the documents of a dataset, on all cores: whole documents, results in order."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.indexed.format import bin_path
+from tokpack.indexed.scan import scan
+from tokpack.indexed.view import ViewTokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.indexed.scan import ByteBlock
+    from tokpack.indexed.shard import Shard
+
+Result = TypeVar("Result")
+Int64s = npt.NDArray[np.int64]
+Ids = npt.NDArray[Any]
+
+RUN_BYTES = 1 << 21  # stays in the cache of a core
+
+
+def scan_documents(
+    dataset: MMapIndexedDataset,
+    ends: Int64s,
+    look: Callable[[int, Ids, Int64s], Result],
+    *,
+    threads: int = 0,
+) -> Generator[tuple[int, Result], None, None]:
+    """Call ``look(first, tokens, spans)`` for runs of documents, in threads.
+
+    ``ends`` are the tokens before each document, and all of them at the end: int64 [documents + 1].
+    A run is of whole documents, about RUN_BYTES or one that is longer; ``first`` is the number of
+    its first, document i of it has the tokens [spans[i, 0], spans[i, 1]), as uint16 or uint32.
+    Gives, in order, the bytes of a run and what ``look`` returned; documents without a token at the
+    end of a shard may be in no run. InputError where a file cannot be read or is replaced.
+    """
+    first = 0
+    for shard in dataset.shards():
+        stop = first + shard.index.header.entries - 1
+        own = ends[first : stop + 1] - ends[first]
+        yield from _scan_shard(shard, own, first, look, threads)
+        shard.check_current("read")
+        first = stop
+
+
+def _scan_shard(
+    shard: Shard,
+    ends: Int64s,
+    first: int,
+    look: Callable[[int, Ids, Int64s], Result],
+    threads: int,
+) -> Iterator[tuple[int, Result]]:
+    width, size = shard.dtype.itemsize, shard.tokens.nbytes
+    if not size:
+        return
+    numbers = np.searchsorted(ends, np.arange(0, size, RUN_BYTES) // width)
+    numbers[0] = 0
+    numbers = np.unique(numbers)
+    numbers = np.append(numbers[ends[numbers] * width < size], len(ends) - 1)
+    cuts = ends[numbers] * width
+
+    def look_at(begin: int, block: ByteBlock) -> Result:
+        run = int(np.searchsorted(cuts, begin, side="right")) - 1
+        bounds = ends[numbers[run] : numbers[run + 1] + 1] - begin // width
+        spans = np.stack([bounds[:-1], bounds[1:]], axis=1)
+        return look(first + int(numbers[run]), plain_ids(block.view(shard.dtype)), spans)
+
+    view = shard.tokens if isinstance(shard.tokens, ViewTokens) else None
+    path = bin_path(shard.prefix)
+    with closing(scan(path, size, look_at, threads=threads, cuts=cuts, tokens=view)) as runs:
+        for _, block, result in runs:
+            yield len(block), result
+
+
+def plain_ids(tokens: Ids) -> Ids:
+    """Token ids as the core compares them: uint16 or uint32, of this machine's byte order."""
+    if tokens.dtype.itemsize == 2 and tokens.dtype.kind == "u":
+        return tokens.astype(np.uint16, copy=False)
+    if tokens.dtype.itemsize == 4:
+        return tokens.astype(np.int32, copy=False).view(np.uint32)
+    return tokens.astype(np.int32).view(np.uint32)
