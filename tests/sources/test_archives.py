@@ -80,12 +80,13 @@ def test_dat(frames: int, tmp_path: Path) -> None:
 
 def test_bad_records_in_archives(tmp_path: Path) -> None:
     texts = [b"good", b"\xff", b"x" * 101, b"good"]
-    reasons = [(1, "invalid UTF-8 at byte 0"), (2, "a document of more than 100 bytes")]
+    reasons = ["invalid UTF-8 at byte 0", "a document of more than 100 bytes"]
     files = {str(i): text for i, text in enumerate(texts)}
     for name, raw in (("a.dat", dat(texts)), ("a.tar", tar(files)), ("a.zip", zipped(files))):
         got = read_whole(write(tmp_path, name, raw), max_document_bytes=100)
         assert got.texts == [b"good", b"good"]
-        assert got.reasons == reasons
+        member = "" if name == "a.dat" else " ({})"
+        assert got.reasons == [(i, why + member.format(i)) for i, why in enumerate(reasons, 1)]
 
 
 @pytest.mark.parametrize("compression", ["", "gz", "zst"])

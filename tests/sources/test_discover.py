@@ -79,8 +79,8 @@ def test_input_format_overrides_content(tmp_path: Path) -> None:
     assert read_whole(write(tmp_path, "b", b"[1]\n"), "jsonl").reasons == [
         (0, "the record is a list, not a JSON object")
     ]
-    with pytest.raises(UsageError, match="csv"):
-        discover([path], input_format="csv")
+    with pytest.raises(UsageError, match="cvs"):
+        discover([path], input_format="cvs")
 
 
 def test_parquet_inside_a_stream_is_refused(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_fingerprint_follows_the_content_alone(tmp_path: Path) -> None:
 def test_markup_as_plain_text_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = [
         str(write(tmp_path, name, b"<p>a</p>, b\n"))
-        for name in ("a.html", "b.csv", "c.log", "d.txt")
+        for name in ("a.html", "b.xml", "c.log", "d.txt")
     ]
     assert {source.format for source in discover(files)} == {"text"}
     (record,) = caplog.records

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 INPUT_FORMAT = flag_of(
     "input_format",
-    choices=("auto", "jsonl", "json", "text", "parquet", "arrow", "archive"),
+    choices=("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "file"),
     default=None,
 )
 _PAIR = (".bin", ".idx")

@@ -27,9 +27,12 @@ FORMAT_NAMES = {
     "jsonl": "JSON lines",
     "json": "a JSON array",
     "text": "plain text, a document a line",
+    "csv": "CSV",
+    "tsv": "TSV",
     "parquet": "parquet",
     "arrow": "Arrow",
     "archive": "an archive",
+    "file": "a file a document",
 }
 RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
 

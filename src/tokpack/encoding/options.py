@@ -94,7 +94,9 @@ class EncodeOptions:
         otherwise="text",
     )
     input_format: str = _input(
-        "auto", "auto, jsonl, json, text, parquet, arrow or archive", "FORMAT"
+        "auto",
+        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, or file: a document a file",
+        "FORMAT",
     )
     hf_split: str | None = _input(
         None, "the split of Hugging Face datasets that name none, such as train", "SPLIT"

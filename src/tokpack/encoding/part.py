@@ -232,8 +232,8 @@ class PartEncoder:
         if wrong:
             line, reason, advice = min(wrong)
             before = origin.lines_before
-            unit = "document number" if origin.source.memory is not None else ""
-            raise RecordError(origin.source.name, before + line + 1, reason, advice, unit)
+            place = origin.source.name, before + line + 1
+            raise RecordError(*place, reason, advice, origin.source.unit)
         return batch, texts
 
     def _tokens(

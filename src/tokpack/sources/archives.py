@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, printable
+from tokpack.sources.base import BOM, PATH, RAW_BYTES_KEPT, BadRecord, DocumentBatch, printable
 from tokpack.sources.compression import compression_of
-from tokpack.sources.detect import DAT_HEADER, format_of, is_tar
+from tokpack.sources.detect import DAT_HEADER, format_of, is_tar, why_no_text
+from tokpack.sources.folders import tell_passed_over
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader
 from tokpack.sources.members import (
@@ -51,27 +52,55 @@ def read_archive(
     source: Source, keys: Sequence[str], limits: Limits, columns: Sequence[str] = ()
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of an archive, member by member; their record numbers run through."""
-    reading = _Reading(source.name, keys, limits, columns)
+    with closing(PeekableStream(open_stream(source))) as stream:
+        yield from read_members(source, stream, keys, limits, columns)
+
+
+def read_members(
+    source: Source,
+    stream: PeekableStream,
+    keys: Sequence[str],
+    limits: Limits,
+    columns: Sequence[str],
+    *,
+    are_documents: bool = False,
+) -> Iterator[DocumentBatch]:
+    """As ``read_archive``, of a stream that is open.
+
+    With ``are_documents`` each member is one, whatever text it has; others are passed over, and a
+    warning says how many.
+    """
+    reading = _Reading(source.name, keys, limits, columns, are_documents=are_documents)
     stored = 0
-    with closing(open_stream(source)) as stream:
-        for batch in reading.batches(source, PeekableStream(stream)):
-            now = max(stored, reading.stored or stream.stored)
-            batch.bytes_read, stored = now - stored, now
-            yield batch
+    for batch in reading.batches(source, stream):
+        now = max(stored, reading.stored or stream.stored)
+        batch.bytes_read, stored = now - stored, now
+        yield batch
+    tell_passed_over(source.name, reading.passed_over, source.format)
 
 
 class _Reading:
     """One pass over an archive; counts its records."""
 
     def __init__(
-        self, name: str, keys: Sequence[str], limits: Limits, columns: Sequence[str]
+        self,
+        name: str,
+        keys: Sequence[str],
+        limits: Limits,
+        columns: Sequence[str],
+        *,
+        are_documents: bool,
     ) -> None:
+        self.passed_over: list[tuple[str, str]] = []  # why, and the member
+        self._are_documents = are_documents
+        self._has_path = PATH in columns
         self.stored = 0  # compressed bytes of the members read, for a zip
         self._name = name
         self._keys = keys
         self._limits = limits
         self._parser = JsonLinesParser(keys, columns)
         self._plain: list[bytes] = []  # documents that come one at a time, up to ``_line``
+        self._names: list[str] = []  # of their members
         self._plain_bytes = 0
         self._line = 0
 
@@ -98,6 +127,15 @@ class _Reading:
         compression = compression_of(stream.head)
         if compression:
             stream = PeekableStream(decompressed(stream, compression, name))
+        if self._are_documents:
+            reason = why_no_text(stream.head)
+            if reason:
+                self.passed_over.append((reason, printable(member.name)))
+            else:
+                text = read_exactly(stream, self._limits.max_document_bytes + 1)
+                yield from self._document(text.removeprefix(BOM), printable(member.name))
+            drain(stream)
+            return
         format_ = format_of(stream.head, name)
         if is_tar(stream.head) and depth < _DEEPEST:
             yield from self._members(tar_members(stream, name), depth + 1)
@@ -107,7 +145,7 @@ class _Reading:
             yield from self._records(stream, name)
         elif format_ == "text":
             text = read_exactly(stream, self._limits.max_document_bytes + 1)
-            yield from self._document(text)
+            yield from self._document(text, printable(member.name))
         else:
             raise InputError(f"{name}: {format_} inside of an archive; unpack it")
         drain(stream)
@@ -144,16 +182,18 @@ class _Reading:
             at += _DAT_HEADER_BYTES + length
             yield from self._document(text)
 
-    def _document(self, text: bytes) -> Iterator[DocumentBatch]:
+    def _document(self, text: bytes, member: str = "") -> Iterator[DocumentBatch]:
         if len(self._keys) > 1:
             keys = ", ".join(self._keys)
             raise UsageError(f"{self._name}: its documents are plain text without the keys {keys}")
         if len(text) > self._limits.max_document_bytes:
             yield from self._flush()
-            bad = BadRecord(self._line, self._too_long, text[:RAW_BYTES_KEPT])
+            reason = f"{self._too_long} ({member})" if member else self._too_long
+            bad = BadRecord(self._line, reason, text[:RAW_BYTES_KEPT])
             yield replace(only_bad(self._keys, bad), text_bytes=len(text))
         else:
             self._plain.append(text)
+            self._names.append(member)
             self._plain_bytes += len(text)
         self._line += 1
         if self._plain_bytes >= self._limits.block_bytes:
@@ -164,8 +204,13 @@ class _Reading:
         if count:
             lines = np.arange(self._line - count, self._line, dtype=np.int64)
             documents = {self._keys[0]: joined(self._plain, lines)}
+            if self._has_path:
+                documents[self._keys[0]].columns[PATH] = [name or None for name in self._names]
             bad = not_utf8(documents[self._keys[0]])
-            size, self._plain, self._plain_bytes = self._plain_bytes, [], 0
+            for index, record in bad.items():
+                if self._names[index]:
+                    record.reason += f" ({self._names[index]})"
+            size, self._plain, self._plain_bytes, self._names = self._plain_bytes, [], 0, []
             good = without(documents, bad)
             yield DocumentBatch(good, list(bad.values()), count, count, text_bytes=size)
 

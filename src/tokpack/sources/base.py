@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from tokpack.sources.values import Values
 
-FORMATS = ("jsonl", "json", "text", "parquet", "arrow", "archive")
+FORMATS = ("jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "file")
 
 STDIN = "-"
+PATH = "path"  # the column with the name of the file that is a document, or of the member
 BOM = b"\xef\xbb\xbf"
 RAW_BYTES_KEPT = 4096  # of a bad record
 _KEYS_SHOWN = 12
@@ -68,6 +69,13 @@ class Source:
         if self.size or self.is_remote:
             return False
         return self.path == STDIN or stat.S_ISFIFO(_stat(self).st_mode)
+
+    @property
+    def unit(self) -> str:
+        """What messages count in it, where that is no line."""
+        if self.format in ("csv", "tsv"):
+            return "row number"
+        return "document number" if self.memory is not None or self.format == "file" else ""
 
     @property
     def is_on_disk(self) -> bool:

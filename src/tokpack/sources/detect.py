@@ -34,13 +34,20 @@ _REFUSED = {
     b"Rar!": "a rar archive; unpack it",
     b"\x80\x04\x95": "a pickle, which is never loaded",
 }
-_TEXT_SUFFIXES = (".txt", ".text")
+TEXT_SUFFIXES = (".txt", ".text")
+_TABLES = {".csv": "csv", ".tsv": "tsv"}
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson", ".json")
 DOCUMENT_SUFFIXES = (
-    *_TEXT_SUFFIXES,
+    *TEXT_SUFFIXES,
     *_JSON_LINES_SUFFIXES,
+    *_TABLES,
     *(".parquet", ".arrow", ".zip", ".tar", ".tgz", ".txz", ".dat"),
 )
+UTF16 = "with UTF-16 text"
+BINARY = "with binary data"
+ARCHIVE = "with an archive"
+_FEW_LINES = 8
+_LINES_OF_PARAGRAPH = 20  # at most: one with more is no paragraph of a book
 DAT_HEADER = re.compile(rb"\d{16}")
 
 
@@ -48,7 +55,7 @@ def format_of(head: bytes, name: str) -> str:
     """The format of decompressed bytes that begin with ``head``; InputError for what is none.
 
     ``{`` begins JSON lines, ``[`` one JSON array, anything else is plain text, unless the name
-    says that the first line is broken JSON, or a line of text that looks like JSON.
+    says that it is CSV, that the first line is broken JSON, or a line of text that looks like JSON.
     """
     for magic, what in _REFUSED.items():
         if head.startswith(magic):
@@ -63,8 +70,11 @@ def format_of(head: bytes, name: str) -> str:
 
 
 def _text_format(head: bytes, name: str, bare: str) -> str:
-    if bare.endswith(_TEXT_SUFFIXES):
+    if bare.endswith(TEXT_SUFFIXES):
         return "text"
+    for suffix, format_ in _TABLES.items():
+        if bare.endswith(suffix) and b"\0" not in head:
+            return format_
     text = head.removeprefix(BOM).lstrip(b" \t\r\n")
     if text.startswith(b"["):
         return "jsonl" if _is_line_of_several(text) else "json"
@@ -77,24 +87,65 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
     return "text"
 
 
+def why_no_text(head: bytes) -> str:
+    """Why a file that begins so, decompressed, is not text; "" if it is, or may be."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return UTF16
+    if is_tar(head) or head.startswith(b"PK\x03\x04"):
+        return ARCHIVE
+    return BINARY if b"\0" in head else ""
+
+
+class NoTextError(InputError):
+    """A file that was to be one document has no text; ``reason`` says what it has."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        what = reason.removeprefix("with ")
+        advice = "convert it to UTF-8" if reason == UTF16 else "a document is text"
+        super().__init__(f"{name}: this is {what}; {advice}")
+        self.reason = reason
+
+
 def first_bytes(source: Source) -> bytes:
     """The first HEAD_BYTES of a file as they are stored, or all that there are. InputError."""
     return _head(FileStream(source), "", source.name)
 
 
+def decompressed_head(source: Source) -> bytes:
+    """The first HEAD_BYTES of a source, decompressed. InputError."""
+    return _decompressed_head(source, source.compression, None)
+
+
+def is_running_text(head: bytes) -> bool:
+    """Whether a text that begins so has paragraphs, with blank lines between them."""
+    blank = head.replace(b"\r", b"").count(b"\n\n")
+    return head.count(b"\n") >= _FEW_LINES and blank * _LINES_OF_PARAGRAPH >= head.count(b"\n")
+
+
 def detect(
-    source: Source, input_format: str = "auto", stored: bytes | None = None
+    source: Source,
+    input_format: str = "auto",
+    stored: bytes | None = None,
+    *,
+    opens_archives: bool = True,
 ) -> tuple[str, str]:
     """Format and compression of a file; the format is ``input_format`` if that is not ``auto``.
 
-    ``stored`` are its first bytes, HEAD_BYTES at most, where somebody has them.
+    ``stored`` are its first bytes, HEAD_BYTES at most, where somebody has them. InputError for what
+    cannot be read; NoTextError where a file is to be one document, and is neither text nor, with
+    ``opens_archives``, an archive of such files.
     """
     head = first_bytes(source) if stored is None else stored
     compression = compression_of(head)
-    if input_format != "auto":
+    if input_format not in ("auto", "file"):
         return input_format, compression
     if compression:
         head = _decompressed_head(source, compression, stored)
+    if input_format == "file":
+        reason = why_no_text(head)
+        if reason and not (opens_archives and reason == ARCHIVE):
+            raise NoTextError(source.name, reason)
+        return input_format, compression
     format_ = format_of(head, source.name)
     if compression and (format_ in ("parquet", "arrow") or head.startswith(b"PK")):
         raise InputError(f"{source.name}: decompress it first: {format_} inside of {compression}")
@@ -106,7 +157,7 @@ def is_tar(head: bytes) -> bool:
     if len(head) < 512:
         return False
     stored = head[148:156].strip(b" \0")
-    if not re.fullmatch(rb"[0-7]+", stored):
+    if not stored.isdigit() or not re.fullmatch(rb"[0-7]+", stored):
         return False
     return sum(head[:148]) + 8 * ord(" ") + sum(head[156:512]) == int(stored, 8)
 

@@ -13,15 +13,23 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
 from tokpack.sources.compression import bare_name
-from tokpack.sources.detect import detect, first_bytes
+from tokpack.sources.detect import (
+    TEXT_SUFFIXES,
+    NoTextError,
+    decompressed_head,
+    detect,
+    first_bytes,
+    is_running_text,
+)
 from tokpack.sources.folders import (
     files_below,
     has_document_name,
     has_magic,
-    if_document,
-    is_sidecar,
     matching,
     no_documents,
+    source_or_reason,
+    tell_passed_over,
+    why_sidecar,
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
 from tokpack.sources.looks import looked_at
@@ -33,8 +41,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
+_LOOKED_AT = 16  # files of text that stand for all
 _hub = threading.Lock()  # ``datasets`` has settings that hold for all threads
-_MARKUP = (".csv", ".tsv", ".html", ".htm", ".xhtml", ".xml")
+_MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
 
 def discover(
@@ -67,6 +76,7 @@ def discover(
         raise UsageError(f"--hf-split {hf_split}: no input is a Hugging Face dataset")
     if input_format == "auto":
         _warn_of_markup(listed)
+        _warn_of_running_text(listed)
     return listed
 
 
@@ -79,6 +89,21 @@ def _warn_of_markup(sources: Sequence[Source]) -> None:
             "%s%s: read as plain text, a document a line, markup, quotes and all; where that is "
             "meant, --input-format text says so",
             *(names[0], more),
+        )
+
+
+def _warn_of_running_text(sources: Sequence[Source]) -> None:
+    """Say that each line of several .txt files is a document, where these look like books."""
+    texts = [s for s in sources if s.format == "text" and bare_name(s.path).endswith(TEXT_SUFFIXES)]
+    texts = [source for source in texts if not source.is_pipe]
+    step = max(len(texts) // _LOOKED_AT, 1)
+    running = [is_running_text(head) for head in looked_at(decompressed_head, texts[::step])]
+    if len(texts) > 1 and 2 * sum(running) > len(running):
+        _log.warning(
+            "%s and %d more .txt file%s: each line is a document, though they look like running "
+            "text, with paragraphs; --input-format file makes each file one document, and "
+            "--input-format text says that lines are meant",
+            *(texts[0].name, len(texts) - 1, "" if len(texts) == 2 else "s"),
         )
 
 
@@ -219,31 +244,61 @@ def _pattern(pattern: str, asked: _Asked) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
-    for sources in looked_at(lambda path: list(_path(path, asked)), paths):
-        yield from sources
+    found = list(looked_at(lambda path: _matching(path, asked), paths))
+    reasons = _reasons(found, paths)
+    if len(reasons) == len(found):
+        raise no_documents(printable(pattern), [name for _, name in reasons])
+    tell_passed_over(printable(pattern), reasons, asked.input_format)
+    for sources in found:
+        if not isinstance(sources, str):
+            yield from sources
+
+
+def _reasons(found: Sequence[object], paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Of the paths that are passed over, why, and the name."""
+    pairs = zip(found, paths, strict=True)
+    return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
+
+
+def _matching(path: str, asked: _Asked) -> list[Source] | str:
+    """The sources of what a pattern matches; or why it is passed over."""
+    try:
+        return list(_path(path, asked))
+    except NoTextError as error:
+        return error.reason
 
 
 def _folder(folder: str, asked: _Asked) -> Iterator[Source]:
     if is_saved_dataset(folder):
         yield from _arrow_files(*saved_files(folder, asked.hf_split))
         return
-    paths = files_below(folder)
+    hidden: list[str] = []
+    paths = files_below(folder, hidden)
     found = list(looked_at(lambda path: _document_file(path, asked.input_format), paths))
-    if not any(found):
-        raise no_documents(printable(folder), [printable(path) for path in paths])
-    yield from filter(None, found)
+    reasons = _reasons(found, paths)
+    if len(reasons) == len(found):
+        raise no_documents(printable(folder), [name for _, name in reasons])
+    reasons += [("that are hidden or unfinished", printable(path)) for path in hidden]
+    tell_passed_over(printable(folder), reasons, asked.input_format)
+    yield from (source for source in found if not isinstance(source, str))
 
 
-def _document_file(path: str, input_format: str) -> Source | None:
-    """A file of a folder as a source; None where neither its name nor its content says so."""
-    if is_sidecar(path, os.path.exists):
-        return None
-    if not has_document_name(path) and not stat.S_ISREG(_stat(path).st_mode):
-        return None
-    return if_document(path, input_format, lambda format_: _source(path, format_))
+def _document_file(path: str, input_format: str) -> Source | str:
+    """A file of a folder as a source; or why it is passed over, for its name or its content."""
+    reason = why_sidecar(path, input_format, os.path.exists)
+    if reason:
+        return reason
+    if input_format == "file" and not os.path.exists(path):
+        return "that are links to nothing"
+    is_named = input_format != "file" and has_document_name(path)
+    if not is_named and not stat.S_ISREG(_stat(path).st_mode):
+        return "that are pipes or devices"
+    return source_or_reason(
+        path, input_format, lambda format_: _source(path, format_, opens_archives=format_ != "file")
+    )
 
 
-def _source(path: str, input_format: str) -> Source:
+def _source(path: str, input_format: str, *, opens_archives: bool = True) -> Source:
     if path == STDIN:
         source = Source("<stdin>", path, "", "", 0, 0)
     else:
@@ -253,7 +308,7 @@ def _source(path: str, input_format: str) -> Source:
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         source = Source(printable(path), path, "", "", size, status.st_mtime_ns)
     head = None if source.is_pipe else first_bytes(source)
-    format_, compression = detect(source, input_format, head)
+    format_, compression = detect(source, input_format, head, opens_archives=opens_archives)
     if format_ in ("parquet", "arrow") and head is None:
         raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
     seen = "" if head is None else source.fingerprint_of(head)

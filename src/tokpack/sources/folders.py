@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tokpack.errors import InputError, StoreError
 from tokpack.sources.base import printable
 from tokpack.sources.compression import bare_name
-from tokpack.sources.detect import DOCUMENT_SUFFIXES
+from tokpack.sources.detect import ARCHIVE, DOCUMENT_SUFFIXES, NoTextError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +28,8 @@ _SIDECAR = re.compile(
     r"|dataset_(infos?|dict)\.json|state\.json",
     re.IGNORECASE,
 )
+_NO_DOCUMENTS = "without documents"
+_OTHER_TEXT = "text that is not named .txt"
 has_magic = glob.has_magic
 
 
@@ -36,19 +38,31 @@ def has_document_name(path: str) -> bool:
     return bare_name(path).endswith(DOCUMENT_SUFFIXES)
 
 
-def is_sidecar(path: str, exists: Callable[[str], bool]) -> bool:
-    """Whether a file beside documents is about them; also a manifest beside its dataset."""
+def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> str:
+    """Why a file of a folder is passed over for its name; "" where it is not.
+
+    It is about the files beside it, unless a file is a document; or it is a dataset's manifest.
+    """
     stem, suffix = os.path.splitext(path)
     if suffix == ".json" and exists(stem + ".idx"):
-        return True
-    return _SIDECAR.fullmatch(os.path.basename(path)) is not None
+        return "that are a dataset's manifest"
+    is_sidecar = input_format != "file" and _SIDECAR.fullmatch(os.path.basename(path))
+    return "about other files" if is_sidecar else ""
 
 
-def if_document(path: str, input_format: str, source_of: Callable[[str], Source]) -> Source | None:
-    """``source_of(format)`` of a file in a folder; None where it does not seem to have documents.
+def source_or_reason(
+    path: str, input_format: str, source_of: Callable[[str], Source]
+) -> Source | str:
+    """``source_of(format)`` of a file in a folder; or why it is passed over, in words.
 
-    Its name may say that it has, or else its content, where that is not just text.
+    Its name may say that it has documents, or else its content, where that is not just text. Where
+    a file is a document, all text is.
     """
+    if input_format == "file":
+        try:
+            return source_of(input_format)
+        except NoTextError as error:
+            return error.reason
     if has_document_name(path):
         return source_of(input_format)
     try:
@@ -56,10 +70,34 @@ def if_document(path: str, input_format: str, source_of: Callable[[str], Source]
     except StoreError:
         raise
     except InputError:
-        return None
+        return _NO_DOCUMENTS
     if source.format == "text":
-        return None
+        return _OTHER_TEXT
     return source if input_format == "auto" else replace(source, format=input_format)
+
+
+def tell_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format: str) -> None:
+    """Say how many files were passed over for which reason: pairs of a reason and a name."""
+    names: dict[str, list[str]] = {}
+    for reason, name in reasons:
+        names.setdefault(reason, []).append(name)
+    if not names:
+        return
+    below = where.rstrip("/") + "/"
+    counts = [
+        f"{len(of_reason)} {reason} (such as {of_reason[0].removeprefix(below)})"
+        for reason, of_reason in names.items()
+    ]
+    total = sum(map(len, names.values()))
+    advice = ""
+    if ARCHIVE in names:
+        advice = "; an archive is read where it is named itself, or by a pattern"
+    elif _OTHER_TEXT in names and input_format == "auto":
+        advice = "; --input-format file reads all text, a file a document"
+    _log.warning(
+        "%s: %d file%s passed over: %s%s",
+        *(where, total, "" if total == 1 else "s", ", ".join(counts), advice),
+    )
 
 
 def no_documents(folder: str, passed_over: Sequence[str]) -> InputError:
@@ -68,14 +106,18 @@ def no_documents(folder: str, passed_over: Sequence[str]) -> InputError:
     if passed_over:
         seen = (
             f"; there are {len(passed_over)} other files, such as {passed_over[0]}:"
-            " name them one by one if they are documents"
+            " name them one by one if they hold documents, or make each a document with"
+            " --input-format file"
         )
     return InputError(f"{folder}: no document files in this folder{seen}")
 
 
-def files_below(folder: str) -> list[str]:
-    """Files below a folder, by name; not hidden ones, nor what unfinished runs left. InputError."""
-    return _sorted(path for _, files in _folders(folder) for path in files)
+def files_below(folder: str, passed_over: list[str] | None = None) -> list[str]:
+    """Files below a folder, by name; not hidden ones, nor what unfinished runs left. InputError.
+
+    The paths of these, hidden folders among them, are added to ``passed_over``.
+    """
+    return _sorted(path for _, files in _folders(folder, passed_over) for path in files)
 
 
 def matching(pattern: str) -> list[str]:
@@ -103,7 +145,7 @@ def _matching_below(folder: str, rest: str) -> list[str]:
     return [path for path in paths if not os.path.isdir(path)]
 
 
-def _folders(root: str) -> list[tuple[str, list[str]]]:
+def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str, list[str]]]:
     """Folders from ``root`` down, each with the paths of its files.
 
     Links to folders are followed, but a folder is entered once: by its own name if it is below
@@ -124,9 +166,11 @@ def _folders(root: str) -> list[tuple[str, list[str]]]:
             entered[identity] = folder
             files = []
             for entry in sorted(os.scandir(folder or "."), key=lambda entry: entry.name):
-                if entry.name.startswith(".") or entry.name.endswith(".unfinished"):
-                    continue
                 path = os.path.join(folder, entry.name)
+                if entry.name.startswith(".") or entry.name.endswith(".unfinished"):
+                    if passed_over is not None:
+                        passed_over.append(path)
+                    continue
                 if not _is_folder(entry):
                     files.append(path)
                 elif entry.is_symlink():

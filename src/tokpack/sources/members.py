@@ -42,9 +42,9 @@ class Member:
 class PeekableStream(MadeStream):
     """A stream whose first bytes are known: ``head``."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, head: bytes | None = None) -> None:
         super().__init__(stream)
-        self.head = read_exactly(stream, HEAD_BYTES)
+        self.head = read_exactly(stream, HEAD_BYTES) if head is None else head
         self._rest = memoryview(self.head)
 
     def readinto(self, view: memoryview) -> int:

@@ -11,7 +11,12 @@ from tokpack import stores
 from tokpack.errors import InputError
 from tokpack.sources.base import Source
 from tokpack.sources.detect import HEAD_BYTES, detect
-from tokpack.sources.folders import if_document, is_sidecar, no_documents
+from tokpack.sources.folders import (
+    no_documents,
+    source_or_reason,
+    tell_passed_over,
+    why_sidecar,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,16 +38,18 @@ def _documents(
 ) -> Iterator[Source]:
     """Those of a folder that hold documents, chosen as the files of a local one are."""
     names = {one.url for one in found}
-    about = {one.url for one in found if is_sidecar(one.url, names.__contains__)}
-    passed_over = [stores.shown(url) for url in sorted(about)]
-    for one, head in _with_heads(one for one in found if one.url not in about):
-        source = if_document(one.url, input_format, partial(_source, one, head))
-        if source is None:
-            passed_over.append(stores.shown(one.url))
+    about = {one.url: why_sidecar(one.url, input_format, names.__contains__) for one in found}
+    reasons = [(reason, stores.shown(url)) for url, reason in sorted(about.items()) if reason]
+    for one, head in _with_heads(one for one in found if not about[one.url]):
+        make = partial(_source, one, head, opens_archives=input_format != "file")
+        source = source_or_reason(one.url, input_format, make)
+        if isinstance(source, str):
+            reasons.append((source, stores.shown(one.url)))
         else:
             yield source
-    if len(passed_over) == len(found):
-        raise no_documents(stores.shown(folder), passed_over)
+    if len(reasons) == len(found):
+        raise no_documents(stores.shown(folder), [name for _, name in reasons])
+    tell_passed_over(stores.shown(folder), reasons, input_format)
 
 
 def _with_heads(
@@ -53,10 +60,12 @@ def _with_heads(
         yield from zip(batch, stores.heads(batch, HEAD_BYTES), strict=True)
 
 
-def _source(one: stores.StoredObject, head: bytes, input_format: str) -> Source:
+def _source(
+    one: stores.StoredObject, head: bytes, input_format: str, *, opens_archives: bool = True
+) -> Source:
     name = stores.shown(one.url)
     source = Source(name, one.url, "", "", one.size, one.modified_ns, one.etag)
-    format_, compression = detect(source, input_format, head)
+    format_, compression = detect(source, input_format, head, opens_archives=opens_archives)
     if format_ == "arrow":
         raise InputError(
             f"{name}: Arrow files are mapped, so they are read from disks only: copy it to one, or "

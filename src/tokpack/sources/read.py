@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tokpack.errors import UsageError
 from tokpack.sources.base import BadRecord, Limits
 from tokpack.sources.columns import read_columns, rows_before
+from tokpack.sources.delimited import read_csv
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader, count_newlines
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, only_bad
@@ -20,6 +21,7 @@ from tokpack.sources.streams import (
     fill,
     open_stream,
 )
+from tokpack.sources.whole_files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,6 +62,10 @@ def read(
         return _read_lines(source, part, keys, limits, tell_sums=tell_sums, columns=columns)
     if source.format in ("parquet", "arrow", "table"):
         return read_columns(source, part, keys, limits, columns)
+    if source.format in ("csv", "tsv"):
+        return read_csv(source, keys, limits, columns)
+    if source.format == "file":
+        return read_file(source, keys, limits, tell_sums, columns)
     if source.format == "archive":
         from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
 

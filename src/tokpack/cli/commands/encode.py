@@ -46,11 +46,13 @@ PAGE = Page(
     """\
 INPUT is a file, a folder, a glob, a list a.jsonl,b.jsonl, @list.txt, - for stdin, or hf://NAME, a
 Hugging Face dataset. Its content, not its name, says what it is: JSON lines, a JSON array, plain
-text with a document a line, parquet, arrow, an archive; zst, gz, xz and bz2 are unpacked.
+text with a document a line, CSV, parquet, arrow, an archive; zst, gz, xz and bz2 are unpacked.
+With --input-format file each file is one document, and so is each member of an archive.
 
 examples:
   tokpack encode the-pile/*.jsonl.zst                 GPT-2 tokens in ./the-pile.bin and .idx
   tokpack encode wiki.jsonl -o data/wiki --tokenizer neox --workers 8
+  tokpack encode src/ --input-format file             each text file below src/ is a document
   tokpack encode dump/ -o out --json-keys title text  two datasets, out_title and out_text
   tokpack encode web.jsonl --on-error skip:1000       bad records go to web.rejects.jsonl
 

@@ -1,0 +1,247 @@
+"""Documents from columns of CSV and TSV files, by pyarrow: quoted as RFC 4180 says.
+
+The first row names the columns. A row of another number of values is a bad record; rows count from
+1 behind the header, and a value may have newlines in it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.display import brief
+from tokpack.errors import InputError
+from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
+from tokpack.sources.columns import batch_of_columns, row_weights_before, rows_of, rows_until
+from tokpack.sources.members import PeekableStream
+from tokpack.sources.streams import fill, open_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.sources.base import Limits, Source
+    from tokpack.sources.streams import Stream
+    from tokpack.sources.values import Values
+
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+_BLOCK_BYTES = 4 << 20  # that pyarrow parses at a time; a row that is longer needs larger blocks
+_LARGER = 16
+_LARGEST_BLOCK = 1 << 30
+_END = b"end of the file\0"  # a row behind the last one: part of a value where a quote is open
+
+
+def read_csv(
+    source: Source, keys: Sequence[str], limits: Limits, columns: Sequence[str] = ()
+) -> Iterator[DocumentBatch]:
+    """Yield the documents of a file of rows, ``keys`` being names of its columns.
+
+    They have the values of those of ``columns`` that are there, all of them str. InputError where a
+    column of ``keys`` is not there, and where a quote is not closed.
+    """
+    rows = stored = 0
+    block_bytes = _LARGEST_BLOCK // _LARGER if source.is_pipe else _BLOCK_BYTES
+    while True:
+        try:
+            for batch in _batches(
+                source, keys, columns, limits, block_bytes=block_bytes, done=rows
+            ):
+                rows += batch.lines
+                batch.bytes_read = max(batch.bytes_read - stored, 0)
+                stored += batch.bytes_read
+                yield batch
+            return
+        except _LongRowError:
+            if source.is_pipe or block_bytes >= _LARGEST_BLOCK:
+                raise InputError(
+                    f"{source.name}: a row behind number {rows} is longer than {block_bytes} "
+                    "bytes; a quote may not be closed there"
+                ) from None
+            block_bytes = min(block_bytes * _LARGER, _LARGEST_BLOCK)
+
+
+class _LongRowError(Exception):
+    """A row does not fit into a block."""
+
+
+def _batches(
+    source: Source,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    limits: Limits,
+    *,
+    block_bytes: int,
+    done: int,
+) -> Iterator[DocumentBatch]:
+    """The documents behind the first ``done`` rows; ``bytes_read`` counts from the beginning."""
+    try:
+        import pyarrow
+        from pyarrow import csv as arrow
+    except ImportError as error:
+        raise InputError(
+            f"{source.name}: {source.format} files need a package: pip install 'tokpack[parquet]'"
+        ) from error
+    with closing(PeekableStream(open_stream(source))) as stream:
+        names = _column_names(source, stream.head, keys)
+        values = [name for name in columns if names.count(name) == 1]
+        read = list(dict.fromkeys([*keys, *values]))
+        rows = _Rows(keys, values, limits, done)
+        try:
+            with arrow.open_csv(
+                pyarrow.PythonFile(_WithEnd(stream), mode="r"),
+                read_options=arrow.ReadOptions(use_threads=False, block_size=block_bytes),
+                parse_options=arrow.ParseOptions(
+                    delimiter=_DELIMITERS[source.format],
+                    newlines_in_values=True,
+                    invalid_row_handler=rows.add_ragged,
+                ),
+                convert_options=arrow.ConvertOptions(
+                    check_utf8=False,  # that of documents is checked, and named, as anywhere
+                    include_columns=read,
+                    column_types=dict.fromkeys(read, pyarrow.large_binary()),
+                    strings_can_be_null=False,
+                ),
+            ) as reader:
+                for record_batch in reader:
+                    for batch in rows.batches(record_batch):
+                        batch.bytes_read = stream.stored
+                        yield batch
+        except pyarrow.ArrowInvalid as error:
+            if "block size" in str(error):
+                raise _LongRowError from error
+            raise InputError(f"{source.name}: unreadable {source.format} file: {error}") from error
+        yield from rows.rest()
+    if not rows.is_at_end:
+        raise InputError(
+            f"{source.name}: a quote is not closed at the end of the file, in row number "
+            f'{rows.next}; values with quotes are written as "...""..."'
+        )
+
+
+class _Rows:
+    """From what pyarrow parses to batches, of the rows behind the first ``done``."""
+
+    def __init__(
+        self, keys: Sequence[str], values: Sequence[str], limits: Limits, done: int
+    ) -> None:
+        self.next = 0  # number of the next row, from 0
+        self.is_at_end = False
+        self._ragged: dict[int, BadRecord] = {}  # those that are not in a batch yet
+        self._keys = keys
+        self._values = values
+        self._limits = limits
+        self._done = done
+
+    def add_ragged(self, row: Any) -> str:
+        """Take a row of another number of values; pyarrow calls it, maybe some blocks ahead."""
+        text = row.text.encode("utf-8", "surrogateescape")
+        if text == _END:
+            self.is_at_end = True
+        else:
+            reason = f"the row has {row.actual_columns} values, not {row.expected_columns}"
+            number = row.number - 2  # pyarrow counts from 1, and the header too
+            self._ragged[number] = BadRecord(number, reason, text[:RAW_BYTES_KEPT])
+        return "skip"
+
+    def batches(self, record_batch: Any) -> Iterator[DocumentBatch]:
+        """The batches of the rows that come next."""
+        rows = record_batch.num_rows
+        if rows and record_batch.num_columns and record_batch.column(0)[rows - 1].as_py() == _END:
+            self.is_at_end = True
+            rows -= 1
+        columns = {key: record_batch.column(key).slice(0, rows) for key in self._keys}
+        ragged = np.fromiter(self._ragged, np.int64)
+        lines = np.arange(self.next, self.next + rows + len(ragged), dtype=np.int64)
+        lines = lines[~np.isin(lines, ragged)][:rows]
+        first = int(np.searchsorted(lines, self._done))
+        values = {name: _strings(record_batch.column(name)) for name in self._values}
+        weights = row_weights_before(columns)
+        while (count := rows_until(weights, first, self._limits.block_bytes)) > 0:
+            pieces = {key: array.slice(first, count) for key, array in columns.items()}
+            beside = {name: rows_of(one, first, count) for name, one in values.items()}
+            yield self._batch(pieces, beside, lines[first : first + count])
+            first += count
+        if rows:
+            self.next = int(lines[-1]) + 1
+
+    def _batch(
+        self, columns: dict[str, Any], values: dict[str, Values], lines: npt.NDArray[np.int64]
+    ) -> DocumentBatch:
+        """The documents of some rows, with the ragged ones before the last of them."""
+        batch = batch_of_columns(columns, 0, 0, self._limits.max_document_bytes, values)
+        for documents in batch.documents.values():
+            documents.lines = lines[documents.lines]
+        for record in batch.bad:
+            record.line = int(lines[record.line])
+        begin, self.next = max(self.next, self._done), int(lines[-1]) + 1
+        return self._with_ragged(batch, begin)
+
+    def _with_ragged(self, batch: DocumentBatch, begin: int) -> DocumentBatch:
+        ragged = [number for number in self._ragged if number < self.next]
+        added = [self._ragged.pop(number) for number in ragged]
+        added = [record for record in added if record.line >= begin]
+        batch.bad = sorted([*batch.bad, *added], key=lambda record: record.line)
+        batch.records += len(added)
+        batch.lines = self.next - begin
+        return batch
+
+    def rest(self) -> Iterator[DocumentBatch]:
+        """What is ragged behind the last good row."""
+        if self._ragged:
+            begin, self.next = max(self.next, self._done), max(self._ragged) + 1
+            empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
+            documents = {key: Documents(*empty) for key in self._keys}
+            yield self._with_ragged(DocumentBatch(documents, [], 0, 0), begin)
+
+
+class _WithEnd:
+    """A stream as a file for pyarrow, with a row behind its last."""
+
+    closed = False
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._end = b"\n" + _END + b"\n"
+
+    def read(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        count = fill(self._stream, memoryview(buffer))
+        del buffer[count:]
+        if count < size:  # with what is before it: a header alone would be no row to pyarrow
+            buffer += self._end
+            self._end = b""
+        return bytes(buffer)
+
+    def close(self) -> None:
+        """The stream is closed by who has opened it."""
+
+
+def _strings(array: Any) -> Values:
+    """The values of a column, with marks in the place of bytes that are no UTF-8."""
+    import pyarrow
+
+    try:
+        return array.cast(pyarrow.large_string())
+    except pyarrow.ArrowInvalid:
+        return [value.decode("utf-8", "replace") for value in array.to_pylist()]
+
+
+def _column_names(source: Source, head: bytes, keys: Sequence[str]) -> list[str]:
+    """The columns. InputError where the first row does not name each of ``keys`` once."""
+    text = head.removeprefix(BOM).decode("utf-8", "replace")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_DELIMITERS[source.format])
+    names = next((row for row in rows if row), [])
+    if not names:
+        raise InputError(f"{source.name}: empty, without the row that names the columns")
+    for key in keys:
+        if names.count(key) != 1:
+            there = f"{names.count(key)} columns {key!r}" if key in names else f"no column {key!r}"
+            raise InputError(
+                f"{source.name}: {there}; the columns are {', '.join(map(brief, names))}"
+            )
+    return names
