@@ -5,11 +5,12 @@
 
 The real command runs over two sizes of English with GPT-2's vocabulary, and the difference is
 taken, so that starting and ending cost nothing: seconds and processor seconds for a GB of ids (10^9
-bytes). The model: with W cores a GB takes max(all work of one worker / W, write lock) seconds,
-where the write lock is what one write call after the other takes, as a file has one writer at a
-time. Memory and disk may allow less. --pin gives the command as many processors as workers, of
-different cores first. A disk that is slower than the cores decides alone; --work /dev/shm leaves it
-out.
+bytes). The model: with W cores a GB takes max(all work of one worker / W, write lock / files,
+parent) seconds, where the write lock is what one write call after the other takes, as a file has
+one writer at a time, and ``files`` how many .bin files the command makes with W workers where
+there is text enough. Memory and disk may allow less. --pin gives the command as many processors as
+workers, of different cores first. A disk that is slower than the cores decides alone; --work
+/dev/shm leaves it out.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ import inputs
 import measure
 import numpy as np
 
+from tokpack.encoding.plan import FILE_WORKERS
+
 if TYPE_CHECKING:
     import argparse
 
 GB = 10**9
-CORES = (1, 2, 8, 16, 32, 64, 128, 192)
+CORES = (1, 2, 8, 16, 20, 21, 32, 64, 128, 192)
+PARENT = 0.07  # seconds of the parent for a GB: the most of docs/performance.md
 
 
 def slope(small: list[common.Row], large: list[common.Row], *names: str) -> common.Row:
@@ -90,6 +94,11 @@ def write_lock(work: Path) -> float:
     return min(times)
 
 
+def model(cores: int, encoding: float, lock: float, files: int) -> float:
+    """GB of ids a second."""
+    return min(cores / encoding, files / lock, 1 / PARENT)
+
+
 def plot(rows: list[common.Row], path: Path) -> None:
     """Draw model and measurement."""
     from matplotlib.figure import Figure
@@ -99,13 +108,16 @@ def plot(rows: list[common.Row], path: Path) -> None:
     for (dtype, encoding, lock), same in common.grouped(
         rows, "dtype", "encoding", "write_lock"
     ).items():
-        speeds = [min(cores / encoding, 1 / lock) for cores in CORES]
-        (line,) = axes.plot(CORES, speeds, label=f"model, ids as {dtype}")
+        several = [model(n, encoding, lock, -(-n // FILE_WORKERS)) for n in CORES]
+        (line,) = axes.plot(CORES, several, label=f"model, ids as {dtype}")
+        one = [model(n, encoding, lock, 1) for n in CORES]
+        axes.plot(CORES, one, "--", color=line.get_color(), label="model, one file")
         points = [(row["workers"], 1 / row["seconds"]) for row in same]
         label = f"measured, {dtype}"
         axes.plot(*zip(*points, strict=True), "o", color=line.get_color(), label=label)
     axes.set(xscale="log", yscale="log", xlabel="cores", ylabel="GB of ids a second")
-    axes.set_xticks(CORES, map(str, CORES))
+    ticks = [cores for cores in CORES if cores not in (20, 21)]
+    axes.set_xticks(ticks, map(str, ticks))
     axes.legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
@@ -152,7 +164,7 @@ def main() -> None:
             real = [measured(data, n, dtype, args, work) for n in sorted({1, *args.workers})]
             encoding = real[0]["processor_seconds"]
             for row in real:
-                limit = min(row["workers"] / encoding, 1 / lock)
+                limit = model(row["workers"], encoding, lock, -(-row["workers"] // FILE_WORKERS))
                 terms = {"write_lock": lock, "encoding": encoding, "model": limit}
                 rows.append({"benchmark": "scale", **row, **terms})
     show(rows)

@@ -104,7 +104,7 @@ def encode(
     return dict(zip(request.keys, manifests, strict=True))
 
 
-@_takes_options("workers", "scratch")
+@_takes_options("files", "workers", "scratch")
 def plan(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,

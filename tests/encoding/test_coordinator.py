@@ -19,6 +19,7 @@ from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.journal import NAME
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.piece import JOINED, SPILL, Job
+from tokpack.encoding.plan import divided
 from tokpack.errors import RecordError
 from tokpack.sources import Part, discover, make_parts
 from tokpack.tokenizers import Tokenizer, frame_of, load_tokenizer
@@ -72,14 +73,15 @@ def make_job(
     )
     work = WorkFolder(str(folder / "out.unfinished"))
     work.make()
-    return Job(work, sources, tuple(parts), tokenizer, frame, "uint16", options)
+    files = divided(parts, rng.choice((1, 1, 2, 3, 100)))
+    return Job(work, sources, tuple(parts), tokenizer, frame, "uint16", options, files)
 
 
 def undisturbed(job: Job, folder: Path) -> list[bytes]:
-    """The joined files of one worker that does all in order."""
+    """The one joined file of one worker that does all in order."""
     work = WorkFolder(str(folder / "undisturbed"))
     work.make()
-    alone = Simulation(replace(job, folder=work), 0)
+    alone = Simulation(replace(job, folder=work, files=(0,)), 0)
     assert alone.run(1)
     return alone.content
 
@@ -129,11 +131,31 @@ def test_the_first_bad_record_in_any_order(tmp_path: Path, tokenizer: Tokenizer,
         file.write(gzip.compress(b"bad") if paths[-1].suffix == ".gz" else b"bad")
     job = make_job(tmp_path, paths, tokenizer, rng, None)
     options = replace(job.options, on_error="fail", max_document_bytes=1 << 30)
-    simulation = Simulation(replace(job, options=options), seed)
+    simulation = Simulation(replace(job, options=options, files=(0,)), seed)
     runs = ((rng.choice((1, 2, 3, 8)), steps) for steps in (30, 100, FOREVER))
     with patched(rng), pytest.raises(RecordError) as caught:
         any(itertools.starmap(simulation.run, runs))
     assert (caught.value.source, caught.value.line) == first_bad(paths)
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_the_first_bad_record_of_a_file(tmp_path: Path, tokenizer: Tokenizer, seed: int) -> None:
+    """It ends the run without waiting for the files before."""
+    rng = random.Random(seed)
+    paths, bad = [tmp_path / f"{name}.jsonl" for name in "abcd"], []
+    for path, lines in zip(paths, ((), (3, 5), (), (2, 4)), strict=True):
+        texts = [json.dumps({"text": text}) for text in documents(30, words=30)]
+        for line in lines:
+            texts[line - 1] = "bad"
+        path.write_text("".join(f"{text}\n" for text in texts))
+        bad += [(str(path), line) for line in lines[:1]]
+    job = make_job(tmp_path, paths, tokenizer, rng, None)
+    options = replace(job.options, on_error="fail", max_document_bytes=1 << 30)
+    parts = tuple(Part(number, "whole", 0, 0, 1) for number in range(len(paths)))
+    simulation = Simulation(replace(job, options=options, parts=parts, files=(0, 2)), seed)
+    with patched(rng), pytest.raises(RecordError) as caught:
+        simulation.run(rng.choice((1, 2, 3, 8)))
+    assert (caught.value.source, caught.value.line) in bad
 
 
 def first_bad(paths: Sequence[Path]) -> tuple[str, int]:
@@ -202,7 +224,7 @@ def test_a_stream_of_nothing(tmp_path: Path, tokenizer: Tokenizer, workers: int)
     path.write_bytes(gzip.compress(b""))
     job = make_job(tmp_path, [path], tokenizer, random.Random(1), None)
     stream = (Part(0, "stream", 0, 1000, 1),)
-    simulation = Simulation(replace(job, parts=stream), 1)
+    simulation = Simulation(replace(job, parts=stream, files=(0,)), 1)
     with patched(random.Random(1)):
         assert simulation.run(workers)
         assert simulation.run(workers)

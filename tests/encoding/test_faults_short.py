@@ -47,8 +47,9 @@ def tokenizer(setting: Setting) -> Path:
 # -- short rounds -------------------------------------------------------------------------------
 
 
-def test_killed_at_random_moments(setting: Setting, tmp_path: Path) -> None:
-    kills = kill.Kills(setting, tmp_path / "out", seed=7, part_bytes=32 << 10)
+@pytest.mark.parametrize("files", [None, 3])
+def test_killed_at_random_moments(setting: Setting, tmp_path: Path, files: int | None) -> None:
+    kills = kill.Kills(setting, tmp_path / "out", seed=7, part_bytes=32 << 10, files=files)
     kills.run(6, workers=(2, 3))
 
 

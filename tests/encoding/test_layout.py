@@ -37,7 +37,8 @@ def test_places(parts: list[list[tuple[int, int]]], known: str, order: random.Ra
     ids = [(part, n) for part, own in enumerate(parts) for n in range(len(own))]
     each = [size for own in parts for size in own]
     ends = [list(accumulate((size[track] for size in each), initial=0)) for track in (0, 1)]
-    layout = PieceLayout(len(parts), 2)
+    first = order.randrange(3)
+    layout = PieceLayout(range(first, first + len(parts)), 2)
     steps = [("piece", key) for key in ids]
     streams = [("segments", (part, len(own))) for part, own in enumerate(parts)]
     mixed = [*steps, *streams] if known == "in between" else steps
@@ -48,12 +49,12 @@ def test_places(parts: list[list[tuple[int, int]]], known: str, order: random.Ra
     for step, (part, n) in mixed:
         assert not layout.complete or not parts
         if step == "piece":
-            layout.add((part, n), parts[part][n])
+            layout.add((first + part, n), parts[part][n])
         else:
-            layout.ends_with(part, n)
-        for key, begins in layout.placed():
-            assert key not in found
-            found[key] = begins
+            layout.ends_with(first + part, n)
+        for (at, segment), begins in layout.placed():
+            assert (at - first, segment) not in found
+            found[at - first, segment] = begins
     list(layout.placed())
     assert found == dict(zip(ids, zip(*(track[:-1] for track in ends), strict=True), strict=True))
     assert list(found) == ids
@@ -62,7 +63,7 @@ def test_places(parts: list[list[tuple[int, int]]], known: str, order: random.Ra
 
 
 def test_a_stream_that_changes_its_mind() -> None:
-    layout = PieceLayout(1, 1)
+    layout = PieceLayout(range(1), 1)
     layout.ends_with(0, 3)
     layout.ends_with(0, 3)
     with pytest.raises(OutputError, match="had 3 segments and now has 4"):
@@ -79,7 +80,7 @@ def test_sums(pieces: list[int], block_bytes: int, seed: bytes) -> None:
         for begin, size in zip(accumulate(pieces, initial=0), pieces, strict=False):
             own = blocks.block_sums(begin, memoryview(data)[begin : begin + size])
             stored.append(SimpleNamespace(sizes=(size,), stored=Stored(JOINED, (begin,), (own,))))
-        found, shared = joined_sums(stored, 0)  # type: ignore[arg-type]
+        found, shared = joined_sums(stored, 0, 0)  # type: ignore[arg-type]
     for block in shared:
         begin = block.number * block_bytes
         end = min(begin + block_bytes, len(data))

@@ -299,7 +299,7 @@ def test_verify_proves_the_run(place: Place) -> None:
     script = """
 import tokpack.encoding.run as run
 def late(job, *more, real=run.stage):
-    with open(job.folder.joined("text.ids"), "r+b") as file:
+    with open(job.path("text.ids"), "r+b") as file:
         byte = file.read(1)
         file.seek(0)
         file.write(bytes([byte[0] ^ 1]))

@@ -53,9 +53,10 @@ def test_the_options_of_encode_are_said_in_one_record() -> None:
     types = {name: one.type for name, one in record.items()}
     assert typed == types | {"output_names": f"{types['output_names']} | None"}
     assert set(EncodeRequest.__annotations__) - set(PlanRequest.__annotations__) == {
-        "workers", "scratch",
+        "files", "scratch", "workers",
     }  # fmt: skip
-    for function, without in ((tokpack.encode, set()), (tokpack.plan, {"workers", "scratch"})):
+    local = {"files", "scratch", "workers"}
+    for function, without in ((tokpack.encode, set()), (tokpack.plan, local)):
         parameters = inspect.signature(function).parameters
         for name in set(record) - without:
             assert parameters[name].default == default_of(record[name]), name

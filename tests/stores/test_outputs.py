@@ -14,7 +14,9 @@ from support.stores import Fault, Store
 
 import tokpack
 from tokpack.cli.main import main
+from tokpack.encoding import plan
 from tokpack.encoding.resume import complete_datasets
+from tokpack.sources import parts
 from tokpack.stores import ranges, s3
 
 if TYPE_CHECKING:
@@ -73,6 +75,42 @@ def test_an_output_on_a_store(
     tokpack.encode(texts, "s3://texts/out/one", append_eod=False, overwrite=True, **given)
     assert 0 < len(store.s3.get("out/one.bin") or b"") < len(right[0])
     assert store.s3.get("out/one.trace") is None
+    assert not list(work.iterdir())
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 1 MiB."""
+    monkeypatch.setattr(plan, "MIN_PART_BYTES", 1 << 20)
+    monkeypatch.setitem(parts.make_parts.__kwdefaults__, "smallest_bytes", 1 << 20)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_several_files(
+    store: Store, texts: Path, tokenizer: Path, work: Path, right: tuple[bytes, bytes]
+) -> None:
+    """Each with its manifest, the whole one last; with another number all others are removed."""
+    url = "s3://texts/several/one"
+    given = {"tokenizer": str(tokenizer), "workers": 2}
+    made = tokpack.encode(texts, url, files=2, **given)
+    assert len(made.pieces or ()) == 2
+    names = [f"several/one-{n:05d}-of-00002" for n in (0, 1)]
+    keys = {f"{name}.{kind}" for name in names for kind in ("bin", "idx", "json")}
+    assert set(store.s3.keys("several/")) == {"several/one.json", *keys}
+    assert b"".join(store.s3.get(f"{name}.bin") or b"" for name in names) == right[0]
+    assert tokpack.encode(texts, url, files=2, **given) == made
+    with pytest.raises(tokpack.OutputError, match=r"s3://texts/several/one\.json exists: choose"):
+        tokpack.encode(texts, url, files=1, **given)
+    store.plan.faults[:] = [Fault("403", "PUT", "one-00001-of-00003.idx")]
+    with pytest.raises(tokpack.OutputError, match="cannot write"):
+        tokpack.encode(texts, url, files=3, overwrite=True, **given)
+    assert store.s3.get("several/one.json") is None
+    store.plan.faults.clear()
+    tokpack.encode(texts, url, files=3, overwrite=True, **given)
+    names = [f"several/one-{n:05d}-of-00003" for n in range(3)]
+    assert b"".join(store.s3.get(f"{name}.bin") or b"" for name in names) == right[0]
+    tokpack.encode(texts, url, files=1, overwrite=True, **given)
+    assert there(store, "several/one") == right
     assert not list(work.iterdir())
 
 

@@ -125,7 +125,7 @@ class _Thread:
         self._pause()
 
     def wrote(self, place: tracks.TrackFiles, size: int) -> None:
-        self.written[JOINED if place.name == JOINED else SPILL] += size
+        self.written[JOINED if place.name.startswith(JOINED) else SPILL] += size
         if self._rng.random() < 0.3:
             self._talk()
 
@@ -165,7 +165,8 @@ class Simulation:
 
     def run(self, workers: int, steps: int = FOREVER, touched: Sequence[int] = ()) -> bool:
         """Run for at most so many steps, then kill all; return whether the run has ended."""
-        job, joined = self.job, work._open_joined(self.job)
+        job = self.job
+        joined = [work._open_joined(job, name) for name in job.joined]
         resumed = resume.resume(job, touched, joined, lambda: None)
         journal = Journal(job.folder, resumed.entries())
         segments = [part.end for part in job.parts if part.kind == "stream"]
@@ -185,7 +186,8 @@ class Simulation:
             for thread in threads:
                 thread.kill()
                 self.written += thread.written
-            joined.close()
+            for files in joined:
+                files.close()
             journal.close()
         return True
 
@@ -237,13 +239,14 @@ class Simulation:
         assert not own._begins
         assert not list(Path(self.job.folder.path).glob(f"{SPILL}*"))
 
-    def _check_bytes(self, joined: tracks.TrackFiles) -> None:
+    def _check_bytes(self, joined: Sequence[tracks.TrackFiles]) -> None:
         """Cut the joined files to their length and compare their checksums with the noted ones."""
-        for n, name in enumerate(self.job.tracks):
-            os.ftruncate(joined.files[n], self.coordinator.ends[n])
-            if name.endswith(".ids"):
-                whole = blocks.sums_of(joined.files[n], 0, self.coordinator.ends[n])
-                assert self.coordinator.digests()[name] == whole
+        for files, ends in zip(joined, self.coordinator.ends, strict=True):
+            for file, end, name in zip(files.files, ends, self.job.tracks, strict=True):
+                os.ftruncate(file, end)
+                if name.endswith(".ids"):
+                    whole = blocks.sums_of(file, 0, end)
+                    assert self.coordinator.digests()[f"{files.name}.{name}"] == whole
 
     def touch(self, source: int) -> None:
         """Change the modification time of a source's file."""
@@ -254,5 +257,8 @@ class Simulation:
 
     @property
     def content(self) -> list[bytes]:
-        """Return the contents of the joined files."""
-        return [Path(self.job.folder.joined(name)).read_bytes() for name in self.job.tracks]
+        """Return the contents of all tracks, of several files one after the other."""
+        paths = [
+            [self.job.folder(f"{j}.{name}") for j in self.job.joined] for name in self.job.tracks
+        ]
+        return [b"".join(Path(path).read_bytes() for path in of_track) for of_track in paths]

@@ -110,18 +110,29 @@ def _write(path: Path, lines: list[bytes]) -> Path:
 
 @dataclass(frozen=True)
 class Whole:
-    """A finished dataset: digests of its files, and its counts."""
+    """A finished dataset: digests of its files, and its counts.
+
+    Of several .bin files these are of what ``merge`` makes of them, and there is no trace.
+    """
 
     digests: dict[str, str]
     counts: dict[str, Any]
 
     @classmethod
     def read(cls, prefix: Path) -> Whole:
-        digests = {}
-        for suffix in SUFFIXES:
-            with Path(f"{prefix}.{suffix}").open("rb") as file:
-                digests[suffix] = _digest(file)
         manifest = tokpack.Manifest.load(prefix)
+        paths = {suffix: Path(f"{prefix}.{suffix}") for suffix in SUFFIXES}
+        merged = Path(f"{prefix}-merged")
+        if manifest.pieces:
+            del paths["trace"]
+            tokpack.merge([prefix], merged)
+            paths |= {suffix: Path(f"{merged}.{suffix}") for suffix in ("bin", "idx")}
+        digests = {}
+        for suffix, path in paths.items():
+            with path.open("rb") as file:
+                digests[suffix] = _digest(file)
+        for path in merged.parent.glob(f"{merged.name}.*"):
+            path.unlink()
         names = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
         counts = {name: getattr(manifest, name) for name in names}
         assert counts["records"] == counts["documents"] + counts["empty"] + counts["rejected"]
@@ -132,11 +143,26 @@ class Whole:
         return cls(digests, counts)
 
 
+def names_of(prefix: Path) -> set[str]:
+    """The names of the files of a finished run."""
+    records = tokpack.Manifest.load(prefix).pieces or ()
+    pieces = [record.prefix for record in records] or [prefix.name]
+    kinds = ("json", *SUFFIXES[:-1])
+    names = {f"{piece}.{kind}" for piece in pieces for kind in kinds}
+    return names | {f"{prefix.name}.json", f"{prefix.name}.{SUFFIXES[-1]}"}
+
+
 def _digest(file: Any) -> str:
     state = hashlib.sha256()
     while block := file.read(1 << 20):
         state.update(block)
     return state.hexdigest()
+
+
+def check_same(made: Whole, expected: Whole) -> None:
+    """Assert that a dataset is the expected one, as far as both have the same files."""
+    assert made.digests == {name: expected.digests[name] for name in made.digests}
+    assert made.counts == expected.counts
 
 
 def _rejects(prefix: Path) -> Iterator[dict[str, Any]]:

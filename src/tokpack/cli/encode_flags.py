@@ -57,7 +57,7 @@ GROUPS = (
     ),
     Group("text", flags_of("text")),
 )
-OUTPUT = flags_of("output", flag_of("output", type=output_prefix), without=("scratch",))
+OUTPUT = flags_of("output", flag_of("output", type=output_prefix), without=("scratch", "files"))
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
@@ -89,6 +89,8 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         "output_names": names,
         "tokenizer": arguments.tokenizer or arguments.tokenizer_name_or_path,
         "keys": keys,
+        # Who uses preprocess_data.py's name for the output looks for one .bin of this name.
+        "files": options.get("files") or (1 if arguments.output_prefix else None),
         "append_eod": append_eod,
         "on_error": on_error,
         "max_rejects": max_rejects,

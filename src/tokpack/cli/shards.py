@@ -116,6 +116,8 @@ def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
     from tokpack.shards.plan import save_plan
     from tokpack.shards.ray_engine import RayEngine
 
+    if arguments.files:
+        raise UsageError("--files is for one machine: here each shard is one, of --shard-size")
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
     plan = make_shard_plan(options, arguments.shard_size)
     with redirect_stdout(sys.stderr):  # where Ray says what happens to nodes

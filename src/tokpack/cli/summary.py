@@ -61,12 +61,14 @@ def show_encoded(
     for prefix, manifest in results:
         for line in _lines(prefix, manifest, options, _pace(manifest, begun, seconds)):
             say_folded(line, 13 if line[0] == " " else 2)
-    prefix = results[0][0]
-    say_folded(
-        "next: train on it where it is, copy its files to a disk for Megatron, or look at it:"
-        if is_url(prefix)
-        else f"next: give it to Megatron or NeoX as --data-path {prefix}, or look at it:"
-    )
+    prefix, manifest = results[0]
+    if manifest.pieces:
+        next_ = f"train on it, make one .bin for Megatron (tokpack merge {prefix} -o ONE)"
+    elif is_url(prefix):
+        next_ = "train on it where it is, copy its files to a disk for Megatron"
+    else:
+        next_ = f"give it to Megatron or NeoX as --data-path {prefix}"
+    say_folded(f"next: {next_}, or look at it:")
     say(f"  tokpack inspect {shlex.quote(prefix)} --doc 0")
 
 
@@ -104,7 +106,8 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         counts.append(
             ("special", f"{counted(special, 'special token')} inside documents, {became}")
         )
-    sizes = {".bin": manifest.bin["bytes"], ".idx": manifest.idx["bytes"]}
+    several = f"{len(manifest.pieces)} " if manifest.pieces else ""
+    sizes = {f"{several}.bin": manifest.bin["bytes"], f"{several}.idx": manifest.idx["bytes"]}
     if manifest.trace:
         sizes[".trace"] = manifest.trace["bytes"]
     sizes[".json"] = sum(map(len, manifest.chunks()))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack.encoding.folder import create_own
+from tokpack.encoding.outputs import piece_names
 from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.encoding.rejects import reject_lines, rejected_lines
 from tokpack.encoding.renames import REJECTS, staged, write_commit
@@ -24,7 +26,7 @@ from tokpack.sources import content_checksum, joined_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tokpack.encoding.piece import Job
+    from tokpack.encoding.piece import Job, Pieces
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.work import EncodeResult
     from tokpack.sources import Source
@@ -53,33 +55,85 @@ def stage(
     unless other shards may have some, OutputError when counts do not add up, or where another has
     taken an output meanwhile.
     """
-    folder, pieces = job.folder, finished.pieces
-    files: dict[str, FileDigest] = {}
+    folder, keys = job.folder, job.options.keys
     contents = _contents_of(plan, job, finished)
-    sums = pieces.by_source()
-    manifests = []
-    for index, key in enumerate(job.options.keys):
-        inputs = _Inputs(plan, contents, _counts(job, sums, index))
-        total = inputs.total
-        idx, manifest = staged(key, "idx"), staged(key, "manifest.json")
-        if not total["tokens"] and "shard" not in plan.options:
-            raise InputError(_no_tokens(job, total, key))
-        lengths = _joined(job, folder.track(key, "lengths"), total["sequences"], total["tokens"])
+    sums = finished.pieces.by_source()
+    inputs = [_Inputs(plan, contents, _counts(job, sums, n)) for n in range(len(keys))]
+    for key, of_key in zip(keys, inputs, strict=True):
+        if not of_key.total["tokens"] and "shard" not in plan.options:
+            raise InputError(_no_tokens(job, of_key.total, key))
+    several = list(finished.pieces.by_file(plan))
+    files: dict[str, FileDigest] = {}
+    made: list[list[Manifest]] = []  # by file and key
+    cut = plan.cut_sources
+    for begin, (own, pieces) in zip(plan.files, several, strict=True):
+        first = plan.parts[begin].source
+        here = range(first, first + len(own.sources))
+        read = [None if n in cut else contents[n] for n in here]  # no file has read all of those
+        sums_of_file = pieces.by_source() if len(several) > 1 else sums
+        counts = (_counts(pieces.job, sums_of_file, n) for n in range(len(keys)))
+        of_file = [_Inputs(own, read, counted) for counted in counts]
+        made.append(_stage_file(own, pieces, of_file, finished.sums, files))
+    manifests = made[0]
+    if len(several) > 1:
+        wholes = enumerate(zip(keys, inputs, strict=True))
+        manifests = [
+            _whole(job, plan, key, of_key, [one[n] for one in made]) for n, (key, of_key) in wholes
+        ]
+        for key, manifest in zip(keys, manifests, strict=True):
+            name = staged(key, "manifest.json")
+            files[name] = _write(folder(name), manifest.chunks())
+    if sums[:, SOURCE_COLUMNS.index("rejected")].any():
+        lines = chain.from_iterable(reject_lines(pieces) for _, pieces in several)
+        files[REJECTS] = _write(folder(REJECTS), lines)
+    write_commit(job, versions, files)
+    return manifests
+
+
+def _stage_file(
+    plan: Plan,
+    pieces: Pieces,
+    inputs: Sequence[_Inputs],
+    sums: Mapping[str, bytes],
+    files: dict[str, FileDigest],
+) -> list[Manifest]:
+    """Write what is still missing of one file of a run; of each key its manifest.
+
+    What gets a name is added to ``files``.
+    """
+    job, manifests = pieces.job, list[Manifest]()
+    for index, (key, read) in enumerate(zip(job.options.keys, inputs, strict=True)):
+        total = read.total
+        kinds = ("ids", "idx", "trace", "manifest.json")
+        ids, idx, trace, manifest = (staged(key, kind, job.name) for kind in kinds)
+        lengths = _joined(
+            job, job.folder.track(key, "lengths"), total["sequences"], total["tokens"]
+        )
         size = total["tokens"] * np.dtype(job.dtype).itemsize
-        _check_size(folder(staged(key, "ids")), size)
-        content = checksum_of_sums(finished.sums[folder.track(key, "ids")])
-        files[staged(key, "ids")] = {"bytes": size, "xxh3_blocks": content}
+        _check_size(job.folder(ids), size)
+        files[ids] = {"bytes": size, "xxh3_blocks": checksum_of_sums(sums[ids])}
         documents = _document_index(job, key, total)
         chunks = index_chunks(job.dtype, lengths, documents)
-        files[idx] = _write(folder(idx), chunks)
+        files[idx] = _write(job.folder(idx), chunks)
         if job.options.trace:
-            files[staged(key, "trace")] = write_trace(pieces, index, rejected_lines(pieces))
-        manifests.append(_manifest(job, plan, key, inputs, files))
-        files[manifest] = _write(folder(manifest), manifests[-1].chunks())
-    if sums[:, SOURCE_COLUMNS.index("rejected")].any():
-        files[REJECTS] = _write(folder(REJECTS), reject_lines(pieces))
-    write_commit(folder, job.options, versions, files)
+            files[trace] = write_trace(pieces, index, rejected_lines(pieces))
+        facts = {"bin": files[ids], "idx": files[idx], "trace": files.get(trace)}
+        manifests.append(_manifest(job, plan, key, read, **facts))
+        files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
     return manifests
+
+
+def _whole(
+    job: Job, plan: Plan, key: str, inputs: _Inputs, manifests: Sequence[Manifest]
+) -> Manifest:
+    """The manifest of a dataset in several files, of which ``manifests`` are."""
+    names = piece_names(os.path.basename(job.options.output_names[key]), len(manifests))
+    records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
+    sizes = {
+        "bin": FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
+        "idx": FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
+    }
+    return _manifest(job, plan, key, inputs, pieces=records, **sizes)
 
 
 def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
@@ -104,7 +158,7 @@ def _no_tokens(job: Job, total: Mapping[str, int], key: str) -> str:
 
 def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int32]:
     """A joined track of int32, mapped: ``count`` numbers above zero with the sum ``total``."""
-    path = job.folder.joined(track)
+    path = job.path(track)
     _check_size(path, 4 * count)
     numbers = np.memmap(path, dtype="<i4", mode="r") if count else np.empty(0, np.int32)
     if numbers.size and int(numbers.min()) < 0:
@@ -122,7 +176,7 @@ def _document_index(job: Job, key: str, total: Mapping[str, int]) -> npt.NDArray
         entries += total["empty"] if job.options.empty == "document" else 0
         track = job.folder.track(key, "documents")
         sequences = _joined(job, track, entries, total["sequences"])
-    path = job.folder.joined(job.folder.track(key, "doc_idx"))
+    path = job.path(job.folder.track(key, "doc_idx"))
     # Written, not mapped to be written: on a full disk a map without space would end the process.
     with cannot_write(path), open(create_own(path), "wb") as file:
         file.write(np.zeros(1, np.int64).data)
@@ -221,9 +275,8 @@ class _Inputs(Sequence[dict[str, Any]]):
         return dict(zip(_COUNTED, self._counts.sum(axis=0).tolist(), strict=False))
 
 
-def _manifest(
-    job: Job, plan: Plan, key: str, inputs: _Inputs, files: Mapping[str, FileDigest]
-) -> Manifest:
+def _manifest(job: Job, plan: Plan, key: str, inputs: _Inputs, **files: Any) -> Manifest:
+    total: dict[str, Any] = inputs.total
     return Manifest(
         tokpack_version=plan.version,
         created=now(),
@@ -231,14 +284,8 @@ def _manifest(
         options={**plan.options, "key": key, "on_error": job.options.on_error},
         inputs=inputs,
         dtype=job.dtype,
-        bin=files[staged(key, "ids")],
-        idx=files[staged(key, "idx")],
-        trace=files.get(staged(key, "trace")),
-        table=None,
-        dropped=None,
-        pieces=None,
-        selection=None,
-        **inputs.total,
+        **files,
+        **total,
     )
 
 

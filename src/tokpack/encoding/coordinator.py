@@ -8,12 +8,13 @@ another run can go on from there.
 from __future__ import annotations
 
 from collections import deque
+from itertools import accumulate, groupby, pairwise, product
 from typing import TYPE_CHECKING
 
 from tokpack.encoding import messages
 from tokpack.encoding.feed import DocumentFeed
 from tokpack.encoding.layout import PieceLayout, joined_sums
-from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, Piece, Pieces, Stored
+from tokpack.encoding.piece import SOURCE_COLUMNS, Piece, Pieces, Stored
 from tokpack.errors import OutputError
 from tokpack.files.blocks import SUM_BYTES
 from tokpack.sources.compression import COMPRESSIONS
@@ -48,7 +49,8 @@ class Coordinator:
         self._journal = journal
         self._workers = workers
         self._limit = job.options.limit
-        self._layout = PieceLayout(len(job.parts), len(job.tracks))
+        bounds = pairwise((*job.files, len(job.parts)))
+        self._layouts = [PieceLayout(range(*pair), len(job.tracks)) for pair in bounds]  # by file
         self._begins: dict[PieceId, tuple[int, ...]] = {}  # of pieces that are not there yet
         self._in_place = 0  # pieces that are
         self._owner: dict[PieceId, int] = {}  # of pieces in a worker's memory
@@ -61,7 +63,8 @@ class Coordinator:
         self._slots = deque(range(slots))  # that are free
         self._granted: list[set[int]] = [set() for _ in range(workers)]  # to readers of streams
         self._failed: dict[PieceId, RecordError] = {}
-        self._sums: dict[int, bytearray] = {}  # by track, when all pieces are in their places
+        # By file and track, when all pieces are in their places.
+        self._sums: dict[tuple[int, int], bytearray] = {}
         self._shared: deque[messages.SharedBlock] = deque()  # blocks whose sums are to be taken
         missing = self._take_over(resumed)
         self._feed: DocumentFeed | None = None  # while an iterable is read
@@ -74,16 +77,20 @@ class Coordinator:
         """Begin with the pieces that are there. Returns the parts that lack something."""
         for part, one in enumerate(self._job.parts):
             if one.kind != "stream":
-                self._layout.ends_with(part, 1)
+                self._layout(part).ends_with(part, 1)
         for end in resumed.streams.values():
-            self._layout.ends_with(end.number, end.segments)
+            self._layout(end.number).ends_with(end.number, end.segments)
             self.stream_blocks[end.number] = end.blocks
         for piece in resumed.pieces.values():
             self._resumed.setdefault(piece.number, set()).add(piece.segment)
             self._add(piece)
         self._place()
         counts = ((part, len(self._resumed.get(part, ()))) for part in range(len(self._job.parts)))
-        return [part for part, count in counts if self._layout.segments[part] != count]
+        return [part for part, count in counts if self._layout(part).segments.get(part) != count]
+
+    def _layout(self, part: int) -> PieceLayout:
+        """Of the file in which a part lies."""
+        return self._layouts[self._job.file_of(part)]
 
     @property
     def finished(self) -> bool:
@@ -93,16 +100,17 @@ class Coordinator:
     @property
     def all_encoded(self) -> bool:
         """Whether only pieces are left that have to be written or copied to their places."""
-        return self._layout.complete
+        return all(layout.complete for layout in self._layouts)
 
     @property
-    def ends(self) -> list[int]:
-        """The sizes of the joined files, when all pieces have their place."""
-        return self._layout.ends
+    def ends(self) -> list[list[int]]:
+        """The sizes of the joined files, by file and track, when all pieces have their place."""
+        return [layout.ends for layout in self._layouts]
 
     def digests(self) -> dict[str, bytes]:
-        """The sums of the blocks of each file of ids, by its track, when all is finished."""
-        return {self._job.tracks[track]: bytes(sums) for track, sums in self._sums.items()}
+        """The sums of the blocks of each file of ids, by its name, when all is finished."""
+        joined, tracks = self._job.joined, self._job.tracks
+        return {f"{joined[n]}.{tracks[track]}": bytes(s) for (n, track), s in self._sums.items()}
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -160,14 +168,15 @@ class Coordinator:
     def _encode(self, part: int) -> messages.EncodePart:
         skip = frozenset(self._resumed.get(part, ()))
         first = next(n for n in range(len(skip) + 1) if n not in skip)
-        at = tuple(self._layout.ends) if self._layout.next == (part, first) else None
+        layout = self._layout(part)
+        at = tuple(layout.ends) if layout.next == (part, first) else None
         return messages.EncodePart(part, at, skip, self._limit)
 
     def _pass_over_rest(self) -> None:
         """The limit of records is reached: the parts that are left become empty pieces."""
         while self._queue:
             part = self._queue.popleft()
-            self._layout.ends_with(part, 1)
+            self._layout(part).ends_with(part, 1)
             self._add(Piece.empty(self._job, part))
         self._place()
 
@@ -201,9 +210,10 @@ class Coordinator:
             self._stream_ended(event)
         else:
             self._done(worker, event)
-        # Not before all pieces before it are encoded: one of them could have an earlier record.
-        if self._failed and self._layout.next >= (first := min(self._failed)):
-            raise self._failed[first]
+        # Not before all before it of its file are encoded: one could have an earlier record.
+        for piece in sorted(self._failed):
+            if self._layout(piece[0]).next >= piece:
+                raise self._failed[piece]
 
     def _done(self, worker: int, event: messages.TaskDone) -> None:
         task = self._tasks[worker].popleft()
@@ -212,14 +222,16 @@ class Coordinator:
         elif isinstance(task, messages.SumBlocks):
             for block, digest in zip(task.blocks, event.sums, strict=True):
                 at = block.number * SUM_BYTES
-                self._sums[block.track][at : at + SUM_BYTES] = digest
+                self._sums[block.file, block.track][at : at + SUM_BYTES] = digest
         elif isinstance(task, messages.EncodePart):  # slots that a stream had no use for
             self._slots.extend(self._granted[worker])
             self._granted[worker].clear()
         if event.failed is not None:
             piece, error = event.failed
             self._failed[piece] = error
-            self._queue = deque(part for part in self._queue if part < piece[0])
+            file = self._job.file_of(piece[0])
+            before = (part for part in self._queue if part < piece[0])
+            self._queue = deque(part for part in before if self._job.file_of(part) == file)
 
     def _encoded(self, worker: int, piece: Piece) -> None:
         if piece.stored is None:
@@ -248,7 +260,7 @@ class Coordinator:
                 f"{self._job.describe(event.number)} had a segment {last}, and now has none when "
                 "it is read again: it is a pipe, or changes, or the memory fails; run again anew"
             )
-        self._layout.ends_with(event.number, event.segments)
+        self._layout(event.number).ends_with(event.number, event.segments)
         self.stream_blocks[event.number] = event.blocks
         self._journal.write({"stream": event._asdict()})
         self._place()
@@ -261,13 +273,14 @@ class Coordinator:
         self.rejected += piece.total(_REJECTED)
         if self._limit is not None:
             self._limit -= piece.total(_RECORDS)
-        self._layout.add(piece.id, piece.sizes)
+        self._layout(piece.number).add(piece.id, piece.sizes)
 
     def _place(self) -> None:
         """Give their places to the pieces whose turn has come."""
-        for key, begins in self._layout.placed():
-            self._begins[key] = begins
-            self._settle(key)
+        for layout in self._layouts:
+            for key, begins in layout.placed():
+                self._begins[key] = begins
+                self._settle(key)
         self._sum_blocks()
 
     def _settle(self, key: PieceId) -> None:
@@ -278,8 +291,9 @@ class Coordinator:
         piece = self.pieces.by_id[key]
         stored = piece.stored
         if stored is None and key not in self._owner:  # an empty one that was passed over
-            self._stored(key, Stored(JOINED, begins, (b"",) * len(begins)))
-        elif stored is None or stored.place != JOINED:
+            place = self._job.joined[self._job.file_of(key[0])]
+            self._stored(key, Stored(place, begins, (b"",) * len(begins)))
+        elif stored is None or not stored.is_joined:
             self._moving.add(key)
             message = messages.StorePiece(key, begins, piece.sizes, stored)
             if stored is None:
@@ -299,25 +313,29 @@ class Coordinator:
 
     def _sum_blocks(self) -> None:
         """When all pieces are in their places, see which sums of blocks are still to be taken."""
-        if not self._layout.complete or self._in_place < len(self.pieces.by_id) or self._sums:
+        if not self.all_encoded or self._in_place < len(self.pieces.by_id) or self._sums:
             return
-        for track, name in enumerate(self._job.tracks):
+        by_file = groupby(self.pieces, lambda piece: self._job.file_of(piece.number))
+        files = {file: list(pieces) for file, pieces in by_file}
+        for file, (track, name) in product(range(len(self._layouts)), enumerate(self._job.tracks)):
             if name.endswith(".ids"):
-                self._sums[track], shared = joined_sums(self.pieces, track)
+                sums, shared = joined_sums(files.get(file, ()), file, track)
+                self._sums[file, track] = sums
                 self._shared.extend(shared)
 
 
 def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterator[int]:
-    """The parts in the order of the plan, in which pieces get their places, with an exception.
+    """The parts in the order in which pieces get their places, with an exception.
 
-    A part that one worker would still be encoding when all others are done comes at once: it takes
-    longer than an even share of all that is left. Of a stream only the decompression counts, since
-    other workers encode its segments.
+    That is the order of the plan, in all files side by side, since a file takes one writer at a
+    time; with a limit it is the plan's alone. A part that one worker would still be encoding when
+    all others are done comes at once: it takes longer than an even share of all that is left. Of a
+    stream only the decompression counts, since other workers encode its segments.
     """
     left = sum(job.parts[number].weight for number in numbers)
     alone = {number: _alone(job, number) for number in numbers}
     by_weight = deque(sorted(numbers, key=lambda number: (-alone[number], number)))
-    in_order = deque(numbers)
+    in_order = deque(numbers if job.options.limit is not None else _side_by_side(job, numbers))
     while alone:
         for parts in (by_weight, in_order):
             while parts[0] not in alone:
@@ -326,6 +344,16 @@ def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterato
         left -= job.parts[number].weight
         del alone[number]
         yield number
+
+
+def _side_by_side(job: Job, numbers: Sequence[int]) -> list[int]:
+    """The parts of each file in order, and all files as far as the others at any time."""
+    share: dict[int, float] = {}  # of the file before a part
+    for begin, end in pairwise((*job.files, len(job.parts))):
+        weights = [part.weight for part in job.parts[begin:end]]
+        before = accumulate(weights, initial=0)
+        share |= zip(range(begin, end), (at / max(sum(weights), 1) for at in before), strict=False)
+    return sorted(numbers, key=lambda number: (share[number], number))
 
 
 def _alone(job: Job, number: int) -> float:

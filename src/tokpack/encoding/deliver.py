@@ -14,8 +14,8 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.outputs import check_replaced, rejects_path
-from tokpack.errors import OutputError, UsageError
+from tokpack.encoding.outputs import check_replaced, piece_names, rejects_path
+from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_json
 from tokpack.files.foreign import read_object
 from tokpack.files.lock import Lock
@@ -77,7 +77,7 @@ class Delivery:
         self._check()
         self._remove_partial()
         if not self._is_shard:
-            self._versions = check_replaced(self._asked, plan.sources)
+            self._versions = check_replaced(self._asked, plan, tells=False)
         elif not self._asked.overwrite:
             for prefix in self._prefixes.values():
                 if exists(manifest_path(prefix)):
@@ -112,15 +112,20 @@ class Delivery:
                     raise self._differs(prefix, manifest)
             # Without a manifest, what is there is an unfinished copy of the same bytes.
             anyway = replace(self._asked, overwrite=True)
-            self._versions = check_replaced(anyway, plan.sources)
+            self._versions = check_replaced(anyway, plan, files=1, tells=False)
+        else:  # a run that went on may have another number of files than it was to have
+            files = len(self._pieces(next(iter(datasets))))
+            new = check_replaced(self._asked, plan, files=files, tells=False)
+            self._versions = new | self._versions
         check_unchanged(self._versions)
         self._check()  # what another plan makes from here on is not among these versions
         with NewObjects(self._versions, lambda: _are_made(datasets)) as objects:
             # Nothing is left that says of new files that they are the old ones.
-            for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._data()):
-                if not url.endswith(".bin"):
+            data = self._data()
+            for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._versions):
+                if not url.endswith(".bin") or url not in data:
                     objects.remove(url)
-            for url in self._data():
+            for url in data:
                 if os.path.exists(self._here(url)):
                     objects.write(url, functools.partial(self._send_file, url))
             for prefix, manifest in datasets.items():
@@ -201,8 +206,18 @@ class Delivery:
     def _data(self) -> list[str]:
         """All that is sent before the manifests, as far as it is made."""
         kinds = (bin_path, idx_path, trace_path)
-        data = [kind(prefix) for prefix in self._prefixes.values() for kind in kinds]
-        return [*data, rejects_path(self._asked)]
+        pieces = [piece for prefix in self._prefixes.values() for piece in self._pieces(prefix)]
+        data = [kind(piece) for piece in pieces for kind in kinds]
+        manifests = map(manifest_path, filter(lambda p: p not in self._prefixes.values(), pieces))
+        return [*data, rejects_path(self._asked), *manifests]
+
+    def _pieces(self, prefix: str) -> list[str]:
+        """The prefixes of the .bin files of a dataset, complete in the scratch folder."""
+        try:
+            pieces = Manifest.load(self._here(prefix)).pieces
+        except (InputError, FormatError):
+            pieces = None
+        return piece_names(prefix, len(pieces) if pieces else 1)
 
     def _sent(self) -> dict[str, tuple[str, str]]:
         """The objects that a run from this folder has begun: (upload under way, ETag when sent)."""

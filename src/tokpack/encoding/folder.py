@@ -70,10 +70,6 @@ class WorkFolder:
         """The name of a raw stream of a key: ``text.ids``."""
         return f"{quote(key, safe='')}.{kind}"
 
-    def joined(self, track: str) -> str:
-        """The path of the file in which the pieces of a track are joined."""
-        return self(f"joined.{track}")
-
     def make(self) -> None:
         """Create the folder and those above it, if it is not there.
 

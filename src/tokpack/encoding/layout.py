@@ -16,28 +16,31 @@ if TYPE_CHECKING:
 
 
 class PieceLayout:
-    """Gives each piece its place as soon as the sizes of all before it are known."""
+    """Gives each piece of a file its place as soon as the sizes of all before it are known.
 
-    def __init__(self, parts: int, tracks: int) -> None:
+    The pieces are those of ``parts``.
+    """
+
+    def __init__(self, parts: range, tracks: int) -> None:
         self.ends = [0] * tracks  # of what has its place
-        self.next: PieceId = (0, 0)  # the first piece without a place
-        self.segments: list[int | None] = [None] * parts  # pieces of each part, where known
+        self.next: PieceId = (parts.start, 0)  # the first piece without a place
+        self.segments: dict[int, int] = {}  # pieces of each part, where known
+        self._stop = parts.stop
         self._sizes: dict[PieceId, Sequence[int]] = {}  # known, but without a place yet
 
     @property
     def complete(self) -> bool:
         """Whether every piece has its place."""
-        return self.next[0] == len(self.segments)
+        return self.next[0] == self._stop
 
     def ends_with(self, part: int, segments: int) -> None:
         """A part has so many pieces. OutputError where that contradicts what was said before."""
-        before = self.segments[part]
-        if before not in (None, segments):
+        before = self.segments.setdefault(part, segments)
+        if before != segments:
             raise OutputError(
                 f"part {part} of the plan had {before} segments and now has {segments}: its input "
                 "changes, or the memory fails; run again anew"
             )
-        self.segments[part] = segments
 
     def add(self, piece: PieceId, sizes: Sequence[int]) -> None:
         """Note the sizes of a piece, in bytes by track, that has no place yet."""
@@ -47,7 +50,7 @@ class PieceLayout:
         """The pieces that can have their place now, with the offsets of their tracks."""
         while not self.complete:
             part, segment = self.next
-            if segment == self.segments[part]:
+            if segment == self.segments.get(part):
                 self.next = part + 1, 0
             elif (sizes := self._sizes.pop(self.next, None)) is not None:
                 begins = tuple(self.ends)
@@ -58,8 +61,10 @@ class PieceLayout:
                 return
 
 
-def joined_sums(pieces: Iterable[Piece], track: int) -> tuple[bytearray, list[SharedBlock]]:
-    """The sums of the blocks of a joined file, from those of all pieces, which come in order.
+def joined_sums(
+    pieces: Iterable[Piece], file: int, track: int
+) -> tuple[bytearray, list[SharedBlock]]:
+    """The sums of the blocks of a joined file, from those of its pieces, which come in order.
 
     The sums of the blocks that several pieces share are zeros: these are to be taken and put in.
     """
@@ -68,7 +73,7 @@ def joined_sums(pieces: Iterable[Piece], track: int) -> tuple[bytearray, list[Sh
 
     def close() -> None:
         if len(shares) > 1:
-            shared.append(SharedBlock(track, len(sums) // SUM_BYTES, tuple(shares)))
+            shared.append(SharedBlock(file, track, len(sums) // SUM_BYTES, tuple(shares)))
         sums.extend(shares[0][2] if len(shares) == 1 else bytes(SUM_BYTES))
         shares.clear()
 

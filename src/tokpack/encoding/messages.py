@@ -70,6 +70,7 @@ class StorePiece(NamedTuple):
 class SharedBlock(NamedTuple):
     """A block of a joined file that several pieces share: (begin, end, sum) of what each has."""
 
+    file: int
     track: int
     number: int
     shares: tuple[tuple[int, int, bytes], ...]

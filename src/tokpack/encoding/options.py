@@ -179,6 +179,13 @@ class EncodeOptions:
     trace: bool = _output(
         False, "write PREFIX.trace: the input and line of each document, for tokpack trace"
     )
+    files: int | None = _output(
+        None,
+        "make so many .bin files under one manifest",
+        "N",
+        otherwise="1; with over 20 workers, and 16 GB of text for each, one for every 20",
+        least=1,
+    )
     overwrite: bool = _output(False, "replace a finished dataset")
     scratch: str | None = _output(
         None,

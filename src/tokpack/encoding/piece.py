@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.plan import Plan
     from tokpack.sources import Part, Source
     from tokpack.tokenizers import Frame, Tokenizer
 
@@ -37,11 +39,16 @@ SOURCE_COLUMNS = ("records", "lines", "rejected", "bytes_read", "text_bytes")
 # UTF-8 bytes of documents as read, and runs of lines in the track for a trace.
 KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes", "runs")
 
-JOINED = "joined"  # the place of all pieces in the end
+JOINED = "joined"  # the place of all pieces in the end; of several files with their number
 SPILL = "spill-"  # with the part and the segment: where one waits
-_PLACE = re.compile(rf"{JOINED}|{SPILL}[0-9]+-[0-9]+")
+_SPILL_NAME = re.compile(rf"{SPILL}[0-9]+-[0-9]+")
 
 PieceId = tuple[int, int]  # (part, segment)
+
+
+def joined_names(files: int) -> tuple[str, ...]:
+    """The names in the work folder of so many joined files."""
+    return (JOINED,) if files == 1 else tuple(f"{JOINED}-{number}" for number in range(files))
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,29 @@ class Job:
     frame: Frame
     dtype: str
     options: EncodeOptions
+    files: tuple[int, ...] = (0,)  # the first parts of the .bin files
+    name: str = JOINED  # of its one joined file in the work folder
+
+    def file_of(self, number: int) -> int:
+        """The file in which the pieces of a part lie in the end."""
+        return bisect_right(self.files, number) - 1
+
+    @functools.cached_property
+    def joined(self) -> tuple[str, ...]:
+        """The names of the joined files in the work folder, to which those of tracks are added."""
+        count = len(self.files)
+        return (self.name,) if count == 1 else joined_names(count)
+
+    def path(self, track: str) -> str:
+        """The path of a track of the one joined file."""
+        return self.folder(f"{self.name}.{track}")
+
+    def file(self, number: int, plan: Plan) -> Job:
+        """The job of file ``number`` alone, of which ``plan`` is."""
+        if len(self.files) == 1:
+            return self
+        name = self.joined[number]
+        return replace(self, sources=plan.sources, parts=plan.parts, files=(0,), name=name)
 
     @property
     def has_document_track(self) -> bool:
@@ -90,10 +120,7 @@ class Job:
 
     def sources_of(self, number: int) -> range:
         """The numbers of the sources that a part reads."""
-        part = self.parts[number]
-        if part.kind == "files":
-            return range(part.begin, part.end)
-        return range(part.source, part.source + 1)
+        return self.parts[number].sources
 
     @functools.cached_property
     def parts_of(self) -> dict[int, range]:
@@ -172,6 +199,11 @@ class Stored(NamedTuple):
     begins: tuple[int, ...]
     sums: tuple[bytes, ...]
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether the piece lies where it is to lie in the end."""
+        return self.place.startswith(JOINED)
+
 
 @dataclass(slots=True, eq=False)
 class Piece:
@@ -234,16 +266,23 @@ class Piece:
             and {len(self.sizes), len(stored.begins), len(stored.sums)} == {tracks}
             and len(self.blocks) == sources
             and (self.segment == 0 or job.parts[self.number].kind == "stream")
-            and _PLACE.fullmatch(stored.place) is not None
+            and (
+                stored.place == job.joined[job.file_of(self.number)]
+                or _SPILL_NAME.fullmatch(stored.place) is not None
+            )
         )
 
 
 @dataclass
 class Pieces:
-    """All pieces of a run in the order of the inputs."""
+    """All pieces of a run, or of one of its files, in the order of the inputs.
+
+    ``lines`` are those of the first source before the first part, where that is known.
+    """
 
     job: Job
     by_id: dict[PieceId, Piece] = field(default_factory=dict)
+    lines: int | None = None
 
     def __iter__(self) -> Iterator[Piece]:
         return (self.by_id[key] for key in sorted(self.by_id))
@@ -258,9 +297,36 @@ class Pieces:
             sources = self.job.sources_of(piece.number)
             for source, counts in zip(sources, piece.counts.tolist(), strict=True):
                 if source != at:
-                    at, before = source, 0 if source else self.job.lines_before
+                    at, before = source, 0 if source else self.lines_before
                 yield source, before, counts
                 before += counts[SOURCE_COLUMNS.index("lines")]
+
+    @property
+    def lines_before(self) -> int:
+        """Lines of the first source before the first part."""
+        return self.job.lines_before if self.lines is None else self.lines
+
+    def by_file(self, plan: Plan) -> Iterator[tuple[Plan, Pieces]]:
+        """The plan and the pieces of each file, numbered as those of a run of their own."""
+        if len(plan.files) == 1:
+            yield plan, self
+            return
+        lines, at = 0, -1  # of the source ``at`` in the files before
+        column, pieces = SOURCE_COLUMNS.index("lines"), iter(self)
+        piece = next(pieces, None)
+        for number, begin in enumerate(plan.files):
+            own = plan.file(number)
+            first = plan.parts[begin].source
+            file = Pieces(self.job.file(number, own), lines=lines if first == at else 0)
+            end = begin + len(own.parts)
+            while piece is not None and piece.number < end:
+                rebased = replace(piece, number=piece.number - begin)
+                file.by_id[rebased.id] = rebased
+                piece = next(pieces, None)
+            yield own, file
+            last = file.by_source()[-1, column].item()
+            lines = last + (file.lines_before if len(own.sources) == 1 else 0)
+            at = plan.parts[end - 1].sources[-1]
 
     def by_source(self) -> npt.NDArray[np.int64]:
         """The counts of every source: int64 [sources, columns]."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,9 @@ from tokpack.encoding.options import worker_count
 from tokpack.encoding.transforms import make_transform, versions
 from tokpack.errors import ResumeError
 from tokpack.indexed import best_fitting_dtype
+from tokpack.quantities import counted
 from tokpack.sources import Part, Source, discover, fingerprints, make_parts
+from tokpack.sources.compression import COMPRESSIONS
 from tokpack.tokenizers import frame_of, load_tokenizer
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Frame, Tokenizer
 
 NAME = "plan.json"  # in a work folder
-PLAN_FORMAT = 3
+PLAN_FORMAT = 4
 RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 # Of an input:
 _identifying = itemgetter("fingerprint", "size", "format", "compression")
@@ -38,13 +41,19 @@ _AROUND = {
     "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
 }
 _UNKNOWN = "or the same: an iterable is known again only by its resume_key"
+FILE_WORKERS = 20  # that one .bin can take: docs/performance.md, "Many cores"
+FILE_TEXT = 16 << 30  # bytes of text that are worth a .bin of their own
 MIN_PART_BYTES = 4 << 20
 MAX_PART_BYTES = 32 << 20  # so that its ids can wait in memory for their place
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a run, in order, and everything that decides the bytes of its result."""
+    """The parts of a run, in order, and everything that decides the bytes of its result.
+
+    ``files`` are the first parts of its .bin files. How many there are changes neither documents
+    nor their order, so it is not in the fingerprint.
+    """
 
     version: str  # of tokpack: only the version that began a run goes on with it
     sources: tuple[Source, ...]
@@ -52,6 +61,7 @@ class Plan:
     tokenizer: dict[str, Any]
     options: dict[str, Any]
     parts: tuple[Part, ...]
+    files: tuple[int, ...] = (0,)
 
     @property
     def bytes(self) -> int:
@@ -77,6 +87,8 @@ class Plan:
 
     def made(self, manifest: Manifest) -> bool:
         """Whether a finished dataset is what this plan would make."""
+        if manifest.options.get("shard") != self.options.get("shard"):
+            return False
         options = {name: manifest.options.get(name) for name in self.options}
         try:
             inputs = map(_identifying, manifest.inputs)
@@ -97,6 +109,7 @@ class Plan:
                 for print_, source in zip(self.fingerprints, self.sources, strict=True)
             ),
             "parts": (part.to_json() for part in self.parts),
+            "files": list(self.files),
         }
 
     @classmethod
@@ -118,8 +131,11 @@ class Plan:
                 tokenizer=value["tokenizer"],
                 options=value["options"],
                 parts=tuple(value["parts"]),
+                files=tuple(value["files"]),
             )
+            starts = [*plan.files, len(plan.parts)]
             whole = value["fingerprint"] == plan.fingerprint
+            whole = whole and starts[0] == 0 and all(a < b for a, b in pairwise(starts))
         except (KeyError, TypeError, ValueError, AttributeError):
             whole = False
         if not whole:
@@ -142,6 +158,11 @@ class Plan:
         except (KeyError, TypeError):  # a manifest that something else wrote
             return ""
 
+    def other_files(self, count: int) -> str:
+        """What distinguishes one with so many .bin files from this plan; "" for nothing."""
+        now = len(self.files)
+        return "" if count == now else f"it has {counted(count, '.bin file')}, this run {now}"
+
     def touched(self, other: Plan) -> list[int]:
         """Numbers of the sources whose files have another time in ``other``, the plan of now."""
         pairs = zip(self.sources, other.sources, strict=True)
@@ -155,6 +176,26 @@ class Plan:
             inputs = "input" if len(self.sources) == 1 else "inputs"
             return f"it has {len(self.sources)} {inputs}, this run has {len(other.sources)}"
         return self._other_input(other) or self._other_tokenizer(other) or self._other_option(other)
+
+    @property
+    def cut_sources(self) -> set[int]:
+        """The sources of which several files have a part."""
+        pairs = ((self.parts[begin - 1], self.parts[begin]) for begin in self.files[1:])
+        return {last.source for first, last in pairs if first.sources[-1] == last.source}
+
+    def file(self, number: int) -> Plan:
+        """The plan of file ``number`` alone: of a shard of this dataset."""
+        begin, end = (*self.files, len(self.parts))[number : number + 2]
+        parts = self.parts[begin:end]
+        first, last = parts[0].source, parts[-1].sources.stop
+        return replace(
+            self,
+            sources=self.sources[first:last],
+            fingerprints=self.fingerprints[first:last],
+            options={**self.options, "shard": number},
+            parts=tuple(part.counted_from(first) for part in parts),
+            files=(0,),
+        )
 
     def _other_input(self, other: Plan) -> str:
         pairs = zip(self.sources, self.fingerprints, other.sources, other.fingerprints, strict=True)
@@ -267,6 +308,28 @@ def cut(sources: Sequence[Source], ways: int) -> list[Part]:
     return make_parts(sources, ways=ways, target_bytes=target)
 
 
+def file_count(options: EncodeOptions, sources: Sequence[Source], workers: int) -> int:
+    """How many .bin files a run is to have: as asked, else by its workers and its text."""
+    if options.files:
+        return options.files
+    text = sum(one.size * COMPRESSIONS[one.compression].expansion for one in sources)
+    return max(1, min(-(-workers // FILE_WORKERS), int(text // FILE_TEXT)))
+
+
+def divided(parts: Sequence[Part], count: int) -> tuple[int, ...]:
+    """The first parts of ``count`` files of about the same size; of fewer where parts are fewer."""
+    total, before = sum(part.weight for part in parts), 0.0
+    count = min(count, len(parts))
+    starts = [0]
+    for number, part in enumerate(parts):
+        due = (before + part.weight / 2) * count >= total * len(starts)
+        is_last = len(parts) - number == count - len(starts)
+        if number > starts[-1] and len(starts) < count and (due or is_last):
+            starts.append(number)
+        before += part.weight
+    return tuple(starts)
+
+
 def make_plan(
     options: EncodeOptions,
     sources: Sequence[Source],
@@ -314,7 +377,11 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     setup = load_setup(options)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
-    return PlannedRun(make_plan(options, sources, cut(sources, workers), setup), setup, workers)
+    files = file_count(options, sources, workers)
+    # Files end where parts do, so these must not depend on the workers where there are several.
+    parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
+    plan = replace(make_plan(options, sources, parts, setup), files=divided(parts, files))
+    return PlannedRun(plan, setup, workers)
 
 
 def load_setup(options: EncodeOptions) -> TokenizerSetup:

@@ -50,7 +50,7 @@ def rejected_lines(pieces: Pieces) -> Iterator[tuple[int, npt.NDArray[np.int64]]
 
 def _rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:
     """(input, bad record with its line in it, from 1), in input order."""
-    path = pieces.job.folder.joined(REJECTS)
+    path = pieces.job.path(REJECTS)
     with cannot_write(path), open(open_own(path, os.O_RDONLY), "rb") as file:
         for source, before, counts in pieces.rows():
             for _ in range(counts[_REJECTED]):

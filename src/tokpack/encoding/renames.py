@@ -7,10 +7,12 @@ was stopped among the renames is completed by the next one, if all still is what
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.folder import WorkFolder
-from tokpack.encoding.outputs import is_rejects, output_kinds, rejects_path
+from tokpack.encoding.outputs import output_kinds, piece_names, rejects_path
+from tokpack.encoding.piece import JOINED, joined_names
 from tokpack.errors import InputError, OutputError, ResumeError
 from tokpack.files.durable import cannot_write, identity, remove_file, rename, sync_folder
 from tokpack.files.outputs import check_replaceable
@@ -19,16 +21,16 @@ from tokpack.indexed import (
     bin_path,
     has_digest,
     idx_path,
-    is_trace,
     manifest_path,
     trace_path,
 )
 from tokpack.stores.outputs import check_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.piece import Job
     from tokpack.files.outputs import Kind
     from tokpack.stores.storage import Version
 
@@ -36,32 +38,33 @@ REJECTS = "rejects.jsonl"
 COMMIT = "commit.json"
 
 
-def staged(key: str, kind: str) -> str:
+def staged(key: str, kind: str, name: str = JOINED) -> str:
     """The name in the work folder of a file of one key's dataset.
 
-    ``kind`` is ``ids`` (the .bin), ``idx``, ``trace`` or ``manifest.json``.
+    ``kind`` is ``ids`` (the .bin), ``idx``, ``trace`` or ``manifest.json``. ``name`` is that of the
+    joined files; of several files the manifest without it is that of all.
     """
-    return f"joined.{WorkFolder.track(key, kind)}"
+    return f"{name}.{WorkFolder.track(key, kind)}"
 
 
 def write_commit(
-    folder: WorkFolder,
-    options: EncodeOptions,
-    versions: Mapping[str, Version],
-    files: Mapping[str, FileDigest],
+    job: Job, versions: Mapping[str, Version], files: Mapping[str, FileDigest]
 ) -> None:
     """Declare the run complete: ``files``, by their names in the work folder, get their names.
 
     ``versions`` of the outputs were looked at. Raises OutputError where one is another by now.
     """
-    targets = [path for name, path in _targets(options).items() if name in files]
-    check_unchanged({path: versions.get(path) for path in targets})
-    looked_at = {os.path.basename(path): versions.get(path) for path in targets}
+    folder, options = job.folder, job.options
+    targets = [path for name, path in _targets(options, len(job.files)).items() if name in files]
+    there = {path: version for path, version in versions.items() if version is not None}
+    replaced = {**{path: versions.get(path) for path in targets}, **there}
+    check_unchanged(replaced)
+    looked_at = {os.path.basename(path): version for path, version in replaced.items()}
     prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
     folder.write_json(COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": looked_at})
 
 
-def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False) -> bool:
+def finish(job: Job, *, resumed: bool = False) -> bool:
     """Give the staged files their names, manifests last, and remove the work folder.
 
     Called again after a crash, with ``resumed``, it does what is left. False where there is nothing
@@ -69,12 +72,15 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
     Raises ResumeError for the commit of another run, OutputError where another file has taken the
     name of an output.
     """
+    folder, options, count = job.folder, job.options, len(job.files)
     commit = folder.read_json(COMMIT)
     if commit is None:
         folder.remove_file(COMMIT)
         return False
-    files = _checked(folder, options, commit)
-    targets = {folder(name): path for name, path in _targets(options).items() if name in files}
+    files = _checked(job, commit)
+    targets = {
+        folder(name): path for name, path in _targets(options, count).items() if name in files
+    }
     waiting = {own: path for own, path in targets.items() if os.path.lexists(own)}
     if resumed:
         for own, path in targets.items():
@@ -90,12 +96,12 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
                 f"{folder.path}, and run again"
             )
     # With --overwrite this is a new request: it may replace what has come since, by the same rule.
-    kinds = output_kinds(options) if resumed and options.overwrite else {}
+    kinds = output_kinds(options, count) if resumed and options.overwrite else {}
     _check_targets(waiting, commit["replaces"], kinds)
     # An old dataset goes before the new one comes: no reader sees the index of one with the
     # tokens of the other.
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
-    for path in [*old, *_stale(options, files)]:
+    for path in [*old, *_stale(options, commit["replaces"], targets.values())]:
         remove_file(path)
     for own, path in waiting.items():
         with cannot_write(path):
@@ -107,33 +113,42 @@ def finish(folder: WorkFolder, options: EncodeOptions, *, resumed: bool = False)
     return True
 
 
-def _targets(options: EncodeOptions) -> dict[str, str]:
-    """Where each file of the work folder goes, in the order of the renames."""
-    targets = {}
+def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
+    """Where each file of the work folder goes, in the order of the renames.
+
+    ``count`` is how many .bin files a dataset has.
+    """
+    targets, manifests = {}, {}
     for key, prefix in options.output_names.items():
-        targets[staged(key, "trace")] = trace_path(prefix)
-        targets[staged(key, "ids")] = bin_path(prefix)
-        targets[staged(key, "idx")] = idx_path(prefix)
-    targets[REJECTS] = rejects_path(options)
+        for name, own in zip(joined_names(count), piece_names(prefix, count), strict=True):
+            targets[staged(key, "trace", name)] = trace_path(own)
+            targets[staged(key, "ids", name)] = bin_path(own)
+            targets[staged(key, "idx", name)] = idx_path(own)
+            manifests[staged(key, "manifest.json", name)] = manifest_path(own)
     for key, prefix in options.output_names.items():
-        targets[staged(key, "manifest.json")] = manifest_path(prefix)
-    return targets
+        name = staged(key, "manifest.json")
+        manifests[name] = manifest_path(prefix)
+    return {**targets, REJECTS: rejects_path(options), **manifests}
 
 
-def _stale(options: EncodeOptions, files: Mapping[str, FileDigest]) -> list[str]:
-    """Files of a dataset that is replaced, of which the new one has none."""
-    rejects = rejects_path(options)
-    stale = [rejects] if REJECTS not in files and is_rejects(rejects) else []
-    for key, prefix in options.output_names.items():
-        if staged(key, "trace") not in files and is_trace(trace_path(prefix)):
-            stale.append(trace_path(prefix))
-    return stale
+def _stale(
+    options: EncodeOptions, replaced: Mapping[str, Any], targets: Collection[str]
+) -> list[str]:
+    """Files of a dataset that is replaced, of which the new one has none; manifests first."""
+    stale = [rejects_path(options)]
+    for prefix in options.output_names.values():
+        whole = os.path.basename(prefix)
+        own = re.compile(re.escape(whole) + r"(-\d{5,}-of-\d{5,})?\.[a-z.]+")
+        home = prefix[: len(prefix) - len(whole)]
+        stale += [home + name for name in replaced if own.fullmatch(name)]
+    there = (path for path in stale if path not in targets and _identity(path) is not None)
+    same = [path for path in there if _identity(path) == replaced.get(os.path.basename(path))]
+    return sorted(same, key=lambda path: not path.endswith((".json", ".idx")))
 
 
-def _checked(
-    folder: WorkFolder, options: EncodeOptions, commit: dict[str, Any]
-) -> dict[str, FileDigest]:
+def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
     """The files of a commit. Raises ResumeError where it is not one of this run."""
+    folder, options = job.folder, job.options
     expected = {key: os.path.basename(name) for key, name in options.output_names.items()}
     prefixes, files, replaced = (commit.get(name) for name in ("prefixes", "files", "replaces"))
     if prefixes != expected:
@@ -142,8 +157,9 @@ def _checked(
             f"others than {', '.join(map(repr, expected.values()))}: give the names as before, or "
             "remove it"
         )
-    kinds = ("ids", "idx", "manifest.json", *(("trace",) if options.trace else ()))
-    needed = {staged(key, kind) for key in options.keys for kind in kinds}
+    needed = _targets(options, len(job.files)).keys() - {REJECTS}
+    if not options.trace:
+        needed = {name for name in needed if not name.endswith(".trace")}
     if (
         not isinstance(files, dict)
         or not isinstance(replaced, dict)

@@ -46,5 +46,6 @@ class PlanRequest(TokenizerFiles, total=False):
 class EncodeRequest(PlanRequest, total=False):
     """The options of ``tokpack.encode`` but ``keys``."""
 
+    files: int | None
     workers: int
     scratch: str | None

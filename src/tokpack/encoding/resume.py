@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tokpack.encoding.journal import read_journal
 from tokpack.encoding.messages import StreamEnd
-from tokpack.encoding.piece import JOINED, SPILL, Piece
+from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
 from tokpack.encoding.tracks import TrackFiles, is_whole
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, StoreError
 from tokpack.files.durable import UNFINISHED
-from tokpack.indexed import Manifest, bin_path, idx_path, trace_path
+from tokpack.indexed import Manifest, bin_path
+from tokpack.indexed.outputs import sizes
 from tokpack.machine import usable_cores
 from tokpack.sources import block_checksums, content_checksum
 from tokpack.stores import identity, shown
@@ -64,16 +65,15 @@ def complete_datasets(options: EncodeOptions) -> list[Manifest]:
     for prefix in () if options.overwrite else options.output_names.values():
         try:
             manifest = Manifest.load(prefix)
+            whole = manifest if options.trace else replace(manifest, trace=None)
+            files = list(sizes(prefix, whole))
         except StoreError:
             raise
         except (InputError, FormatError):
             return []
-        files = {bin_path(prefix): manifest.bin, idx_path(prefix): manifest.idx}
-        if options.trace and manifest.trace is None:
+        if manifest.selection or (options.trace and not manifest.options.get("trace")):
             return []
-        if options.trace and manifest.trace:
-            files[trace_path(prefix)] = manifest.trace
-        if any(_size(path) != digest["bytes"] for path, digest in files.items()):
+        if any(_size(path) != size for path, size in files):
             return []
         manifests.append(manifest)
     return manifests
@@ -86,6 +86,8 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
     an input has changed since, or may have: by its content where its time is another.
     """
     if not all(plan.fingerprints):  # a pipe cannot be recognised
+        return False
+    if options.files and any(plan.other_files(len(one.pieces or "1")) for one in manifests):
         return False
     contents: dict[int, str] = {}
     for (key, prefix), manifest in zip(options.output_names.items(), manifests, strict=True):
@@ -117,10 +119,12 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
         try:
             old = Plan.read(folder, plan)
             difference = old.difference(plan)
+            if options.files:
+                difference = difference or plan.other_files(len(old.files))
         except ResumeError as error:
             difference = str(error)
         if not difference and all(plan.fingerprints):
-            return replace(plan, parts=old.parts), old.touched(plan)
+            return replace(plan, parts=old.parts, files=old.files), old.touched(plan)
         if not options.overwrite and (difference or plan.sources[0].format == "documents"):
             raise _other_run(folder, difference) if difference else _unknown_run(folder)
         folder.clear(keep=("lock",))
@@ -181,7 +185,7 @@ class ResumeState:
             return
         first = min(unsure)
         for key, piece in list(self.pieces.items()):
-            is_joined = piece.stored is not None and piece.stored.place == JOINED
+            is_joined = piece.stored is not None and piece.stored.is_joined
             if key[0] in unsure or (is_joined and key[0] > first):
                 del self.pieces[key]
 
@@ -196,7 +200,7 @@ class ResumeState:
 
 
 def resume(
-    job: Job, touched: Sequence[int], joined: TrackFiles, beat: Callable[[], None]
+    job: Job, touched: Sequence[int], joined: Sequence[TrackFiles], beat: Callable[[], None]
 ) -> ResumeState:
     """What the journal tells of, as far as it is of the inputs as they are now, and whole.
 
@@ -298,7 +302,7 @@ def _blocks_now(job: Job, share: _Share) -> str:
 
 
 def _leave_out_damaged(
-    job: Job, state: ResumeState, joined: TrackFiles, beat: Callable[[], None]
+    job: Job, state: ResumeState, joined: Sequence[TrackFiles], beat: Callable[[], None]
 ) -> None:
     """Compare all pieces with their checksums: what a power loss has taken is made again."""
     pieces = list(state.pieces.values())
@@ -330,10 +334,10 @@ def _on_all_cores(
         pool.shutdown(cancel_futures=True)
 
 
-def _is_whole(job: Job, piece: Piece, joined: TrackFiles) -> bool:
+def _is_whole(job: Job, piece: Piece, joined: Sequence[TrackFiles]) -> bool:
     assert piece.stored is not None
-    if piece.stored.place == JOINED:
-        return is_whole(joined, piece.stored, piece.sizes)
+    if piece.stored.is_joined:
+        return is_whole(joined[job.file_of(piece.number)], piece.stored, piece.sizes)
     try:
         spill = TrackFiles(job.folder, piece.stored.place, job.tracks)
     except OutputError as error:

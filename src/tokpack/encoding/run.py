@@ -104,20 +104,20 @@ def _encode(
         done = existing(plan, asked)
         if done is not None:
             return done
-        check_replaced(options, plan.sources, plan)
+        check_replaced(options, plan)
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
-        job = Job(folder, plan.sources, plan.parts, *setup, options)
+        job = Job(folder, plan.sources, plan.parts, *setup, options, plan.files)
         is_staged = os.path.lexists(folder(COMMIT))
         if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)
-        if finish(folder, options, resumed=True):  # it was stopped in its last moment
+        if finish(job, resumed=True):  # it was stopped in its last moment
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, asked)
         if done is not None:
             folder.remove()
             return done
-        versions = check_replaced(options, plan.sources, plan)
+        versions = check_replaced(options, plan)
         _warn_of_setup(setup, options)
         with (
             _reporter(folder, progress) as show,
@@ -136,7 +136,7 @@ def _encode(
             except OutputError:
                 folder.remove()
                 raise
-        finish(folder, options)
+        finish(job)
         return manifests
 
 

@@ -33,10 +33,10 @@ def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]
     key = job.options.keys[index]
     sums = pieces.by_source()
     lines = sums[:, SOURCE_COLUMNS.index("lines")].tolist()
-    lines[0] += job.lines_before
+    lines[0] += pieces.lines_before
     documents = ((source, runs[runs[:, 0] > 0]) for source, runs in _noted(pieces, index))
     empty = ((source, runs[runs[:, 0] < 0] * _TO_LINES) for source, runs in _noted(pieces, index))
-    path = job.folder.joined(job.folder.track(key, "trace"))
+    path = job.path(job.folder.track(key, "trace"))
     chunks = HashingReader(trace_chunks(lines, (documents, empty, rejected)))
     replace_file(path, chunks)
     trace = Trace(path)
@@ -51,7 +51,7 @@ def write_trace(pieces: Pieces, index: int, rejected: Iterable[tuple[int, Runs]]
 def _noted(pieces: Pieces, index: int) -> Iterator[tuple[int, Runs]]:
     """(input, runs of its lines, from 1) in order; records that were left out have ``-line``."""
     job = pieces.job
-    path = job.folder.joined(job.folder.track(job.options.keys[index], "lines"))
+    path = job.path(job.folder.track(job.options.keys[index], "lines"))
     column = job.key_column(index, "runs")
     with cannot_write(path), open(path, "rb") as file:
         for source, before, counts in pieces.rows():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.encoding.folder import create_own, open_own
-from tokpack.encoding.piece import JOINED, Stored
+from tokpack.encoding.piece import SPILL, Stored
 from tokpack.files.blocks import BlockSums, read_blocks, spans, sums_of
 from tokpack.files.durable import cannot_write, start_writeback
 
@@ -120,7 +120,7 @@ class Tracks:
         assert files is not None
         for track, (begin, size) in enumerate(zip(self._begins, self.sizes, strict=True)):
             start_writeback(files.files[track], begin, size)
-        if files.name != JOINED:
+        if files.name.startswith(SPILL):
             files.close()
         return Stored(files.name, self._begins, tuple(sums.finish() for sums in self._sums))
 

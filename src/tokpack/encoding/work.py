@@ -16,7 +16,6 @@ from tokpack.encoding.engine import Processes, run_here
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.journal import Journal
 from tokpack.encoding.meter import Meter
-from tokpack.encoding.piece import JOINED
 from tokpack.encoding.plan import NAME as PLAN
 from tokpack.encoding.resume import check_budget, resume
 from tokpack.encoding.tracks import TrackFiles
@@ -42,7 +41,7 @@ class EncodeResult:
 
     pieces: Pieces
     stream_blocks: Mapping[int, str | None]  # by part
-    sums: Mapping[str, bytes]  # of the blocks of each file of ids, by track
+    sums: Mapping[str, bytes]  # of the blocks of each file of ids, by its name
 
 
 class EncodingRun:
@@ -64,8 +63,10 @@ class EncodingRun:
     ) -> None:
         with ExitStack() as opened:
             self._job = job
-            self._joined = _open_joined(job)
-            opened.callback(self._joined.close)
+            self._joined: list[TrackFiles] = []
+            for name in job.joined:
+                self._joined.append(_open_joined(job, name))
+                opened.callback(self._joined[-1].close)
             resumed = resume(job, touched, self._joined, beat)
             self._journal = Journal(job.folder, resumed.entries())
             opened.callback(self._journal.close)
@@ -103,10 +104,11 @@ class EncodingRun:
         self._ended.set()
         self._syncs.join()
         self._look()  # of a write that failed the system tells once, maybe in the last sync of all
-        for track, (file, end) in enumerate(zip(self._joined.files, coordinator.ends, strict=True)):
-            with cannot_write(self._joined.paths[track]):
-                os.ftruncate(file, end)
-                sync_data(file)
+        for joined, ends in zip(self._joined, coordinator.ends, strict=True):
+            for path, file, end in zip(joined.paths, joined.files, ends, strict=True):
+                with cannot_write(path):
+                    os.ftruncate(file, end)
+                    sync_data(file)
         return EncodeResult(coordinator.pieces, coordinator.stream_blocks, coordinator.digests())
 
     @property
@@ -158,7 +160,11 @@ class EncodingRun:
 
     def _sync(self) -> None:
         """Make files durable now and then, so that little is left at the end."""
-        files = dict(zip(self._joined.paths, self._joined.files, strict=True))
+        files = {
+            path: file
+            for joined in self._joined
+            for path, file in zip(joined.paths, joined.files, strict=True)
+        }
         files[self._journal.path] = self._journal.file
         while not self._ended.wait(SYNC_SECONDS):
             self._beat()
@@ -167,13 +173,13 @@ class EncodingRun:
                     sync_data(file)
 
 
-def _open_joined(job: Job) -> TrackFiles:
-    """The joined files, which are there when a worker opens them."""
+def _open_joined(job: Job, name: str) -> TrackFiles:
+    """The joined files of a name, which are there when a worker opens them."""
     for track in job.tracks:
-        path = job.folder.joined(track)
+        path = job.folder(f"{name}.{track}")
         if not os.path.lexists(path):
             os.close(create_own(path))
-    return TrackFiles(job.folder, JOINED, job.tracks)
+    return TrackFiles(job.folder, name, job.tracks)
 
 
 def _slots_for(job: Job, workers: int) -> Slots | None:

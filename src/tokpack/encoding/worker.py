@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tokpack.encoding import messages
 from tokpack.encoding.part import PartEncoder
-from tokpack.encoding.piece import JOINED, SOURCE_COLUMNS, SPILL, Piece
+from tokpack.encoding.piece import SOURCE_COLUMNS, SPILL, Piece
 from tokpack.encoding.tracks import TrackFiles, Tracks, copy_piece
 from tokpack.errors import OutputError, RecordError
 from tokpack.files.blocks import sum_of
@@ -69,9 +69,15 @@ class Worker:
         self._granted: deque[int] = deque()  # slots for the next segments of a stream
         self._at: PieceId = (0, 0)  # the piece that was begun last
         self._encoder = PartEncoder(job, counters, self._attend)
-        self._joined = TrackFiles(job.folder, JOINED, job.tracks)
+        self._joined: list[TrackFiles] = []  # by file
         self._free: list[Tracks] = []  # to be used again
         self._held: dict[PieceId, Tracks] = {}  # that wait for their place
+        try:
+            for name in job.joined:
+                self._joined.append(TrackFiles(job.folder, name, job.tracks))
+        except BaseException:
+            self.close()
+            raise
 
     def serve(self) -> None:
         """Do what comes, until the run ends."""
@@ -85,7 +91,12 @@ class Worker:
 
     def close(self) -> None:
         """Close the files."""
-        self._joined.close()
+        for files in self._joined:
+            files.close()
+
+    def _file_of(self, piece: PieceId) -> TrackFiles:
+        """The joined files in which a piece has its place."""
+        return self._joined[self._job.file_of(piece[0])]
 
     def _attend(self) -> None:
         """Do what must not wait for the end of a task."""
@@ -98,7 +109,7 @@ class Worker:
         elif not isinstance(message, messages.StorePiece) or message.stored is not None:
             self._tasks.append(message)
         elif message.id in self._held:  # else it is in a spill by now, of which the run hears
-            self._move(message.id, self._joined, message.begins)
+            self._move(message.id, self._file_of(message.id), message.begins)
 
     def _do(self, task: messages.Task) -> messages.TaskDone:
         if isinstance(task, messages.StorePiece):
@@ -208,7 +219,7 @@ class Worker:
         tracks = self._free.pop() if self._free else Tracks(len(self._job.tracks), self._overflow)
         tracks.begin()
         if at is not None:
-            tracks.store(self._joined, at)
+            tracks.store(self._file_of(piece), at)
         return Piece.empty(self._job, *piece), tracks
 
     def _complete(self, piece: Piece, tracks: Tracks) -> None:
@@ -242,7 +253,8 @@ class Worker:
     def _copy(self, task: messages.StorePiece) -> None:
         assert task.stored is not None
         with closing(TrackFiles(self._job.folder, task.stored.place, self._job.tracks)) as spill:
-            stored = copy_piece(spill, task.stored, task.sizes, self._joined, task.begins)
+            target = self._file_of(task.id)
+            stored = copy_piece(spill, task.stored, task.sizes, target, task.begins)
         if stored is None:
             raise _not_as_written(f"{spill.paths[0]} and the files beside it")
         self._link.send(messages.PieceStored(task.id, stored))
@@ -250,12 +262,13 @@ class Worker:
     def _sum(self, block: messages.SharedBlock) -> bytes:
         """The sum of a block; OutputError where it is not what the pieces in it have written."""
         begin, end = block.shares[0][0], block.shares[-1][1]
-        data = self._joined.read(block.track, begin, end)
+        files = self._joined[block.file]
+        data = files.read(block.track, begin, end)
         if data is None or any(
             sum_of(data[first - begin : last - begin]) != digest
             for first, last, digest in block.shares
         ):
-            raise _not_as_written(f"bytes {begin} to {end} of {self._joined.paths[block.track]}")
+            raise _not_as_written(f"bytes {begin} to {end} of {files.paths[block.track]}")
         return sum_of(data)
 
 

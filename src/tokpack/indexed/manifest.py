@@ -194,6 +194,18 @@ class Manifest:
         """The documents without a token that have an entry in the index nevertheless."""
         return self.empty if self.options.get("empty") == "document" else 0
 
+    def record(self, prefix: str) -> ShardRecord:
+        """What the manifest of a virtual dataset says of this one, as ``prefix``."""
+        return ShardRecord(
+            prefix=prefix,
+            sequences=self.sequences,
+            documents=self.documents + self.kept_empty,
+            tokens=self.tokens,
+            bin_bytes=self.bin["bytes"],
+            idx_bytes=self.idx["bytes"],
+            xxh3_128=checksum_of(self.bin),
+        )
+
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
         return b"".join(self.chunks()).decode()

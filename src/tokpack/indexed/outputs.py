@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tokpack.errors import FormatError, InputError
 from tokpack.files.outputs import DATA, Kind, Output
 from tokpack.indexed.format import bin_path, idx_path
@@ -10,6 +12,9 @@ from tokpack.indexed.selection import is_selection, selection_path
 from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.indexed.trace import is_trace, trace_path
 from tokpack.stores import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TRACE = Kind("a trace", is_trace, beside=True)
 SELECTION = Kind("a selection", is_selection, beside=True)
@@ -68,13 +73,23 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
 
 
 def _are_there(prefix: str, manifest: Manifest) -> bool:
+    return all(
+        (one := identity(path)) and one.size == size for path, size in sizes(prefix, manifest)
+    )
+
+
+def sizes(prefix: str, manifest: Manifest) -> Iterator[tuple[str, int]]:
+    """The files of a dataset, or of its pieces, with the sizes that its manifest tells."""
     if manifest.selection:
-        there = identity(selection_path(prefix))
-        return there is not None and there.size == manifest.selection["bytes"]
-    if manifest.pieces:
-        return True
-    files = {bin_path(prefix): manifest.bin, idx_path(prefix): manifest.idx}
+        yield selection_path(prefix), manifest.selection["bytes"]
+        return
+    if manifest.pieces is not None:
+        for record in manifest.pieces:
+            own = piece_prefix(prefix, record)
+            yield bin_path(own), record.bin_bytes
+            yield idx_path(own), record.idx_bytes
+        return
+    yield bin_path(prefix), manifest.bin["bytes"]
+    yield idx_path(prefix), manifest.idx["bytes"]
     if manifest.trace:
-        files[trace_path(prefix)] = manifest.trace
-    identities = {path: identity(path) for path in files}
-    return all((one := identities[path]) and one.size == files[path]["bytes"] for path in files)
+        yield trace_path(prefix), manifest.trace["bytes"]

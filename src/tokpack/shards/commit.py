@@ -9,8 +9,7 @@ from tokpack.encoding.resume import check_budget
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.outputs import write_output
 from tokpack.indexed import FileDigest, Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import MANIFEST, checksum_of, now
-from tokpack.indexed.records import ShardRecord
+from tokpack.indexed.manifest import MANIFEST, now
 from tokpack.shards import storage
 from tokpack.shards.plan import beside, plan_path
 from tokpack.shards.survey import ranges
@@ -123,16 +122,7 @@ def _joined(
 ) -> Manifest:
     """What the dataset that consists of all shards says of itself."""
     records = tuple(
-        ShardRecord(
-            prefix=name.rpartition("/")[2],
-            sequences=one.sequences,
-            documents=one.documents + one.kept_empty,
-            tokens=one.tokens,
-            bin_bytes=one.bin["bytes"],
-            idx_bytes=one.idx["bytes"],
-            xxh3_128=checksum_of(one.bin),
-        )
-        for name, one in zip(names, manifests, strict=True)
+        one.record(name.rpartition("/")[2]) for name, one in zip(names, manifests, strict=True)
     )
     return Manifest(
         tokpack_version=__version__,

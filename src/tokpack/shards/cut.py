@@ -18,7 +18,7 @@ from tokpack.encoding.plan import (
 from tokpack.errors import UsageError
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, prefix_of
-from tokpack.sources import Part, Source, discover, fingerprints, make_parts
+from tokpack.sources import Source, discover, fingerprints, make_parts
 from tokpack.stores import is_url, shown
 from tokpack.tokenizers import TOKENIZER_PATHS
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.sources import Part
 
 _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
 # Options that belong to one machine, or stand elsewhere in the plan.
-_LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit")
+_LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit", "files")
 
 
 def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> ShardPlan:
@@ -57,12 +58,12 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     prints = fingerprints(sources)
     lines = []
     for parts in _shards(sources, shard_bytes):
-        first, last = parts[0].source, _last(parts[-1])
+        first = parts[0].source
         inputs = [
             {"fingerprint": prints[n], **_shared(sources[n]).to_json()}
-            for n in range(first, last + 1)
+            for n in range(first, parts[-1].sources.stop)
         ]
-        rows = [list(_from(part, first).to_json().values()) for part in parts]
+        rows = [list(part.counted_from(first).to_json().values()) for part in parts]
         lines.append(json.dumps({"inputs": inputs, "parts": rows}))
     return ShardPlan(
         version=__version__,
@@ -143,17 +144,3 @@ def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
         else:
             yield unit
         at = end
-
-
-def _last(part: Part) -> int:
-    """The number of the last source that a part reads."""
-    return part.end - 1 if part.kind == "files" else part.source
-
-
-def _from(part: Part, first: int) -> Part:
-    """The part where the source ``first`` has number 0."""
-    if part.kind == "files":
-        return replace(
-            part, source=part.source - first, begin=part.begin - first, end=part.end - first
-        )
-    return replace(part, source=part.source - first)

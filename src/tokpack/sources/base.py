@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
@@ -194,6 +194,18 @@ class Part:
     end: int
     weight: int
 
+    @property
+    def sources(self) -> range:
+        """The numbers of the sources that it reads."""
+        last = self.end if self.kind == "files" else self.source + 1
+        return range(self.source, last)
+
+    def counted_from(self, first: int) -> Part:
+        """The same part where the source ``first`` has number 0."""
+        files = self.kind == "files"
+        begin, end = (self.begin - first, self.end - first) if files else (self.begin, self.end)
+        return replace(self, source=self.source - first, begin=begin, end=end)
+
     def to_json(self) -> dict[str, Any]:
         """Arguments of ``Part``, as JSON values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -201,12 +213,11 @@ class Part:
     def is_of(self, sources: int) -> bool:
         """Whether it can be a part of so many sources."""
         numbers = (self.source, self.begin, self.end, self.weight)
-        last = self.end if self.kind == "files" else self.source + 1
         return (
             self.kind in ("whole", "files", "bytes", "frames", "stream", "rows")
             and all(type(number) is int and number >= 0 for number in numbers)
             and self.begin <= self.end
-            and self.source < last <= sources
+            and self.source < self.sources.stop <= sources
         )
 
 

@@ -25,7 +25,7 @@ PAGE = Page(
     "Encode documents into a dataset that Megatron-LM, GPT-NeoX and their forks train on.",
     (
         *GROUPS,
-        Group("output", (*OUTPUT, flag_of("scratch"))),
+        Group("output", (*OUTPUT, flag_of("files"), flag_of("scratch"))),
         Group(
             "run",
             (
