@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         encode_shard,
         export,
         import_model,
+        load_model,
         plan,
         stats,
         status,
+        train,
     )
     from tokpack.documents.dedup import dedup
     from tokpack.encoding import EncodeOptions
@@ -70,6 +72,7 @@ __all__ = [
     "encode_shard",
     "export",
     "import_model",
+    "load_model",
     "load_tokenizer",
     "merge",
     "open_blend",
@@ -77,6 +80,7 @@ __all__ = [
     "split",
     "stats",
     "status",
+    "train",
     "verify",
 ]
 
@@ -97,6 +101,7 @@ _LAZY = {
     "encode_shard": "tokpack.api",
     "export": "tokpack.api",
     "import_model": "tokpack.api",
+    "load_model": "tokpack.api",
     "load_tokenizer": "tokpack.tokenizers",
     "merge": "tokpack.operations",
     "open_blend": "tokpack.samples",
@@ -104,6 +109,7 @@ _LAZY = {
     "split": "tokpack.operations",
     "stats": "tokpack.api",
     "status": "tokpack.api",
+    "train": "tokpack.api",
     "verify": "tokpack.operations",
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields, replace
+from importlib import import_module
 from inspect import getdoc, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Unpack
 
+    from torch import nn
+
+    from tokpack.checkpoints.run_files import TrainingResult
+    from tokpack.configuration.config import Config
     from tokpack.encoding.request import EncodeRequest, PlanRequest
     from tokpack.indexed import Manifest
     from tokpack.progress import Show
@@ -267,6 +272,56 @@ def export(
             inputs=[os.fspath(path) for path in (checkpoint, config) if path],
             progress=progress,
         )
+
+
+def train(config: Config | PathLike | Mapping[str, Any]) -> TrainingResult:
+    """Train as `tokpack train` does: from ``config``, a file of settings or a mapping of them.
+
+    The names are those of the flags, with underscores: ``{"data_path": "wiki", "num_layers": 4}``;
+    other programs' names too. Or it is a ``tokpack.configuration.config.Config``, whose fields are
+    all settings. Under torchrun every process calls this. SIGTERM stops at the next step, with a
+    checkpoint. Gives losses and the checkpoint; messages go to stderr. Raises UsageError,
+    InputError and FormatError before the first step, TrainingError where the run cannot go on.
+    """
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.request import RunRequest
+    from tokpack.files.lock import release
+
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if isinstance(config, Config):
+        request = RunRequest(config, None, (), ())
+    elif isinstance(config, (str, os.PathLike)):
+        request = RunRequest.of([os.fspath(config)], world, {})
+    else:
+        request = RunRequest.of([], world, config)
+    try:
+        # By name: it imports torch.
+        result: TrainingResult = import_module("tokpack.trainer.__main__").run(request, world)
+        return result
+    finally:
+        release()
+
+
+def load_model(
+    checkpoint: PathLike, *, device: str = "auto", config: str | None = None
+) -> nn.Module:
+    """The model of a checkpoint as a ``torch.nn.Module``, fp32, in evaluation mode.
+
+    ``model(tokens)`` takes ids, int64 [B, S] with S up to ``model.model.max_position_embeddings``,
+    and gives logits, float32 [B, S, V]; those at position i are of the token behind it. Parameters
+    have the names that the checkpoint has, and can be trained. ``checkpoint`` and ``config`` are as
+    for ``export``, ``device`` is auto, cpu or cuda. InputError and FormatError for a checkpoint
+    that is missing or broken.
+    """
+    with needs_extra("train"):
+        from tokpack.checkpoints.export import open_weights
+
+        weights = open_weights(checkpoint, config=config)
+        # By name, as above.
+        place = import_module("tokpack.trainer.parallel").device_of(device)
+        load = import_module("tokpack.trainer.generate").load_model
+    model: nn.Module = load(weights, place)
+    return model
 
 
 def _request(

@@ -11,25 +11,36 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():
 import io
 import time
 import traceback
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from tokpack.checkpoints.folder import check_own
 from tokpack.configuration.flags import flag_names
 from tokpack.configuration.request import RunRequest
 from tokpack.configuration.setting import flags_typed
 from tokpack.display import message, tell
-from tokpack.errors import TokpackError, UsageError, needs_extra
+from tokpack.errors import TokpackError, UsageError, needs_extra, option
 from tokpack.files.lock import release
 
+if TYPE_CHECKING:
+    from tokpack.checkpoints.run_files import TrainingResult
 
-def run(request: RunRequest, world: int) -> int:
-    """Train as asked, with the other ranks of a ``world``; the exit code. Raises TokpackError."""
+
+def run(request: RunRequest, world: int) -> TrainingResult:
+    """Train as asked, with the other ranks of a ``world``. Raises TokpackError."""
     if request.processes not in (None, world):
         raise UsageError(
             f"--nproc {request.processes} in a world of {world} processes: `tokpack train --nproc "
             f"{request.processes}` starts so many, and any other launcher is told so itself"
         )
     config = request.config
-    if config.save and not config.finetune:  # at once: torch is not imported yet
+    # At once: torch is not imported yet.
+    if config.engine == "deepspeed" and find_spec("deepspeed") is None:
+        raise UsageError(
+            f"{option('engine')} deepspeed needs the package deepspeed: pip install "
+            "'tokpack[deepspeed]', or take engine torch, which has ZeRO too"
+        )
+    if config.save and not config.finetune:
         check_own(config.save, config.load)
     with needs_extra("train"):
         from .loop import train
@@ -50,7 +61,7 @@ def main() -> int:
             words = list(request.words)
         else:
             request = RunRequest.of(words, world)
-        return run(request, world)
+        run(request, world)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -66,6 +77,7 @@ def main() -> int:
             what = error.worded(flags_typed(flag_names(), words))
         tell(message(f"tokpack: error: {where}{what}"))
         return getattr(error, "exit_code", 2)
+    return 0
 
 
 if __name__ == "__main__":

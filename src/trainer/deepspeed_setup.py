@@ -21,15 +21,11 @@ FIRST, BEFORE = (0, 19, 3), (0, 20)
 
 
 def open_library(topology: Topology) -> Any:
-    """DeepSpeed, ready for this machine. Raises UsageError where it is missing or not known."""
+    """DeepSpeed, ready for this machine. Raises UsageError for an unknown release."""
     cuda = topology.device.type == "cuda"
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if cuda else "cpu")
-    try:
-        import deepspeed
-    except ImportError as error:
-        raise UsageError(
-            f"engine deepspeed: {error}; pip install 'tokpack[train]', or use --engine torch"
-        ) from error
+    import deepspeed
+
     release = tuple(map(int, deepspeed.__version__.split("+")[0].split(".")[:3]))
     if not FIRST <= release < BEFORE:
         first, before = (".".join(map(str, numbers)) for numbers in (FIRST, BEFORE))

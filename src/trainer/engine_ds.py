@@ -49,7 +49,7 @@ NOTHING = itertools.repeat((torch.zeros(()), torch.zeros(())))
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepSpeedEngine:
     """A DeepSpeedEngine with weights initialised from the seed.
 
-    Raises UsageError where DeepSpeed is missing, of an unknown release, or cannot do this.
+    Raises UsageError where DeepSpeed is of an unknown release, or cannot do this.
     """
     settings, notes = make_settings(config, topology.device.type)
     if topology.is_main:

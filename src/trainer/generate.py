@@ -21,11 +21,23 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
 
 
+class LanguageModel(Stage):
+    """A whole model in one process, which gives logits in place of a loss."""
+
+    def forward(self, tokens: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Logits float32 [B, S, vocab_size] of tokens int64 [B, S].
+
+        ``more`` may have ``position_ids`` int64 [B, S], and ``cu_seqlens`` of documents, as a batch
+        of training has them.
+        """
+        return self.logits({"tokens": tokens, **more})
+
+
 @torch.no_grad()
-def load_model(weights: Weights, device: torch.device) -> Stage:
+def load_model(weights: Weights, device: torch.device) -> LanguageModel:
     """The whole model in one process, ready to compute logits."""
     with torch.device(device):
-        stage = Stage(weights.model, Topology(device=device))
+        stage = LanguageModel(weights.model, Topology(device=device))
     for name, parameter in stage.named_parameters():
         parameter.copy_(stage.own_part(name, weights.read(name)["parameter"]))
     return stage.eval()

@@ -8,6 +8,7 @@ import math
 import os
 import re
 import signal
+import threading
 import time
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -31,6 +32,7 @@ from .run import AsyncSave, TrainingRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tokpack.checkpoints.run_files import TrainingResult
     from tokpack.configuration.config import Config
 
     from .data import Samples
@@ -39,8 +41,8 @@ COLLECTED = 100  # steps between two garbage collections of Python
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 
-def train(config: Config, inputs: Sequence[str] = ()) -> int:
-    """Train as configured, together with the other processes of the run; the exit code.
+def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
+    """Train as configured, together with the other processes of the run.
 
     ``inputs`` are files that the configuration was read from: the run does not replace them.
     Raises TokpackError: before any step for what a user can cause, TrainingError where the run
@@ -74,7 +76,7 @@ def train(config: Config, inputs: Sequence[str] = ()) -> int:
             ) from error
         raise
     stop()
-    return 0
+    return run.result()
 
 
 def _make_steps(run: TrainingRun, signals: list[int]) -> str:
@@ -158,8 +160,14 @@ def _collected_at_once() -> Iterator[None]:
 
 @contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """A context with the list of signals received that ask this process to stop."""
+    """A context with the list of signals received that ask this process to stop.
+
+    Only its main thread can receive any.
+    """
     received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
     before = {n: signal.signal(n, lambda n, _: received.append(n)) for n in SIGNALS}
     try:
         yield received
@@ -171,6 +179,8 @@ def _received_signals() -> Iterator[list[int]]:
 def _look(run: TrainingRun) -> None:
     """Log the steps since the last look; TrainingError where a loss is not finite."""
     values = run.at() | run.meter.read()
+    if values["loss"] is not None:
+        run.losses["training"] = values["loss"]
     peak = max(gather(peak_memory(run.topology.device)))
     run.log.step(values | {"peak_memory_bytes": peak, "device": run.topology.device.type})
     run.meter.restart()
@@ -202,7 +212,8 @@ def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
             counted = weigh(part, run.topology)
             loss += float(run.engine.evaluate(part)) * counted
             labels += counted
-        run.log.evaluation(name, loss / max(labels, 1.0), run.at())
+        run.losses[name] = loss / max(labels, 1.0)
+        run.log.evaluation(name, run.losses[name], run.at())
     run.evaluated = run.step
 
 

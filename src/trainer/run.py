@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.checkpoints.files import DTYPES, differences
+from tokpack.checkpoints.folder import find
+from tokpack.checkpoints.run_files import TrainingResult
 from tokpack.configuration.model import ModelConfig
 from tokpack.configuration.schedule import Schedule
 from tokpack.errors import ResumeError, UsageError, option
@@ -62,6 +64,7 @@ class TrainingRun:
             checkpoint.claim(config.save, self.load)
         self.evaluated = -1  # the step of the last evaluation
         self.saving: AsyncSave | None = None
+        self.losses: dict[str, float] = {}  # the last ones, by what they are of
 
     def begin(self) -> None:
         """Build and load everything; collective."""
@@ -113,6 +116,13 @@ class TrainingRun:
     def consumed(self) -> int:
         """Samples that all processes together have taken."""
         return self.stream.consumed_samples
+
+    def result(self) -> TrainingResult:
+        """What the run leaves."""
+        folder = self.config.save if self.saved == self.step else None
+        return TrainingResult(
+            self.step, self.consumed, dict(self.losses), None if folder is None else find(folder)
+        )
 
     def at(self) -> dict[str, int]:
         """How far the run is, as records of the log have it."""

@@ -77,7 +77,7 @@ def test_what_fails_in_the_background_is_said(
 
     monkeypatch.setattr(checkpoint, "write_tensors", fail)
     more: dict[str, Any] = {"save": str(tmp_path / "run"), "async_save": True, "save_interval": 2}
-    assert train(Config(**settings(prefix, train_samples=64, **more))) == 0
+    assert train(Config(**settings(prefix, train_samples=64, **more)))
     missed, saved = (
         [record["iteration"] for record in records(tmp_path / "run", event)]
         for event in ("not saved", "save")
@@ -89,7 +89,7 @@ def test_what_fails_in_the_background_is_said(
     found = find(tmp_path / "run")
     assert found is not None
     plain = {**more, "save": str(tmp_path / "plain"), "async_save": False}
-    assert train(Config(**settings(prefix, train_samples=64, **plain))) == 0
+    assert train(Config(**settings(prefix, train_samples=64, **plain)))
     for file in found.glob("*.safetensors"):
         assert file.read_bytes() == (tmp_path / "plain" / found.name / file.name).read_bytes()
 

@@ -46,13 +46,13 @@ def test_extra_checkpoints(folder: Path, tmp_path: Path) -> None:
     """Those that are asked for, the beginning too, and each is one to go on from."""
     base = settings(str(folder / "big"), train_samples=40, keep_checkpoints=0, save_interval=2)
     torch.set_num_threads(1)
-    assert train(Config(**base, save=str(tmp_path / "a"), extra_save_iters=(0, 3, 999))) == 0
+    assert train(Config(**base, save=str(tmp_path / "a"), extra_save_iters=(0, 3, 999)))
     saved = sorted(path.name for path in (tmp_path / "a").glob("step_*"))
     assert saved == [f"step_{number:08d}" for number in (0, 2, 3, 4, 5)]
     for number in (0, 3):
         load = str(tmp_path / "a" / saved[2 if number else 0])
         again = Config(**base, load=load, save=str(tmp_path / f"b{number}"))
-        assert train(again) == 0
+        assert train(again)
         expected = losses(tmp_path / "a")
         found = losses(tmp_path / f"b{number}")
         assert found == {step: expected[step] for step in range(number + 1, 6)}

@@ -240,20 +240,20 @@ def test_a_finetuning_is_begun_and_gone_on_with_by_one_command(
     prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, new = tmp_path / "base", tmp_path / "new"
-    assert train(Config(**settings(prefix, train_samples=16, save=str(base)))) == 0
+    assert train(Config(**settings(prefix, train_samples=16, save=str(base))))
     more: dict[str, Any] = {"load": str(base), "save": str(new), "finetune": True, "seed": 7}
     whole = Config(**settings(prefix, train_samples=32, **more | {"save": str(tmp_path / "w")}))
-    assert train(whole) == 0
+    assert train(whole)
     command = Config(**settings(prefix, train_samples=32, **more))
-    assert train(replace(command, exit_interval=2)) == 0
+    assert train(replace(command, exit_interval=2))
     capsys.readouterr()
-    assert train(command) == 0  # as a queue starts it again
+    assert train(command)  # as a queue starts it again
     said = capsys.readouterr().err
     assert f"{new} has checkpoints of this run from {base}: it goes on" in said
     assert "resumed: 16 samples are consumed, 2 steps left" in said
     assert losses(new) == losses(tmp_path / "w")
     other = tmp_path / "other"
-    assert train(Config(**settings(prefix, train_samples=16, save=str(other)))) == 0
+    assert train(Config(**settings(prefix, train_samples=16, save=str(other))))
     with pytest.raises(UsageError, match="holds step_00000002 of another run"):
         train(replace(command, save=str(other)))
     with pytest.raises(UsageError, match="holds step_00000004 of another run"):

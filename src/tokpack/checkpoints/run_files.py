@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
 PNG_METADATA = {"Software": "tokpack train"}  # by which a plot is recognised
 _MAKER = "tokpack train"
 _HEAD_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How far a run came, and what it leaves.
+
+    ``losses`` are the last ones, in nats a token: "training", as the last log line has it, and
+    those of the evaluated sets by name. ``checkpoint`` is that of the last step, if it was saved.
+    """
+
+    iteration: int
+    consumed_samples: int
+    losses: dict[str, float]
+    checkpoint: Path | None
 
 
 def _is_log(path: str) -> bool:

@@ -104,16 +104,21 @@ class _Source:
         self.names |= later.names
 
 
-def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | None]:
+def resolve(
+    argv: Sequence[str], world_size: int = 1, values: Mapping[str, Any] | None = None
+) -> tuple[Config, int | None]:
     """The configuration that ``[FILE...] --flags`` asks for, and ``--nproc``, if it is given.
 
-    Defaults < file < flags; what the DeepSpeed JSON says must not contradict them. ``world_size``
-    processes run unless ``--nproc`` says otherwise. Raises UsageError, InputError and FormatError.
+    Defaults < file < ``values``, as a file has them, < flags; what the DeepSpeed JSON says must not
+    contradict them. ``world_size`` processes run unless ``--nproc`` says otherwise. Raises
+    UsageError, InputError and FormatError.
     """
     flags, paths = _read_flags(argv)
     file = _Source()
     for path in paths:
         file.update(_read_file(path))
+    if values is not None:
+        file.update(_read_values("settings", values))
     for name in flags.settings:
         for other in _REPLACED.get(name, ()):
             file.settings.pop(other, None)
@@ -122,7 +127,7 @@ def resolve(argv: Sequence[str], world_size: int = 1) -> tuple[Config, int | Non
     if "deepspeed_config" in said:
         said = _with_deepspeed(said, said["deepspeed_config"].value, notes)
     given = Overrides({name: setting.value for name, setting in said.items()})
-    given.flags = flags_typed(flag_names(), argv)
+    given.flags = flags_typed(flag_names(), argv) if values is None else {}
     for name in ("conf_dir", "debug", "deepspeed_config", "deepspeed_config_wins"):
         given.pop(name, None)
     nproc = given.pop("nproc", None)
@@ -287,9 +292,15 @@ def _read_file(path: str) -> _Source:
     """What a configuration says; a blend file says what the data is."""
     from tokpack.files.foreign_yaml import read_yaml
 
-    source, values = _Source(), _load(path, read_yaml)
+    values = _load(path, read_yaml)
     if {"tokpack_blend", "datasets"} & set(values):
         values = {"data_path": [path]}
+    return _read_values(path, values)
+
+
+def _read_values(path: str, values: Mapping[str, Any]) -> _Source:
+    """The settings of a file, or of Python; ``path`` says in messages where they are from."""
+    source = _Source()
     half = values.get("fp16")
     if isinstance(half, dict) and tables.WORDS.get(str(half.get("type"))) == "bf16":
         # GPT-NeoX said bf16 so before it had the word; there is no loss scale in it.

@@ -11,7 +11,7 @@ from .config import FIELDS, UNSAVED, Config
 from .flags import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,14 @@ class RunRequest:
     words: tuple[str, ...]
 
     @classmethod
-    def of(cls, argv: Sequence[str], world_size: int = 1) -> RunRequest:
-        """What ``argv`` asks for, in a world of so many processes unless it says how many."""
-        config, processes = resolve(argv, world_size)
+    def of(
+        cls, argv: Sequence[str], world_size: int = 1, values: Mapping[str, Any] | None = None
+    ) -> RunRequest:
+        """What ``argv``, or ``values`` in Python, ask for.
+
+        In a world of so many processes unless they say how many.
+        """
+        config, processes = resolve(argv, world_size, values)
         files = (word.partition("=")[2] or word for word in argv)
         return cls(config, processes, tuple(filter(os.path.isfile, files)), tuple(argv))
 
