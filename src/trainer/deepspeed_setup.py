@@ -8,10 +8,11 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 
 from tokpack.errors import UsageError
+
+from .parallel import group_of_one
 
 if TYPE_CHECKING:
     from .parallel import Topology
@@ -46,8 +47,7 @@ def open_library(topology: Topology) -> Any:
         # Every rank would compile this, and wait for ever for a lock that a killed run has left.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     if not dist.is_initialized():
-        store = torch._C._distributed_c10d.HashStore()
-        dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=0, world_size=1)
+        group_of_one(topology.device)
         os.environ.setdefault("LOCAL_RANK", "0")
     deepspeed.init_distributed(dist_init_required=False)
     return deepspeed

@@ -29,7 +29,6 @@ class StepResult:
     grad_norm: Tensor  # float32 []: before clipping; not finite where fp16 overflowed
     loss_scale: float
     skipped: bool  # fp16 overflowed: no weight was changed
-    sent: float | None = None  # bytes that this process gave to other data ranks, where it is known
 
 
 class Engine(Protocol):

@@ -23,7 +23,7 @@ from .deepspeed_setup import open_library
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import MOMENTS, adamw, begin_moments, set_steps
-from .parallel import Topology, global_norm, mean_loss
+from .parallel import Topology, global_norm, group_of_one, mean_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -256,7 +256,7 @@ class DeepSpeedEngine:
 
 def _mpu(topology: Topology) -> SimpleNamespace:
     """Our groups, under the names that DeepSpeed asks for."""
-    alone = dist.new_subgroups(1)[0]  # type: ignore[no-untyped-call]
+    alone = group_of_one(topology.device)
     tensor = (topology.tensor_rank, topology.tensor_size, topology.tensor_group or alone)
     data = (topology.data_rank, topology.data_size, topology.data_group or alone)
     kinds = {"model_parallel": tensor, "tensor_model_parallel": tensor, "data_parallel": data}

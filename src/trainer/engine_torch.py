@@ -12,11 +12,11 @@ from tokpack.checkpoints.files import DTYPES
 
 from . import pipeline
 from .blocks import recomputation
-from .buckets import Buckets
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import make_optimizers, set_steps, state_of, whole_parameters
 from .parallel import global_norm, mean_loss
+from .sharding import DataParallel
 from .tensor import sequence_part
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LossScale:
 class TorchEngine:
     """See engine.Engine. Weights, gradients and moments are fp32; autocast decides the rest.
 
-    In half precision linear layers compute with copies of their weights, made once a step.
+    In half precision the blocks' linear layers compute with copies of their matrices.
     """
 
     def __init__(self, config: Config, model: Stage, topology: Topology) -> None:
@@ -80,9 +80,9 @@ class TorchEngine:
         scale = config.loss_scale or config.initial_loss_scale
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)
         half = self.dtype if self.half else None
-        whole = whole_parameters(config, model)
-        self._buckets = Buckets(model, config.zero_stage, whole, half)
-        self._optimizers = make_optimizers(config, model, self._buckets.held)
+        owned = whole_parameters(config, model)
+        self.data = DataParallel(model, config.zero_stage, owned, half)
+        self._optimizers = make_optimizers(config, model, self.data.held)
         model.recompute = recomputation(config, topology)
         model.recompute_layers = config.checkpoint_num_layers
         if cuda if config.compile is None else config.compile:
@@ -90,31 +90,29 @@ class TorchEngine:
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         topology, count, scale = self.topology, len(micro_batches), self._scale.value
-        before = topology.traffic.data
         # Made on the device: a copy from the CPU would wait until the device has caught up.
-        share = torch.full((), scale / (count * topology.data_size), device=topology.device)
+        share = torch.full((), scale / count, device=topology.device)
         self.model.train()
-        self._buckets.begin_step()
+        self.data.begin_step()
         link, forward, losses = self._pipeline(micro_batches)
 
         def backward(number: int, y: Tensor, grad: Tensor | None) -> None:
-            with self._buckets.backward(last=number == count - 1):
+            with self.data.backward(last=number == count - 1):
                 torch.autograd.backward(y, share if topology.last_stage else grad)
 
         pipeline.train(link, forward, backward, count)
-        self._buckets.add_of_parts()
+        self.data.add_of_parts()
         if self.model.tied and self.model.embedding is not None:  # it may be on two stages
-            self._buckets.add_of_stages("embedding.word.weight")
-        grads = self._buckets.gradients(self.model.counted())
-        norm = global_norm(grads, topology, shared=self._buckets.shared) / scale
+            self.data.add_of_stages("embedding.word.weight")
+        grads = self.data.gradients(self.model.counted())
+        norm = global_norm(grads, topology, shared=self.data.shared) / scale
         skipped = self.dtype == torch.float16 and not torch.isfinite(norm)
         if not skipped:
             self._step(norm, lr)
         self._batches += 1
         if self._dynamic:
             self._scale.update(skipped, self.config)
-        sent = topology.traffic.data - before
-        return StepResult(mean_loss(losses, topology), norm, scale, skipped, sent)
+        return StepResult(mean_loss(losses, topology), norm, scale, skipped)
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
@@ -126,19 +124,19 @@ class TorchEngine:
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
         def parts(name: str) -> dict[str, Tensor]:
             held = self._parts(name, optimizer=True)
-            return {kind: self._buckets.whole(name, kind, x) for kind, x in held.items()}
+            return {kind: self.data.whole(name, kind, x) for kind, x in held.items()}
 
         return self.model.full_state(parts)
 
     @torch.no_grad()
     def load_full_state(self, read: Read, *, optimizer: bool) -> None:
-        for name in self._buckets.held:
+        for name in self.data.held:
             parts = self._parts(name, optimizer=optimizer)
             whole = read(name, list(parts))
             for kind, part in parts.items():
-                own = self._buckets.own(name, kind, self.model.own_part(name, whole[kind]))
+                own = self.data.own(name, kind, self.model.own_part(name, whole[kind]))
                 part.copy_(own.view_as(part))
-        self._buckets.refresh()
+        self.data.refresh()
 
     def scalars(self) -> dict[str, Any]:
         scale = asdict(self._scale) if self._dynamic else None
@@ -152,7 +150,7 @@ class TorchEngine:
 
     def _parts(self, name: str, *, optimizer: bool) -> dict[str, Tensor]:
         """This rank's part of a weight, and of its state in the optimizer; writable."""
-        parameter = self._buckets.held[name].parameter
+        parameter = self.data.held[name].parameter
         state = state_of(self._optimizers, parameter) if optimizer else {}
         return {"parameter": parameter.detach(), **state}
 
@@ -180,10 +178,10 @@ class TorchEngine:
         factor = torch.full_like(norm, 1 / self._scale.value)
         if self.config.clip_grad:
             factor *= (self.config.clip_grad / (norm + 1e-6)).clamp(max=1)
-        self._buckets.scale(factor)
+        self.data.scale(factor)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr
             optimizer.step()
-        self._buckets.refresh()
+        self.data.refresh()
         self.steps += 1

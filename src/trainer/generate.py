@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cache
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from tokpack.errors import UsageError
+from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import Frame
 
 from .model import Stage
 from .parallel import Topology, device_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tokpack.checkpoints.families import Weights
     from tokpack.tokenizers import Tokenizer
@@ -45,26 +47,48 @@ def load_model(weights: Weights, device: torch.device) -> LanguageModel:
 
 @torch.no_grad()
 def continue_tokens(
-    stage: Stage, tokens: list[int], *, temperature: float = 1.0, top_k: int = 0, seed: int = 0
+    stage: Stage,
+    tokens: list[int],
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    is_token: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[int]:
     """Token after token, without end; the model sees as many of the last as it has positions.
 
     With ``temperature`` 0 the likeliest token is taken, with ``top_k`` above 0 one of so many
-    likeliest is drawn. The same seed gives the same tokens.
+    likeliest is drawn. Ids that are no token, such as rows that pad a vocabulary, are left out. The
+    same seed gives the same tokens.
     """
     device, generator = stage.topology.device, torch.Generator().manual_seed(seed)
     seen = list(tokens)
+    absent: list[int] = []  # ids that are no token, as far as one was about to be taken
     while True:
         window = torch.tensor([seen[-stage.model.max_position_embeddings :]], device=device)
         logits = stage.logits({"tokens": window})[0, -1].float().cpu()
-        if temperature == 0:
-            seen.append(int(logits.argmax()))
-        else:
-            if 0 < top_k < len(logits):
-                logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
-            chances = torch.softmax(logits / temperature, 0)
-            seen.append(int(torch.multinomial(chances, 1, generator=generator)))
-        yield seen[-1]
+        while not is_token(token := _draw(logits, absent, temperature, top_k, generator)):
+            absent.append(token)
+        seen.append(token)
+        yield token
+
+
+def _draw(
+    logits: torch.Tensor,
+    absent: list[int],
+    temperature: float,
+    top_k: int,
+    generator: torch.Generator,
+) -> int:
+    """An id, none of ``absent``."""
+    logits = logits.clone()
+    logits[absent] = -torch.inf
+    if temperature == 0:
+        return int(logits.argmax())
+    if 0 < top_k < len(logits):
+        logits[logits < logits.topk(top_k).values[-1]] = -torch.inf
+    chances = torch.softmax(logits / temperature, 0)
+    return int(torch.multinomial(chances, 1, generator=generator))
 
 
 def generate(
@@ -97,7 +121,16 @@ def generate(
             raise UsageError("the prompt is empty, and the tokenizer has no token to begin with")
         ids = [end]
     stage = load_model(weights, device_of(device))
-    drawn = continue_tokens(stage, ids, temperature=temperature, top_k=top_k, seed=seed)
+
+    @cache
+    def is_token(number: int) -> bool:
+        with suppress(TokenizerError):
+            tokenizer.decode_bytes([number])
+            return True
+        return False
+
+    settings: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "seed": seed}
+    drawn = continue_tokens(stage, ids, **settings, is_token=is_token)
     return _texts(tokenizer, takewhile(lambda token: token != end, islice(drawn, tokens)))
 
 

@@ -18,6 +18,7 @@ from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, 
 from tokpack.display import tell
 from tokpack.errors import OutputError, TokpackError, option, worded
 from tokpack.files.durable import cannot_write
+from tokpack.quantities import count_text
 
 from .boards import open_boards
 
@@ -38,14 +39,6 @@ CURVES = (  # a number of a step, its name on a board, and the setting that asks
     ("batch_size", "batch-size", "log_batch_size_to_tensorboard"),
     ("seconds_per_step", "iteration-time", "log_timers_to_tensorboard"),
     ("data_wait", "data-wait-share", "log_timers_to_tensorboard"),
-)
-LINE = (
-    "iteration {iteration:,}/{steps:,} | {consumed_samples:,} samples | loss {loss:.4f} | "
-    "grad norm {grad_norm:.3f} | loss scale {loss_scale:g} | lr {lr:.3e} | "
-    "{seconds_per_step:.4g} s a step | {tokens_per_second:,.0f} tokens/s | "
-    "{tokens_per_second_per_gpu:,.0f} a {unit} | "
-    "{tflops_per_gpu:.3g} TFLOP/s a {unit} | MFU {mfu:.1%} | peak {peak_gb:.2f} GB | "
-    "data wait {data_wait:.2%} | sent {sent_gb:.3g} GB a step | {skipped} skipped"
 )
 CLEAR = "\r\x1b[K"  # empties the last line of a terminal
 
@@ -177,16 +170,29 @@ class Log:
 
 
 def line(values: Mapping[str, Any], steps: int) -> str:
-    """A log line for people; what is not known is left out."""
-    unit = "GPU" if values["device"] == "cuda" else "process"
-    sent = values["sent_bytes_per_step"]
-    more = {"steps": steps, "unit": unit, "peak_gb": values["peak_memory_bytes"] / 1e9}
-    more["sent_gb"] = (sent or 0) / 1e9
-    absent = [f"{{{key}" for key in ("loss:", "mfu:") if values[key[:-1]] is None]
-    absent += [] if values["skipped"] else ["{skipped"]
-    absent += [] if sent else ["{sent_gb"]
-    parts = [part for part in LINE.split(" | ") if not any(key in part for key in absent)]
-    return " | ".join(parts).format(**values, **more)
+    """A log line for people, of at most 100 characters; what is not known is left out.
+
+    All else is in log.jsonl.
+    """
+    step, mfu, skipped = values["iteration"], values["mfu"], values["skipped"]
+    parts = (
+        f"iteration {step}/{steps}",
+        "" if values["loss"] is None else f"loss {values['loss']:.4f}",
+        f"lr {values['lr']:.2e}",
+        f"{skipped} skipped" if skipped else f"norm {values['grad_norm']:.3g}",
+        f"{count_text(values['tokens_per_second'])} tokens/s",
+        "" if mfu is None else f"MFU {mfu:.1%}",
+        f"ETA {_rough(values['seconds_per_step'] * (steps - step))}" if step < steps else "",
+    )
+    return "  ".join(filter(None, parts))
+
+
+def _rough(seconds: float) -> str:
+    """A duration in the unit of which there are at least two, at most 99 below days."""
+    for unit, size, most in (("s", 1, 100), ("min", 60, 100), ("h", 3600, 48)):
+        if seconds < most * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.0f} days"
 
 
 class Lines:

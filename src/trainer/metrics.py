@@ -77,7 +77,6 @@ class StepMeter:
         rate = self.samples * self.seq_length / seconds
         own = rate / self.topology.world_size
         peak = _peak(self.topology.device)
-        sent = [result.sent for result in self.results if result.sent is not None]
         return {
             **self._last,
             "loss": sum(losses) / len(losses) if losses else None,
@@ -90,7 +89,6 @@ class StepMeter:
             "tflops_per_gpu": own * self.flops_per_token / 1e12,
             "mfu": own * self.flops_per_token / peak if peak else None,
             "data_wait": self.waited / seconds,
-            "sent_bytes_per_step": sum(sent) / len(sent) if sent else None,
         }
 
 

@@ -75,7 +75,6 @@ class Stage(nn.Module):
         # how many blocks are a group.
         self.recompute: Callable[..., Tensor] | None = None
         self.recompute_layers = 1
-        self.call: Callable[..., Tensor] = lambda name, *x: self.blocks[name](*x)
         self.flex = False  # whether FlexAttention is used for documents: fast only when compiled
         self.softmax = softmax
 
@@ -89,7 +88,8 @@ class Stage(nn.Module):
         outside = torch.compiler.disable(reseed) if model.random else reseed  # type: ignore[no-untyped-call]
         for block in self.blocks.values():
             block.reseed = outside  # type: ignore[assignment]
-            block.compile(fullgraph=not model.random)
+            # Not block.compile: what ``fully_shard`` does around a block cannot be compiled.
+            block.forward = torch.compile(block.forward, fullgraph=not model.random)
 
     def forward(
         self, batch: Mapping[str, Tensor], hidden: Tensor | None = None, key: tuple[int, ...] = ()
@@ -137,7 +137,7 @@ class Stage(nn.Module):
         def run(x: Tensor, names: list[str]) -> Tensor:
             for name in names:
                 seeds = block_seeds((*key, name), self.topology.tensor_rank) if random else None
-                x = self.call(name, x, rotary, documents, seeds)
+                x = self.blocks[name](x, rotary, documents, seeds)
             return x
 
         names, step = list(self.blocks), self.recompute_layers

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
 
-    from .buckets import OptimizerShard
     from .model import Stage
+    from .sharding import OptimizerShard
 
     Optimizers = list[torch.optim.Optimizer]
 
@@ -30,8 +30,9 @@ def make_optimizers(config: Config, model: Stage, held: Mapping[str, OptimizerSh
 
     AdamW for all; or Muon for the matrices of the layers, and AdamW for everything else.
     The state of a parameter exists from the beginning, so that it can be loaded: tensors of the
-    held parameter's shape, empty on ranks that do not own it. Checkpoints have them under the same
-    names. A tensor "step", if there is one, is set by the engine to the number of steps made.
+    held parameter's shape; those of a parameter with an owner are whole there, and empty on other
+    ranks. Checkpoints have them under the same names. A tensor "step", if there is one, is set by
+    the engine to the number of steps made.
     """
     matrices = {name: held[name] for name in whole_parameters(config, model)}
     rest = {name: one.parameter for name, one in held.items() if name not in matrices}
@@ -41,7 +42,7 @@ def make_optimizers(config: Config, model: Stage, held: Mapping[str, OptimizerSh
 
 
 def whole_parameters(config: Config, model: Stage) -> list[str]:
-    """The names of parameters that the optimizer must have whole. Data ranks own them in turn."""
+    """The names of parameters whose steps need all of them. Data ranks own them in turn."""
     if config.optimizer != "muon":
         return []
     layout = model.model.layout
@@ -95,31 +96,38 @@ class Muon(torch.optim.Optimizer):
         super().__init__([one.parameter for one in held.values()], {"lr": config.lr})
         self._config, self._model, self._held = config, model, held
         rank = model.topology.data_rank
-        for p, owner in ((one.parameter, one.owner) for one in held.values()):
-            momentum = torch.zeros_like(p) if owner == rank else p.new_empty(0)
-            self.state[p] = {"momentum_buffer": momentum}
+        for one in held.values():
+            shape = one.shape if one.owner == rank else (0,)
+            self.state[one.parameter] = {"momentum_buffer": one.parameter.new_zeros(shape)}
         half = config.precision_on(model.topology.device.type) == "bf16"
         self._dtype = torch.bfloat16 if half else next(iter(self.state)).dtype
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         topology = self._model.topology
+        grads: dict[str, Tensor] = {}  # whole ones, of this rank's own
+        for name, one in self._held.items():
+            assert one.parameter.grad is not None
+            whole = one.whole(one.parameter.grad)
+            if one.owner == topology.data_rank:
+                grads[name] = whole
         steps: list[Tensor] = []
         for name, one in self._held.items():
-            if one.owner == topology.data_rank:
-                steps.append(self._orthogonal(name, self._direction(one.parameter)))
+            if name in grads:
+                direction = self._direction(one.parameter, grads.pop(name))
+                steps.append(self._orthogonal(name, direction))
             else:
-                steps.append(torch.empty_like(one.parameter, dtype=self._dtype))
+                steps.append(one.parameter.new_empty(one.shape, dtype=self._dtype))
         lr = self.param_groups[0]["lr"]
         for one, x in zip(self._held.values(), steps, strict=True):
             assert one.owner is not None
             spread(x, one.owner, topology)
             decay = 1 - lr * self._config.weight_decay
-            one.parameter.mul_(decay).sub_(x.to(one.parameter.dtype), alpha=lr)
+            rows = one.rows(x).to(one.parameter.dtype)
+            one.parameter.mul_(decay).sub_(rows, alpha=lr)
 
-    def _direction(self, parameter: nn.Parameter) -> Tensor:
-        momentum, grad = self.state[parameter]["momentum_buffer"], parameter.grad
-        assert grad is not None
+    def _direction(self, parameter: nn.Parameter, grad: Tensor) -> Tensor:
+        momentum = self.state[parameter]["momentum_buffer"]
         momentum.lerp_(grad, 1 - self._config.muon_momentum)
         if not self._config.muon_nesterov:
             return momentum  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tokpack.errors import TokpackError, UsageError, option
 
-from .collectives import Group, all_gather, join, reduce_scatter
+from .collectives import Group, join
 from .network import VARIABLE, choose_interface
 
 if TYPE_CHECKING:
@@ -23,13 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
-
-
-@dataclass
-class CommBytes:
-    """Bytes that this process has sent to other data ranks, as if they formed a ring."""
-
-    data: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,6 @@ class Topology:
     pipeline_group: Group | None = None
     embedding_group: Group | None = None  # first and last stage: a tied embedding is on both
     split_sequence: bool = False  # each tensor rank has a part of the sequence between layers
-    traffic: CommBytes = field(default_factory=CommBytes, compare=False)
 
     @property
     def first_stage(self) -> bool:
@@ -67,11 +59,6 @@ class Topology:
     @property
     def is_main(self) -> bool:
         return self.rank == 0
-
-    def count(self, x: Tensor, rounds: int) -> None:
-        """Count the bytes that this rank sends when ``x`` goes ``rounds`` times around a ring."""
-        size = x.numel() * x.element_size()
-        self.traffic.data += rounds * size * (self.data_size - 1) / self.data_size
 
     def micro_batch(self, number: int) -> int:
         """The place in the global batch of this data rank's micro batch ``number``."""
@@ -132,11 +119,10 @@ def device_of(wanted: str) -> torch.device:
 
 
 def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
-    # gloo beside nccl, for tensors on the CPU: voting on a stop must not wait for a GPU.
-    backend, bound = ("cpu:gloo,cuda:nccl", device) if device.type == "cuda" else ("gloo", None)
+    bound = device if device.type == "cuda" else None
     choose_interface()
     try:
-        dist.init_process_group(backend, timeout=timeout, device_id=bound)
+        dist.init_process_group(_backend(device), timeout=timeout, device_id=bound)
     except (RuntimeError, ValueError) as error:
         where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         interface = os.environ.get(VARIABLE, "not set")
@@ -145,6 +131,11 @@ def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
             "port in use, are all processes started, and does a network lead to them "
             f"({VARIABLE}, which names its interface, is {interface})?"
         ) from error
+
+
+def _backend(device: torch.device) -> str:
+    # gloo beside nccl, for tensors on the CPU: voting on a stop must not wait for a GPU.
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
 def _group(lines: Tensor, rank: int, timeout: datetime.timedelta) -> Group | None:
@@ -156,6 +147,14 @@ def _group(lines: Tensor, rank: int, timeout: datetime.timedelta) -> Group | Non
     if mine is not None:
         join(mine)
     return mine
+
+
+def group_of_one(device: torch.device) -> Group:
+    """A group of this process alone; collective. A run of one process gets one to begin with."""
+    if not dist.is_initialized():
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(_backend(device), store=store, rank=0, world_size=1)
+    return dist.new_subgroups(1)[0]  # type: ignore[no-any-return, no-untyped-call]
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -198,36 +197,9 @@ def total(x: Tensor, group: Group | None) -> Tensor:
     return x
 
 
-def begin_sum(x: Tensor, cut: bool, topology: Topology) -> Any:
-    """Begin to sum ``x`` [size] over data ranks, in place; returns what to wait for, or None.
-
-    With ``cut`` each rank gets the sum of one of as many equal pieces; the rest is undefined.
-    """
-    if topology.data_group is None:
-        return None
-    topology.count(x, 1 if cut else 2)
-    if not cut:
-        return dist.all_reduce(x, group=topology.data_group, async_op=True)
-    piece = x.chunk(topology.data_size)[topology.data_rank]
-    return reduce_scatter(piece, x, group=topology.data_group, async_op=True)
-
-
-def begin_gather(x: Tensor, topology: Topology) -> Any:
-    """Begin to gather ``x`` [size], of which each data rank has one piece, in place.
-
-    Returns what to wait for, or None.
-    """
-    if topology.data_group is None:
-        return None
-    topology.count(x, 1)
-    piece = x.chunk(topology.data_size)[topology.data_rank]
-    return all_gather(x, piece, group=topology.data_group, async_op=True)
-
-
 def spread(x: Tensor, source: int, topology: Topology) -> Tensor:
     """Copy ``x`` of the data rank ``source`` to the other data ranks, in place."""
     if topology.data_group is not None:
-        topology.count(x, 1)
         dist.broadcast(x, group=topology.data_group, group_src=source)
     return x
 

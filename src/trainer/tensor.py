@@ -110,12 +110,6 @@ def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
 
 class _Linear(nn.Module):
     weight: nn.Parameter
-    cast: Tensor | None = None  # a copy of the weight in half precision, where an engine keeps one
-
-    @property
-    def working(self) -> Tensor:
-        """The tensor that products are computed with."""
-        return self.weight if self.cast is None else self.cast
 
 
 class ColumnLinear(_Linear):
@@ -128,7 +122,7 @@ class ColumnLinear(_Linear):
         self.topology = topology
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(enter(x, self.topology), self.working, self.bias)
+        return functional.linear(enter(x, self.topology), self.weight, self.bias)
 
 
 class RowLinear(_Linear):
@@ -142,6 +136,6 @@ class RowLinear(_Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.topology.tensor_group is None:
-            return functional.linear(x, self.working, self.bias)
-        y = leave(functional.linear(x, self.working), self.topology)
+            return functional.linear(x, self.weight, self.bias)
+        y = leave(functional.linear(x, self.weight), self.topology)
         return y if self.bias is None else y + self.bias.to(y.dtype)

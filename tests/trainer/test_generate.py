@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,6 +134,23 @@ def test_top_k_and_the_window(run: Path) -> None:
             likeliest = stage.logits({"tokens": window})[0, -1].topk(3).indices.tolist()
             assert token in likeliest
             seen.append(token)
+
+
+def test_ids_that_no_token_has_are_left_out(vocabulary: Path) -> None:
+    """Rows that pad the vocabulary, as of an imported model, and whose chances are the best."""
+    tokenizer = load_tokenizer(vocabulary)
+    size = tokenizer.vocab_size
+    weights = Memory(ModelConfig.of(Config(**SMALL), size + 50))
+    with torch.no_grad():
+        rows = weights.stage.get_parameter("embedding.word.weight")
+        rows[size : size + 50] *= 100
+    stage = load_model(weights, torch.device("cpu"))
+    for settings in ({"temperature": 0.0}, {"top_k": 3}, {"seed": 1}):
+        free = islice(continue_tokens(stage, [0], **settings), 10)
+        assert max(free) >= size
+        drawn = islice(continue_tokens(stage, [0], **settings, is_token=lambda n: n < size), 10)
+        assert max(drawn) < size
+        assert list(generate(weights, tokenizer, "the", tokens=10, **settings))
 
 
 def test_a_tokenizer_that_does_not_fit(run: Path, tmp_path: Path, vocabulary: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_run_says_and_writes_what_it_does(
             assert 0 <= step[name] < math.inf
             assert step["peak_memory_bytes"] > 1e6
         assert 0 <= step["data_wait"] < 1
-        assert f"iteration {step['iteration']}/40 | {step['consumed_samples']} samples" in said
+        assert f"iteration {step['iteration']}/40  loss {step['loss']:.4f}" in said
         assert f"loss {step['loss']:.4f}" in said
     evaluations = [(e["name"], e["iteration"]) for e in records(tmp_path, "evaluation")]
     assert evaluations == [("valid", 20), ("valid", 40), ("test", 40)]

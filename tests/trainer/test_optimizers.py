@@ -83,7 +83,7 @@ def test_muon_is_its_twin(settings: dict[str, Any]) -> None:
         for name, p in engine.model.named_parameters():
             if not name.startswith("blocks") or p.ndim < 2:
                 continue
-            grad = engine._buckets.held[name].parameter.grad
+            grad = engine.data.held[name].parameter.grad
             before = momenta.get(name, torch.zeros_like(p))
             momenta[name] = now = beta * before + (1 - beta) * grad
             ahead = beta * now + (1 - beta) * grad if settings.get("muon_nesterov") else now

@@ -147,10 +147,10 @@ def states_of(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, fl
     if second > 1:  # and whole gradients that are not summed yet
         gradients = 4 * (count / second + max(blocks, rest))
     copies = blocks if third > 1 else matrices  # which products read
-    weights = 4 * matrices / first + (2 if layout.half else 4) * copies + 4 * rest
-    if not layout.half and third == 1:  # products read the fp32 weights themselves: no copies
-        weights = 4 * count
-    return weights, gradients, MOMENTS * count / first
+    gathered = (2 if layout.half else 4) * copies + (4 * rest if first > 1 else 0)
+    if not layout.half and layout.data == 1:  # products read the fp32 weights themselves
+        gathered = 0
+    return 4 * count / first + gathered, gradients, MOMENTS * count / first
 
 
 def data_bytes(model: ModelConfig, layout: Layout, stage: int = 0) -> float:

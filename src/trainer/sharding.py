@@ -1,0 +1,209 @@
+"""Weights, gradients and moments among data parallel ranks: torch's ``fully_shard``, and ZeRO.
+
+The matrices of each block are gathered in one piece, in half precision where products are computed
+in it, and their gradients summed while the backward pass goes on. With ZeRO each rank keeps and
+steps its rows of them alone, and of the embeddings and the head. Vectors (biases and norms) stay
+whole and fp32 on every rank; without ZeRO the embeddings and the head do so too.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from .parallel import group_of_one, spread, total
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from .model import Stage
+    from .parallel import Topology
+
+
+@dataclass(frozen=True)
+class OptimizerShard:
+    """What this data rank's optimizer has of a parameter: the whole, or some of its rows.
+
+    The state of its optimizer may lie on one data rank only, ``owner``, and is whole there.
+    """
+
+    parameter: nn.Parameter
+    shape: torch.Size  # of the whole
+    sharded: DTensor | None = None  # where ``parameter`` is a part of it
+    owner: int | None = None
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """The whole of a tensor of which each data rank has its ``rows``; a collective."""
+        if self.sharded is None:
+            return rows
+        mesh, placements = self.sharded.device_mesh, self.sharded.placements
+        stride = self.sharded.stride()
+        parts = DTensor.from_local(rows, mesh, placements, shape=self.shape, stride=stride)
+        return parts.full_tensor()
+
+    def rows(self, whole: Tensor) -> Tensor:
+        """This data rank's rows of a whole tensor; the last ranks may have fewer, or none."""
+        if self.sharded is None:
+            return whole
+        mesh = self.sharded.device_mesh
+        parts, place = whole.chunk(mesh.size(mesh.ndim - 1)), mesh.get_local_rank(mesh.ndim - 1)
+        return parts[place] if place < len(parts) else whole[:0]
+
+
+class DataParallel:
+    """The parameters of a stage among data ranks; ``held`` is what this rank steps, by name.
+
+    ``owned`` names parameters whose optimizer's state lies on one rank, in turn. ``half`` is the
+    type of products of the blocks' matrices, None where these are computed with fp32 weights.
+    """
+
+    def __init__(
+        self, model: Stage, zero: int, owned: Sequence[str] = (), half: torch.dtype | None = None
+    ) -> None:
+        topology = model.topology
+        self._topology, self._zero = topology, zero if topology.data_size > 1 else 0
+        self._modules: list[FSDPModule] = []
+        self._shapes = {name: p.shape for name, p in model.named_parameters()}
+        if topology.data_size > 1 or half is not None:
+            self._shard(model, half)
+        self._parameters = dict(model.named_parameters())
+        owners = {name: i % topology.data_size for i, name in enumerate(owned)}
+        self.held = {name: self._hold(name, owners.get(name)) for name in self._shapes}
+        whole = (n for n, p in self._parameters.items() if not isinstance(p, DTensor))
+        self._whole = set(whole)
+        layout, split = model.model.layout, topology.split_sequence
+        self._of_parts = [name for name in self._shapes if split and layout[name].split is None]
+
+    def _shard(self, model: Stage, half: torch.dtype | None) -> None:
+        mesh = _mesh(self._topology, replicate=not self._zero)
+        # What is computed in half precision is autocast's choice: no input is cast here.
+        policy = MixedPrecisionPolicy(half, torch.get_default_dtype(), cast_forward_inputs=False)
+        policy = policy if half else MixedPrecisionPolicy()
+        whole = {
+            parameter
+            for name, parameter in model.named_parameters()
+            if parameter.ndim < 2 or not (self._zero or name.startswith("blocks."))
+        }
+        for block in model.blocks.values():
+            fully_shard(
+                block,
+                mesh=mesh,
+                mp_policy=policy,
+                ignored_params=whole,
+                reshard_after_forward=self._zero > 2,
+            )
+        fully_shard(model, mesh=mesh, ignored_params=whole, reshard_after_forward=False)
+        self._modules = [cast("FSDPModule", one) for one in (*model.blocks.values(), model)]
+
+    def _hold(self, name: str, owner: int | None) -> OptimizerShard:
+        parameter, shape = self._parameters[name], self._shapes[name]
+        if not isinstance(parameter, DTensor):
+            return OptimizerShard(parameter, shape, owner=owner)
+        local = nn.Parameter(parameter.to_local())
+        return OptimizerShard(local, shape, parameter if self._zero else None, owner)
+
+    def begin_step(self) -> None:
+        """Forget the gradients of the step before."""
+        for name, parameter in self._parameters.items():
+            parameter.grad = self.held[name].parameter.grad = None
+
+    @contextmanager
+    def backward(self, last: bool) -> Iterator[None]:
+        """A context for the backward pass of a micro batch; after the ``last`` one gradients of
+        ``held`` are means over the data ranks.
+
+        From stage 2 on they are summed after each micro batch.
+        """
+        for module in self._modules:
+            module.set_is_last_backward(last)
+            module.set_requires_gradient_sync(last or self._zero > 1, recurse=False)
+            root = module is self._modules[-1]
+            module.set_reshard_after_backward(last or (self._zero > 2 and not root), recurse=False)
+        yield
+        if last:
+            self._take_gradients()
+
+    def _take_gradients(self) -> None:
+        for name, parameter in self._parameters.items():
+            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            held = self.held[name].parameter
+            held.grad = grad.to_local() if isinstance(grad, DTensor) else grad
+        if self._topology.data_group is None:
+            return
+        grads = [cast("Tensor", self.held[name].parameter.grad) for name in self._whole]
+        vectors = [grad for grad in grads if grad.ndim < 2]
+        joined = torch.cat(vectors) if vectors else torch.zeros(0)
+        for grad in (*(grad for grad in grads if grad.ndim > 1), joined):
+            total(grad, self._topology.data_group).div_(self._topology.data_size)
+        parts = torch.split(joined, [len(x) for x in vectors])
+        for grad, part in zip(vectors, parts, strict=True):
+            grad.copy_(part)
+
+    def add_of_parts(self) -> None:
+        """Sum gradients over tensor ranks, of weights that all have and use for their own parts."""
+        for name in self._of_parts:
+            total(self._grad(name), self._topology.tensor_group)
+
+    def add_of_stages(self, name: str) -> None:
+        """Sum the gradient of a parameter that is on the first and on the last stage."""
+        total(self._grad(name), self._topology.embedding_group)
+
+    def gradients(self, names: Collection[str]) -> list[Tensor]:
+        """Those gradients of ``names`` that this data rank adds to the norm; see ``shared``."""
+        others = self.shared and self._topology.data_rank > 0
+        return [self._grad(name) for name in names if not (others and name in self._whole)]
+
+    @property
+    def shared(self) -> bool:
+        """Whether data ranks have different gradients, which only together are all of them."""
+        return self._zero > 0
+
+    def scale(self, factor: Tensor) -> None:
+        """Multiply the gradients."""
+        torch._foreach_mul_([self._grad(name) for name in self.held], factor)
+
+    def refresh(self) -> None:
+        """Let this rank gather the new weights, where it next computes with them."""
+        for module in self._modules:
+            module.reshard()
+
+    def whole(self, name: str, kind: str, x: Tensor) -> Tensor:
+        """The whole of a tensor of which this data rank holds ``x``; a collective.
+
+        ``kind`` is "parameter" for its weight, else the name of a tensor of the optimizer's state.
+        """
+        held = self.held[name]
+        if held.owner is None or kind == "parameter":
+            return held.whole(x)
+        mine = held.owner == self._topology.data_rank
+        return spread(x if mine else x.new_empty(held.shape), held.owner, self._topology)
+
+    def own(self, name: str, kind: str, whole: Tensor) -> Tensor:
+        """What this data rank holds of a whole tensor."""
+        held = self.held[name]
+        if held.owner is None or kind == "parameter":
+            return held.rows(whole)
+        return whole if held.owner == self._topology.data_rank else whole.flatten()[:0]
+
+    def _grad(self, name: str) -> Tensor:
+        return cast("Tensor", self.held[name].parameter.grad)
+
+
+def _mesh(topology: Topology, *, replicate: bool) -> DeviceMesh:
+    """The data ranks for ``fully_shard``, which cuts along the last dimension of a mesh."""
+    kind, alone = topology.device.type, group_of_one(topology.device)
+    if topology.data_group is None:
+        return DeviceMesh.from_group(alone, kind)
+    if not replicate:
+        return DeviceMesh.from_group(topology.data_group, kind)
+    ranks = torch.tensor(dist.get_process_group_ranks(topology.data_group)).view(-1, 1)
+    names = ("copies", "parts")
+    return DeviceMesh.from_group([topology.data_group, alone], kind, ranks, mesh_dim_names=names)
