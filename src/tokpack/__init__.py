@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         status,
         train,
     )
+    from tokpack.documents.decontaminate import decontaminate
     from tokpack.documents.dedup import dedup
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
@@ -67,6 +68,7 @@ __all__ = [
     "__version__",
     "commit",
     "convert",
+    "decontaminate",
     "dedup",
     "encode",
     "encode_shard",
@@ -96,6 +98,7 @@ _LAZY = {
     "Manifest": "tokpack.indexed",
     "commit": "tokpack.api",
     "convert": "tokpack.operations",
+    "decontaminate": "tokpack.documents",
     "dedup": "tokpack.documents",
     "encode": "tokpack.api",
     "encode_shard": "tokpack.api",

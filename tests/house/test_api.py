@@ -152,6 +152,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "merge": ((tokpack.merge,), {}),
     "split": ((tokpack.split,), {}),
     "dedup": ((tokpack.dedup,), {}),
+    "decontaminate": ((tokpack.decontaminate,), {}),
     "convert": ((tokpack.convert,), {}),
     "model export": ((tokpack.export,), {}),
     "model import": ((tokpack.import_model,), {}),

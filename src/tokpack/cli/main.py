@@ -59,6 +59,7 @@ GROUPS = {
     },
     "choose": {
         "dedup": CommandEntry("datasets -> a view without copies, exact or near"),
+        "decontaminate": CommandEntry("datasets -> a view without evaluation texts"),
     },
     "blend": {
         "blend": CommandEntry("datasets and weights -> the plan of a blend, its index arrays"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tokpack.documents.decontaminate import Decontamination, decontaminate
 from tokpack.documents.dedup import DedupReport, dedup
 from tokpack.documents.write import write_view
 
-__all__ = ["DedupReport", "dedup", "write_view"]
+__all__ = ["Decontamination", "DedupReport", "decontaminate", "dedup", "write_view"]

@@ -166,7 +166,8 @@ class _Comparison:
             _core.jaccard(self._tokens(a), self._tokens(b), ngram) >= least
             for a, b in pairs.tolist()
         ]
-        return pairs[np.array(chosen, bool)]
+        kept: Int64s = pairs[np.array(chosen, bool)]
+        return kept
 
     def _tokens(self, candidate: int) -> npt.NDArray[Any]:
         number = int(self._candidates[candidate])

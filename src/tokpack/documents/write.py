@@ -98,7 +98,8 @@ class NewViews:
     """Views of the same datasets in the making, which appear together; a context.
 
     What is wrong with datasets or outputs is refused at once, as by ``write_view``, before whoever
-    uses it does work. ``files`` are those that are made: the views' and those ``beside`` them.
+    uses it does work. ``files`` are those that are made: the views' and those ``beside`` them;
+    ``read`` are other files that are inputs.
     """
 
     def __init__(
@@ -108,10 +109,13 @@ class NewViews:
         *,
         overwrite: bool,
         beside: Sequence[Output] = (),
+        read: Sequence[str] = (),
     ) -> None:
-        read = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
+        own = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
         self._outputs, self._datasets = outputs, datasets
-        self.files = new_datasets(outputs, read, overwrite=overwrite, views=True, beside=beside)
+        self.files = new_datasets(
+            outputs, [*own, *read], overwrite=overwrite, views=True, beside=beside
+        )
         try:
             self._base = _Base(datasets)
         except BaseException:

@@ -1,0 +1,110 @@
+"""``tokpack decontaminate``: documents that evaluation sets are in, and a view of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.cli import terminal
+from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.parser import Group, Page, flags, number, options_of, output_prefix
+from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
+from tokpack.display import shown
+from tokpack.errors import UsageError
+from tokpack.quantities import counted, percent, time_text
+
+if TYPE_CHECKING:
+    import argparse
+
+    from tokpack.documents import Decontamination
+
+_CHARACTERS = 60  # of a common phrase
+
+PAGE = Page(
+    "decontaminate",
+    "Find documents that contain n-grams of evaluation sets, and leave them out.",
+    (
+        Group(
+            "what is searched for",
+            flags(
+                """
+                --against INPUT...     evaluation sets: files of texts, or datasets
+                --keys, --json-keys KEY...  JSON keys or columns of their texts (text)
+                --ngram N              tokens in a row that make a match (13)
+                --shortest N           a text with fewer tokens than an n-gram is matched whole, one
+                                       with fewer than this is passed over (8)
+                --common N             what is in more documents of a dataset than this is a common
+                                       phrase and no match; 0: nothing is (50)
+                """,
+                against={"default": []},
+                keys={"default": ["text"]},
+                ngram={"default": 13},
+                shortest={"default": 8},
+                common={"type": number(0), "default": 50},
+            ),
+        ),
+        Group(
+            "output",
+            flags(
+                """
+                -o, --output PREFIX     a view of the other documents, and PREFIX.spans.parquet
+                --table FILE            write the matched spans to this .parquet
+                --threads, --workers N  threads that read (all cores)
+                --overwrite             replace what is there
+                --json                  print the counts as JSON on stdout
+                """,
+                output={"type": output_prefix},
+                threads={"default": 0},
+            ),
+        ),
+        *of_dataset(),
+    ),
+    """\
+INPUT is the prefix of a dataset, or one of its files. Without --output and --table it only counts.
+
+examples:
+  tokpack decontaminate the-pile --against sample.jsonl.zst -o unseen
+  tokpack decontaminate wiki --against papers.jsonl --keys title abstract --table spans.parquet
+""",
+    usage="INPUT... --against INPUT... [flags]",
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``tokpack decontaminate``."""
+    if not arguments.inputs:
+        raise UsageError("no INPUT: name one dataset or more, by their prefixes")
+    if not arguments.against:
+        raise UsageError("no evaluation set: name one or more behind --against")
+    from tokpack.documents import decontaminate
+
+    inputs, output = matching_datasets(arguments.inputs), arguments.output
+    options = {**options_of(decontaminate, arguments), **tokenizer_given(arguments)}
+    with terminal.Reporter() as reporter:
+        result = decontaminate(inputs, output, **options, progress=reporter)
+    _tell(result, reporter.seconds)
+    if arguments.json:
+        counts = {name: value for name, value in vars(result).items() if name != "manifest"}
+        terminal.put_json({"prefix": output, **counts})
+    elif output:
+        terminal.print_paths(output)
+    elif arguments.table:
+        terminal.print_paths(arguments.table)
+    return 0
+
+
+def _tell(result: Decontamination, seconds: float) -> None:
+    terminal.say(
+        f"{counted(result.texts, 'evaluation text')}, {counted(result.phrases, 'phrase')}"
+        + (f"; {result.short:,} too short, passed over" if result.short else "")
+    )
+    if result.common:
+        terminal.say(f"  {counted(result.common, 'phrase')} passed over as common, as")
+        for text in result.examples:
+            terminal.say_folded(f"    {shown(text, limit=_CHARACTERS)}")
+    for one in result.datasets:
+        kept = percent(one.kept_tokens, one.read_tokens)
+        terminal.say_folded(
+            f"{one.prefix}: {one.read:,} documents = {one.kept:,} kept + {one.matched:,} with "
+            f"matches; {kept} of the tokens kept"
+        )
+    terminal.say(f"  {counted(result.spans, 'span')} in {time_text(seconds)}")

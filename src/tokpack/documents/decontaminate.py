@@ -1,0 +1,354 @@
+"""Find what evaluation sets and datasets have in common, and leave those documents out."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.documents.evaluation import read_evaluation_sets
+from tokpack.documents.passes import scan_documents
+from tokpack.documents.tables import BESIDE_VIEW, NAMED_TABLE, NewTable
+from tokpack.documents.write import NewViews, ViewSpec
+from tokpack.errors import TokenizerError, UsageError, option
+from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.lengths import document_ends
+from tokpack.indexed.outputs import dataset_files
+from tokpack.indexed.prefix import prefix_of, prefixes_of
+from tokpack.indexed.table import import_parquet
+from tokpack.operations.output import NewFiles
+from tokpack.progress import ProgressStage
+from tokpack.report import find_tokenizer
+from tokpack.stores import paths_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Unpack
+
+    from tokpack.documents.evaluation import EvaluationSet, Phrases
+    from tokpack.indexed import Manifest
+    from tokpack.progress import Show
+    from tokpack.stores.storage import PathLike
+    from tokpack.tokenizers import Tokenizer, TokenizerFiles
+
+Int64s = npt.NDArray[np.int64]
+
+SPANS_SUFFIX = ".spans.parquet"
+_EXAMPLES = 3  # common phrases that are shown
+_TEXT_TOKENS = 64  # of a span, whose text the table has
+_STEP = 1 << 12  # spans written at a time
+
+
+@dataclass(frozen=True)
+class DecontaminationShare:
+    """What became of the documents of one dataset: ``read == kept + matched``, also the tokens."""
+
+    prefix: str
+    read: int
+    kept: int
+    matched: int
+    read_tokens: int
+    kept_tokens: int
+
+
+@dataclass(frozen=True)
+class Decontamination:
+    """What was found.
+
+    ``manifest`` is that of the view, None where none was asked for. Of ``texts`` in the evaluation
+    sets ``short`` ones were passed over. ``phrases`` are n-grams and whole short texts, of which
+    ``common`` were passed over in a dataset; ``examples`` are the most frequent of these.
+    """
+
+    manifest: Manifest | None
+    datasets: tuple[DecontaminationShare, ...]
+    spans: int
+    texts: int
+    short: int
+    phrases: int
+    common: int
+    examples: tuple[str, ...]
+
+
+def decontaminate(
+    inputs: PathLike | Iterable[PathLike],
+    output: PathLike | None = None,
+    *,
+    against: PathLike | Iterable[PathLike],
+    table: PathLike | None = None,
+    keys: str | Sequence[str] = "text",
+    ngram: int = 13,
+    shortest: int = 8,
+    common: int = 50,
+    threads: int = 0,
+    overwrite: bool = False,
+    progress: Show | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
+) -> Decontamination:
+    """Find documents of datasets that contain an n-gram of an evaluation set.
+
+    ``against`` are files, as encode reads them, whose texts lie under ``keys``, or datasets of the
+    same tokenizer. Every ``ngram`` tokens in a row of a text are searched for, as they are at its
+    beginning and its end too; a text with fewer tokens is searched for whole, unless it has fewer
+    than ``shortest``. What is in more than ``common`` documents of a dataset is no contamination
+    of it (0: nothing is common).
+
+    ``output`` becomes a view of the other documents; OUTPUT.spans.parquet, or the file ``table``
+    (with which there need be no output), has each matched span. The tokenizer is the manifest's,
+    or named as for ``stats``. The result does not depend on ``threads`` (0: all cores).
+    ``progress`` is told bytes of .bin. InputError for a bad record of an evaluation set, UsageError
+    for one of another tokenizer, TokenizerError where there is no tokenizer; otherwise as
+    ``dedup``.
+    """
+    keys = [keys] if isinstance(keys, str) else list(keys)
+    _check(ngram, shortest, common)
+    prefixes, sets = prefixes_of(paths_of(inputs)), paths_of(against)
+    if not prefixes or not sets:
+        raise UsageError(
+            "nothing to compare: name datasets by their prefixes, and evaluation sets with "
+            + option("against")
+        )
+    path = _table_path(output, table)
+    rules = {"against": sets, "ngram": ngram, "shortest": shortest, "common": common}
+    with ExitStack() as stack:
+        datasets = [stack.enter_context(MMapIndexedDataset(one)) for one in prefixes]
+        view, files = _new_files(stack, datasets, sets, output, path, overwrite=overwrite)
+        for dataset in datasets:
+            dataset.validate()
+        found = find_tokenizer(datasets[0], **tokenizer)
+        evaluation = read_evaluation_sets(
+            sets,
+            found.tokenizer or found.note,
+            datasets[0],
+            keys=keys,
+            ngram=ngram,
+            shortest=shortest,
+        )
+        search = _Search(datasets, evaluation, common)
+        search.run(progress, threads)
+        if path is not None and files is not None:
+            search.write(path, files, {"inputs": prefixes, **rules}, found.tokenizer)
+        manifest = None
+        if view is not None:
+            spec = ViewSpec(os.fspath(output or ""), search.kept, {"decontaminate": rules})
+            manifest = view.write(spec)
+            view.publish()
+        elif files is not None:
+            files.publish()
+        return search.result(manifest, prefixes, found.tokenizer)
+
+
+def _check(ngram: int, shortest: int, common: int) -> None:
+    if not 1 <= shortest <= ngram:
+        raise UsageError(
+            f"{option('shortest', shortest)}: expected 1 to {option('ngram', ngram)}, below which "
+            "a text is searched for whole"
+        )
+    if common < 0:
+        raise UsageError(f"{option('common', common)}: expected a number of documents, or 0")
+
+
+def _table_path(output: PathLike | None, table: PathLike | None) -> str | None:
+    if table is not None:
+        return os.fspath(table)
+    return None if output is None else os.fspath(output) + SPANS_SUFFIX
+
+
+def _new_files(
+    stack: ExitStack,
+    datasets: Sequence[MMapIndexedDataset],
+    sets: Sequence[str],
+    output: PathLike | None,
+    path: str | None,
+    *,
+    overwrite: bool,
+) -> tuple[NewViews | None, NewFiles | None]:
+    """What is written: a view with its table, the table alone, or nothing."""
+    if path is None:
+        return None, None
+    import_parquet()
+    sets = [file for one in sets for file in _files_of(one)]
+    if output is not None:
+        prefix = os.fspath(output)
+        kind = BESIDE_VIEW if path == prefix + SPANS_SUFFIX else NAMED_TABLE
+        new = NewViews([prefix], datasets, overwrite=overwrite, beside=[(path, kind)], read=sets)
+        stack.enter_context(new)
+        return new, new.files
+    read = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
+    files = NewFiles([(path, NAMED_TABLE)], [*read, *sets], overwrite=overwrite)
+    return None, stack.enter_context(files)
+
+
+def _files_of(evaluation_set: str) -> list[str]:
+    if MMapIndexedDataset.exists(evaluation_set):
+        return dataset_files(prefix_of(evaluation_set))
+    return [evaluation_set]
+
+
+class _Spans:
+    """Matched spans of documents of one dataset, one array entry each."""
+
+    def __init__(self, hits: Int64s, lengths: Int64s) -> None:
+        """Of hits (document, position, phrase), joins those that overlap."""
+        hits = hits[np.lexsort((lengths[hits[:, 2]], hits[:, 1], hits[:, 0]))]
+        document, begin, phrase = hits.T
+        end = begin + lengths[phrase]
+        # Far enough apart that the end of one document is before the beginning of the next.
+        offset = document * (int(end.max(initial=0)) + 1)
+        reach = np.maximum.accumulate(end + offset) if len(hits) else end
+        is_first = np.ones(len(hits), bool)
+        is_first[1:] = begin[1:] + offset[1:] >= reach[:-1]
+        first = np.flatnonzero(is_first)
+        last = np.append(first[1:], len(hits)) - 1
+        self.document, self.begin, self.phrase = document[first], begin[first], phrase[first]
+        self.end = (reach[last] - offset[last]) if len(hits) else end
+        self.matches = last - first + 1
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+
+class _Search:
+    """Searches datasets for the phrases of an evaluation set."""
+
+    def __init__(
+        self, datasets: Sequence[MMapIndexedDataset], evaluation: EvaluationSet, common: int
+    ) -> None:
+        self._datasets, self._evaluation, self._common = datasets, evaluation, common
+        self._phrases: Phrases = evaluation.phrases()
+        self._ends = [document_ends(dataset.sizes, dataset.doc_idx) for dataset in datasets]
+        self._spans: list[_Spans] = []
+        self._documents_with = np.zeros(len(self._phrases.lengths), np.int64)  # the most of a set
+
+    def run(self, progress: Show | None, threads: int) -> None:
+        """Read all datasets."""
+        size = sum(
+            int(ends[-1]) * dataset.dtype.itemsize
+            for ends, dataset in zip(self._ends, self._datasets, strict=True)
+        )
+        stage = ProgressStage(progress, "decontaminate", size)
+        for dataset, ends in zip(self._datasets, self._ends, strict=True):
+            hits = self._hits(dataset, ends, stage, threads)
+            self._spans.append(_Spans(hits, self._phrases.lengths))
+
+    @property
+    def kept(self) -> Int64s:
+        """The documents without a span, numbered through all datasets."""
+        firsts = np.cumsum([0, *(len(ends) - 1 for ends in self._ends)])
+        is_kept = np.ones(int(firsts[-1]), bool)
+        for first, spans in zip(firsts, self._spans, strict=False):
+            is_kept[first + spans.document] = False
+        return np.flatnonzero(is_kept)
+
+    def _hits(
+        self, dataset: MMapIndexedDataset, ends: Int64s, stage: ProgressStage, threads: int
+    ) -> Int64s:
+        """Where phrases are that are not common: (document, position, phrase), [hits, 3]."""
+        core = self._phrases.core
+        counts = np.zeros(len(self._phrases.lengths), np.int64)
+        hits: list[Int64s] = []
+
+        def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
+            found = core.find(tokens, spans)
+            found[:, 0] += first
+            return found
+
+        for size, found in scan_documents(dataset, ends, look, threads=threads):
+            stage.add(size)
+            if not len(found):
+                continue
+            here = (found[:, 0] - found[0, 0]) * len(counts) + found[:, 2]
+            np.add.at(counts, np.unique(here) % len(counts), 1)
+            # What is common by now is not kept, so that little is.
+            hits.append(found[self._is_rare(counts)[found[:, 2]]])
+        np.maximum(self._documents_with, counts, out=self._documents_with)
+        rare = self._is_rare(counts)
+        return np.concatenate([np.zeros((0, 3), np.int64), *(one[rare[one[:, 2]]] for one in hits)])
+
+    def _is_rare(self, counts: Int64s) -> npt.NDArray[np.bool_]:
+        return counts <= self._common if self._common else np.ones(len(counts), bool)
+
+    def write(
+        self, path: str, files: NewFiles, made_by: Mapping[str, Any], tokenizer: Tokenizer | None
+    ) -> None:
+        """Write the table of spans."""
+        arrow = import_parquet()
+        names = arrow.dictionary(arrow.int32(), arrow.string())
+        numbers = ("document", "begin", "end", "matches")
+        schema = {
+            "dataset": names,
+            **dict.fromkeys(numbers, arrow.int64()),
+            "against": names,
+            "line": arrow.int64(),
+            "text": arrow.string(),
+        }
+        prefixes = [dataset.path_prefix for dataset in self._datasets]
+        texts = {"dataset": prefixes, "against": self._evaluation.names}
+        table = NewTable(path, files, schema, made_by, texts)
+        for number, (dataset, spans) in enumerate(zip(self._datasets, self._spans, strict=True)):
+            for begin in range(0, len(spans), _STEP):
+                part = slice(begin, begin + _STEP)
+                phrase = spans.phrase[part]
+                columns: dict[str, npt.NDArray[Any]] = {
+                    "dataset": np.full(len(phrase), number),
+                    **{name: getattr(spans, name)[part] for name in numbers},
+                    "against": self._phrases.sources[phrase],
+                    "line": self._phrases.lines[phrase],
+                    "text": _texts(dataset, spans, part, tokenizer),
+                }
+                table.append(columns)
+        table.close()
+
+    def result(
+        self, manifest: Manifest | None, prefixes: Sequence[str], tokenizer: Tokenizer | None
+    ) -> Decontamination:
+        """All counts."""
+        shares = []
+        for prefix, ends, spans in zip(prefixes, self._ends, self._spans, strict=True):
+            lengths, matched = np.diff(ends), np.unique(spans.document)
+            shares.append(
+                DecontaminationShare(
+                    prefix,
+                    read=len(lengths),
+                    kept=len(lengths) - len(matched),
+                    matched=len(matched),
+                    read_tokens=int(lengths.sum()),
+                    kept_tokens=int(lengths.sum() - lengths[matched].sum()),
+                )
+            )
+        rare = self._is_rare(self._documents_with)
+        order = np.argsort(-self._documents_with, kind="stable")[:_EXAMPLES]
+        shown = [number for number in order.tolist() if not rare[number]]
+        return Decontamination(
+            manifest,
+            tuple(shares),
+            spans=sum(map(len, self._spans)),
+            texts=self._evaluation.texts,
+            short=self._evaluation.short,
+            phrases=len(self._phrases.lengths),
+            common=int(np.count_nonzero(~rare)),
+            examples=tuple(_spelled(self._phrases.ids(one), tokenizer) for one in shown),
+        )
+
+
+def _texts(
+    dataset: MMapIndexedDataset, spans: _Spans, part: slice, tokenizer: Tokenizer | None
+) -> npt.NDArray[Any]:
+    """How spans begin, as text; "" where no tokenizer says."""
+    result = []
+    triples = (spans.document[part], spans.begin[part], spans.end[part])
+    for document, begin, end in zip(*(one.tolist() for one in triples), strict=True):
+        tokens = dataset.document(document)[begin : min(end, begin + _TEXT_TOKENS)]
+        result.append(_spelled(tokens.tolist(), tokenizer))
+    return np.array(result, object)
+
+
+def _spelled(ids: list[int], tokenizer: Tokenizer | None) -> str:
+    try:
+        return tokenizer.decode(ids) if tokenizer is not None else ""
+    except TokenizerError:  # ids that the tokenizer does not have
+        return ""
