@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from tokpack.documents.decontaminate import decontaminate
     from tokpack.documents.dedup import dedup
+    from tokpack.documents.select import select
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
     from tokpack.operations.convert import convert
@@ -79,6 +80,7 @@ __all__ = [
     "merge",
     "open_blend",
     "plan",
+    "select",
     "split",
     "stats",
     "status",
@@ -109,6 +111,7 @@ _LAZY = {
     "merge": "tokpack.operations",
     "open_blend": "tokpack.samples",
     "plan": "tokpack.api",
+    "select": "tokpack.documents",
     "split": "tokpack.operations",
     "stats": "tokpack.api",
     "status": "tokpack.api",

@@ -150,6 +150,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
         {"html": "tokpack.report.page", "overwrite": "of --html", "top": "how many are printed"},
     ),
     "merge": ((tokpack.merge,), {}),
+    "select": ((tokpack.select,), {}),
     "split": ((tokpack.split,), {}),
     "dedup": ((tokpack.dedup,), {}),
     "decontaminate": ((tokpack.decontaminate,), {}),

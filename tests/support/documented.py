@@ -17,7 +17,9 @@ import zstandard
 from support.places import ROOT
 from support.rank_files import BYTES, WORDS, save_lines
 from support.report_tools import run
+from support.table_tools import add_table
 from tokpack.cli.main import COMMANDS, module_of
+from tokpack.indexed import MMapIndexedDataset
 from tokpack.tokenizers import train_bpe
 
 if TYPE_CHECKING:
@@ -128,6 +130,14 @@ def make_datasets(folder: Path, blend: str) -> None:
         source = "wiki" if seed % 2 else "my-gpt2_text_document"
         for suffix in (".bin", ".idx", ".json"):
             shutil.copy(folder / f"{source}{suffix}", folder / f"{name}{suffix}")
+    for suffix in (".bin", ".idx", ".json"):
+        shutil.copy(folder / f"my-gpt2_text_document{suffix}", folder / f"web{suffix}")
+    count = len(MMapIndexedDataset("web"))
+    ids, scores = list(range(count)), [number / count for number in range(count)]
+    add_table("web", id=ids, score=scores, lang=["de"] * count)
+    quality = pyarrow.table({"id": ids, "quality": [10 * score for score in scores]})
+    pyarrow.parquet.write_table(quality, folder / "scores.parquet")
+    run("select", "web", "--random", "0.5", "-o", "good", "-q")
     (folder / "nanoset").mkdir()
     run("convert", "owt", "nanoset/owt.ds", "-q")
     for suffix in ("", ".index", ".metadata"):
@@ -144,6 +154,9 @@ def make_room(command: str, folder: Path) -> None:
     """Take away what a command makes, so that it can be made again."""
     if output := re.search(r"tokpack tokenizer train .* -o (\S+)", command):
         (folder / output[1]).unlink(missing_ok=True)
+    elif output := re.search(r"tokpack select .* -o (\S+)", command):
+        for suffix in (".json", ".selection"):
+            (folder / f"{output[1]}{suffix}").unlink(missing_ok=True)
     elif output := re.search(r"tokpack convert (\S+) (\S+)", command):
         for suffix in ("", ".index", ".metadata", ".bin", ".idx", ".json", ".trace"):
             (folder / f"{output[2]}{suffix}").unlink(missing_ok=True)

@@ -54,6 +54,7 @@ GROUPS = {
     },
     "change": {
         "merge": CommandEntry("datasets -> one, or a manifest of them"),
+        "select": CommandEntry("datasets -> a view of some of their documents"),
         "split": CommandEntry("a dataset -> parts, train and valid"),
         "convert": CommandEntry("from and to other formats, other dtypes"),
     },

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import __version__
+from tokpack.documents.base import Base
 from tokpack.errors import UsageError
-from tokpack.indexed.fingerprint import shard_fingerprint
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.lengths import document_lengths
 from tokpack.indexed.manifest import (
@@ -19,18 +19,14 @@ from tokpack.indexed.manifest import (
     FileDigest,
     HashingReader,
     Manifest,
-    checksum_of,
     manifest_path,
     now,
 )
 from tokpack.indexed.outputs import dataset_files
-from tokpack.indexed.records import MAX_TOTAL, ShardRecord
+from tokpack.indexed.records import MAX_TOTAL
 from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
-from tokpack.indexed.shards import piece_prefix
 from tokpack.operations.merge import (
-    InputShard,
     MergeInput,
-    check_same,
     merged_facts,
     name_beside,
     warn_of_distant,
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
 
     from tokpack.files.outputs import Output
     from tokpack.indexed.dataset import MMapIndexedDataset
-    from tokpack.indexed.shard import Shard
     from tokpack.operations.output import NewFiles
     from tokpack.stores.storage import PathLike
 
@@ -117,7 +112,7 @@ class NewViews:
             outputs, [*own, *read], overwrite=overwrite, views=True, beside=beside
         )
         try:
-            self._base = _Base(datasets)
+            self.base = Base(datasets)
         except BaseException:
             self.files.__exit__()
             raise
@@ -130,7 +125,7 @@ class NewViews:
 
     def write(self, spec: ViewSpec) -> Manifest:
         """Write one of the views, not yet under its name."""
-        return _write(spec, self._base, self.files)
+        return _write(spec, self.base, self.files)
 
     def publish(self) -> None:
         """Give all files their names. InputError where a dataset was replaced meanwhile."""
@@ -139,51 +134,13 @@ class NewViews:
                 shard.check_current("selected")
         self.files.publish(stale=[bin_path(output) for output in self._outputs])
         for output in self._outputs:
-            warn_of_distant(manifest_path(output), [record.prefix for record in self._base.records])
-
-
-class _Base:
-    """The datasets that lie under those of a view, each once, and where documents are there."""
-
-    def __init__(self, datasets: Sequence[MMapIndexedDataset]) -> None:
-        self.datasets = datasets
-        self.inputs = [_merge_input(dataset) for dataset in datasets]
-        if not self.inputs:
-            raise UsageError("nothing to select from: name the datasets by their prefixes")
-        check_same(self.inputs)
-        for one in self.inputs:
-            if any(shard.multimodal for shard in one.shards):
-                raise UsageError(f"{one.name} is multimodal: a view is of text only")
-        places: dict[str, int] = {}
-        self.records: list[ShardRecord] = []
-        for one in self.inputs:
-            for shard in one.shards:
-                if places.setdefault(shard.record.prefix, len(self.records)) == len(self.records):
-                    self.records.append(shard.record)
-        self.starts = _starts([record.documents for record in self.records])
-        self.firsts = _starts([dataset.documents for dataset in datasets])
-        self.moves = []  # how much larger the number of a document is, for the shards of each input
-        for one in self.inputs:
-            here = _starts([shard.record.documents for shard in one.shards])[:-1]
-            places_here = [places[shard.record.prefix] for shard in one.shards]
-            self.moves.append((here, self.starts[places_here] - here))
-
-    def numbers(self, dataset: int, documents: Int64s) -> Int64s:
-        """The numbers that documents of a dataset, counted from 0, have in the base."""
-        if (view := self.datasets[dataset].view) is not None:
-            documents = view.numbers[documents].astype(np.int64)
-        here, moves = self.moves[dataset]
-        if len(moves) == 1:
-            documents += moves[0]
-        else:
-            documents += moves[np.searchsorted(here, documents, side="right") - 1]
-        return documents
+            warn_of_distant(manifest_path(output), [record.prefix for record in self.base.records])
 
 
 class _Counts:
     """What a view has, counted as its documents are written."""
 
-    def __init__(self, base: _Base) -> None:
+    def __init__(self, base: Base) -> None:
         self.documents = [0] * len(base.datasets)
         self.tokens = [0] * len(base.datasets)
         self.sequences = 0
@@ -204,7 +161,7 @@ class _Counts:
             self.sequences += int((bounds[documents + 1] - bounds[documents]).sum())
 
 
-def _write(spec: ViewSpec, base: _Base, new: NewFiles) -> Manifest:
+def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
     output, counts = spec.output, _Counts(base)
     total = int(base.starts[-1])
     numbers = _numbers(spec, base, counts)
@@ -244,7 +201,7 @@ def _write(spec: ViewSpec, base: _Base, new: NewFiles) -> Manifest:
     return manifest
 
 
-def _numbers(spec: ViewSpec, base: _Base, counts: _Counts) -> npt.NDArray[Any]:
+def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
     """The numbers of a view's documents in the base, as they are stored. UsageError."""
     if spec.documents.ndim != 1 or spec.documents.dtype.kind not in "iu":
         raise UsageError(
@@ -271,28 +228,6 @@ def _numbers(spec: ViewSpec, base: _Base, counts: _Counts) -> npt.NDArray[Any]:
     return numbers
 
 
-def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:
-    """A dataset as the shards that have its documents, each with its full prefix."""
-    prefix, view = dataset.path_prefix, dataset.view
-    records = dataset.records if view is None else view.base.records
-    shards = []
-    for number, shard in enumerate(dataset.shards() if view is None else view.base):
-        record = records[number] if records else None
-        multimodal = shard.index.header.multimodal if len(shard) else None
-        shards.append(
-            InputShard(_full_record(prefix, shard, record), shard.identity, None, multimodal)
-        )
-    return MergeInput(prefix, dataset.dtype, shards, dataset.manifest)
-
-
-def _full_record(prefix: str, shard: Shard, record: ShardRecord | None) -> ShardRecord:
-    if record is not None and record.fingerprint:
-        return replace(record, prefix=piece_prefix(prefix, record))
-    manifest = Manifest.find(shard.prefix)
-    digest = checksum_of(manifest.bin) if manifest is not None else ""
-    return ShardRecord.of(shard, shard.prefix, digest, f"{shard_fingerprint(shard):016x}")
-
-
 def _input_facts(dataset: MergeInput, documents: int, tokens: int) -> dict[str, Any]:
     """What a view's manifest says of a dataset, and of the documents that it lists of it."""
     return {
@@ -303,7 +238,3 @@ def _input_facts(dataset: MergeInput, documents: int, tokens: int) -> dict[str, 
         "documents": documents,
         "tokens": tokens,
     }
-
-
-def _starts(counts: Sequence[int]) -> Int64s:
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

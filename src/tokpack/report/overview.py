@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.indexed import bin_path, idx_path, manifest_path
+from tokpack.indexed.selection import HEADER_BYTES, selection_path
+from tokpack.quantities import counted
 from tokpack.report.lengths import Lengths, measure
 from tokpack.report.select import sample_documents
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
@@ -99,6 +101,12 @@ def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
     prefix = dataset.path_prefix
     paths = (bin_path(prefix), idx_path(prefix), manifest_path(prefix))
     sizes = {path: file.size for path in paths if (file := identity(path))}
-    if records := dataset.records:
+    if dataset.view is not None:
+        records = dataset.view.base.records
+        sizes[selection_path(prefix)] = dataset.view.numbers.nbytes + HEADER_BYTES
+        sizes[f"{counted(len(records), 'dataset')} that it selects from"] = sum(
+            one.bin_bytes + one.idx_bytes for one in records
+        )
+    elif records := dataset.records:
         sizes[f"{len(records)} pieces"] = sum(one.bin_bytes + one.idx_bytes for one in records)
     return sizes

@@ -1,0 +1,255 @@
+"""Select documents of datasets: a view of those that pass, which copies nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.documents.expressions import Answer, Request, evaluate
+from tokpack.documents.shares import below, draw, lowest
+from tokpack.documents.write import NewViews, ViewSpec
+from tokpack.errors import UsageError, option
+from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.lengths import document_lengths
+from tokpack.indexed.prefix import prefixes_of
+from tokpack.indexed.selection import selection_dtype
+from tokpack.stores import paths_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tokpack.documents.base import Base
+    from tokpack.indexed.manifest import Manifest
+    from tokpack.stores.storage import PathLike
+
+    Int64s = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+
+_STEP = 1 << 20  # documents handled at a time
+
+
+def select(
+    inputs: PathLike | Iterable[PathLike],
+    output: PathLike,
+    *,
+    where: str | None = None,
+    join: PathLike | Iterable[PathLike] | None = None,
+    on: str | Sequence[str] | None = None,
+    repeat: str | None = None,
+    random: float | None = None,
+    tokens: float | None = None,
+    first: int | None = None,
+    seed: int = 0,
+    rest: PathLike | None = None,
+    overwrite: bool = False,
+) -> Manifest:
+    """Write the view ``output`` of the documents of datasets that pass; nothing is copied.
+
+    A view is a dataset like any other: a manifest, and the numbers of its documents, in the order
+    of the inputs. ``where`` is an SQL expression on the columns of the datasets' tables
+    (``encode(keep=...)``) and on those of the table ``join`` (.parquet, .csv, .tsv, .jsonl or .json
+    files), whose row for a document has its values of the columns ``on`` ("id", or "id=doc_id"
+    where the table calls it otherwise). ``repeat`` is an SQL expression for how often a document
+    comes, or ``"2 if score > 0.9"``.
+
+    Of those that pass, at most one of: ``random`` is a share of the documents, by a hash of their
+    tokens and ``seed``; ``tokens`` takes as many, by the same hash, as have so many tokens, with
+    repeats; ``first`` is a number of documents from the beginning. What these leave out is written
+    to the view ``rest``, each document once.
+
+    The manifest's ``options["select"]`` has the request, and counts that add up: ``documents`` in
+    the inputs are ``kept`` and ``dropped``, by reason. UsageError for expressions that cannot be
+    evaluated and where nothing is kept, InputError for a table that is missing, or that ``join``
+    does not match, FormatError for a table of another dataset, OutputError where an output is
+    taken.
+    """
+    prefixes = prefixes_of(paths_of(inputs))
+    choice = _Choice(
+        request=Request(where, repeat, [] if join is None else paths_of(join), _keys(on)),
+        random=random,
+        tokens=tokens,
+        first=first,
+        seed=seed,
+    )
+    choice.check(rest is not None)
+    outputs = [os.fspath(output), *([] if rest is None else [os.fspath(rest)])]
+    datasets = [MMapIndexedDataset(prefix) for prefix in prefixes]
+    with NewViews(outputs, datasets, overwrite=overwrite) as new:
+        selection = choice.of(new.base)
+        numbers = [selection.kept, *([] if rest is None else [selection.left])]
+        specs = [
+            ViewSpec(name, documents, {"select": {**choice.to_json(part), **selection.counts}})
+            for name, documents, part in zip(outputs, numbers, ("output", "rest"), strict=False)
+        ]
+        for spec in specs:
+            if not len(spec.documents):
+                raise UsageError(f"{spec.output}: no document would be in it, of {selection.shown}")
+        manifests = [new.write(spec) for spec in specs]
+        new.publish()
+    return manifests[0]
+
+
+@dataclass
+class _Selection:
+    """The numbers of documents in the inputs: those kept, with repeats, and those left out by a
+    share; ``counts`` add up."""
+
+    kept: npt.NDArray[Any]
+    left: npt.NDArray[Any]
+    counts: dict[str, Any]
+
+    @property
+    def shown(self) -> str:
+        """The counts as words."""
+        dropped = self.counts["dropped"].items()
+        reasons = (f"{count:,} are dropped by {option(why)}" for why, count in dropped)
+        return ", ".join([f"{self.counts['documents']:,}", *reasons])
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What is chosen, as ``select`` has it."""
+
+    request: Request
+    random: float | None
+    tokens: float | None
+    first: int | None
+    seed: int
+
+    @property
+    def share(self) -> str | None:
+        """The name of the share that is taken, if one is."""
+        names = [name for name in ("random", "tokens", "first") if getattr(self, name) is not None]
+        return names[0] if names else None
+
+    def check(self, has_rest: bool) -> None:
+        """UsageError for a request that says too much, or too little."""
+        request = self.request
+        shares = [n for n in ("random", "tokens", "first") if getattr(self, n) is not None]
+        if len(shares) > 1:
+            raise UsageError(f"{option(shares[0])} and {option(shares[1])}: choose one of them")
+        if self.random is not None and not 0 < self.random <= 1:
+            raise UsageError(f"{option('random', self.random)}: a share is above 0, up to 1")
+        for name in ("tokens", "first"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value < 2**62:
+                raise UsageError(f"{option(name, value)}: expected 1 or more")
+        if has_rest and not shares:
+            raise UsageError(
+                f"{option('rest')} has what {option('random')}, {option('tokens')} or "
+                f"{option('first')} leaves out: give one of them"
+            )
+        if bool(request.join) != bool(request.keys):
+            raise UsageError(
+                f"{option('join')} needs {option('on')}: the columns by which its rows belong to "
+                "documents"
+                if request.join
+                else f"{option('on')} needs {option('join')}: the table that has these columns"
+            )
+        if request.join and not (request.where or request.repeat):
+            raise UsageError(
+                f"{option('join')} chooses nothing alone: say what with {option('where')} or "
+                f"{option('repeat')}"
+            )
+
+    def to_json(self, part: str) -> dict[str, Any]:
+        """The request, as a manifest has it."""
+        request = self.request
+        values = {
+            "where": request.where,
+            "repeat": request.repeat if part == "output" else None,
+            "join": [os.path.basename(path) for path in request.join] or None,
+            "on": [here if here == there else f"{here}={there}" for here, there in request.keys]
+            or None,
+            **{name: getattr(self, name) for name in ("random", "tokens", "first")},
+            "seed": self.seed if self.share in ("random", "tokens") else None,
+            "part": part if part == "rest" else None,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def of(self, base: Base) -> _Selection:
+        """Choose among the documents of datasets."""
+        documents = int(base.starts[-1])
+        answer = Answer(np.ones(documents, np.bool_), None, None)
+        if self.request.where is not None or self.request.repeat is not None:
+            answer = evaluate(self.request, base)
+        within = self._within(base, answer)
+        kept, left = [], []
+        passed = lost = 0  # by the expression, and to a repeat of 0
+        for numbers, own in _documents(base):
+            passes = answer.chosen[own]
+            inside = self._inside(own[passes], within, passed)
+            passed += len(inside)
+            chosen = numbers[passes][inside]
+            left.append(numbers[passes][~inside])
+            if answer.times is not None:
+                times = answer.times[own[passes][inside]]
+                lost += int(np.count_nonzero(times == 0))
+                chosen = np.repeat(chosen, times)
+            kept.append(chosen)
+        total = int(base.firsts[-1])
+        outside = sum(map(len, left))
+        dropped = {"where": total - passed, "repeat": lost, self.share or "": outside}
+        counts: dict[str, Any] = {
+            "documents": total,
+            "kept": passed - outside - lost,
+            "dropped": {why: count for why, count in dropped.items() if self._can_drop(why)},
+        }
+        if self.request.repeat is not None:
+            counts["with_repeats"] = sum(map(len, kept))
+        if answer.unmatched is not None:
+            counts["unmatched"] = answer.unmatched
+        none = np.zeros(0, selection_dtype(total))
+        return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
+
+    def _inside(self, documents: Int64s, within: Bools | None, before: int) -> Bools:
+        """Which documents that pass are in the share; ``before`` them others have passed."""
+        if within is not None:
+            return within[documents]
+        if self.first is not None:
+            return np.arange(before, before + len(documents)) < self.first
+        return np.ones(len(documents), np.bool_)
+
+    def _can_drop(self, why: str) -> bool:
+        return why == self.share or bool(why and getattr(self.request, why, None))
+
+    def _within(self, base: Base, answer: Answer) -> Bools | None:
+        """Which documents of the base are in the share, None where that is not by their hashes."""
+        if self.random is None and self.tokens is None:
+            return None
+        numbers = draw(base, self.seed)
+        if self.random is not None:
+            return below(numbers, self.random)
+        times = answer.chosen.astype(np.int64)
+        if answer.times is not None:
+            times *= answer.times
+        if any(dataset.view is not None for dataset in base.datasets) or len(base.moves) > 1:
+            listed = np.zeros(len(times), np.int64)
+            for _, own in _documents(base):
+                listed += np.bincount(own, minlength=len(listed))
+            times *= listed
+        for number, shard in enumerate(base.shards()):
+            part = times[base.starts[number] : base.starts[number + 1]]
+            part *= document_lengths(shard.index.lengths, shard.index.doc_idx)
+        return lowest(numbers, times, int(self.tokens or 0))
+
+
+def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s]]:
+    """The documents of all inputs, some at a time: as these number them, and as the base does."""
+    dtype = selection_dtype(int(base.firsts[-1]))
+    for number in range(len(base.datasets)):
+        first, end = int(base.firsts[number]), int(base.firsts[number + 1])
+        for begin in range(first, end, _STEP):
+            here = np.arange(begin, min(begin + _STEP, end))
+            yield here.astype(dtype), base.numbers(number, here - first)
+
+
+def _keys(on: str | Sequence[str] | None) -> list[tuple[str, str]]:
+    """The columns of documents and those of a joined table, from ``id`` or ``id=doc_id``."""
+    texts = [on] if isinstance(on, str) else on or ()
+    pairs = [name.partition("=") for text in texts for name in text.split(",") if name]
+    return [(here, there if equals else here) for here, equals, there in pairs]

@@ -1,0 +1,80 @@
+"""Shares of documents, drawn by their hashes: the same documents wherever and whenever.
+
+Whether a document is in a share depends on its tokens and a seed alone. So a larger share contains
+the smaller ones, a document stays where it is when others are added, and equal documents are
+together, in one share or in the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_128_intdigest
+
+from tokpack import _core
+from tokpack.documents.exact import token_hashes
+from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.lengths import document_ends
+from tokpack.machine import usable_cores
+
+if TYPE_CHECKING:
+    from tokpack.documents.base import Base
+
+Hashes = npt.NDArray[np.uint64]
+
+_BUCKET_BITS = 16
+_EMPTY = xxh3_128_intdigest(b"") >> 64  # the upper half of the hash of no tokens
+
+
+def draw(base: Base, seed: int) -> Hashes:
+    """A number for each document of the base, alike for equal tokens: uint64 [documents].
+
+    It is uniform, and for another ``seed`` another. Read from the tables of documents where there
+    are some, and else computed from their tokens.
+    """
+    numbers = np.empty(int(base.starts[-1]), np.uint64)
+    for number, record in enumerate(base.records):
+        with MMapIndexedDataset(record.prefix) as dataset:
+            ends = document_ends(dataset.sizes, dataset.doc_idx)
+            hashes = np.full((len(ends) - 1, 2), _EMPTY, np.uint64)
+            token_hashes(dataset, ends, hashes, threads=usable_cores(), told=lambda size: None)
+        numbers[base.starts[number] : base.starts[number + 1]] = hashes[:, 0]
+    _mix(numbers, _core.mix(seed))
+    return numbers
+
+
+def below(numbers: Hashes, share: float) -> npt.NDArray[np.bool_]:
+    """Which of the numbers are in a share of all, in [0, 1]: bool [n]."""
+    limit = int(share * 2**64)
+    if limit >= 2**64:
+        return np.ones(len(numbers), np.bool_)
+    within: npt.NDArray[np.bool_] = numbers < np.uint64(limit)
+    return within
+
+
+def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.bool_]:
+    """The documents of the lowest numbers whose weights are at most ``most`` together: bool [n].
+
+    Those of weight 0 count for nothing and may be among them.
+    """
+    buckets = numbers >> np.uint64(64 - _BUCKET_BITS)
+    sums = np.bincount(buckets.astype(np.int64), weights, minlength=1 << _BUCKET_BITS)
+    ends = np.cumsum(sums)  # exact: far below 2^53
+    bucket = int(np.searchsorted(ends, most, side="right"))
+    within: npt.NDArray[np.bool_] = buckets < np.uint64(bucket)
+    last = np.flatnonzero(buckets == np.uint64(bucket))
+    left = most - (int(ends[bucket - 1]) if bucket else 0)
+    order = last[np.argsort(numbers[last], kind="stable")]
+    within[order[np.cumsum(weights[order]) <= left]] = True
+    return within
+
+
+def _mix(numbers: Hashes, key: int) -> None:
+    """Splitmix64's finalizer, in place, of the numbers and a key."""
+    numbers ^= np.uint64(key)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers ^= numbers >> np.uint64(shift)
+        numbers *= np.uint64(factor)
+    numbers ^= numbers >> np.uint64(31)

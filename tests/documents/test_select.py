@@ -1,0 +1,268 @@
+"""Selections: the documents that a plain filter takes, counts that add up, bad requests."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("duckdb")
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.cli_tools import tokpack as command
+from support.table_tools import make_with_table, table_is_gone, token_digest
+
+import tokpack
+from tokpack import _core
+from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.indexed import MMapIndexedDataset
+
+MASK = (1 << 64) - 1
+DRAW = np.random.default_rng(5)
+DOCUMENTS = [DRAW.integers(0, 60_000, size).tolist() for size in DRAW.integers(1, 40, 400)]
+SCORES = DRAW.random(400).tolist()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``web`` with 300 documents, ``wiki`` with 100, which have scores, languages and ids."""
+    folder = tmp_path_factory.mktemp("datasets")
+    for name, numbers in (("web", range(300)), ("wiki", range(300, 400))):
+        make_with_table(
+            folder / name,
+            [DOCUMENTS[number] for number in numbers],
+            id=[f"d{number}" for number in numbers],
+            score=[SCORES[number] for number in numbers],
+            lang=["de" if number % 2 else None for number in numbers],
+        )
+    even = range(0, 400, 2)
+    table = pa.table({"id": [f"d{number}" for number in even], "quality": list(even)})
+    pq.write_table(table, folder / "scores.parquet")
+    return folder
+
+
+def read(prefix: Path | str) -> list[list[int]]:
+    return [sequence.tolist() for sequence in MMapIndexedDataset(prefix, verify=True)]
+
+
+def number_of(tokens: list[int], seed: int) -> int:
+    """The number of a document for shares: a twin of ``shares.draw``."""
+    value = int.from_bytes(token_digest(tokens)[:8], "big") ^ _core.mix(seed)
+    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & MASK
+    return value ^ value >> 31
+
+
+def hashes(*prefixes: Path) -> Counter[bytes]:
+    return Counter(token_digest(one) for prefix in prefixes for one in read(prefix))
+
+
+def test_where_and_repeat(folder: Path, tmp_path: Path) -> None:
+    made = tokpack.select(
+        [folder / "web", folder / "wiki"],
+        folder / "good",
+        where="score > 0.5 and lang = 'de'",
+        repeat="2 if score > 0.9",
+        overwrite=True,
+    )
+    passing = [n for n in range(400) if SCORES[n] > 0.5 and n % 2]
+    expected = [DOCUMENTS[n] for n in passing for _ in range(2 if SCORES[n] > 0.9 else 1)]
+    assert read(folder / "good") == expected
+    assert made.documents == len(expected)
+    assert made.tokens == sum(map(len, expected))
+    chosen = made.options["select"]
+    assert chosen["dropped"] == {"where": 400 - len(passing), "repeat": 0}
+    assert (chosen["documents"], chosen["kept"]) == (400, len(passing))
+    assert chosen["with_repeats"] == len(expected)
+    tokpack.merge(folder / "good", tmp_path / "copy")
+    assert read(tmp_path / "copy") == expected
+    assert tokpack.verify(folder / "good").documents == len(expected)
+
+
+def test_a_view_is_selected_from_like_a_dataset(folder: Path) -> None:
+    options: dict[str, Any] = {"overwrite": True}
+    tokpack.select(folder / "web", folder / "a", repeat="3 if score > 0.8", **options)
+    made = tokpack.select([folder / "a", folder / "wiki"], folder / "b", where="tokens > 20",
+                          **options)  # fmt: skip
+    listed = [DOCUMENTS[n] for n in range(300) for _ in range(3 if SCORES[n] > 0.8 else 1)]
+    assert read(folder / "b") == [one for one in listed + DOCUMENTS[300:] if len(one) > 20]
+    assert made.options["select"]["documents"] == len(listed) + 100
+    tokpack.select([folder / "a", folder / "web"], folder / "c", tokens=3000, **options)
+    assert 3000 - 4 * 40 < sum(map(len, read(folder / "c"))) <= 3000
+    many = [folder / "web", folder / "wiki"]
+    tokpack.merge(many, folder / "both", virtual=True, overwrite=True)
+    tokpack.select(folder / "both", folder / "d", where="score > 0.5", **options)
+    assert read(folder / "d") == [DOCUMENTS[n] for n in range(400) if SCORES[n] > 0.5]
+
+
+def test_a_joined_table_has_more_columns(folder: Path, tmp_path: Path) -> None:
+    made = tokpack.select(
+        folder / "web", folder / "good", join=folder / "scores.parquet", on="id",
+        where="quality > 100 and score < 0.9", overwrite=True,
+    )  # fmt: skip
+    expected = [DOCUMENTS[n] for n in range(102, 300, 2) if SCORES[n] < 0.9]
+    assert read(folder / "good") == expected
+    assert made.options["select"]["unmatched"] == 150
+    # Those without a row have NULL there; a table may be in several files of text.
+    for number in range(2):
+        rows = "".join(f'{{"doc": "d{n}", "bad": true}}\n' for n in range(number, 300, 4))
+        (tmp_path / f"part{number}.jsonl").write_text(rows)
+    parts = [tmp_path / "part0.jsonl", tmp_path / "part1.jsonl"]
+    tokpack.select(folder / "web", folder / "good", join=parts, on="id=doc", where="bad is null",
+                   overwrite=True)  # fmt: skip
+    assert read(folder / "good") == [DOCUMENTS[n] for n in range(300) if n % 4 > 1]
+    (tmp_path / "lines.csv").write_text("source,line,w\nin.jsonl,3,2\nin.jsonl,5,0\n")
+    made = tokpack.select(folder / "web", folder / "good", join=tmp_path / "lines.csv",
+                          on="source,line", repeat="coalesce(w, 1)", overwrite=True)  # fmt: skip
+    assert read(folder / "good") == [DOCUMENTS[n] for n in [0, 1, 2, 2, 3, *range(5, 300)]]
+    assert made.options["select"]["dropped"] == {"repeat": 1}
+    assert made.options["select"]["kept"] == 299
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_shares_are_of_hashes_and_nothing_is_lost(data: st.DataObject) -> None:
+    tokens = st.lists(st.integers(0, 3), max_size=3)  # with many duplicates
+    documents = data.draw(st.lists(tokens, min_size=2, max_size=30))
+    seed = data.draw(st.integers(0, 2**63))
+    share = data.draw(st.floats(0.05, 0.95))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_with_table(folder / "data", documents, n=list(range(len(documents))))
+        passing = [one for n, one in enumerate(documents) if n % 5]
+        inside = [one for one in passing if number_of(one, seed) < int(share * 2**64)]
+        options: dict[str, Any] = {"where": "n % 5 > 0", "random": share, "seed": seed}
+        if not 0 < len(inside) < len(passing):
+            with pytest.raises(UsageError, match="no document would be in it"):
+                tokpack.select(folder / "data", folder / "in", rest=folder / "out", **options)
+            assert not list(folder.glob("in*"))
+            return
+        made = tokpack.select(folder / "data", folder / "in", rest=folder / "out", **options)
+        assert read(folder / "in") == inside
+        assert Counter(map(token_digest, passing)) == hashes(folder / "in", folder / "out")
+        assert not hashes(folder / "in").keys() & hashes(folder / "out").keys()
+        counts = made.options["select"]
+        assert (
+            counts["documents"]
+            == len(documents)
+            == counts["kept"] + sum(counts["dropped"].values())
+        )
+        assert counts["dropped"]["random"] == len(passing) - len(inside)
+        table_is_gone(folder / "data")  # the hashes of tokens are the same
+        del options["where"]
+        tokpack.select(folder / "data", folder / "again", **options)
+        expected = [one for one in documents if number_of(one, seed) < int(share * 2**64)]
+        assert read(folder / "again") == expected
+
+
+def test_a_larger_share_contains_a_smaller_one_and_more_documents_change_none(
+    folder: Path,
+) -> None:
+    before: Counter[bytes] = Counter()
+    for name, options in (
+        *((f"r{share}", {"random": share}) for share in (0.05, 0.3, 0.31, 1.0)),
+        *((f"t{tokens}", {"tokens": tokens}) for tokens in (500, 600, 4000, 10**9)),
+    ):
+        before = Counter() if name in ("r0.05", "t500") else before
+        made = tokpack.select(folder / "web", folder / name, overwrite=True, **options)
+        now = hashes(folder / name)
+        assert not before - now
+        before = now
+        if "tokens" in options:
+            missing = min(options["tokens"], sum(map(len, DOCUMENTS[:300]))) - made.tokens
+            assert 0 <= missing < 40
+        else:
+            assert abs(made.documents - 300 * options["random"]) < 50
+    assert before == hashes(folder / "web")
+    both = [folder / "web", folder / "wiki"]
+    tokpack.select(both, folder / "more", random=0.3, overwrite=True)
+    assert not hashes(folder / "r0.3") - hashes(folder / "more")
+    tokpack.select(both, folder / "other", random=0.3, seed=1, overwrite=True)
+    assert hashes(folder / "other") != hashes(folder / "more")
+
+
+def test_the_first_documents(folder: Path) -> None:
+    made = tokpack.select(folder / "web", folder / "f", first=10, where="lang = 'de'",
+                          rest=folder / "g", overwrite=True)  # fmt: skip
+    german = DOCUMENTS[1:300:2]
+    assert (read(folder / "f"), read(folder / "g")) == (german[:10], german[10:])
+    assert made.options["select"]["dropped"] == {"where": 150, "first": 140}
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"where": "scor > 1"}, UsageError, r'"scor" not found.*score \(DOUBLE\), lang'),
+    ({"where": "score"}, UsageError, r"gives DOUBLE, and is to be true or false"),
+    ({"where": "score >"}, UsageError, r"syntax error"),
+    ({"where": "sum(score) > 1"}, UsageError, r"aggregate"),
+    ({"where": "id::int > 3"}, UsageError, r"convert string 'd0'|Could not convert"),
+    ({"where": "score > 2"}, UsageError, r"of 300, 300 are dropped by"),
+    ({"repeat": "score"}, UsageError, r"gives DOUBLE, expected an integer"),
+    ({"repeat": "case when score > 0.5 then 2 end"}, UsageError, r"gives NULL, for document"),
+    ({"repeat": "-1"}, UsageError, r"gives -1 for document 0"),
+    ({"repeat": "10000000"}, UsageError, r"gives 10000000 for document 0"),
+    ({"random": 0.0}, UsageError, r"above 0, up to 1"),
+    ({"random": 2}, UsageError, r"above 0, up to 1"),
+    ({"random": float("nan")}, UsageError, r"above 0, up to 1"),
+    ({"tokens": 0}, UsageError, r"expected 1 or more"),
+    ({"first": 1, "tokens": 1}, UsageError, r"choose one of them"),
+    ({"rest": "rest"}, UsageError, r"rest has what random, tokens or first leaves out"),
+    ({"join": "scores.parquet", "where": "true"}, UsageError, r"join needs on"),
+    ({"on": "id", "where": "true"}, UsageError, r"on needs join"),
+    ({"join": "scores.parquet", "on": "id"}, UsageError, r"join chooses nothing alone"),
+    ({"join": "none.parquet", "on": "id", "where": "true"}, InputError, r"no such file"),
+    ({"join": "notes.md", "on": "id", "where": "true"}, UsageError, r"expected files of one kind"),
+    ({"join": "scores.parquet", "on": "ids", "where": "true"}, UsageError, r"no such column, but"),
+    ({"join": "scores.parquet", "on": "lang=id", "where": "true"}, InputError,
+     r"no row of it is of one of 300 documents: their keys are like .*'d\d+'"),
+    ({"join": "twice.csv", "on": "id", "where": "true"}, InputError,
+     r"2 keys are not unique there, such as 'd2' \(3 rows\), 'd1' \(2 rows\)"),
+    ({"join": "scores.parquet", "on": "id", "where": "qual > 1"}, UsageError,
+     r"scores\.parquet has id \(VARCHAR\), quality \(BIGINT\)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "error", "message"), WRONG)
+def test_bad_requests(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], error: Any, message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "twice.csv").write_text("id,q\nd1,1\nd1,1\nd2,2\nd2,1\nd2,3\nd3,1\n")
+    (folder / "notes.md").write_text("none")
+    with pytest.raises(error, match=message):
+        tokpack.select("web", "bad", **options)
+    assert not list(folder.glob("bad*"))
+
+
+def test_a_table_of_another_dataset_is_refused(folder: Path, tmp_path: Path) -> None:
+    web, other = make_with_table(tmp_path / "a", [[1], [2]]), tmp_path / "b"
+    make_with_table(other, [[1], [3]])
+    (tmp_path / "a.docs.parquet").write_bytes((tmp_path / "b.docs.parquet").read_bytes())
+    with pytest.raises(FormatError, match=r"a\.docs\.parquet"):
+        tokpack.select(web, tmp_path / "c", where="tokens > 0")
+    table_is_gone(web)
+    with pytest.raises(InputError, match="has no table of its documents"):
+        tokpack.select(web, tmp_path / "c", where="tokens > 0")
+    with pytest.raises(OutputError, match="exists"):
+        tokpack.select(folder / "web", other, where="nonsense")  # said before any work
+
+
+def test_the_command(folder: Path) -> None:
+    run = command(
+        "select", "web", "--where", "score > 0.5", "--random", "0.5", "--seed", "1", "-o", "train",
+        "--rest", "valid", "--json", "--overwrite", cwd=folder,
+    )  # fmt: skip
+    made = json.loads(run.stdout)["datasets"]
+    passing = sum(score > 0.5 for score in SCORES[:300])
+    assert made[0]["documents"] + made[1]["documents"] == passing
+    assert f"of 300 documents: {made[0]['documents']:,} kept; " in run.stderr
+    assert f"{300 - passing} dropped by --where; " in run.stderr
+    assert f"train: {made[0]['documents']:,} documents, {made[0]['tokens']:,} tokens" in run.stderr
