@@ -73,6 +73,7 @@ def code_points() -> list[str]:
     return [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
 
 
+@pytest.mark.slow
 def test_every_code_point() -> None:
     # Alone, decomposed, and between marks of low and high combining class, which shows its class.
     singles = code_points()

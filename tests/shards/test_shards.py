@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import zstandard
 from shards.conftest import SHARD_BYTES
+from support import forked
 from support.encoding_tools import dataset
 from support.places import ROOT
 from support.process_engine import ProcessEngine
@@ -333,13 +334,13 @@ def test_what_is_wrong_is_not_tried_again(corpus: Corpus, tmp_path: Path) -> Non
 def test_another_that_makes_a_shard_is_waited_for(corpus: Corpus, tmp_path: Path) -> None:
     prefix = tmp_path / "pile"
     plan = planned(corpus, prefix, corpus.units[:2])
-    command = [sys.executable, "-m", "tokpack", "encode", "--plan", str(prefix), "--shard", "0-1"]
+    command = ["-m", "tokpack", "encode", "--plan", str(prefix), "--shard", "0-1"]
     # It stands still once it has begun, and goes on a moment later.
-    other = subprocess.Popen([*command, "-q", "--workers", "1"], stdout=subprocess.DEVNULL)
+    other = forked.Process([*command, "-q", "--workers", "1"], stdout=subprocess.DEVNULL)
     while not Path(f"{prefix}-00000.unfinished/plan.json").exists() and other.poll() is None:
         time.sleep(0.01)
     other.send_signal(signal.SIGSTOP)
-    busy = subprocess.run([*command[:-1], "0", "-q"], capture_output=True, text=True, check=False)
+    busy = forked.run([*command[:-1], "0", "-q"], capture_output=True, text=True)
     other.send_signal(signal.SIGCONT)
     assert (busy.returncode, "is writing to" in busy.stderr) == (75, True)
     ShardRunner(plan, str(prefix), ProcessEngine(), ["-q", "--workers", "1"]).run()

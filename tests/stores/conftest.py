@@ -33,6 +33,7 @@ def store(served: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """The store, without faults so far, named by the environment."""
     served.plan.faults.clear()
     served.plan.requests.clear()
+    served.plan.page = 1000
     for name, value in environment(served.proxy).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)

@@ -162,7 +162,7 @@ def test_a_run_goes_on_with_the_same_documents_on_a_store(
     next(here)
     state = here.state_dict()
     expected = [next(here) for _ in range(3)]
-    for form in ("virtual", "joined"):
+    for form in ("virtual", "joined") if order != "megatron" else ("joined",):
         there = iterator(f"s3://texts/sets/{order}-{form}")
         there.load_state_dict(state)
         for batch in expected:

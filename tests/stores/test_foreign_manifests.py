@@ -46,6 +46,7 @@ COMMANDS = (
     "split v -o new --parts 2",
     "convert v new.npy --to npy",
 )
+OPEN_ALL = ("inspect v --doc 0", "verify v --quick", "merge v -o new --virtual")
 JINJA = "{{ cycler.__init__.__globals__.os.system('touch ran') }}"
 
 
@@ -132,7 +133,8 @@ def test_a_piece_elsewhere_is_neither_read_nor_asked_for(
         f"reference::{away.address}/bucket/evil",
         f"filecache::s3://bucket/secret::file://{secret}",
     )
-    for prefix in prefixes:
+    # All commands open it alike, so some try one of each kind.
+    for prefix in prefixes if words in OPEN_ALL else prefixes[::4]:
         change(here / "v.json", prefix)
         done = command(words, here, away)
         assert done.code == 1, (prefix, done.said)
@@ -219,7 +221,8 @@ def test_a_tokenizer_elsewhere_is_neither_read_nor_asked_for(
     for suffix in ("bin", "idx", "json"):
         (here / f"v.{suffix}").write_bytes((away.folder / f"bucket/secret.{suffix}").read_bytes())
     own = json.loads((here / "v.json").read_text())
-    for changes in foreign_tokenizers(away):
+    every = list(foreign_tokenizers(away))
+    for changes in every if words.startswith("inspect") else every[::3]:
         changed = {**own, "tokenizer": own["tokenizer"] | changes}
         (here / "v.json").write_text(json.dumps(changed))
         done = command(words, here, away)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.stores import Fault, Store
 
 import tokpack
@@ -50,9 +49,9 @@ def test_two_machines_make_the_same_shard(
     plan = ShardPlan.load(url)
     assert plan.shards == 2
     key = url.removeprefix("s3://texts/")
-    command = [sys.executable, "-m", "tokpack", "encode", "--plan", url, "--shard", "0", "-q"]
+    command = ["-m", "tokpack", "encode", "--plan", url, "--shard", "0", "-q"]
     machines = [
-        subprocess.Popen([*command, "--scratch", str(tmp_path / name)]) for name in ("one", "two")
+        forked.Process([*command, "--scratch", str(tmp_path / name)]) for name in ("one", "two")
     ]
     assert [machine.wait() for machine in machines] == [0, 0]
     store.s3.put(f"{key}-00001.bin", b"of a machine that is lost")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 from support import forked
+from support.encoding_tools import documents, write_jsonl
 from support.stores import Fault, Store
 
 import tokpack
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 LONG = {"TOKPACK_STORE_TIMEOUT": "100"}  # it waits for an answer as long as the test needs
 
 
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JSON lines of which a shard is made soon, 400 KB."""
+    return write_jsonl(tmp_path_factory.mktemp("few") / "x.jsonl", documents(450, words=150))
+
+
 @pytest.mark.parametrize(
     ("late", "waits"),
     [
@@ -29,13 +37,13 @@ LONG = {"TOKPACK_STORE_TIMEOUT": "100"}  # it waits for an answer as long as the
     ],
 )
 def test_a_shard_of_an_old_plan_is_late(
-    store: Store, texts: Path, tokenizer: Path, tmp_path: Path, late: str, *, waits: bool
+    store: Store, few: Path, tokenizer: Path, tmp_path: Path, late: str, *, waits: bool
 ) -> None:
     """Its request arrives when a new plan has been committed, also when it was given up before."""
     key = f"{tmp_path.name}/pile"
     url = f"s3://texts/{key}"
     options = {"tokenizer": str(tokenizer), "shard_size": 10**9, "scratch": str(tmp_path / "new")}
-    tokpack.plan(texts, url, **options)
+    tokpack.plan(few, url, **options)
     arrived, goes_on = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -54,7 +62,7 @@ def test_a_shard_of_an_old_plan_is_late(
     assert arrived.wait(100)
     if not waits:
         old.kill()
-    tokpack.plan(texts, url, append_eod=False, overwrite=True, **options)
+    tokpack.plan(few, url, append_eod=False, overwrite=True, **options)
     tokpack.encode_shard(url, 0, workers=1, scratch=str(tmp_path / "new"))
     tokpack.commit(url)
     made = {name: store.s3.get(name) for name in store.s3.keys(key) if ".plan/" not in name}
@@ -73,19 +81,23 @@ def test_a_shard_of_an_old_plan_is_late(
 
 @pytest.mark.parametrize("name", ["pile.json", "pile-00000.json", "pile-00001.trace"])
 def test_a_plan_and_a_commit_replace_nothing_of_others(
-    store: Store, texts: Path, tokenizer: Path, tmp_path: Path, name: str
+    store: Store, few: Path, tokenizer: Path, tmp_path: Path, name: str
 ) -> None:
     """Neither an input that has the name of an output, nor an object that tokpack did not make."""
     key = f"{tmp_path.name}/pile"
     url, precious = f"s3://texts/{key}", b'{"text": "of somebody"}\n'
-    options = {"tokenizer": str(tokenizer), "shard_size": 3_000_000, "scratch": str(tmp_path)}
-    tokpack.plan(texts, url, **options)
+    other = shutil.copy(
+        few, tmp_path / "y.jsonl"
+    )  # a part of a shard is a whole file, or megabytes
+    inputs = [few, other]
+    options = {"tokenizer": str(tokenizer), "shard_size": 300_000, "scratch": str(tmp_path)}
+    tokpack.plan(inputs, url, **options)
     for number in range(2):
         tokpack.encode_shard(url, number, workers=1)
     strange = store.s3.put(f"{tmp_path.name}/{name}", precious)
     before = {name: store.s3.get(name) for name in store.s3.keys(key)}
     with pytest.raises(tokpack.OutputError, match="is not a "):
-        tokpack.plan(texts, url, append_eod=False, overwrite=True, **options)
+        tokpack.plan(inputs, url, append_eod=False, overwrite=True, **options)
     with pytest.raises(tokpack.UsageError, match="is an input and an output"):
         tokpack.plan(strange, url, input_format="jsonl", overwrite=True, **options)
     if name == "pile.json":
@@ -93,17 +105,17 @@ def test_a_plan_and_a_commit_replace_nothing_of_others(
             tokpack.commit(url, overwrite=True)
     assert {name: store.s3.get(name) for name in store.s3.keys(key)} == before
     store.s3.delete(f"{tmp_path.name}/{name}")
-    tokpack.plan(texts, url, append_eod=False, overwrite=True, **options)
+    tokpack.plan(inputs, url, append_eod=False, overwrite=True, **options)
     assert store.s3.keys(key) == [f"{key}.plan/plan.jsonl"]
 
 
 def test_a_shard_that_two_machines_make_stays(
-    store: Store, texts: Path, tokenizer: Path, tmp_path: Path
+    store: Store, few: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
     """The other has finished, and its .bin has another ETag, when this one looks at its own."""
     key = f"{tmp_path.name}/pile"
     url, bin_key = f"s3://texts/{key}", f"{key}-00000.bin"
-    tokpack.plan(texts, url, tokenizer=str(tokenizer), shard_size=10**9)
+    tokpack.plan(few, url, tokenizer=str(tokenizer), shard_size=10**9)
     words = ("-m", "tokpack", "encode", "--plan", url, "--shard", "0", "-q", "--workers", "1")
 
     def make(scratch: str) -> int:

@@ -125,6 +125,7 @@ class Plan:
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     sent: int = 0  # bytes of answers to GET
+    page: int = 1000  # objects that an answer to a listing has at most
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, method: str, path: str, begin: int) -> Fault | None:
@@ -250,8 +251,9 @@ def faulty_proxy(endpoint: str, plan: Plan) -> Iterator[str]:
                 if found.getheader("ETag") != wanted:
                     return 412, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
             passed = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+            pages = f"&max-keys={plan.page}" if "list-type=2" in self.path else ""
             try:
-                connection.request(self.command, self.path, body, passed)
+                connection.request(self.command, self.path + pages, body, passed)
                 got = connection.getresponse()
                 content = got.read()
             finally:

@@ -113,8 +113,8 @@ _WORLD = [
 
 def _corpus() -> list[str]:
     rng = random.Random(5)
-    code = [inspect.getsource(argparse)[:60_000], inspect.getsource(difflib)[:40_000]]
-    mixed = [" ".join(rng.choices(_WORLD, k=6)) for _ in range(60)]
+    code = [inspect.getsource(argparse)[:30_000], inspect.getsource(difflib)[:20_000]]
+    mixed = [" ".join(rng.choices(_WORLD, k=6)) for _ in range(30)]
     return [*code, *mixed, *_WORLD]
 
 

@@ -8,12 +8,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.encoding_tools import byte_tokenizer, write_jsonl
 from support.report_tools import run, run_json, sample_texts
 from support.view_server import Elements, Server
@@ -31,8 +31,8 @@ EVIL = "<script>document.title='owned'<script>.jsonl"
 @contextlib.contextmanager
 def endless(folder: Path, prefix: str) -> Iterator[subprocess.Popen[bytes]]:
     """A real run whose input goes on until somebody closes it."""
-    words = [sys.executable, "-m", "tokpack", "encode", "-", "-o", prefix, "--workers", "1"]
-    with subprocess.Popen(
+    words = ["-m", "tokpack", "encode", "-", "-o", prefix, "--workers", "1"]
+    with forked.Process(
         [*words, "--tokenizer", "tokenizer.json", "--quiet"],
         cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip

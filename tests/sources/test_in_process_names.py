@@ -1,0 +1,124 @@
+"""What of this process is taken for what, and refused."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.encoding_tools import write_jsonl
+from support.in_process_tools import KEYS, TEXTS, table
+
+import tokpack
+from tokpack.errors import InputError, UsageError
+from tokpack.sources import Source, in_process, tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
+
+
+def test_names_of_files(tmp_path: Path, bpe: Path) -> None:
+    path = write_jsonl(tmp_path / "a b.jsonl", TEXTS[:5])
+    for named in (str(path), path, [str(path)], (path,), tmp_path.glob("*.jsonl")):
+        assert in_process(named, KEYS) == (str(path),)
+    for named in ("some*.jsonl", "s3://a/b c", "@a b", f"{path}, {path}", [], "no-such-file"):
+        assert in_process(named, KEYS) == ((named,) if named else ())
+    for text in ("Hello world.", ["How are you?", "b"], "a\nb"):
+        with pytest.raises(InputError, match=r"iter\(\[\.\.\.\]\)"):
+            in_process(text, KEYS)
+    with pytest.raises(UsageError, match="a list"):
+        tokpack.encode(iter([str(path)]), tmp_path / "out", tokenizer=bpe)
+    with pytest.raises(UsageError, match="a list of names"):
+        in_process([path, {"text": "a"}], KEYS)
+
+
+def test_what_is_refused(tmp_path: Path, bpe: Path) -> None:
+    for given_, said in (
+        (None, "None"),
+        (5, "5"),
+        (b"a", "b'a'"),
+        ({"text": "a"}, "one document"),
+        (io.StringIO("a"), "StringIO"),
+        ({"a.jsonl", "b.jsonl"}, "give a list"),
+        (pa.array(["a"]), "give it as pyarrow.table"),
+        (iter([__file__]), "mappings"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            in_process(given_, KEYS)
+    for rows, said in (
+        (pa.table({"x": ["a"]}), "no column 'text'; the columns are x"),
+        (pa.table({"text": [1]}), "int64, not text"),
+        (pa.table({"text": pa.array([], pa.string())}), "empty"),
+        (iter([]), "empty"),
+    ):
+        with pytest.raises(InputError, match=said):
+            tokpack.encode(rows, tmp_path / "out", tokenizer=bpe)
+    for options, said in (
+        ({"output": None}, "output"),
+        ({"output": "a", "input_format": "text"}, "input_format"),
+        ({"output": "a", "hf_split": "train"}, "hf_split"),
+        ({"output": "a", "resume_key": ""}, "resume_key"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            tokpack.encode(iter(TEXTS), tokenizer=bpe, **options)
+    with pytest.raises(UsageError, match="plan is of files"):
+        tokpack.plan(table(), tmp_path / "out", tokenizer=bpe)
+
+
+def test_hugging_face_names_and_refusals() -> None:
+    datasets = pytest.importorskip("datasets", reason="needs the hf extra")
+    made = datasets.Dataset.from_dict({"text": ["a"]}, split="train")
+    made.info.dataset_name = "wikitext"
+    source = in_process(made, KEYS)
+    assert isinstance(source, Source)
+    assert source.name == "datasets:wikitext/train"
+    with pytest.raises(UsageError, match="'train'"):
+        in_process(datasets.DatasetDict(train=made), KEYS)
+    with pytest.raises(UsageError, match=r"give iter\(dataset\)"):
+        in_process(made.with_transform(dict), KEYS)
+    with pytest.raises(InputError, match="no column 'txt'; the columns are text"):
+        in_process(made, ["txt"])
+
+
+def test_frames_that_cannot_be_read() -> None:
+    library = pytest.importorskip("pandas", reason="needs pandas")
+    for frame, said in (
+        (library.DataFrame({"x": ["a"]}), "no column 'text'; the columns are x"),
+        (library.DataFrame({"text": ["a", 5]}), "cannot become Arrow"),
+    ):
+        with pytest.raises(InputError, match=said):
+            in_process(frame, KEYS)
+
+
+@pytest.mark.parametrize("kind", ["string", "string_view", "dictionary"])
+def test_a_table_in_other_chunks_is_the_same(kind: str) -> None:
+    texts = ["a", None, "some text"] * 20
+    arrays = [pa.chunked_array(cut) for cut in ([texts], [texts[:7], texts[7:]])]
+    plain = [array.dictionary_encode() if kind == "dictionary" else array for array in arrays]
+    made = [array.cast(kind) if kind == "string_view" else array for array in plain]
+    sources = [in_process(pa.table({"text": array}), KEYS) for array in made]
+    first, second = (one for one in sources if isinstance(one, Source))
+    assert first.size == second.size == 60 * 4 + 20 * len("asome text")
+    assert first.fingerprint() == second.fingerprint()
+
+
+def test_a_text_that_begins_like_the_name_of_an_input() -> None:
+    source = in_process(iter(["https://example.com is a site."]), KEYS)
+    assert isinstance(source, Source)
+    assert source.format == "documents"
+
+
+def test_a_large_table_is_known_by_some_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fingerprint(rows: Any) -> str:
+        source = in_process(rows, KEYS)
+        assert isinstance(source, Source)
+        return source.fingerprint()
+
+    other = [*TEXTS[:-1], TEXTS[-1][:-1] + "!"]
+    prints = [table(), pa.table({"text": TEXTS}), pa.table({"text": other})]
+    assert len({fingerprint(one) for one in prints}) == 2
+    monkeypatch.setattr(tables, "_HASHED_BYTES", 1000)
+    assert len({fingerprint(one) for one in prints}) == 2
