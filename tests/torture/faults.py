@@ -130,6 +130,7 @@ def dataset(name: str) -> tuple[str, ...]:
 
 
 KILLED = ("EIO", "ENOSPC", "short", "kill")
+VIEW = ("x.selection", "x.json")
 SHARDS = tuple(dataset(f"x_{number:05d}") for number in range(3))
 ENCODE = "encode {inputs}/text.jsonl -o {out}/x --tokenizer {inputs}/tokenizer.json --workers 1 -q"
 PLAN = "plan {inputs}/text.jsonl -o {out}/x --tokenizer {inputs}/tokenizer.json -q"
@@ -168,6 +169,19 @@ CASES = (
         "merge {inputs}/a {inputs}/b -o {out}/x --virtual --overwrite -q",
         (dataset("x"),),
         "merge {inputs}/b -o {out}/x -q",
+        KILLED,
+    ),
+    Case(
+        "dedup",
+        "dedup {inputs}/a {inputs}/b -o {out}/x --near 0.8 --threads 1 -q",
+        (VIEW,),
+        kinds=KILLED,
+    ),
+    Case(
+        "dedup over another",
+        "dedup {inputs}/a {inputs}/b -o {out}/x --near 0.8 --threads 1 --overwrite -q",
+        (VIEW,),
+        "dedup {inputs}/b -o {out}/x --threads 1 -q",
         KILLED,
     ),
     Case("split", "split {inputs}/a -o {out}/x --parts 3 -q", SHARDS, kinds=KILLED),
