@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow
 import pyarrow.parquet as pq
 import pytest
 import xxhash
@@ -20,8 +22,10 @@ from support.near_twin import alike, band_hashes, components, jaccard
 
 import tokpack
 from tokpack.documents import exact, passes
-from tokpack.errors import OutputError, UsageError
-from tokpack.indexed import MMapIndexedDataset
+from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.indexed import Manifest, MMapIndexedDataset
+from tokpack.indexed.manifest import FileDigest
+from tokpack.indexed.table import table_metadata, table_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -259,3 +263,45 @@ def test_rules_that_make_no_sense_are_refused(
     with pytest.raises(UsageError, match=said):
         tokpack.dedup(prefixes, tmp_path / "clean", **options)
     assert not list(tmp_path.glob("clean*"))
+
+
+def give_table(prefix: Path) -> None:
+    """A table of the documents, of the hashes of their tokens alone, and a manifest that has it."""
+    manifest = Manifest.load(prefix)
+    documents = tokens_of(prefix)
+    hashes = [xxhash.xxh3_128_digest(np.array(one, "<i4").tobytes()) for one in documents]
+    column = pyarrow.array(hashes, pyarrow.binary(16))
+    schema = pyarrow.schema([("tokens_xxh3", column.type)], metadata=table_metadata(manifest.bin))
+    path = table_path(prefix)
+    pq.write_table(pyarrow.table([column], schema), path, row_group_size=3)
+    digest = FileDigest(bytes=Path(path).stat().st_size, xxh3_128="")
+    replace(manifest, table=digest).save(prefix)
+
+
+@pytest.mark.parametrize("letter", ["H", "i"])
+def test_hashes_of_a_table_and_of_tokens_are_the_same(tmp_path: Path, letter: str) -> None:
+    documents = near_copies(6, 20)
+    parts = [[[one] for one in documents], [[one] for one in documents[3:30]]]
+    raw = write_all(tmp_path, parts, letter)
+    prefixes = []
+    for number, name in enumerate(raw):  # by merge, which makes a manifest
+        prefixes.append(tmp_path / f"whole{number}")
+        tokpack.merge(name, prefixes[-1])
+    tokpack.merge(prefixes, tmp_path / "virtual", virtual=True)
+    inputs: list[list[Path]] = [prefixes, [tmp_path / "virtual"], [tmp_path / "without_1"]]
+
+    def made(name: str) -> list[Flat]:
+        for number, some in enumerate(inputs):
+            tokpack.dedup(some, tmp_path / f"{name}_{number}", overwrite=True)
+        return [tokens_of(tmp_path / f"{name}_{number}") for number in range(len(inputs))]
+
+    tokpack.dedup(tmp_path / "virtual", tmp_path / "without_1")
+    expected = made("without")
+    give_table(prefixes[0])
+    assert made("some") == expected
+    give_table(prefixes[1])
+    assert made("all") == expected
+    path = Path(table_path(prefixes[0]))
+    path.write_bytes(path.read_bytes()[:-9] + b"x" * 9)
+    with pytest.raises(FormatError, match=path.name):
+        made("broken")

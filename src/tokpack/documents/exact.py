@@ -11,6 +11,7 @@ from xxhash import xxh3_128_digest
 
 from tokpack import _core
 from tokpack.documents.passes import scan_documents
+from tokpack.errors import FormatError
 from tokpack.indexed.table import has_table, import_parquet, table_paths
 from tokpack.machine import usable_cores
 
@@ -39,8 +40,12 @@ def token_hashes(
     table of its documents where there is one. ``told`` hears how many bytes of the .bin are done.
     """
     if has_table(dataset.path_prefix):
-        keys = _hashes_of_table(dataset)
-        out[:] = keys if dataset.view is None else keys[dataset.view.numbers]
+        if dataset.view is None:
+            _read_tables(dataset, out)
+        else:
+            base = np.empty((int(dataset.view.document_starts[-1]), 2), np.uint64)
+            _read_tables(dataset, base)
+            out[:] = base[dataset.view.numbers]
         told(int(ends[-1]) * dataset.dtype.itemsize)
         return
 
@@ -72,15 +77,21 @@ def pairs_of_parts(keys: Keys, *, neighbours: bool) -> Iterator[Int64s]:
             )
 
 
-def _hashes_of_table(dataset: MMapIndexedDataset) -> Keys:
+def _read_tables(dataset: MMapIndexedDataset, out: Keys) -> None:
+    """Write the hashes of all documents of a dataset's tables. FormatError for other numbers."""
     arrow = import_parquet()
-    columns = []
+    at = 0
     for path in table_paths(dataset.path_prefix):
         for batch in arrow.parquet.ParquetFile(path).iter_batches(columns=["tokens_xxh3"]):
             column = batch.column(0)
             begin, count = 16 * column.offset, 16 * len(column)
-            columns.append(_as_keys(column.buffers()[1][begin : begin + count]))
-    return np.concatenate([np.zeros((0, 2), np.uint64), *columns])
+            out[at : at + len(column)] = _as_keys(column.buffers()[1][begin : begin + count])
+            at += len(column)
+    if at != len(out):
+        raise FormatError(
+            f"{dataset.path_prefix}: its tables have {at} rows, expected {len(out)}: the files do "
+            "not belong together"
+        )
 
 
 def _as_keys(digests: Any) -> Keys:
