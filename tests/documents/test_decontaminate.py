@@ -264,6 +264,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, tokenizer: Path) -> 
     other = encode(tmp_path, "other_data", ["a b"], tmp_path / "other.json")
     with pytest.raises(UsageError, match="ids mean different things"):
         tokpack.decontaminate(dataset, against=other)
+    with pytest.raises(UsageError, match="ids mean different things"):
+        tokpack.decontaminate([dataset, other], against=tmp_path / "few.txt")
     with pytest.raises(UsageError, match="input"):
         tokpack.decontaminate(raw, against=dataset, table=tmp_path / "data.bin", overwrite=True)
     (tmp_path / "mine.parquet").write_bytes(b"PAR1 mine")

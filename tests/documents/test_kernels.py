@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.near_twin import band_hashes, components, jaccard
+from support.places import GOLDEN
 
 from tokpack import _core
 
@@ -29,6 +30,17 @@ def test_signatures_are_those_of_the_twin(
     assert hashes.tolist() == [band_hashes(text, ngram, bands, rows) for text in texts]
     narrow = _core.band_hashes(tokens.astype(np.uint16), spans, ngram, bands, rows)
     assert np.array_equal(narrow, hashes)
+
+
+def test_the_values_of_signatures_stay_what_they_are() -> None:
+    lines = (GOLDEN / "band_hashes.txt").read_text().splitlines()
+    values = [line.split(" = ") for line in lines if line[:1].isdigit()]
+    assert len(values) >= 5
+    for asked, hashes in values:
+        count, modulus, ngram, bands, rows = map(int, asked.split())
+        tokens = np.array([number**3 % modulus for number in range(count)], np.uint32)
+        found = _core.band_hashes(tokens, np.array([[0, count]]), ngram, bands, rows)
+        assert found[0].tolist() == [int(one) for one in hashes.split()]
 
 
 @given(documents, documents, st.integers(1, 14))

@@ -55,12 +55,10 @@ GROUPS = {
     "change": {
         "merge": CommandEntry("datasets -> one, or a manifest of them"),
         "select": CommandEntry("datasets -> a view of some of their documents"),
-        "split": CommandEntry("a dataset -> parts, train and valid"),
-        "convert": CommandEntry("from and to other formats, other dtypes"),
-    },
-    "choose": {
         "dedup": CommandEntry("datasets -> a view without copies, exact or near"),
         "decontaminate": CommandEntry("datasets -> a view without evaluation texts"),
+        "split": CommandEntry("a dataset -> parts, train and valid"),
+        "convert": CommandEntry("from and to other formats, other dtypes"),
     },
     "blend": {
         "blend": CommandEntry("datasets and weights -> the plan of a blend, its index arrays"),

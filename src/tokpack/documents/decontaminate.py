@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.documents.evaluation import read_evaluation_sets
+from tokpack.documents.evaluation import check_tokenizers, read_evaluation_sets
 from tokpack.documents.passes import scan_documents
 from tokpack.documents.tables import BESIDE_VIEW, NAMED_TABLE, NewTable
 from tokpack.documents.write import NewViews, ViewSpec
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
 Int64s = npt.NDArray[np.int64]
+
+_log = logging.getLogger(__name__)
 
 SPANS_SUFFIX = ".spans.parquet"
 _EXAMPLES = 3  # common phrases that are shown
@@ -119,7 +122,10 @@ def decontaminate(
         view, files = _new_files(stack, datasets, sets, output, path, overwrite=overwrite)
         for dataset in datasets:
             dataset.validate()
+        check_tokenizers(datasets, "compare those of each tokenizer by themselves")
         found = find_tokenizer(datasets[0], **tokenizer)
+        if found.tokenizer and found.note:
+            _log.warning("%s", found.note)
         evaluation = read_evaluation_sets(
             sets,
             found.tokenizer or found.note,

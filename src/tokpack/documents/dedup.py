@@ -156,7 +156,7 @@ class _Documents:
         for begin, dataset, ends in zip(self._starts, self._datasets, self.ends, strict=False):
             out = keys[begin : begin + len(ends) - 1]
             token_hashes(dataset, ends, out, threads=threads, told=stage.add)
-        for pairs in equal_documents(keys):
+        for pairs in equal_documents(keys, threads=threads):
             first, copy = pairs[self._has_tokens[pairs[:, 1]]].T
             self.firsts[copy] = first
             self._reasons[copy] = EXACT

@@ -145,6 +145,19 @@ def read_evaluation_sets(
     return result
 
 
+def check_tokenizers(datasets: Sequence[MMapIndexedDataset], advice: str) -> None:
+    """UsageError where manifests say that datasets were made with different tokenizers."""
+    known = [(one.path_prefix, one.tokenizer or {}) for one in datasets]
+    known = [(prefix, tokenizer) for prefix, tokenizer in known if tokenizer.get("sha256")]
+    for prefix, tokenizer in known:
+        first, other = known[0]
+        if tokenizer["sha256"] != other["sha256"]:
+            raise UsageError(
+                f"{prefix}: made with the tokenizer {tokenizer.get('name')}, {first} with "
+                f"{other.get('name')}: their ids mean different things; {advice}"
+            )
+
+
 def _add_source(
     result: EvaluationSet, source: Source, tokenizer: Tokenizer, keys: Sequence[str]
 ) -> None:
@@ -191,12 +204,7 @@ def _add_dataset(result: EvaluationSet, name: str, like: MMapIndexedDataset) -> 
     number = len(result.names)
     result.names.append(prefix_of(name))
     with MMapIndexedDataset(name, verify=True) as dataset:
-        theirs, ours = dataset.tokenizer or {}, like.tokenizer or {}
-        if theirs.get("sha256") and ours.get("sha256") and theirs["sha256"] != ours["sha256"]:
-            raise UsageError(
-                f"{name}: made with the tokenizer {theirs.get('name')}, {like.path_prefix} with "
-                f"{ours.get('name')}: their ids mean different things; name the texts instead"
-            )
+        check_tokenizers([dataset, like], "name the texts in place of the evaluation set's dataset")
         frame = dataset.manifest.frame if dataset.manifest else None
         before, behind = map(len, frame or ([], []))
         for document in range(dataset.documents):

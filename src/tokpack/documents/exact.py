@@ -58,20 +58,21 @@ def token_hashes(
         told(size)
 
 
-def equal_documents(keys: Keys) -> Iterator[Int64s]:
+def equal_documents(keys: Keys, *, threads: int) -> Iterator[Int64s]:
     """Pairs of documents with equal keys, [pairs, 2]: the first of each key and each of the others.
 
     Keys are of one number or of two, uint64 [documents] or [documents, 2].
     """
-    yield from pairs_of_parts(keys, neighbours=False)
+    yield from pairs_of_parts(keys, neighbours=False, threads=threads)
 
 
-def pairs_of_parts(keys: Keys, *, neighbours: bool) -> Iterator[Int64s]:
-    """``_core.equal_pairs`` of all keys, a share of them at a time, in order, on all cores."""
+def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[Int64s]:
+    """``_core.equal_pairs`` of all keys, a share of them at a time in each thread, in order."""
     parts = -(-max(len(keys), 1) // _PART)
-    with ThreadPoolExecutor(min(parts, usable_cores())) as pool:
-        for begin in range(0, parts, usable_cores()):
-            numbers = range(begin, min(begin + usable_cores(), parts))
+    threads = min(threads or usable_cores(), parts)
+    with ThreadPoolExecutor(threads) as pool:
+        for begin in range(0, parts, threads):
+            numbers = range(begin, min(begin + threads, parts))
             yield from pool.map(
                 lambda part: _core.equal_pairs(keys, part, parts, neighbours), numbers
             )

@@ -86,7 +86,7 @@ def find_near(
     compare = _Comparison(datasets, candidates, rules)
     with ThreadPoolExecutor(threads or usable_cores()) as pool:
         for band in range(rules.bands):
-            for pairs in pairs_of_parts(hashes[band], neighbours=rules.verify):
+            for pairs in pairs_of_parts(hashes[band], neighbours=rules.verify, threads=threads):
                 for some in _firsts_and_neighbours(pairs):
                     # The trees follow from the pairs alone, so those within one need no look.
                     apart = _core.separate_pairs(parents, some)
