@@ -1,6 +1,7 @@
 """Print the results that are kept in benchmarks/results, a table for each run of a benchmark.
 
 python benchmarks/show.py [encode pipeline scale samples gpu peers]
+python benchmarks/show.py --chart docs/pictures/speed.svg    # the picture of README
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from importlib import import_module
+from pathlib import Path
 
 import common
 
@@ -20,6 +22,62 @@ SCRIPTS = {
     "peers": "peers.run",
 }
 
+LIBRARIES = {"tokenizers-0.23": "Hugging Face"}  # names in the picture, where they are others
+PROGRAMS = {
+    "tokpack": "tokpack",
+    "megatron": "Megatron-LM",
+    "gpt-neox": "GPT-NeoX",
+    "bigscience": "BigScience",
+    "microsoft": "Microsoft's fork",
+    "datatrove": "datatrove",
+    "dolma": "dolma",
+}
+
+
+def rows_of(name: str) -> list[common.Row]:
+    """The rows of a benchmark, in the order in which they were measured."""
+    text = (common.RESULTS / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def draw(path: Path) -> None:
+    """Draw the last rows of English in one thread, and of 100 MB to a dataset, as bars."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams.update({"svg.hashsalt": "tokpack", "svg.fonttype": "none"})
+    from matplotlib import pyplot
+
+    panels = []
+    for tokenizer in ("gpt2", "o200k"):
+        speeds = {
+            LIBRARIES.get(row["library"], row["library"]): row["cold"]["median"]
+            for row in rows_of("encode")
+            if (row.get("tokenizer"), row["corpus"]) == (tokenizer, "english")
+        }
+        panels.append((f"{tokenizer}: MB/s of one thread, text not seen before", speeds))
+    seconds = {
+        PROGRAMS[row["program"]]: row["wall"]
+        for row in rows_of("peers")
+        if row["program"] in PROGRAMS and row["text_bytes"] < 200e6
+    }
+    panels.append(("100 MB of JSON lines to a dataset, 2 workers: seconds", seconds))
+    figure, axes = pyplot.subplots(
+        len(panels), figsize=(7, 5), height_ratios=[len(values) for _, values in panels]
+    )
+    for (title, values), axis in zip(panels, axes, strict=True):
+        names = sorted(values, key=lambda name: (name != "tokpack", -values[name]))[::-1]
+        colours = ["#2563eb" if name == "tokpack" else "#94a3b8" for name in names]
+        bars = axis.barh(names, [values[name] for name in names], color=colours)
+        axis.bar_label(bars, [f"{values[name]:.3g}" for name in names], padding=4)
+        axis.set_title(title, fontsize=10, loc="left")
+        axis.set_xticks([])
+        axis.spines[:].set_visible(False)
+        axis.tick_params(length=0)
+        axis.margins(x=0.1)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
 
 def main() -> None:
     """Print the tables of the benchmarks that are asked for; of all without arguments."""
@@ -27,11 +85,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME")
-    for name in parser.parse_args().names or SCRIPTS:
-        lines = (common.RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
+    parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="draw README's picture")
+    arguments = parser.parse_args()
+    if arguments.chart:
+        draw(arguments.chart)
+        return
+    for name in arguments.names or SCRIPTS:
         days: dict[tuple[str, str], list[common.Row]] = {}
-        for row in rows:
+        for row in rows_of(name):
             where = f"{row['machine']['cpu']}, {row['machine']['cores']} cores"
             days.setdefault((row["date"][:10], where), []).append(row)
         for (day, where), same in days.items():

@@ -77,7 +77,8 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         records=manifest.records if manifest else None,
         empty=manifest.empty if manifest else None,
         rejected=manifest.rejected if manifest else None,
-        text_bytes=manifest.text_bytes if manifest else None,
+        # Of a view, or datasets without manifests, the bytes of the text are not known.
+        text_bytes=(manifest.text_bytes or None) if manifest else None,
         bytes_per_token=ratio,
         measured=measured and ratio is not None,
         lengths=lengths,
