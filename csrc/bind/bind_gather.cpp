@@ -74,10 +74,11 @@ TokenType type_of(const py::array& tokens) {
 class HeldTokenFile {
  public:
   HeldTokenFile(py::array tokens, Int64s pointers, Array<std::int32_t> lengths,
-                const std::string& level)
+                const std::string& level, std::optional<py::array> numbers)
       : tokens_(std::move(tokens)),
         pointers_(std::move(pointers)),
         lengths_(std::move(lengths)),
+        numbers_(std::move(numbers)),
         file_(make(parse_level(level))) {}
 
   std::int64_t gather(const Int64s& rows, const Int64s& targets, Int64s& text) const {
@@ -114,7 +115,19 @@ class HeldTokenFile {
     const std::span<const unsigned char> tokens(static_cast<const unsigned char*>(tokens_.data()),
                                                 static_cast<std::size_t>(tokens_.nbytes()));
     return TokenFile(tokens, type, bytes_of(lengths_), bytes_of(pointers_),
-                     static_cast<std::size_t>(lengths_.size()), level);
+                     static_cast<std::size_t>(lengths_.size()), level, view());
+  }
+
+  ViewNumbers view() const {
+    if (!numbers_) return {nullptr, 0, 0};
+    const auto bytes = static_cast<std::size_t>(numbers_->itemsize());
+    const char order = numbers_->dtype().byteorder();
+    if (numbers_->dtype().kind() != 'u' || (bytes != 4 && bytes != 8) || numbers_->ndim() != 1 ||
+        !(numbers_->flags() & py::array::c_style) || !(order == '<' || order == '=') ||
+        !PY_LITTLE_ENDIAN) {
+      throw py::value_error("numbers must be one dimension of uint32 or uint64");
+    }
+    return {bytes_of(*numbers_), static_cast<std::size_t>(numbers_->size()), bytes};
   }
 
   static const unsigned char* bytes_of(const py::array& array) {
@@ -124,6 +137,7 @@ class HeldTokenFile {
   py::array tokens_;
   Int64s pointers_;  // these may be unaligned: a dataset's in its .idx are
   Array<std::int32_t> lengths_;
+  std::optional<py::array> numbers_;
   TokenFile file_;
 };
 
@@ -307,8 +321,10 @@ void bind_gather(py::module_& module) {
              py::arg("text").noconvert());
 
   py::class_<HeldTokenFile>(module, "TokenFile")
-      .def(py::init<py::array, Int64s, Array<std::int32_t>, const std::string&>(),
-           py::arg("tokens"), py::arg("pointers"), py::arg("lengths"), py::arg("level") = "auto")
+      .def(py::init<py::array, Int64s, Array<std::int32_t>, const std::string&,
+                    std::optional<py::array>>(),
+           py::arg("tokens"), py::arg("pointers"), py::arg("lengths"), py::arg("level") = "auto",
+           py::arg("numbers") = py::none())
       .def("gather", &HeldTokenFile::gather, py::arg("rows"), py::arg("targets"),
            py::arg("text").noconvert())
       .def("gather_samples", &HeldTokenFile::gather_samples, py::arg("rows"), py::arg("counts"),

@@ -253,7 +253,8 @@ class TokenFile:
     """The .bin of a dataset and its index, [n] each, aligned or not; nothing is copied or believed.
 
     Both functions copy tokens into ``text`` and return -1, or the first row that lies outside its
-    sequence, or whose sequence has a wrong entry in the index; those before it are copied.
+    sequence, or whose sequence has a wrong entry in the index; those before it are copied. With
+    ``numbers``, uint32 or uint64 [m], rows are of a view: of the sequences ``numbers[sequence]``.
     """
 
     def __init__(
@@ -262,6 +263,7 @@ class TokenFile:
         pointers: npt.NDArray[np.int64],
         lengths: npt.NDArray[np.int32],
         level: Level = "auto",
+        numbers: npt.NDArray[np.unsignedinteger[Any]] | None = None,
     ) -> None: ...
     def gather(
         self,

@@ -322,3 +322,22 @@ def test_levels_agree() -> None:
         expected = np.concatenate([tokens[3:493], tokens[499:], np.zeros(9, name)])
         for text in results:
             assert np.array_equal(text[0], expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_the_core_looks_up_the_sequences_of_a_view(dtype: Any) -> None:
+    tokens = np.arange(60, dtype=np.uint16)
+    lengths = np.full(20, 3, np.int32)
+    pointers = np.arange(20, dtype=np.int64) * 6
+    numbers = np.array([19, 0, 5, 5, *range(20), 20, 2**32 - 1], dtype)
+    file = _core.TokenFile(tokens, pointers, lengths, numbers=numbers)
+    rows = np.array([[n, n % 3, 1] for n in range(24)])
+    text = np.zeros((1, 24), np.int64)
+    assert file.gather(rows, np.arange(24), text) == -1
+    assert text[0].tolist() == [3 * int(numbers[n]) + n % 3 for n in range(24)]
+    for wrong in (24, 25, 26, -1):  # numbers that the file does not have, and no number
+        some = np.array([[0, 0, 1], [wrong, 0, 1]])
+        assert file.gather(some, np.arange(2), text) == 1
+    for bad in (numbers.astype(np.int64), numbers[::2], numbers.reshape(2, -1)):
+        with pytest.raises(ValueError, match="numbers must be one dimension"):
+            _core.TokenFile(tokens, pointers, lengths, numbers=bad)

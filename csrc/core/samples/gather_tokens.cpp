@@ -72,13 +72,14 @@ void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int
 
 TokenFile::TokenFile(std::span<const unsigned char> tokens, TokenType type,
                      const unsigned char* lengths, const unsigned char* pointers, std::size_t n,
-                     Level level)
+                     Level level, ViewNumbers view)
     : tokens_(tokens),
       item_bytes_(item_bytes(type)),
       widen_(widen_tokens(type, level)),
       lengths_(lengths),
       pointers_(pointers),
-      count_(n) {}
+      count_(n),
+      view_(view) {}
 
 std::size_t TokenFile::gather(std::span<const Row> rows, std::span<const std::int64_t> targets,
                               std::span<std::int64_t> out) const {
@@ -86,8 +87,10 @@ std::size_t TokenFile::gather(std::span<const Row> rows, std::span<const std::in
   std::array<const unsigned char*, kAhead> sources;  // of rows that are found and not yet copied
   std::size_t found = 0, good = total;
   const auto room = static_cast<std::int64_t>(out.size());
+  for (std::size_t r = 0; r < std::min(2 * kAhead, total); ++r) prefetch_number(rows[r]);
   for (std::size_t r = 0; r < std::min(kAhead, total); ++r) prefetch_entry(rows[r]);
   for (std::size_t r = 0; r < good; ++r) {
+    if (r + 2 * kAhead < total) prefetch_number(rows[r + 2 * kAhead]);
     if (r + kAhead < total) prefetch_entry(rows[r + kAhead]);
     for (; found < std::min(good, r + kAhead / 2); ++found) {
       const unsigned char* source = find(rows[found]);
@@ -107,8 +110,8 @@ std::size_t TokenFile::gather(std::span<const Row> rows, std::span<const std::in
 }
 
 const unsigned char* TokenFile::find(const Row& row) const {
-  if (row.sequence < 0 || static_cast<std::uint64_t>(row.sequence) >= count_) return nullptr;
-  const auto sequence = static_cast<std::size_t>(row.sequence);
+  const std::uint64_t sequence = sequence_of(row);
+  if (sequence >= count_) return nullptr;
   const std::int64_t length = load<std::int32_t>(lengths_ + 4 * sequence);
   const auto begin = load<std::int64_t>(pointers_ + 8 * sequence);
   const auto size = static_cast<std::int64_t>(tokens_.size());
@@ -126,11 +129,25 @@ const unsigned char* TokenFile::find(const Row& row) const {
   return tokens_.data() + begin + row.first * item;
 }
 
+std::uint64_t TokenFile::sequence_of(const Row& row) const {
+  const auto sequence = static_cast<std::uint64_t>(row.sequence);  // a negative one is too large
+  if (view_.numbers == nullptr) return sequence;
+  if (sequence >= view_.count) return count_;
+  const unsigned char* number = view_.numbers + view_.bytes * sequence;
+  return view_.bytes == 4 ? load<std::uint32_t>(number) : load<std::uint64_t>(number);
+}
+
+void TokenFile::prefetch_number(const Row& row) const {
+  const auto sequence = static_cast<std::uint64_t>(row.sequence);
+  if (sequence < view_.count) prefetch(view_.numbers + view_.bytes * sequence);
+}
+
 void TokenFile::prefetch_entry(const Row& row) const {
-  if (row.sequence < 0 || static_cast<std::uint64_t>(row.sequence) >= count_) return;
-  prefetch(lengths_ + 4 * row.sequence);
-  prefetch(pointers_ + 8 * row.sequence);
-  prefetch(pointers_ + 8 * row.sequence + 8);  // of the next one; behind the last it is not read
+  const std::uint64_t sequence = sequence_of(row);
+  if (sequence >= count_) return;
+  prefetch(lengths_ + 4 * sequence);
+  prefetch(pointers_ + 8 * sequence);
+  prefetch(pointers_ + 8 * sequence + 8);  // of the next one; behind the last it is not read
 }
 
 void TokenFile::prefetch_tokens(const unsigned char* begin, std::int64_t count) const {

@@ -30,14 +30,24 @@ struct Layout {
 void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int64_t> targets,
              std::span<std::int64_t> out);
 
+// The sequences of a view: `count` numbers of `bytes` (4 or 8) each, in the machine's byte order.
+// Row r of a view is of the sequence numbers[rows[r].sequence] of the .bin.
+struct ViewNumbers {
+  const unsigned char* numbers;
+  std::size_t count;
+  std::size_t bytes;
+};
+
 // The .bin of a dataset with the lengths and pointers of its .idx. Files may be broken, so that
 // each entry is checked before it is used.
 class TokenFile {
  public:
   // tokens: the .bin, little endian. lengths, pointers: of n sequences, int32 and int64 in the
-  // machine's byte order, at any address. All of them must outlive this object.
+  // machine's byte order, at any address. All of them, and the numbers of a view, must outlive this
+  // object. Without numbers rows are of the sequences of the .bin.
   TokenFile(std::span<const unsigned char> tokens, TokenType type, const unsigned char* lengths,
-            const unsigned char* pointers, std::size_t n, Level level = best_level());
+            const unsigned char* pointers, std::size_t n, Level level = best_level(),
+            ViewNumbers view = {nullptr, 0, 0});
 
   // Copies the tokens of rows[r] to out[targets[r]] and what follows it. Returns the number of
   // rows, or the first one that lies outside its sequence or outside `out`, or whose sequence does
@@ -47,6 +57,9 @@ class TokenFile {
 
  private:
   const unsigned char* find(const Row& row) const;  // null where the index is wrong
+  // The sequence of the .bin that a row means; count_ or more where there is none.
+  std::uint64_t sequence_of(const Row& row) const;
+  void prefetch_number(const Row& row) const;
   void prefetch_entry(const Row& row) const;
   void prefetch_tokens(const unsigned char* begin, std::int64_t count) const;
 
@@ -56,6 +69,7 @@ class TokenFile {
   const unsigned char* lengths_;
   const unsigned char* pointers_;
   std::size_t count_;
+  ViewNumbers view_;
 };
 
 }  // namespace tokpack

@@ -135,7 +135,7 @@ class ViewIndex(Index):
         """
         if len(sequences) and int(sequences.min()) < 0:
             raise IndexError(f"sequence {sequences.min()}")
-        if self._is_simple:
+        if self.is_simple:
             return self.numbers[sequences].astype(np.int64)
         documents = np.searchsorted(self.doc_idx, sequences, side="right") - 1
         firsts, _ = self._spans(self.numbers[documents])
@@ -178,7 +178,7 @@ class ViewIndex(Index):
         return self.name.removesuffix(".selection")
 
     @cached_property
-    def _is_simple(self) -> bool:
+    def is_simple(self) -> bool:
         """Whether every document of the base is one sequence, so that these have its number."""
         for shard in self.base:
             index = shard.index
@@ -193,7 +193,7 @@ class ViewIndex(Index):
         """``lengths`` and ``doc_idx``, None where that counts up, from one pass that checks all."""
         state = xxhash.xxh3_128(self._head)
         lengths = np.empty(self.header.sequences, np.int32)
-        doc_idx = None if self._is_simple else np.zeros(len(self.numbers) + 1, np.int64)
+        doc_idx = None if self.is_simple else np.zeros(len(self.numbers) + 1, np.int64)
         at = tokens = 0
         for begin in range(0, len(self.numbers), _STEP):
             numbers = self.numbers[begin : begin + _STEP]

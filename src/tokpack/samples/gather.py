@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,7 +46,11 @@ class Gatherer:
         self._asked: dict[bytes, Fetch | BlockFetch] = {}
         # A single shard is opened here, several when they are needed.
         alone = len(self._starts) == 2 and not self._on_store
-        self._file = _open(self._shard(0)) if alone else None
+        # Of a view of it the core looks up the sequences, where every document is one.
+        looks_up = alone and view is not None and view.is_simple
+        self._file = None
+        if alone and (view is None or looks_up):
+            self._file = _open(self._shard(0), None if view is None else view.numbers)
 
     def fill(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
@@ -59,8 +63,7 @@ class Gatherer:
             if self._file is None:
                 self._fill_from_shards(text, rows, counts, places)
                 return
-            own = rows if self._view is None else self._base_rows(self._view, rows)
-            wrong = self._file.gather_samples(own, counts, places, text)
+            wrong = self._file.gather_samples(rows, counts, places, text)
         except ValueError as error:
             name = self._dataset.path_prefix
             raise FormatError(f"{name}: {error}: the order does not fit the samples") from None
@@ -144,9 +147,10 @@ class Gatherer:
         return ranges
 
 
-def _open(shard: Shard) -> _core.TokenFile:
+def _open(shard: Shard, numbers: npt.NDArray[Any] | None = None) -> _core.TokenFile:
     assert isinstance(shard.tokens, np.ndarray)
-    return _core.TokenFile(shard.tokens, shard.index.pointers, shard.index.lengths)
+    index = shard.index
+    return _core.TokenFile(shard.tokens, index.pointers, index.lengths, numbers=numbers)
 
 
 def _broken(dataset: MMapIndexedDataset, sequence: int, first: int, count: int) -> Exception:
