@@ -141,6 +141,22 @@ def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -
         MMapIndexedDataset(whole)[0]
 
 
+def test_documents_are_chosen_on_a_store(disk: Path, url: str, tmp_path: Path) -> None:
+    """Without copies, and without evaluation texts: as on a disk, written to either."""
+    here = disk.parent / "clean"
+    tokpack.split(disk, tmp_path / "part", documents=1_400)
+    tokpack.dedup([disk, disk], here, near=0.5, overwrite=True)
+    expected = list(MMapIndexedDataset(here))
+    clean = url.replace("/one", "/clean")
+    report = tokpack.dedup([url, url], clean, near=0.5, overwrite=True)
+    assert sum(share.kept.documents for share in report.datasets) == len(expected)
+    for one, other in zip(MMapIndexedDataset(clean), expected, strict=True):
+        assert np.array_equal(one, other)
+    table = tmp_path / "spans.parquet"
+    result = tokpack.decontaminate(clean, against=tmp_path / "part_00001", table=table, common=0)
+    assert result.datasets[0].matched >= 100 - (1_500 - len(expected))
+
+
 @pytest.mark.parametrize("order", ["stateless", "stateless-blocks", "megatron"])
 def test_a_run_goes_on_with_the_same_documents_on_a_store(
     store: Store, disk: Path, copies: Path, order: OrderName, monkeypatch: pytest.MonkeyPatch
