@@ -332,6 +332,7 @@ def _request(
     resume_key: str | None = None,
 ) -> tuple[EncodeOptions, Source | None]:
     """What is asked for, and the source that takes the place of files, if one does."""
+    from tokpack.encoding.columns import columns_in_process
     from tokpack.sources import Source, in_process
 
     unknown = sorted({*options} - {one.name for one in fields(EncodeOptions)})
@@ -340,7 +341,8 @@ def _request(
     names = options.get("output_names") or {}
     place = "" if output is None else os.fspath(output)
     keys = options["keys"]
-    found = in_process(inputs, [keys] if isinstance(keys, str) else list(keys), resume_key)
+    several = [keys] if isinstance(keys, str) else list(keys)
+    found = in_process(inputs, several, resume_key, columns_in_process(options))
     if not isinstance(found, Source):
         return EncodeOptions(found, place, **{**options, "output_names": names}), None
     if not place and not names:

@@ -44,7 +44,8 @@ def print_overview(facts: Overview) -> None:
         rows.append(
             [
                 "records read",
-                f"{facts.records:,}: {facts.empty:,} without tokens, {facts.rejected:,} rejected",
+                f"{facts.records:,}: {facts.empty:,} without tokens, {facts.rejected:,} rejected"
+                + _chosen(facts),
             ]
         )
     if facts.created:
@@ -59,6 +60,16 @@ def print_overview(facts: Overview) -> None:
         put(bold("length of documents in tokens"))
         table([[key for key, _ in values], [f"{value:,.0f}" for _, value in values]], left=())
     print_table(source_table(facts.sources, _MOST_SOURCES))
+
+
+def _chosen(facts: Overview) -> str:
+    """What ``where`` and ``map`` did; "" for nothing."""
+    counts = {
+        "left out by where": facts.left_out,
+        "left out by map": facts.mapped_out,
+        "added by map": facts.mapped_in,
+    }
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
 
 
 def _tokenizer(tokenizer: dict[str, object]) -> str:

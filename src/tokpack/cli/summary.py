@@ -98,6 +98,7 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     if manifest.empty:
         what = "left out" if options.empty == "skip" else "kept in the index"
         counts.append(("no tokens", f"{counted(manifest.empty, 'document')}, {what}"))
+    counts += chosen(manifest)
     if manifest.rejected:
         counts.append(("rejected", f"{counted(manifest.rejected, 'bad record')} in {rejects}"))
     special = sum(source.get("special_tokens", 0) for source in manifest.inputs)
@@ -117,6 +118,19 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         f"{counted(manifest.tokens, 'token')}, {per_token:.2f} bytes a token",
         *(f"  {name:<10} {text}" for name, text in [*counts, ("files", files)]),
     ]
+
+
+def chosen(manifest: Manifest) -> list[tuple[str, str]]:
+    """What ``where`` and ``map`` did, where they were asked for."""
+    rows, options = [], manifest.options
+    given = manifest.records - manifest.left_out
+    if options.get("where"):
+        left = f"{manifest.left_out:,} of {counted(manifest.records, 'record')} left out"
+        rows.append(("where", f"{left}: {options['where']}"))
+    if options.get("map"):
+        made = f"{manifest.mapped_out:,} of {counted(given, 'row')} left out"
+        rows.append(("map", f"{made}, {manifest.mapped_in:,} added: {options['map']}"))
+    return rows
 
 
 def _formats(manifest: Manifest) -> str:

@@ -16,11 +16,11 @@ from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.encoding.rejects import reject_lines, rejected_lines
 from tokpack.encoding.renames import REJECTS, staged, write_commit
 from tokpack.encoding.trace import write_trace
-from tokpack.errors import InputError, OutputError
+from tokpack.errors import InputError, OutputError, option
 from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
-from tokpack.indexed.manifest import now
+from tokpack.indexed.manifest import now, without_zeros
 from tokpack.sources import content_checksum, joined_blocks
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ _COUNTED = {
     "empty": "empty",
     "rejected": "rejected",
     "text_bytes": "key_bytes",
+    "left_out": "left_out",
+    "mapped_out": "mapped_out",
+    "mapped_in": "mapped_in",
 }
 
 
@@ -152,8 +155,16 @@ def _no_tokens(job: Job, total: Mapping[str, int], key: str) -> str:
         return f"{names}: empty, so there is no document to encode"
     return (
         f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
-        f"read, {total['rejected']} of them were bad and the others empty"
+        f"read, {total['rejected']} of them were bad and the others empty" + _chosen(total)
     )
+
+
+def _chosen(total: Mapping[str, int]) -> str:
+    """What ``where`` and ``map`` have left out, for a message; "" for nothing."""
+    where, made = total["left_out"], total["mapped_out"]
+    words = [f"{option('where')} left out {where}"] if where else []
+    words += [f"{option('map')} left out {made}"] if made else []
+    return ", or left out: " + " and ".join(words) if words else ""
 
 
 def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int32]:
@@ -265,7 +276,7 @@ class _Inputs(Sequence[dict[str, Any]]):
             "fingerprint": self._plan.fingerprints[index],
             "mtime_ns": source.mtime_ns,
             "content": self._contents[index],
-            **dict(zip(_COUNTED, counts, strict=True)),
+            **without_zeros(dict(zip(_COUNTED, counts, strict=True))),
             "special_tokens": special,
         }
 
@@ -304,7 +315,8 @@ def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np
         ],
     ]
     of = dict(zip(_COUNTED, counts.T, strict=False))
-    wrong = np.flatnonzero(of["records"] != of["documents"] + of["empty"] + of["rejected"])
+    given = of["records"] - of["left_out"] - of["mapped_out"] + of["mapped_in"]
+    wrong = np.flatnonzero(given != of["documents"] + of["empty"] + of["rejected"])
     if wrong.size:
         counted = {name: int(column[wrong[0]]) for name, column in of.items()}
         raise OutputError(

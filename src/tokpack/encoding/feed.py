@@ -30,7 +30,9 @@ class DocumentFeed:
         options = job.options
         limits = Limits(BLOCK_BYTES, options.max_document_bytes)
         reader = job.sources[0].memory
-        self._read = reader.segments(options.keys, job.parts[0].end, limits, options.limit)
+        self._read = reader.segments(
+            options.keys, job.parts[0].end, limits, options.limit, job.columns_read
+        )
         self.segments = 0  # that were read
         self.ended = False
 

@@ -110,6 +110,16 @@ class EncodeOptions:
     max_rejects: int | None = _other(
         None, "bad records allowed with on_error='skip'", otherwise="any number", least=0
     )
+    where: str | None = _input(
+        None,
+        "only records for which this is true: SQL on columns, \"length(text) > 200 and lang='en'\"",
+        "EXPR",
+    )
+    map: str | Callable[[Any], Any] | None = _input(
+        None,
+        "a function makes the columns of those records: module:function, FILE.py:function",
+        "FUNCTION",
+    )
     empty: Empty = _input(
         "skip",
         "leave documents without tokens out, or keep their place in the .idx",
@@ -200,6 +210,8 @@ class EncodeOptions:
             value = getattr(self, name)
             several = (value,) if isinstance(value, str | os.PathLike) else value
             object.__setattr__(self, name, tuple(map(os.fspath, several)))
+        if not (self.map is None or callable(self.map) or isinstance(self.map, str)):
+            raise UsageError(f"{option('map')} is {self.map!r}; it is a function, or names one")
         for name in ("tokenizer", "vocab_file", "merge_file", "tokenizer_model"):
             object.__setattr__(self, name, _path(name, getattr(self, name)))
         if not self.inputs:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.encoding.choose import Chooser
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS, Job, Piece
 from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.transforms import make_transform
@@ -23,6 +24,7 @@ from tokpack.sources import (
     read,
 )
 from tokpack.sources.base import RAW_BYTES_KEPT
+from tokpack.sources.rows import take
 from tokpack.tokenizers import DocumentsError, Frame, UnencodableError, self_check
 
 if TYPE_CHECKING:
@@ -65,6 +67,15 @@ class _Origin(NamedTuple):
         """Lines of the source before the part or the segment; counting them reads the source."""
         return line_base(self.source, self.part) if self.lines is None else self.lines
 
+    def place(self, lines: npt.NDArray[np.int64]) -> str:
+        """Records of it in words: those of some lines."""
+        name = self.source.name
+        if not len(lines):
+            return name
+        first, last = (self.lines_before + 1 + int(line) for line in (lines[0], lines[-1]))
+        unit = ", document number " if self.source.memory is not None else ":"
+        return f"{name}{unit}{first}" + (f"-{last}" if last > first else "")
+
 
 class PartEncoder:
     """Encodes parts, one after the other; one in each process.
@@ -78,6 +89,7 @@ class PartEncoder:
         self._counters = counters
         self._attend = attend
         self._transform = make_transform(options)
+        self._choose = None if job.types is None else Chooser(options, job.types["chosen"])
         self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
         self._encoder = job.tokenizer.encoder(
@@ -107,6 +119,7 @@ class PartEncoder:
                 max_document_bytes=job.options.max_document_bytes,
                 # Of an object all would have to be fetched; a limit leaves some of it out.
                 tell_sums=sums.append if source.is_on_disk and limit is None else None,
+                columns=job.columns_read,
             )
             origin = _Origin(source, None, to_read)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
@@ -135,7 +148,8 @@ class PartEncoder:
         """Encode a segment of a stream, which has ``line`` lines before it. As ``encode_part``."""
         options = self.job.options
         source = self.job.sources[self.job.parts[piece.number].source]
-        batches = parse(source, options.keys, blocks, options.max_document_bytes)
+        most, columns = options.max_document_bytes, self.job.columns_read
+        batches = parse(source, options.keys, blocks, most, columns)
         origin = _Origin(source, line, self.job.parts[piece.number])
         self._encode(piece, piece.counts[0], tracks, _first(batches, limit), origin)
 
@@ -156,6 +170,9 @@ class PartEncoder:
     ) -> None:
         """Encode what is read of one source of a piece, and count it."""
         over = 0 if origin.source.is_pipe and not piece.segment else BESIDE_BYTES
+        if self._choose is not None:
+            batches = self._choose(batches, origin.source.name, origin.place)
+            over = 0  # what is encoded nobody has seen before
         try:
             self._counters.start()
             for batch in self._checked(batches, over):
@@ -175,7 +192,10 @@ class PartEncoder:
             lines = np.frombuffer(lines_of(batch.bad), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
         self._counters.spent(_ENCODE)
-        of_batch = (batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes)
+        of_batch = (
+            *(batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes),
+            *(batch.left_out, batch.mapped_out, batch.mapped_in),
+        )
         counts[: len(of_batch)] += of_batch
         documents = tokens = 0
         for index, key in enumerate(self.job.options.keys):
@@ -224,8 +244,7 @@ class PartEncoder:
             except UnencodableError as error:
                 wrong.append((_line(documents, error.document, per_document), str(error), ""))
             except DocumentsError as error:
-                indices = {_line(documents, i, per_document): i for i in error.reasons}
-                reasons = {line: error.reasons[i] for line, i in indices.items()}
+                reasons = {_number(i, per_document): why for i, why in error.reasons.items()}
                 return self._encodable(without_records(batch, documents, reasons), origin)
         if batch.bad and self.job.options.on_error == "fail":
             wrong.append((batch.bad[0].line, batch.bad[0].reason, _advice(batch)))
@@ -310,30 +329,31 @@ def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
     """The batch cut after its first ``limit`` records."""
     if batch.records <= limit:
         return batch
-    lines = np.concatenate(
-        [next(iter(batch.documents.values())).lines, [record.line for record in batch.bad]]
-    )
+    read = batch.rows if batch.rows is not None else next(iter(batch.documents.values()))
+    lines = np.concatenate([read.lines, [record.line for record in batch.bad]])
     end = np.partition(lines, limit)[limit]
     documents = {key: docs.select(docs.lines < end) for key, docs in batch.documents.items()}
     bad = [record for record in batch.bad if record.line < end]
-    return replace(batch, documents=documents, bad=bad, records=limit)
+    rows = None if batch.rows is None else take(batch.rows, batch.rows.lines < end)
+    return replace(batch, documents=documents, bad=bad, records=limit, rows=rows)
 
 
 def without_records(
     batch: DocumentBatch, documents: Documents, reasons: dict[int, str]
 ) -> DocumentBatch:
-    """The batch with some lines as bad records; ``documents`` are those of the key at fault."""
-    raw = {
-        int(line): documents.text(index)[:RAW_BYTES_KEPT]
-        for index, line in enumerate(documents.lines)
-        if int(line) in reasons
-    }
-    kept = {
-        key: docs.select(~np.isin(docs.lines, list(reasons)))
-        for key, docs in batch.documents.items()
-    }
-    bad = [*batch.bad, *(BadRecord(line, reasons[line], text) for line, text in raw.items())]
-    return replace(batch, documents=kept, bad=sorted(bad, key=lambda record: record.line))
+    """The batch with some documents, by number, as bad records.
+
+    ``documents`` are those of the key at fault; those of all keys are of the same records.
+    """
+    bad = [
+        BadRecord(int(documents.lines[i]), reason, documents.text(i)[:RAW_BYTES_KEPT])
+        for i, reason in reasons.items()
+    ]
+    good = np.ones(len(documents), np.bool_)
+    good[list(reasons)] = False
+    kept = {key: docs.select(good) for key, docs in batch.documents.items()}
+    every = sorted([*batch.bad, *bad], key=lambda record: record.line)
+    return replace(batch, documents=kept, bad=every)
 
 
 def no_memory(what: str, error: MemoryError) -> WorkerError:
@@ -358,9 +378,14 @@ def _advice(batch: DocumentBatch) -> str:
 
 def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None) -> int:
     """The line of the document that the encoder calls ``index``."""
-    if per_document is not None:
-        index = int(np.searchsorted(np.cumsum(per_document), index, side="right"))
-    return int(documents.lines[index])
+    return int(documents.lines[_number(index, per_document)])
+
+
+def _number(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
+    """The number of the document that the encoder calls ``index``."""
+    if per_document is None:
+        return index
+    return int(np.searchsorted(np.cumsum(per_document), index, side="right"))
 
 
 def _runs(lines: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

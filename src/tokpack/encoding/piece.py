@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.encoding.columns import columns_read
 from tokpack.encoding.plan import RANGES
 from tokpack.sources import block_checksums, line_base
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -29,12 +30,17 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
     from tokpack.sources import Part, Source
+    from tokpack.sources.rows import Columns
     from tokpack.tokenizers import Frame, Tokenizer
 
 REJECTS = "rejects"  # the last track
 
 # The columns of counts: of a source, and then, for each key,
-SOURCE_COLUMNS = ("records", "lines", "rejected", "bytes_read", "text_bytes")
+SOURCE_COLUMNS = (
+    *("records", "lines", "rejected", "bytes_read", "text_bytes"),
+    # not chosen by ``where``; left out and added by ``map``
+    *("left_out", "mapped_out", "mapped_in"),
+)
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
 # UTF-8 bytes of documents as read, and runs of lines in the track for a trace.
 KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes", "runs")
@@ -64,6 +70,7 @@ class Job:
     options: EncodeOptions
     files: tuple[int, ...] = (0,)  # the first parts of the .bin files
     name: str = JOINED  # of its one joined file in the work folder
+    types: Mapping[str, Any] | None = None  # of columns, where others than texts are read
 
     def file_of(self, number: int) -> int:
         """The file in which the pieces of a part lie in the end."""
@@ -85,6 +92,11 @@ class Job:
             return self
         name = self.joined[number]
         return replace(self, sources=plan.sources, parts=plan.parts, files=(0,), name=name)
+
+    @functools.cached_property
+    def columns_read(self) -> Columns:
+        """The columns that are read, besides texts or instead of them."""
+        return columns_read(self.options, self.types)
 
     @property
     def has_document_track(self) -> bool:

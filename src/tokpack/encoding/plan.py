@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
+from tokpack.encoding.columns import deciding, settle
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.transforms import make_transform, versions
@@ -35,7 +36,14 @@ RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 _identifying = itemgetter("fingerprint", "size", "format", "compression")
 _OF_INPUT = ("name", "format", "compression", "size")
 # Flags whose names are not those of their options.
-_SHOWN = {"keys": "--json-keys", "num_docs": "--limit", "nltk": "the version of nltk"}
+_SHOWN = {
+    "keys": "--json-keys",
+    "num_docs": "--limit",
+    "nltk": "the version of nltk",
+    "duckdb": "the version of duckdb",
+    "columns": "the types of the columns of its first records",
+    "map_source": "the source of --map, with the hash",
+}
 _AROUND = {
     "eod_id": "the EOD (--eod-token)",
     "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
@@ -280,10 +288,15 @@ def _fingerprint(
     return digest.hexdigest()
 
 
-def deciding_options(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:
-    """The options that change the bytes of the result, resolved, as JSON values."""
+def deciding_options(
+    options: EncodeOptions, setup: TokenizerSetup, columns: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The options that change the bytes of the result, resolved, as JSON values.
+
+    ``columns`` are those of the records, as ``settle`` has them.
+    """
     mode = options.special_tokens
-    deciding: dict[str, Any] = {
+    made: dict[str, Any] = {
         "keys": list(options.keys),
         "append_eod": options.append_eod,
         "dtype": setup.dtype,
@@ -295,10 +308,12 @@ def deciding_options(options: EncodeOptions, setup: TokenizerSetup) -> dict[str,
         "lang": options.lang if options.split_sentences else "",
         "num_docs": options.limit,
         "max_document_bytes": options.max_document_bytes,
-    }
+        "where": options.where or None,
+        "map": None,
+    } | deciding(options, columns)
     if options.trace:  # a dataset that has a trace serves a request without one
-        deciding["trace"] = True
-    return deciding | versions(options)
+        made["trace"] = True
+    return made | versions(options)
 
 
 def cut(sources: Sequence[Source], ways: int) -> list[Part]:
@@ -335,6 +350,7 @@ def make_plan(
     sources: Sequence[Source],
     parts: Sequence[Part],
     setup: TokenizerSetup,
+    columns: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
     return Plan(
@@ -342,7 +358,7 @@ def make_plan(
         sources=tuple(sources),
         fingerprints=tuple(fingerprints(sources)),
         tokenizer=described(options, setup),
-        options=deciding_options(options, setup),
+        options=deciding_options(options, setup, columns),
         parts=tuple(parts),
     )
 
@@ -375,12 +391,13 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
         else discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     )
     setup = load_setup(options)
+    columns = settle(options, sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
     # Files end where parts do, so these must not depend on the workers where there are several.
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
-    plan = replace(make_plan(options, sources, parts, setup), files=divided(parts, files))
+    plan = replace(make_plan(options, sources, parts, setup, columns), files=divided(parts, files))
     return PlannedRun(plan, setup, workers)
 
 

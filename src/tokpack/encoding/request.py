@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
 
@@ -30,6 +31,8 @@ class PlanRequest(TokenizerFiles, total=False):
     special_tokens: SpecialTokens
     on_error: OnError
     max_rejects: int | None
+    where: str | None
+    map: str | Callable[[Any], Any] | None
     empty: Empty
     ftfy: bool
     split_sentences: bool

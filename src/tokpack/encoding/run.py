@@ -107,7 +107,8 @@ def _encode(
         check_replaced(options, plan)
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
-        job = Job(folder, plan.sources, plan.parts, *setup, options, plan.files)
+        types = plan.options.get("columns")
+        job = Job(folder, plan.sources, plan.parts, *setup, options, plan.files, types=types)
         is_staged = os.path.lexists(folder(COMMIT))
         if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
 VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
+# What ``where`` has left out, and ``map`` has left out and added: in a manifest where not zero.
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in")
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
@@ -139,7 +141,9 @@ class Manifest:
     """What is known about a dataset besides its bytes.
 
     The counts add up: ``records == documents + empty + rejected``, where ``documents`` are those in
-    the dataset, ``empty`` those left out because they have no token.
+    the dataset, ``empty`` those left out because they have no token. Where ``where`` has
+    ``left_out`` records, and ``map`` has left out ``mapped_out`` and added ``mapped_in`` rows,
+    ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``.
     """
 
     tokpack_version: str
@@ -164,6 +168,9 @@ class Manifest:
     dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
     pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset, or of a view
     selection: FileDigest | None = None  # of PREFIX.selection, of a view
+    left_out: int = 0
+    mapped_out: int = 0
+    mapped_in: int = 0
     format_version: int = MANIFEST_VERSION
 
     def __repr__(self) -> str:
@@ -188,6 +195,12 @@ class Manifest:
             return None
         eod = self.token_fact("eod_id") if appended else None
         return [], [] if eod is None else [eod]
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether each record that was read is counted once."""
+        given = self.records - self.left_out - self.mapped_out + self.mapped_in
+        return given == self.documents + self.empty + self.rejected
 
     @property
     def kept_empty(self) -> int:
@@ -218,6 +231,7 @@ class Manifest:
         for key in ("trace", "table", "dropped", "pieces", "selection"):
             if values[key] is None:
                 del values[key]
+        values = without_zeros(values)
         versions = {
             "manifest": values.pop("format_version"),
             "version": values.pop("tokpack_version"),
@@ -304,6 +318,11 @@ def _line(entry: dict[str, Any]) -> str:
     return "    " + text.replace("\x7f", "\\u007f")
 
 
+def without_zeros(counts: dict[str, Any]) -> dict[str, Any]:
+    """Counts without those of ``where`` and ``map`` where these were not asked for."""
+    return {key: count for key, count in counts.items() if count or key not in CHOSEN_COUNTS}
+
+
 def is_manifest(path: str) -> bool:
     """Whether a file begins like a manifest; False also where there is none that can be read."""
     return _START.match(head(path, _HEAD_BYTES)) is not None
@@ -346,7 +365,7 @@ _TYPES: dict[str, type] = {
 def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     """The known keys of a manifest, all there, each of its type."""
     known: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Manifest)}
-    for key in _OPTIONAL:
+    for key in (*_OPTIONAL, *CHOSEN_COUNTS):
         if known[key] is None:
             del known[key]
     pieces = known.pop("pieces")

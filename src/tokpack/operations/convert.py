@@ -13,7 +13,7 @@ from tokpack.errors import InputError, UsageError
 from tokpack.files.durable import cannot_read, cannot_write
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import HEADER_BYTES, bin_path, idx_path, parse_header, storage_dtype
-from tokpack.indexed.manifest import Manifest, manifest_path
+from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefix_of
 from tokpack.operations import foreign, parquet
@@ -234,7 +234,7 @@ def _facts(content: Content, name: str, source: str, dtype: str | None) -> dict[
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
-        kept = {key: getattr(manifest, key) for key in keys}
+        kept = {key: getattr(manifest, key) for key in (*keys, *CHOSEN_COUNTS)}
         return {**kept, "options": {**manifest.options, "dtype": dtype}}
     size = content.tokens * opened.dtype.itemsize
     facts = plain_facts(shown(name), len(content.doc_idx) - 1, content.tokens, size)

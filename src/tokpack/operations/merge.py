@@ -13,7 +13,14 @@ from tokpack import __version__
 from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.manifest import FileDigest, Manifest, checksum_of, manifest_path, now
+from tokpack.indexed.manifest import (
+    CHOSEN_COUNTS,
+    FileDigest,
+    Manifest,
+    checksum_of,
+    manifest_path,
+    now,
+)
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
@@ -269,7 +276,10 @@ def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
         "tokenizer": tokenizer,
         "options": {**options, "merged": [os.path.basename(dataset.name) for dataset in inputs]},
         "inputs": [entry for manifest in manifests for entry in manifest.inputs],
-        **{key: sum(getattr(manifest, key) for manifest in manifests) for key in _COUNTS},
+        **{
+            key: sum(getattr(manifest, key) for manifest in manifests)
+            for key in (*_COUNTS, *CHOSEN_COUNTS)
+        },
     }
 
 

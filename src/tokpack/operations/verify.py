@@ -194,11 +194,14 @@ def _check_size(path: str, size: int, digest: FileDigest) -> None:
 
 def _check_sums(manifest: Manifest, name: str) -> None:
     """The counts of a manifest against each other."""
-    parts = manifest.documents + manifest.empty + manifest.rejected
-    if manifest.records != parts:
+    if not manifest.adds_up:
+        parts = manifest.documents + manifest.empty + manifest.rejected
+        parts += manifest.left_out + manifest.mapped_out - manifest.mapped_in
+        chosen = {name: getattr(manifest, name) for name in ("left_out", "mapped_out", "mapped_in")}
+        more = "".join(f", {key} {count}" for key, count in chosen.items() if count)
         raise FormatError(
             f"{name}: records is {manifest.records}, expected {parts}: {manifest.documents} "
-            f"documents, {manifest.empty} empty and {manifest.rejected} rejected"
+            f"documents, {manifest.empty} empty and {manifest.rejected} rejected{more}"
         )
     for key in ("records", "documents", "sequences", "tokens", "empty", "rejected"):
         counts = [source.get(key) for source in manifest.inputs if isinstance(source, dict)]

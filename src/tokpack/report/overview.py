@@ -42,6 +42,9 @@ class Overview:
     records: int | None
     empty: int | None
     rejected: int | None
+    left_out: int  # by ``where``
+    mapped_out: int  # by ``map``
+    mapped_in: int
     text_bytes: int | None
     bytes_per_token: float | None
     measured: bool
@@ -77,6 +80,9 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         records=manifest.records if manifest else None,
         empty=manifest.empty if manifest else None,
         rejected=manifest.rejected if manifest else None,
+        left_out=manifest.left_out if manifest else 0,
+        mapped_out=manifest.mapped_out if manifest else 0,
+        mapped_in=manifest.mapped_in if manifest else 0,
         # Of a view, or datasets without manifests, the bytes of the text are not known.
         text_bytes=(manifest.text_bytes or None) if manifest else None,
         bytes_per_token=ratio,

@@ -9,7 +9,7 @@ from tokpack.encoding.resume import check_budget
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.outputs import write_output
 from tokpack.indexed import FileDigest, Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import MANIFEST, now
+from tokpack.indexed.manifest import CHOSEN_COUNTS, MANIFEST, now
 from tokpack.shards import storage
 from tokpack.shards.plan import beside, plan_path
 from tokpack.shards.survey import ranges
@@ -107,7 +107,7 @@ def _check(
                     f"{shown(path)} has {size} bytes, its manifest says "
                     f"{digest['bytes']}: remove {where} and make the shard again"
                 )
-        if one.records != one.documents + one.empty + one.rejected:
+        if not one.adds_up:
             raise FormatError(f"{where}: its counts do not add up")
         if one.dtype != manifests[0].dtype:
             raise FormatError(f"{where}: ids of {one.dtype}, those before of {manifests[0].dtype}")
@@ -121,6 +121,7 @@ def _joined(
     manifests: Sequence[Manifest],
 ) -> Manifest:
     """What the dataset that consists of all shards says of itself."""
+    every = (*_COUNTS, *CHOSEN_COUNTS)
     records = tuple(
         one.record(name.rpartition("/")[2]) for name, one in zip(names, manifests, strict=True)
     )
@@ -139,7 +140,7 @@ def _joined(
         bin=FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
         idx=FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
         pieces=records,
-        **{name: sum(getattr(one, name) for one in manifests) for name in _COUNTS},
+        **{name: sum(getattr(one, name) for one in manifests) for name in every},
     )
 
 
@@ -152,6 +153,7 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
             last, more = inputs[-1], entries.pop(0)
             for name in (*_COUNTS, "special_tokens"):
                 last[name] += more[name]
+            last |= {name: last.get(name, 0) + more[name] for name in CHOSEN_COUNTS if name in more}
             last["content"] = None  # no shard has read it all
         inputs += entries
     return inputs

@@ -8,6 +8,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
+from tokpack.encoding.columns import settle
+from tokpack.encoding.map_function import importable_name
 from tokpack.encoding.plan import (
     MAX_PART_BYTES,
     MIN_PART_BYTES,
@@ -55,6 +57,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     for source in sources:
         _check_shared(source)
     setup = load_setup(options)
+    columns = settle(options, sources)
     prints = fingerprints(sources)
     lines = []
     for parts in _shards(sources, shard_bytes):
@@ -68,7 +71,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     return ShardPlan(
         version=__version__,
         options=_same_everywhere(options),
-        deciding=deciding_options(options, setup),
+        deciding=deciding_options(options, setup, columns),
         tokenizer=described(options, setup),
         names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},
         inputs=len(sources),
@@ -86,6 +89,8 @@ def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
             raise _has_secret(path)
         if path and not is_url(path) and os.path.exists(path):
             values[name] = os.path.abspath(path)
+    if options.map is not None:
+        values["map"] = importable_name(options.map)
     return {**values, "keys": list(options.keys)}
 
 

@@ -142,7 +142,7 @@ class ShardPlan:
         here = replace(
             self._common,
             tokenizer=described(options, setup),
-            options=deciding_options(options, setup),
+            options=deciding_options(options, setup, self.deciding.get("columns")),
         )
         if words := self._common.difference(here):
             raise ResumeError(f"this machine would not make what was planned: {words}")

@@ -29,19 +29,15 @@ from tokpack.sources.members import (
     tar_members,
     zip_members,
 )
-from tokpack.sources.records import (
-    JsonLinesParser,
-    joined,
-    not_utf8,
-    only_bad,
-    without,
-)
+from tokpack.sources.records import joined, not_utf8, only_bad, without
+from tokpack.sources.rows import WholeRecords, json_parser, with_text_rows
 from tokpack.sources.streams import BoundedStream, decompressed, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.sources.base import Limits, Source
+    from tokpack.sources.rows import Columns
     from tokpack.sources.streams import Stream
 
 _DEEPEST = 3
@@ -49,7 +45,7 @@ _DAT_HEADER_BYTES = 16
 
 
 def read_archive(
-    source: Source, keys: Sequence[str], limits: Limits, columns: Sequence[str] = ()
+    source: Source, keys: Sequence[str], limits: Limits, columns: Columns = ()
 ) -> Iterator[DocumentBatch]:
     """Yield the documents of an archive, member by member; their record numbers run through."""
     with closing(PeekableStream(open_stream(source))) as stream:
@@ -61,7 +57,7 @@ def read_members(
     stream: PeekableStream,
     keys: Sequence[str],
     limits: Limits,
-    columns: Sequence[str],
+    columns: Columns,
     *,
     are_documents: bool = False,
 ) -> Iterator[DocumentBatch]:
@@ -87,18 +83,19 @@ class _Reading:
         name: str,
         keys: Sequence[str],
         limits: Limits,
-        columns: Sequence[str],
+        columns: Columns,
         *,
         are_documents: bool,
     ) -> None:
         self.passed_over: list[tuple[str, str]] = []  # why, and the member
         self._are_documents = are_documents
-        self._has_path = PATH in columns
+        self._has_path = isinstance(columns, WholeRecords) or PATH in columns
         self.stored = 0  # compressed bytes of the members read, for a zip
         self._name = name
         self._keys = keys
         self._limits = limits
-        self._parser = JsonLinesParser(keys, columns)
+        self._columns = columns
+        self._parser = json_parser(keys, columns)
         self._plain: list[bytes] = []  # documents that come one at a time, up to ``_line``
         self._names: list[str] = []  # of their members
         self._plain_bytes = 0
@@ -212,7 +209,8 @@ class _Reading:
                     record.reason += f" ({self._names[index]})"
             size, self._plain, self._plain_bytes, self._names = self._plain_bytes, [], 0, []
             good = without(documents, bad)
-            yield DocumentBatch(good, list(bad.values()), count, count, text_bytes=size)
+            batch = DocumentBatch(good, list(bad.values()), count, count, text_bytes=size)
+            yield with_text_rows(batch, self._columns)
 
     @property
     def _too_long(self) -> str:

@@ -282,11 +282,27 @@ class BadRecord:
 
 
 @dataclass
+class Rows:
+    """Records as rows of tables; ``lines`` as in Documents.
+
+    ``whole``, a RecordBatch of Arrow, has all columns; ``columns`` those by which records are
+    chosen. The memory may be used again, as that of Documents.
+    """
+
+    columns: Any
+    lines: npt.NDArray[np.int64]
+    whole: Any
+
+
+@dataclass
 class DocumentBatch:
     """What one step of reading gave.
 
     ``documents`` are by key; a record that is bad for one key is left out for all. ``records`` =
-    documents + bad ones.
+    documents + bad ones. Where the texts are still to be made, there are ``rows`` in the place of
+    documents. ``left_out`` records were read and not chosen by ``where``, ``mapped_out`` rows left
+    out by ``map``, ``mapped_in`` rows added by it: documents + bad ones + both left out = records +
+    added.
     ``lines`` is how far the record number moved, blank lines included. ``bytes_read`` counts
     stored bytes and ``text_bytes`` decompressed ones, since the batch before; over all parts of
     a source they add up to about its size, however it was split.
@@ -298,6 +314,10 @@ class DocumentBatch:
     lines: int
     bytes_read: int = 0
     text_bytes: int = 0
+    rows: Rows | None = None
+    left_out: int = 0
+    mapped_out: int = 0
+    mapped_in: int = 0
 
 
 def _of_size(size: int) -> xxhash.xxh3_128:

@@ -18,6 +18,7 @@ from tokpack.errors import InputError
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
 from tokpack.sources.columns import batch_of_columns, row_weights_before, rows_of, rows_until
 from tokpack.sources.members import PeekableStream
+from tokpack.sources.rows import with_value_rows
 from tokpack.sources.streams import fill, open_stream
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.sources.base import Limits, Source
+    from tokpack.sources.rows import WholeRecords
     from tokpack.sources.streams import Stream
     from tokpack.sources.values import Values
 
@@ -63,6 +65,16 @@ def read_csv(
                     "bytes; a quote may not be closed there"
                 ) from None
             block_bytes = min(block_bytes * _LARGER, _LARGEST_BLOCK)
+
+
+def read_csv_rows(source: Source, limits: Limits, whole: WholeRecords) -> Iterator[DocumentBatch]:
+    """Yield the rows of a file, with all its columns, and no documents."""
+    with closing(PeekableStream(open_stream(source))) as stream:
+        names = _column_names(source, stream.head, ())
+    for name in names:  # each of them once
+        _check_once(source, names, name)
+    for batch in read_csv(source, names[:1], limits, names):
+        yield with_value_rows(batch, whole, source.name)
 
 
 class _LongRowError(Exception):
@@ -239,9 +251,12 @@ def _column_names(source: Source, head: bytes, keys: Sequence[str]) -> list[str]
     if not names:
         raise InputError(f"{source.name}: empty, without the row that names the columns")
     for key in keys:
-        if names.count(key) != 1:
-            there = f"{names.count(key)} columns {key!r}" if key in names else f"no column {key!r}"
-            raise InputError(
-                f"{source.name}: {there}; the columns are {', '.join(map(brief, names))}"
-            )
+        _check_once(source, names, key)
     return names
+
+
+def _check_once(source: Source, names: Sequence[str], key: str) -> None:
+    """InputError where a column is not there, or more than once."""
+    if names.count(key) != 1:
+        there = f"{names.count(key)} columns {key!r}" if key in names else f"no column {key!r}"
+        raise InputError(f"{source.name}: {there}; the columns are {', '.join(map(brief, names))}")

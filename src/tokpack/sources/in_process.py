@@ -21,11 +21,14 @@ from tokpack.sources.base import Source
 from tokpack.sources.columns import root_of
 from tokpack.sources.folders import matching
 from tokpack.sources.iterables import DocumentReader
+from tokpack.sources.rows import WholeRecords
 from tokpack.sources.tables import dataset_source, table_source
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tokpack.sources.rows import Columns
 
 _LISTS = (list, tuple)
 _NAMES = (str, os.PathLike)
@@ -46,11 +49,12 @@ def in_process(
     inputs: Any,
     keys: Sequence[str],
     resume_key: str | None = None,
-    columns: Sequence[str] = (),
+    columns: Columns = (),
 ) -> Source | tuple[str, ...]:
     """The source that an object of this process is; the names, where it names files.
 
-    ``columns`` are others whose values are wanted, as far as they are there. ``resume_key`` stands
+    ``columns`` are others whose values are wanted, as far as they are there, or whole records, for
+    which ``keys`` need not be there. ``resume_key`` stands
     for the content of what can be read only once. UsageError for what is none of these, InputError
     where a table lacks a column of ``keys`` or has one of no text.
     """
@@ -101,7 +105,7 @@ def _is_a(value: Any, module: str, *names: str) -> bool:
 
 
 def _hugging_face(
-    value: Any, keys: Sequence[str], resume_key: str | None, columns: Sequence[str]
+    value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns
 ) -> Source | None:
     if _is_a(value, "datasets", "DatasetDict", "IterableDatasetDict"):
         splits = ", ".join(map(repr, value))
@@ -135,7 +139,7 @@ def _is_whole(fragment: Any) -> bool:
 
 
 def _table(
-    value: Any, keys: Sequence[str], resume_key: str | None, columns: Sequence[str]
+    value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns
 ) -> Source | None:
     """A table, or a stream of tables; None for what is neither."""
     if _is_a(value, "polars", "LazyFrame"):
@@ -153,19 +157,21 @@ def _table(
         import pyarrow
     except ImportError as error:
         raise InputError("a table needs a package: pip install 'tokpack[parquet]'") from error
+    named = () if isinstance(columns, WholeRecords) else columns
     if is_dataset:
-        values = [one for one in columns if root_of(one, value.schema)]
-        roots = [root_of(one, value.schema) for one in values]
-        value = value.scanner(columns=list(dict.fromkeys([*keys, *roots]))).to_reader()
+        roots = filter(None, (root_of(one, value.schema) for one in named))
+        chosen = list(dict.fromkeys([*keys, *roots]))
+        is_whole = isinstance(columns, WholeRecords)
+        value = value.scanner(columns=None if is_whole else chosen).to_reader()
     if not hasattr(value, "__len__"):
         reader = pyarrow.RecordBatchReader.from_stream(value)
         return _stream("table", reader, resume_key, as_tables=True)
-    if is_pandas or is_polars:
+    if (is_pandas or is_polars) and not isinstance(columns, WholeRecords):
         missing = [key for key in keys if key not in value.columns]
         if missing:
             names = ", ".join(map(str, value.columns))
             raise InputError(f"table: no column {missing[0]!r}; the columns are {names}")
-        asked_for = {name for one in columns for name in (one, one.partition(".")[0])}
+        asked_for = {name for one in named for name in (one, one.partition(".")[0])}
         wanted = [name for name in value.columns if name in asked_for and name not in keys]
         value = value[[*keys, *wanted]]  # other columns need not become Arrow
     try:
@@ -174,8 +180,9 @@ def _table(
         else:
             table = pyarrow.table(value)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
+        names = ", ".join(keys if not isinstance(columns, WholeRecords) else ("of it",))
         raise InputError(
-            f"table: the columns {', '.join(keys)} cannot become Arrow ({error}); as documents one "
+            f"table: the columns {names} cannot become Arrow ({error}); as documents one "
             "by one, iter(table['text']), bad ones are named, or left out"
         ) from error
     return table_source(table, keys, columns=columns)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tokpack.sources.columns import (
     DOCUMENT_BYTES,
     batch_of_columns,
     check_columns,
+    even_weights,
     plain_values,
     root_of,
     row_weights_before,
@@ -29,12 +30,14 @@ from tokpack.sources.columns import (
     text_column,
 )
 from tokpack.sources.records import NoKeyError, joined, text_under, value_at
+from tokpack.sources.rows import TEXT, WholeRecords, content_of, with_rows_of
 from tokpack.sources.values import values_as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.sources.base import Limits
+    from tokpack.sources.rows import Columns
 
 _USUAL = (dict, str)  # types of documents whose text is taken without a call
 _AT_ONCE = 64  # documents that are taken before the caller has its turn
@@ -67,8 +70,11 @@ class DocumentSegment:
         for documents in batch.documents.values():
             lengths.update(np.ascontiguousarray(np.diff(documents.spans)).data)
             texts.update(documents.data.data)
-        for values in next(iter(batch.documents.values())).columns.values():
-            texts.update(values_as_bytes(values))
+        for documents in islice(batch.documents.values(), 1):
+            for values in documents.columns.values():
+                texts.update(values_as_bytes(values))
+        if batch.rows is not None:
+            texts.update(content_of(batch.rows.whole))
 
     @property
     def checksum(self) -> str:
@@ -89,20 +95,35 @@ class DocumentReader:
         self._as_tables = as_tables
         self._segment = DocumentSegment(0)  # that is read
 
+    def first(self, count: int, size: int) -> Any:
+        """The first documents, ``count`` or about ``size`` bytes, or of the first table; kept."""
+        documents, weight = iter(self._documents), 0
+        taken: list[Any] = []
+        for document in documents:
+            # The next one may be the same object.
+            taken.append(dict(document) if isinstance(document, Mapping) else document)
+            weight += 0 if self._as_tables else len(repr(document))
+            if self._as_tables or len(taken) >= count or weight >= size:
+                break
+        self._documents = chain(taken, documents)
+        if self._as_tables:
+            return taken[0].slice(0, count) if taken else None
+        return [record_of_document(one) for one in taken if isinstance(one, (str, Mapping))]
+
     def segments(
         self,
         keys: Sequence[str],
         segment_bytes: int,
         limits: Limits,
         most: int | None,
-        columns: Sequence[str] = (),
+        columns: Columns = (),
     ) -> Iterator[DocumentSegment | None]:
         """The segments of about ``segment_bytes``, at least one; None now and then between them.
 
         Of ``most`` documents, where that is not None, with the values of ``columns``. What the
         iterable raises is passed on.
         """
-        self._columns = tuple(columns)
+        self._columns = columns
         read = self._tables if self._as_tables else self._objects
         for batch in read(keys, segment_bytes, limits, most):
             if batch is None:
@@ -133,6 +154,8 @@ class DocumentReader:
         yield gathered.batch(self._segment.records)
 
     def _gathered(self, keys: Sequence[str], limits: Limits) -> _Gathered:
+        if isinstance(self._columns, WholeRecords):
+            return _GatheredRecords(limits.max_document_bytes, self._columns)
         return _Gathered(keys, limits.max_document_bytes, self._columns)
 
     def _tables(
@@ -140,6 +163,9 @@ class DocumentReader:
     ) -> Iterator[DocumentBatch | None]:
         """Batches that end where segments do; None between two."""
         left = most
+        if isinstance(self._columns, WholeRecords):
+            yield from self._rows(self._columns, segment_bytes, limits, most)
+            return
         for table in self._documents:
             check_columns(self._name, table.schema, keys)
             names = [name for name in self._columns if root_of(name, table.schema)]
@@ -161,6 +187,27 @@ class DocumentReader:
                     made.documents = {k: _without_gaps(d) for k, d in made.documents.items()}
                     first += count
                     yield made
+                    yield None
+            if left == 0:
+                return
+
+    def _rows(
+        self, records: WholeRecords, segment_bytes: int, limits: Limits, most: int | None
+    ) -> Iterator[DocumentBatch | None]:
+        """As ``_tables``, with all columns, of rows whose texts nobody knows yet."""
+        left = most
+        for table in self._documents:
+            for batch in table.to_batches() if hasattr(table, "to_batches") else [table]:
+                batch.validate(full=True)
+                rows = batch.num_rows if left is None else min(left, batch.num_rows)
+                left = None if left is None else left - rows
+                weights, first = even_weights(batch)[: rows + 1], 0
+                while first < rows:
+                    room = min(limits.block_bytes, segment_bytes - self._segment.weight)
+                    count = rows_until(weights, first, room)
+                    columns = batch.slice(first, count)
+                    yield records.of_table(columns, self._segment.records, self._name)
+                    first += count
                     yield None
             if left == 0:
                 return
@@ -244,6 +291,38 @@ class _Gathered:
         return DocumentBatch(documents, self._bad, self._records, self._records, 0, self._bytes)
 
 
+class _GatheredRecords(_Gathered):
+    """Whole documents, whose texts nobody knows yet."""
+
+    def __init__(self, max_document_bytes: int, whole: WholeRecords) -> None:
+        super().__init__((), max_document_bytes)
+        self._whole = whole
+        self._taken: list[dict[str, Any]] = []
+
+    def add(self, documents: Iterable[Any]) -> int | None:
+        before, size = self._records, 0
+        for document in documents:
+            if isinstance(document, (str, Mapping)):
+                self._taken.append(record_of_document(document))
+                size += len(document) if isinstance(document, str) else len(repr(document))
+            else:
+                reason = _not_a_document(document)
+                self._bad.append(BadRecord(self._records, reason, _beginning(document)))
+            self._records += 1
+        self._bytes += size
+        return size if self._records > before else None
+
+    def batch(self, line: int) -> DocumentBatch:
+        lines = np.arange(line, line + self._records, dtype=np.int64)
+        lines = np.delete(lines, [record.line for record in self._bad])
+        return with_rows_of(super().batch(line), self._taken, lines, self._whole)
+
+
+def record_of_document(document: Any) -> dict[str, Any]:
+    """A document as a record of its own: the next one may be the same object."""
+    return {TEXT: document} if isinstance(document, str) else dict(document)
+
+
 def _encoded(document: Any, key: str, keys: int) -> bytes:
     """The text of a document, UTF-8. ValueError with the reason where it has none."""
     if isinstance(document, str):
@@ -251,11 +330,15 @@ def _encoded(document: Any, key: str, keys: int) -> bytes:
             raise UsageError("documents that are str have no keys; give mappings, or one key")
         return text_under({key: document}, key)
     if not isinstance(document, Mapping):
-        kind = type(document).__name__
-        reason = f"the document is of type {kind}, not a str or a mapping of keys to texts"
-        # As of a row of sqlite3, and a Series of pandas.
-        raise ValueError(f"{reason}: give dict(row)" if hasattr(document, "keys") else reason)
+        raise ValueError(_not_a_document(document))
     return text_under(document, key)
+
+
+def _not_a_document(document: Any) -> str:
+    kind = type(document).__name__
+    reason = f"the document is of type {kind}, not a str or a mapping of keys to texts"
+    # As of a row of sqlite3, and a Series of pandas.
+    return f"{reason}: give dict(row)" if hasattr(document, "keys") else reason
 
 
 def _beginning(document: Any) -> bytes:

@@ -6,12 +6,13 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError
-from tokpack.sources.base import BadRecord, Limits
+from tokpack.sources.base import PATH, BadRecord, Limits
 from tokpack.sources.columns import read_columns, rows_before
-from tokpack.sources.delimited import read_csv
+from tokpack.sources.delimited import read_csv, read_csv_rows
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader, count_newlines
-from tokpack.sources.records import JsonLinesParser, Parser, TextParser, only_bad
+from tokpack.sources.records import only_bad
+from tokpack.sources.rows import TEXT, WholeRecords, json_parser, text_parser, with_text_rows
 from tokpack.sources.streams import (
     FOREVER,
     BoundedStream,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from tokpack.sources.base import DocumentBatch, Part, Source
     from tokpack.sources.lines import LineBlock
+    from tokpack.sources.rows import Columns
 
 LINE_FORMATS = ("jsonl", "json", "text")
 BLOCK_BYTES = 1 << 20
@@ -38,7 +40,7 @@ def read(
     part: Part,
     keys: Sequence[str],
     *,
-    columns: Sequence[str] = (),
+    columns: Columns = (),
     block_bytes: int = BLOCK_BYTES,
     max_document_bytes: int = 1 << 30,
     tell_sums: Callable[[str], None] | None = None,
@@ -46,7 +48,8 @@ def read(
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
 
     ``columns`` are other keys, or columns of a table, whose values the documents have too, as far
-    as a record has them; of plain text none has.
+    as a record has them; of plain text none has. With ``WholeRecords`` batches have rows, and no
+    documents: these are still to be made.
 
     ``tell_sums`` is given, at the end, the checksums that ``block_checksums`` would find: of all of
     a source, or to the line that ends a range of bytes; where no second pass over it is needed.
@@ -63,9 +66,17 @@ def read(
     if source.format in ("parquet", "arrow", "table"):
         return read_columns(source, part, keys, limits, columns)
     if source.format in ("csv", "tsv"):
-        return read_csv(source, keys, limits, columns)
+        return (
+            read_csv_rows(source, limits, columns)
+            if isinstance(columns, WholeRecords)
+            else read_csv(source, keys, limits, columns)
+        )
     if source.format == "file":
-        return read_file(source, keys, limits, tell_sums, columns)
+        if isinstance(columns, WholeRecords):
+            keys = (TEXT,)
+        beside = (PATH,) if isinstance(columns, WholeRecords) else columns
+        batches = read_file(source, keys, limits, tell_sums, beside)
+        return (with_text_rows(batch, columns) for batch in batches)
     if source.format == "archive":
         from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
 
@@ -96,11 +107,11 @@ def parse(
     keys: Sequence[str],
     blocks: Iterable[LineBlock],
     max_document_bytes: int,
-    columns: Sequence[str] = (),
+    columns: Columns = (),
 ) -> Iterator[DocumentBatch]:
     """The documents of blocks of lines, which come from wherever; lines count from the first."""
-    is_text = source.format == "text"
-    parser: Parser = TextParser(keys) if is_text else JsonLinesParser(keys, columns)
+    make_parser = text_parser if source.format == "text" else json_parser
+    parser = make_parser(keys, columns)
     line = 0
     for block in blocks:
         if block.too_long:
@@ -165,7 +176,7 @@ def _read_lines(
     limits: Limits,
     *,
     tell_sums: Callable[[str], None] | None,
-    columns: Sequence[str],
+    columns: Columns,
 ) -> Iterator[DocumentBatch]:
     file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes

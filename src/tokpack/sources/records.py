@@ -14,7 +14,7 @@ from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Docum
 from tokpack.sources.values import JsonValues, json_text, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -90,12 +90,12 @@ def _names_of(column: str) -> list[str]:
 def _parsed(text: memoryview) -> Any:
     """A JSON text as Python's json reads it; None where it is none."""
     try:
-        return json.loads(bytes(text).decode(), parse_int=_any_int)
+        return json.loads(bytes(text).decode(), parse_int=any_int)
     except (ValueError, RecursionError):
         return None
 
 
-def _any_int(digits: str) -> int | float:
+def any_int(digits: str) -> int | float:
     return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
 
 
@@ -170,9 +170,20 @@ def string_at(record: bytes, key: str) -> bytes:
     ``a.b`` is the key ``b`` of the object under ``a`` where the record has no key ``a.b``.
     ValueError with the reason where there is none.
     """
+    # Numbers are not looked at, so one of a million digits is as good as any.
+    return text_under(record_of(record, parse_int=_as_number, parse_float=_as_number), key)
+
+
+def record_of(
+    record: bytes,
+    *,
+    parse_int: Callable[[str], Any] | None = None,
+    parse_float: Callable[[str], Any] = float,
+) -> dict[str, Any]:
+    """One JSON record, as Python's json reads it. ValueError with the reason where it is none."""
+    parse_int = parse_int or any_int
     try:
-        # Numbers are not looked at, so one of a million digits is as good as any.
-        value = json.loads(record.decode(), parse_int=_as_number, parse_float=_as_number)
+        value = json.loads(record.decode(), parse_int=parse_int, parse_float=parse_float)
     except UnicodeDecodeError as error:
         raise ValueError(f"invalid UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
@@ -181,7 +192,7 @@ def string_at(record: bytes, key: str) -> bytes:
         raise ValueError("malformed JSON: nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError(f"the record is {_described(value)}, not a JSON object")
-    return text_under(value, key)
+    return value
 
 
 def text_under(record: Mapping[str, Any], key: str) -> bytes:

@@ -22,10 +22,13 @@ from tokpack.sources.columns import (
     root_of,
     text_column,
 )
+from tokpack.sources.rows import WholeRecords
 from tokpack.sources.values import values_as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tokpack.sources.rows import Columns
 
 _GROUP_BYTES = 1 << 20  # of text that is read at a time
 _MOST_GROUPS = 1 << 16
@@ -121,12 +124,15 @@ def _text_bytes(column: Any) -> int:
 
 
 def table_source(
-    table: Any, keys: Sequence[str], name: str = "table", columns: Sequence[str] = ()
+    table: Any, keys: Sequence[str], name: str = "table", columns: Columns = ()
 ) -> Source:
     """A pyarrow Table as a source, also of the values of those ``columns`` that it has.
 
     InputError where it lacks a column of ``keys``, or has one of no text.
     """
+    if isinstance(columns, WholeRecords):
+        rows = Rows(table.schema, table.num_rows, table.nbytes, lambda a, b: table.slice(a, b - a))
+        return _source(name, rows, rows.fingerprint((), table.schema.names))
     check_columns(name, table.schema, keys)
     values = [one for one in columns if root_of(one, table.schema)]
     texts = table.select(list(keys))
@@ -141,7 +147,7 @@ def _with_roots(keys: Sequence[str], values: Sequence[str], schema: Any) -> list
     return list(dict.fromkeys([*keys, *(root_of(one, schema) for one in values)]))
 
 
-def dataset_source(dataset: Any, keys: Sequence[str], columns: Sequence[str] = ()) -> Source:
+def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns = ()) -> Source:
     """A ``datasets.Dataset`` as a source, known again by the fingerprint that it has itself.
 
     InputError where it lacks a column, or has one of no text; UsageError for one that has a
@@ -156,9 +162,12 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Sequence[str] = (
     about = [info.dataset_name or info.builder_name, dataset.split]
     name = ":".join(["datasets", "/".join(str(part) for part in about if part)]).rstrip(":")
     schema = dataset.features.arrow_schema
-    check_columns(name, schema, keys)
-    values = [one for one in columns if root_of(one, schema)]
-    own = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
+    if isinstance(columns, WholeRecords):
+        own = dataset.with_format("arrow")
+    else:
+        check_columns(name, schema, keys)
+        values = [one for one in columns if root_of(one, schema)]
+        own = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
     stored = own.data
     size = stored.nbytes * len(own) // max(stored.num_rows, 1)  # it may be some of its rows
     rows = Rows(stored.schema, len(own), size, lambda first, last: own[first:last])

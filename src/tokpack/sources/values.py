@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import ujson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,15 @@ class JsonValues:
         """The text of each value, ``null`` for none."""
         view = memoryview(self.data)
         return [bytes(view[begin:end]) or b"null" for begin, end in self.spans.tolist()]
+
+    def objects(self) -> list[Any]:
+        """The values themselves, None for none."""
+        text = b"[" + b",".join(self.texts()) + b"]"
+        try:
+            values: list[Any] = ujson.loads(text)
+        except ValueError:  # Python's json takes more, and has made the texts of some
+            values = json.loads(text)
+        return values
 
 
 Values = Any  # JsonValues, a list of Python values, or a pyarrow Array

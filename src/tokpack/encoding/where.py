@@ -1,0 +1,297 @@
+"""``where``: which records are kept, by an expression that duckdb evaluates.
+
+An expression is a scalar one of DuckDB's SQL on the columns of one record. What is no function of
+the record alone is refused: subqueries, aggregates, the time, chance. Files and settings are closed
+to it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.errors import InputError, UsageError, needs_extra, option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+# No threads, since workers are forked; nothing outside of the expression.
+_CLOSED: dict[str, Any] = {
+    "threads": "1",
+    "async_threads": "0",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+_REFUSED = {
+    "SUBQUERY": "a subquery",
+    "WINDOW": "a window function",
+    "PARAMETER": "a parameter",
+    "STAR": "a star",
+    "DEFAULT": "DEFAULT",
+}
+# What is written as the name of a column, in the definitions of duckdb's macros.
+_NOW = ("current_timestamp", "current_date", "current_time", "localtime", "localtimestamp")
+_SCALAR = "it can be any scalar expression on the columns of one record"
+_NUMBERS = ("double", "float", "float8", "float4", "real", "decimal", "numeric")
+_TEXTS = ("varchar", "text", "string", "char", "bpchar")
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A ``where`` that can be parsed, and what it needs.
+
+    ``columns`` are the paths of the columns that it names: ``("meta", "lang")`` for ``meta.lang``.
+    ``casts`` are the types that it gives to some of them itself, as in ``score::double``.
+    """
+
+    text: str
+    columns: tuple[tuple[str, ...], ...]
+    casts: dict[tuple[str, ...], str]
+
+
+def version() -> str:
+    """The version of duckdb, which decides what an expression means."""
+    with needs_extra("select"):
+        import duckdb
+    return str(duckdb.__version__)
+
+
+def parse(text: str) -> Expression:
+    """Read an expression. UsageError where it is none, or depends on more than the record."""
+    if not text.strip():
+        raise UsageError(f"{option('where')} is empty: {_SCALAR}")
+    connection = _connect()
+    try:
+        tree = _tree(connection, text)
+        columns: dict[tuple[str, ...], None] = {}
+        casts: dict[tuple[str, ...], str] = {}
+        functions: set[str] = set()
+        for node, names in _nodes(tree, frozenset()):
+            kind = node.get("class")
+            if kind in _REFUSED:
+                raise UsageError(f"{option('where')} {text!r} has {_REFUSED[kind]}; {_SCALAR}")
+            if kind == "FUNCTION":
+                functions.add(node["function_name"].lower())
+            if kind == "COLUMN_REF" and node["column_names"][0] not in names:
+                columns[tuple(node["column_names"])] = None
+            if kind == "CAST" and node["child"].get("class") == "COLUMN_REF":
+                name = str(node.get("type_expr", {}).get("type_name", "")).lower()
+                kinds = [*dict.fromkeys(_NUMBERS, "double").items()]
+                kinds += dict.fromkeys(_TEXTS, "string").items()
+                if (cast := dict(kinds).get(name)) is not None:
+                    casts[tuple(node["child"]["column_names"])] = cast
+        for path in columns:
+            if any(path[:length] in columns for length in range(1, len(path))):
+                raise UsageError(
+                    f"{option('where')} {text!r} names {'.'.join(path)} and what it is inside of: "
+                    "name one of them"
+                )
+        for name in sorted(functions):
+            _check_function(connection, text, name)
+    finally:
+        connection.close()
+    return Expression(text, tuple(columns), casts)
+
+
+def columns_of(text: str | None) -> tuple[str, ...]:
+    """The names of the columns of an expression, ``a.b`` for ``b`` inside of ``a``."""
+    return tuple(".".join(path) for path in parse(text).columns) if text else ()
+
+
+class _Records:
+    """The object that duckdb knows as a table: a prepared query reads it anew each time."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows that it has now."""
+        import pyarrow
+
+        reader = pyarrow.RecordBatchReader.from_batches(self.rows.schema, [self.rows])
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+class Where:
+    """Evaluates an expression on records."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._connection: Any = None
+        self._records = _Records(None)
+        self._schema: Any = None
+
+    def kept(self, columns: Any) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
+        """Which rows of a RecordBatch are kept, bool [n]; why it fails for others, by index.
+
+        NULL is not kept. UsageError where the expression does not fit the columns.
+        """
+        import duckdb
+
+        if self._schema is None or not self._schema.equals(columns.schema):
+            self._prepare(columns)
+        try:
+            return self._evaluated(columns), {}
+        except duckdb.Error:
+            # Which of them it is, duckdb does not tell.
+            kept, errors = np.zeros(columns.num_rows, np.bool_), {}
+            for begin, end in self._halves(columns, 0, columns.num_rows):
+                try:
+                    kept[begin:end] = self._evaluated(columns.slice(begin, end - begin))
+                except duckdb.Error as error:
+                    errors[begin] = f"where: {_first_line(error)}"
+            return kept, errors
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._schema = None
+
+    def _prepare(self, columns: Any) -> None:
+        import duckdb
+
+        self.close()
+        self._connection = _connect()
+        self._records.rows = columns.slice(0, 0)
+        self._connection.register("records", self._records)
+        try:
+            query = f"SELECT ({self._text}\n) AS kept FROM records"
+            self._connection.execute(f"PREPARE choose AS {query}")
+            self._connection.execute("EXECUTE choose")
+            kind = str(self._connection.description[0][1])
+            self._connection.fetchall()
+        except duckdb.Error as error:
+            self.close()
+            raise UsageError(
+                f"{option('where')} {self._text!r}: {_first_line(error)}; the columns are "
+                f"{described(columns.schema)}"
+            ) from None
+        if kind != "BOOLEAN":
+            self.close()
+            raise UsageError(
+                f"{option('where')} {self._text!r} gives {kind}, and is to be true or false: "
+                "compare it with something"
+            )
+        self._schema = columns.schema
+
+    def _evaluated(self, columns: Any) -> npt.NDArray[np.bool_]:
+        self._records.rows = columns
+        answer = self._connection.execute("EXECUTE choose").fetchnumpy()["kept"]
+        kept = np.ma.filled(answer, fill_value=False).astype(np.bool_)
+        if len(kept) != columns.num_rows:
+            raise InputError(f"{option('where')} {self._text!r} gives no value for each record")
+        return kept
+
+    def _halves(self, columns: Any, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Ranges of rows that can be evaluated together, or are one row."""
+        import duckdb
+
+        middle = (begin + end) // 2
+        for first, last in ((begin, middle), (middle, end)):
+            if last - first < 2:
+                yield from [(first, last)] if last > first else []
+                continue
+            try:
+                self._evaluated(columns.slice(first, last - first))
+                yield first, last
+            except duckdb.Error:
+                yield from self._halves(columns, first, last)
+
+
+def described(schema: Any) -> str:
+    """The columns of a table with their types, for a message."""
+    return ", ".join(f"{field.name} ({field.type})" for field in schema) or "none"
+
+
+def _connect() -> Any:
+    with needs_extra("select"):
+        import duckdb
+    connection = duckdb.connect(":memory:", config=_CLOSED)
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _tree(connection: Any, text: str) -> dict[str, Any]:
+    """What duckdb makes of an expression, as a tree of nodes."""
+    answer = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT ({text}\n)"]).fetchone()
+    parsed = json.loads(answer[0])
+    if parsed["error"]:
+        where = int(parsed.get("position") or 0) - len("SELECT (")
+        near = f", at character {where + 1}" if 0 <= where < len(text) else ""
+        raise UsageError(
+            f"{option('where')} {text!r} cannot be read: {parsed['error_message']}{near}"
+        )
+    statements = parsed["statements"]
+    node = statements[0]["node"]
+    is_one = len(statements) == 1 and node.get("type") == "SELECT_NODE"
+    if (
+        not is_one
+        or len(node["select_list"]) != 1
+        or node["from_table"]["type"] != "EMPTY"
+        or node["modifiers"]
+        or any(node[part] for part in ("where_clause", "having", "qualify", "group_expressions"))
+    ):
+        raise UsageError(f"{option('where')} {text!r} is more than an expression; {_SCALAR}")
+    tree: dict[str, Any] = node["select_list"][0]
+    return tree
+
+
+def _nodes(value: Any, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
+    """All nodes of a tree, with the names of the parameters of the lambdas around each."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _nodes(one, names)
+    elif isinstance(value, dict):
+        if value.get("class") == "LAMBDA":
+            own = [node for node, _ in _nodes(value["lhs"], names)]
+            inside = {n["column_names"][0] for n in own if n.get("class") == "COLUMN_REF"}
+            yield from _nodes(value["expr"], names | inside)
+            return
+        if "class" in value:
+            yield value, names
+        for one in value.values():
+            yield from _nodes(one, names)
+
+
+def _check_function(connection: Any, text: str, name: str, within: Sequence[str] = ()) -> None:
+    """UsageError where a function gives more than one value for the same arguments."""
+    overloads = connection.execute(
+        "SELECT DISTINCT function_type, stability, macro_definition FROM duckdb_functions() "
+        "WHERE function_name = ?",
+        [name],
+    ).fetchall()
+    types = {kind for kind, _, _ in overloads}
+    shown = f"{within[0]}()" if within else f"{name}()"
+    if types and not types & {"scalar", "macro"}:
+        what = "a function of several records" if "aggregate" in types else "no scalar function"
+        raise UsageError(f"{option('where')} {text!r} has {shown}, {what}; {_SCALAR}")
+    if any(stability not in (None, "CONSISTENT") for _, stability, _ in overloads):
+        raise _changing(text, shown)
+    for kind, _, definition in overloads:
+        if kind == "macro" and definition and name not in within:
+            for node, _ in _nodes(_tree(connection, definition), frozenset()):
+                inner = node.get("function_name") or (node.get("column_names") or [""])[0]
+                if inner.lower() in _NOW:
+                    raise _changing(text, shown)
+                if inner:
+                    _check_function(connection, text, inner.lower(), (*within, name))
+
+
+def _changing(text: str, shown: str) -> UsageError:
+    return UsageError(
+        f"{option('where')} {text!r} has {shown}, which gives another value each time: a dataset "
+        "has to be the same whenever and wherever it is made"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

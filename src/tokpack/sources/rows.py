@@ -1,0 +1,396 @@
+"""Records as rows with columns, for what looks at more than their texts.
+
+Each column of JSON records has one type, which the first records of the inputs decide before any
+work is begun: so it is the same wherever a record is read, however the input is cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import ujson
+
+from tokpack._core import JsonLines, split_lines
+from tokpack.errors import InputError
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
+from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
+from tokpack.sources.values import JsonValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    Records = Sequence[Mapping[str, Any]]
+
+TEXT = "text"  # the column of an input that has no others
+_TYPES = {"string": str, "int64": int, "double": float, "bool": bool}
+_INT64 = range(-(1 << 63), 1 << 63)
+_SHOWN = 60  # characters of a value
+
+
+@dataclass(frozen=True)
+class WholeRecords:
+    """In the place of the columns that are wanted: all of them, as rows, and no documents.
+
+    ``types`` are those of the keys of JSON records. Besides, each batch has the columns ``chosen``,
+    by which records are chosen, whose types in JSON records they are; ``a.b`` is ``b`` inside of
+    ``a``.
+    """
+
+    types: Mapping[str, str]
+    chosen: Mapping[str, str]
+
+    def of_records(
+        self, records: Records, lines: npt.NDArray[np.int64]
+    ) -> tuple[Rows, dict[int, str]]:
+        """Rows of JSON records; why some cannot be rows, by index, which are among them."""
+        whole, bad = _columns(records, self.types)
+        columns, wrong = _columns(records, self.chosen)
+        count = len(records)
+        return Rows(nested(columns, count), lines, _flat(whole, count)), {**wrong, **bad}
+
+    def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
+        """A batch of rows of a table ``name``, of which the first has the line ``row``.
+
+        InputError where a column by which records are chosen is not there.
+        """
+        count = whole.num_rows
+        names = dict.fromkeys(name.partition(".")[0] for name in self.chosen)
+        for one in names:
+            if whole.schema.get_field_index(one) < 0:
+                raise no_column(name, one, whole.schema.names)
+        lines = np.arange(row, row + count, dtype=np.int64)
+        rows = Rows(_flat({one: whole.column(one) for one in names}, count), lines, whole)
+        return DocumentBatch({}, [], count, count, text_bytes=whole.nbytes, rows=rows)
+
+
+@dataclass(frozen=True)
+class SeenRecords(WholeRecords):
+    """Wants nothing of the records but to see them, as JSON has them."""
+
+    records: list[Any] = field(default_factory=list)
+
+    def of_records(
+        self, records: Records, lines: npt.NDArray[np.int64]
+    ) -> tuple[Rows, dict[int, str]]:
+        self.records.extend(records)
+        return super().of_records(records, lines)
+
+
+Columns = Sequence[str] | WholeRecords  # that are wanted
+
+
+def no_column(name: str, column: str, there: Iterable[str]) -> InputError:
+    """The error of a table ``name`` that lacks a column."""
+    return InputError(f"{name}: no column {column!r}; the columns are {', '.join(there)}")
+
+
+def value_under(record: Mapping[str, Any], name: str) -> Any:
+    """The value under a name, ``a.b`` as for a key of texts; None where there is none."""
+    if name in record:
+        return record[name]
+    value: Any = record
+    for part in name.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(part)
+    return value
+
+
+def types_of(records: Iterable[Mapping[str, Any]], names: Sequence[str] | None) -> dict[str, str]:
+    """The type of each column of JSON records; ``names`` None: of all keys, in order."""
+    seen: dict[str, set[str]] = {name: set() for name in names or ()}
+    for record in records:
+        for name in record if names is None else names:
+            value = value_under(record, name) if names is not None else record[name]
+            seen.setdefault(name, set()).add(_type_of(value))
+    return {name: _common(kinds - {"null"}) for name, kinds in seen.items()}
+
+
+def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
+    """What reads JSON lines: their texts, or whole records."""
+    if isinstance(columns, WholeRecords):
+        return _RecordParser(keys[0], columns)
+    return JsonLinesParser(keys, columns)
+
+
+def text_parser(keys: Sequence[str], columns: Columns) -> Parser:
+    """What reads plain text, a document a line."""
+    if isinstance(columns, WholeRecords):
+        return _LineParser(columns)
+    return TextParser(keys)
+
+
+class _RecordParser:
+    """Takes whole records from JSON lines: which texts there are, nobody knows yet."""
+
+    def __init__(self, key: str, whole: WholeRecords) -> None:
+        self._whole = whole
+        self._checks = JsonLines(key)  # tells well-formed records, where they have this key
+
+    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
+        """As that of a parser of texts, with rows in the place of documents."""
+        extracted = self._checks.extract(block)
+        lines, spans = extracted.lines, split_lines(block)
+        records, bad, good = [], [], []
+        slow = {index: (begin, end) for index, begin, end in extracted.slow.tolist()}
+        for index, line in enumerate(lines.tolist()):
+            begin, end = slow.get(index) or spans[line].tolist()
+            raw = bytes(block[begin:end])
+            try:
+                # What the core has read is well-formed, and ujson gives the same for it.
+                records.append(record_of(raw) if index in slow else ujson.loads(raw))
+                good.append(line)
+            except ValueError as error:
+                text = raw[:RAW_BYTES_KEPT].rstrip(b"\n")
+                bad.append(BadRecord(line + first_line, str(error), text))
+        batch = DocumentBatch({}, bad, len(lines), extracted.line_count)
+        return with_rows_of(batch, records, np.array(good, np.int64) + first_line, self._whole)
+
+
+class _LineParser:
+    """Takes records from plain text: each line has the one column ``text``."""
+
+    def __init__(self, whole: WholeRecords) -> None:
+        self._parser = TextParser([TEXT])
+        self._whole = whole
+
+    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
+        """As that of a parser of texts, with rows in the place of documents."""
+        return with_text_rows(self._parser.parse(block, first_line), self._whole)
+
+
+def with_text_rows(batch: DocumentBatch, columns: Columns) -> DocumentBatch:
+    """Documents that have nothing but their text, as rows where whole records are wanted."""
+    if not isinstance(columns, WholeRecords):
+        return batch
+    documents = next(iter(batch.documents.values()))
+    beside = documents.columns.items()  # lists, such as that of the names of files
+    texts = text_array(documents).to_pylist()
+    records: Records = [
+        {**{name: values[index] for name, values in beside}, TEXT: text}
+        for index, text in enumerate(texts)
+    ]
+    batch.documents = {}
+    return with_rows_of(batch, records, documents.lines, columns)
+
+
+def with_rows_of(
+    batch: DocumentBatch, records: Records, lines: npt.NDArray[np.int64], whole: WholeRecords
+) -> DocumentBatch:
+    """A batch with rows in the place of documents; some of the records may be bad as rows."""
+    rows, wrong = whole.of_records(records, lines)
+    batch.rows = rows
+    batch.bad += [BadRecord(int(lines[i]), wrong[i], b"") for i in sorted(wrong)]
+    batch.bad.sort(key=lambda record: record.line)
+    if wrong:
+        good = np.ones(len(lines), np.bool_)
+        good[list(wrong)] = False
+        batch.rows = take(rows, good)
+    return batch
+
+
+def with_value_rows(batch: DocumentBatch, whole: WholeRecords, name: str) -> DocumentBatch:
+    """A batch of a source ``name`` with the values of its documents as rows in their place."""
+    import pyarrow
+
+    documents = next(iter(batch.documents.values()))
+    arrays = {key: pyarrow.array(values) for key, values in documents.columns.items()}
+    table = whole.of_table(_flat(arrays, len(documents)), 0, name)
+    batch.documents, batch.rows = {}, table.rows
+    if batch.rows is not None:
+        batch.rows.lines = documents.lines
+    return batch
+
+
+def chosen_columns(
+    name: str, documents: Mapping[str, Documents], types: Mapping[str, str], names: Sequence[str]
+) -> tuple[Any, dict[int, str]]:
+    """The columns ``names`` of documents as a RecordBatch; why some have none, by index.
+
+    ``types`` are those of JSON records. InputError, with the ``name`` of the source, where it has
+    no such column.
+    """
+    import pyarrow
+
+    first = next(iter(documents.values()))
+    columns: dict[str, Any] = {}
+    bad: dict[int, str] = {}
+    for column in names:
+        is_text = column == TEXT and TEXT not in first.columns  # of what has nothing but texts
+        if column in documents or is_text:
+            columns[column] = text_array(documents.get(column, first))
+            continue
+        values = first.columns.get(column)
+        if isinstance(values, JsonValues):
+            values = values.objects()
+        elif values is not None and not isinstance(values, list):
+            columns[column] = values
+            continue
+        kind = types.get(column)
+        if kind is None and isinstance(first.columns.get(column), JsonValues):
+            kind = "string"  # none of the records that were looked at has it
+        if kind is None:
+            if values is None:
+                raise no_column(name, column, [*documents, *first.columns])
+            columns[column] = pyarrow.array(values)
+            continue
+        own = [None] * len(first) if values is None else list(values)
+        columns[column], wrong = _column(own, kind, column)
+        bad = {**wrong, **bad}
+    return nested(columns, len(first)), bad
+
+
+def content_of(columns: Any) -> bytes:
+    """Bytes that follow from the values of a RecordBatch, wherever it is a slice of."""
+    import pyarrow
+
+    whole = columns.take(pyarrow.array(np.arange(columns.num_rows)))
+    content: bytes = whole.schema.serialize().to_pybytes() + whole.serialize().to_pybytes()
+    return content
+
+
+def text_array(documents: Documents) -> Any:
+    """The texts of documents as an Arrow array, not copied where they lie behind each other."""
+    import pyarrow
+
+    spans = documents.spans
+    if len(spans) and (spans[1:, 0] == spans[:-1, 1]).all() and spans[-1, 1] < 1 << 31:
+        offsets = np.append(spans[:, 0], spans[-1, 1]).astype(np.int32)
+        return pyarrow.StringArray.from_buffers(
+            len(spans), pyarrow.py_buffer(offsets), pyarrow.py_buffer(documents.data)
+        )
+    texts = [documents.text(index) for index in range(len(spans))]
+    return pyarrow.array(texts, pyarrow.large_binary()).cast(pyarrow.large_string())
+
+
+def take(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
+    """The rows of a mask."""
+    import pyarrow
+
+    if kept.all():
+        return rows
+    mask = pyarrow.array(kept)
+    return Rows(rows.columns.filter(mask), rows.lines[kept], rows.whole.filter(mask))
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int64" if value in _INT64 else "double"
+    if isinstance(value, float):
+        return "double"
+    return "string" if isinstance(value, str) else "nested"
+
+
+def _common(kinds: set[str]) -> str:
+    if kinds == {"int64", "double"}:
+        return "double"
+    return kinds.pop() if len(kinds) == 1 and "nested" not in kinds else "string"
+
+
+def _arrow_type(kind: str) -> Any:
+    import pyarrow
+
+    return {
+        "string": pyarrow.string(),
+        "int64": pyarrow.int64(),
+        "double": pyarrow.float64(),
+        "bool": pyarrow.bool_(),
+    }[kind]
+
+
+def _columns(records: Records, types: Mapping[str, str]) -> tuple[dict[str, Any], dict[int, str]]:
+    """Columns of JSON records, and why some records have a value that is of another type."""
+    columns: dict[str, Any] = {}
+    bad: dict[int, str] = {}
+    for name, kind in types.items():
+        values = [value_under(record, name) for record in records]
+        columns[name], wrong = _column(values, kind, name)
+        bad = {**wrong, **bad}
+    return columns, bad
+
+
+def _column(values: list[Any], kind: str, name: str) -> tuple[Any, dict[int, str]]:
+    """A column of values; null, and a reason by index, where a value is not of its type."""
+    import pyarrow
+
+    if {*map(type, values)} <= {_TYPES[kind], NoneType}:
+        try:
+            return pyarrow.array(values, _arrow_type(kind)), {}
+        except (pyarrow.ArrowException, ValueError, OverflowError):
+            pass  # a lone surrogate, a number of too many digits
+    bad = {}
+    for index, value in enumerate(values):
+        try:
+            values[index] = None if value is None else _converted(value, kind, name)
+        except ValueError as error:
+            values[index], bad[index] = None, str(error)
+    return pyarrow.array(values, _arrow_type(kind)), bad
+
+
+def _converted(value: Any, kind: str, name: str) -> Any:
+    """A value in the type of its column. ValueError with the reason where it is of no such type."""
+    if kind == "string":
+        text = value if isinstance(value, str) else _json_text(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            escape = f"\\u{ord(text[error.start]):04x}"
+            raise ValueError(f"lone surrogate {escape} in '{name}'") from None
+        return text
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind == "double" and is_number:
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    if (kind == "bool" and isinstance(value, bool)) or (
+        kind == "int64" and isinstance(value, int) and is_number and value in _INT64
+    ):
+        return value
+    shown = _json_text(value)
+    shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+    raise ValueError(f"'{name}' is {shown}, and in the first records it is of type {kind}")
+
+
+def _json_text(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):  # an object of Python
+        return str(value)
+
+
+def nested(columns: Mapping[str, Any], count: int) -> Any:
+    """A RecordBatch of columns, of which ``a.b`` is the field ``b`` of the column ``a``."""
+    import pyarrow
+
+    outer: dict[str, Any] = {}
+    for name, array in columns.items():
+        first, dot, rest = name.partition(".")
+        if dot:
+            outer.setdefault(first, {})[rest] = array
+        else:
+            outer[name] = array
+    for name, value in outer.items():
+        if isinstance(value, dict):
+            inner = nested(value, count)
+            outer[name] = pyarrow.StructArray.from_arrays(inner.columns, names=inner.schema.names)
+    return _flat(outer, count)
+
+
+def _flat(columns: Mapping[str, Any], count: int) -> Any:
+    import pyarrow
+
+    if not columns:  # as many rows, of nothing
+        columns = {"": pyarrow.nulls(count)}
+    return pyarrow.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

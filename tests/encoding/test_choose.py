@@ -1,0 +1,474 @@
+"""``where`` and ``map``: chosen as plain Python chooses, whatever the inputs and the workers."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import math
+import os
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import map_functions
+from support.encoding_tools import dataset, documents
+
+import tokpack
+from tokpack.encoding import columns, map_function, plan, where
+from tokpack.encoding.options import EncodeOptions
+from tokpack.errors import InputError, RecordError, ResumeError, UsageError
+from tokpack.sources import discover, make_parts
+from tokpack.sources.rows import types_of, value_under
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+Record = dict[str, Any]
+FUNCTIONS = str(Path(map_functions.__file__))
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MIN_PART_BYTES", 32 << 10)
+    monkeypatch.setattr(
+        "tokpack.encoding.plan.make_parts",
+        functools.partial(make_parts, smallest_bytes=32 << 10),
+    )
+
+
+def records(count: int = 1200) -> list[Record]:
+    rng = random.Random(1)
+    made = []
+    for number, text in enumerate(documents(count, words=30)):
+        record: Record = {"id": number, "text": text, "lang": rng.choice(("en", "de", None))}
+        record["score"] = rng.choice((0, 1, 0.5, 0.25))
+        record["meta"] = {"source": rng.choice("abc"), "tags": [1, "x"]}
+        if number % 7 == 0:
+            del record["lang"]
+        made.append(record)
+    return made
+
+
+def write(path: Path, rows: list[Record]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def encoded(inputs: Any, output: Path, bpe: Path, **options: Any) -> Any:
+    source = str(inputs) if isinstance(inputs, Path) else inputs
+    return tokpack.encode(source, output, tokenizer=str(bpe), **options)
+
+
+def settled(source: Path, **options: Any) -> Any:
+    """What is looked at before any work is begun."""
+    request = EncodeOptions((str(source),), **options)
+    return columns.settle(request, discover([str(source)], input_format="auto"))
+
+
+WHERE = [
+    (
+        "length(text) > 200 and lang = 'en'",
+        lambda r: len(r["text"]) > 200 and r.get("lang") == "en",
+    ),
+    ("score > 0.4", lambda r: r["score"] > 0.4),
+    ("lang is null", lambda r: r.get("lang") is None),
+    ("not lang = 'en'", lambda r: r.get("lang") not in (None, "en")),
+    (
+        "meta.source in ('a', 'b') and id % 2 = 0",
+        lambda r: r["meta"]["source"] in "ab" and r["id"] % 2 == 0,
+    ),
+    ("meta->>'source' = 'c'", lambda r: r["meta"]["source"] == "c"),
+    ("list_contains(list_transform([1, 2], lambda x: x + id), 9)", lambda r: r["id"] in (7, 8)),
+]
+
+
+@pytest.mark.parametrize(("expression", "keeps"), WHERE, ids=[one for one, _ in WHERE])
+def test_where_keeps_what_python_keeps(
+    expression: str, keeps: Callable[[Record], bool], tmp_path: Path, bpe: Path
+) -> None:
+    rows = records()
+    source = write(tmp_path / "in.jsonl", rows)
+    made = encoded(source, tmp_path / "out", bpe, where=expression, workers=2)
+    chosen = [row for row in rows if keeps(row)]
+    plain = encoded(write(tmp_path / "chosen.jsonl", chosen), tmp_path / "plain", bpe)
+    assert dataset(tmp_path / "out") == dataset(tmp_path / "plain")
+    assert made.records == len(rows)
+    assert made.left_out == len(rows) - len(chosen)
+    assert (
+        made.documents + made.empty == plain.documents + plain.empty == made.records - made.left_out
+    )
+    assert made.adds_up
+
+
+def twice(rows: list[Record]) -> list[Record]:
+    return [row for row in rows for _ in range(row["id"] % 3)]
+
+
+MAPS = {
+    "same": lambda rows: rows,
+    "shout": lambda rows: [{**row, "text": row["text"].upper()} for row in rows],
+    "even": lambda rows: [row for row in rows if row["id"] % 2 == 0],
+    "copies": twice,
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_map_gives_what_python_gives(name: str, tmp_path: Path, bpe: Path) -> None:
+    rows = records()
+    source = write(tmp_path / "in.jsonl", rows)
+    expected = MAPS[name]([row for row in rows if row["id"] > 99])
+    encoded(write(tmp_path / "expected.jsonl", expected), tmp_path / "plain", bpe)
+    by_name = f"{FUNCTIONS}:{name}"
+    for number, (given_as, workers) in enumerate(
+        [(by_name, 1), (by_name, 3), (getattr(map_functions, name), 2)]
+    ):
+        out = tmp_path / f"out{number}"
+        made = encoded(source, out, bpe, where="id > 99", map=given_as, workers=workers)
+        assert dataset(out) == dataset(tmp_path / "plain")
+        assert made.left_out == 100
+        assert made.adds_up
+        assert made.records - made.left_out - made.mapped_out + made.mapped_in == len(expected)
+        assert sum(one["records"] for one in made.inputs) == made.records
+
+
+def sources(rows: list[Record], folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    table = pa.table(
+        {
+            "id": [row["id"] for row in rows],
+            "text": [row["text"] for row in rows],
+            "lang": [row.get("lang") for row in rows],
+            "meta": [row["meta"]["source"] for row in rows],
+        }
+    )
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(table, folder / "in.parquet", row_group_size=500)
+    write(folder / "in.jsonl", rows)
+    (folder / "array.json").write_text(json.dumps(rows))
+    with open(folder / "in.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "text", "lang"])
+        writer.writerows([str(row["id"]), row["text"], row.get("lang") or ""] for row in rows)
+    yield "jsonl", lambda: folder / "in.jsonl"
+    yield "array", lambda: folder / "array.json"
+    yield "csv", lambda: folder / "in.csv"
+    yield "parquet", lambda: folder / "in.parquet"
+    yield "table", lambda: table
+    yield "reader", table.to_reader
+    yield "mappings", lambda: iter(rows)
+
+
+@pytest.mark.parametrize("mapped", [None, "copies"])
+def test_all_kinds_of_inputs_give_the_same(mapped: str | None, tmp_path: Path, bpe: Path) -> None:
+    function = getattr(map_functions, mapped) if mapped else None
+    made: dict[str, Any] = {}
+    for name, give in sources(records(900), tmp_path):
+        out = tmp_path / f"out-{name}"
+        encoded(
+            give(), out, bpe, where="lang = 'de' and length(text) > 50", map=function, workers=2
+        )
+        made[name] = dataset(out)
+    assert all(one == made["jsonl"] for one in made.values()), made.keys()
+
+
+def test_plain_text_has_the_column_text(tmp_path: Path, bpe: Path) -> None:
+    lines = [f"line number {number} of them" for number in range(500)]
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    made = encoded(tmp_path / "in.txt", tmp_path / "out", bpe, where="text like '%7%'")
+    assert made.documents == sum("7" in line for line in lines)
+    again = encoded(
+        tmp_path / "in.txt", tmp_path / "map", bpe, where="text like '%7%'", map=map_functions.shout
+    )
+    assert again.documents == made.documents
+    with pytest.raises(
+        UsageError, match=r"column 'lang', which none of the first records has.*text"
+    ):
+        encoded(tmp_path / "in.txt", tmp_path / "other", bpe, where="lang = 'en'")
+
+
+BAD = [
+    ("lang =", "cannot be read: .*syntax error"),
+    (" ", "empty"),
+    (
+        "language = 'en'",
+        "column 'language', which none of the first records has; they have id, text",
+    ),
+    ("meta.origin = 'a'", "'meta.origin'.*meta.source"),
+    ("length(id) > 2", "No function matches.*id \\(int64\\)"),
+    ("lang", "gives VARCHAR, and is to be true or false"),
+    ("random() < 0.5", "random\\(\\), which gives another value each time"),
+    ("now() > '2020-01-01'::timestamp", "another value each time"),
+    ("ago(interval 1 day) > '2020-01-01'::timestamp", "ago\\(\\).*another value each time"),
+    ("count(*) > 1", "count_star\\(\\), a function of several records"),
+    ("row_number() over () = 1", "window function"),
+    ("id in (select 1)", "subquery"),
+    ("exists (from read_text('/etc/passwd'))", "subquery"),
+    ("true) from read_csv('/etc/passwd') where (true", "more than an expression"),
+    ("true; select 1", "cannot be read"),
+    ("id = $1", "parameter"),
+    ("columns('i.*') > 1", "star"),
+    ("meta = 'a' and meta.source = 'b'", "names meta.source and what it is inside of"),
+    ("nosuchfunction(id) > 1", "nosuchfunction does not exist"),
+]
+
+
+@pytest.mark.parametrize(("expression", "says"), BAD, ids=[one for one, _ in BAD])
+def test_wrong_expressions_end_before_any_work(expression: str, says: str, tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", records(50))
+    with pytest.raises(UsageError, match=says):
+        settled(source, where=expression)
+
+
+def test_records_for_which_an_expression_fails_are_bad(tmp_path: Path, bpe: Path) -> None:
+    rows = records(400)
+    for number in (150, 151, 399):
+        rows[number]["lang"] = "12x"
+    for row in rows:
+        row.setdefault("lang", None)
+        if row["lang"] not in (None, "12x"):
+            row["lang"] = "12"
+    source = write(tmp_path / "in.jsonl", rows)
+    condition = "lang::int = 12"
+    with pytest.raises(RecordError, match=r"in.jsonl:151: where: Conversion Error") as error:
+        encoded(source, tmp_path / "out", bpe, where=condition)
+    assert error.value.line == 151
+    made = encoded(source, tmp_path / "out", bpe, where=condition, on_error="skip")
+    assert (made.rejected, made.adds_up) == (3, True)
+    rejects = [
+        json.loads(line) for line in Path(f"{tmp_path}/out.rejects.jsonl").read_text().splitlines()
+    ]
+    assert [one["line"] for one in rejects] == [151, 152, 400]
+
+
+def test_a_value_of_another_type_is_a_bad_record(tmp_path: Path, bpe: Path) -> None:
+    rows = [{"text": f"text {n}", "score": n} for n in range(columns.FIRST_RECORDS)]
+    rows += [
+        {"text": "late", "score": 0.5},
+        {"text": "later", "score": "high"},
+        {"text": "null", "score": None},
+    ]
+    source = write(tmp_path / "in.jsonl", rows)
+    made = encoded(source, tmp_path / "out", bpe, where="score >= 0", on_error="skip")
+    assert (made.rejected, made.left_out) == (2, 1)
+    # A cast says which type all of them have.
+    cast = encoded(source, tmp_path / "cast", bpe, where="score::double >= 0", on_error="skip")
+    assert (cast.rejected, cast.left_out, cast.documents) == (1, 1, made.documents + 1)
+
+
+def test_bad_json_keeps_its_rules(tmp_path: Path, bpe: Path) -> None:
+    lines = [json.dumps(row) for row in records(60)]
+    lines[20] = '{"text": broken'
+    lines[40] = '{"text": "nan", "id": NaN, "id": 41, "lang": "en"}'  # json takes it, the core not
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(lines) + "\n")
+    for number, more in enumerate([{}, {"map": map_functions.same}]):
+        made = encoded(
+            source, tmp_path / f"out{number}", bpe, where="id < 50", on_error="skip", **more
+        )
+        assert (made.rejected, made.left_out, made.adds_up) == (1, 10, True)
+        with pytest.raises(RecordError, match=r"in.jsonl:21: malformed JSON"):
+            encoded(source, tmp_path / "failed", bpe, where="id < 50", **more)
+
+
+WRONG = [
+    ("first_of_batch", "makes something else of"),
+    ("numbered", "first in 'text' of row"),
+    ("lost", "gave 49 rows for 50, without the column '__row__'"),
+    ("backwards", "ascending"),
+    ("nothing", "gave None; it is to give a RecordBatch"),
+    ("other_column", "no column 'text'; the columns are body"),
+    ("numbers", "column 'text' is int64, not text"),
+]
+
+
+@pytest.mark.parametrize(("name", "says"), WRONG)
+def test_functions_that_no_batch_can_have_end_before_any_work(
+    name: str, says: str, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "in.jsonl", records(50))
+    with pytest.raises(InputError, match=says):
+        settled(source, map=getattr(map_functions, name))
+
+
+def test_a_failing_function_is_named_with_its_line_and_the_records(
+    tmp_path: Path, bpe: Path
+) -> None:
+    source = write(tmp_path / "in.jsonl", records())
+    with pytest.raises(InputError) as error:
+        encoded(source, tmp_path / "out", bpe, map=f"{FUNCTIONS}:fails_late", workers=2)
+    said = str(error.value)
+    assert "map_functions.py:" in said
+    assert "in fails_late: KeyError: 'nothing for 1100'" in said
+    first, last = said.rpartition("in.jsonl:")[2].rstrip(")").split("-")
+    assert int(first) <= 1101 <= int(last)
+
+
+def test_a_mended_function_is_another_run(tmp_path: Path, bpe: Path) -> None:
+    source = write(tmp_path / "in.jsonl", records())
+    module = tmp_path / "mended.py"
+    text = (
+        "def change(batch):\n    if 1100 in batch.column('id').to_pylist():\n        1 / 0\n"
+        "    return batch\n"
+    )
+    module.write_text(text)
+    with pytest.raises(InputError, match=r"mended.py:3, in change: ZeroDivisionError"):
+        encoded(source, tmp_path / "out", bpe, map=f"{module}:change", workers=2)
+    sys.modules.pop(next(name for name in sys.modules if name.endswith("_mended")))
+    module.write_text(text.replace("1 / 0", "pass"))
+    again = functools.partial(
+        encoded, source, tmp_path / "out", bpe, map=f"{module}:change", workers=2
+    )
+    if os.path.isdir(f"{tmp_path}/out.unfinished"):
+        with pytest.raises(ResumeError, match=r"source of --map"):
+            again()
+    again(overwrite=True)
+    encoded(source, tmp_path / "plain", bpe)
+    assert dataset(tmp_path / "out") == dataset(tmp_path / "plain")
+    assert again().documents  # it is made
+
+
+def test_a_filtered_dataset_is_no_answer_to_a_plain_request(tmp_path: Path, bpe: Path) -> None:
+    source = write(tmp_path / "in.jsonl", records(50))
+    encoded(source, tmp_path / "out", bpe, where="id < 10")
+    for other in ({}, {"where": "id < 11"}, {"where": "id < 10", "map": map_functions.same}):
+        with pytest.raises(tokpack.TokpackError, match=r"another dataset"):
+            encoded(source, tmp_path / "out", bpe, **other)
+    assert encoded(source, tmp_path / "out", bpe, where="id < 10").left_out == 40
+
+
+def test_limit_counts_records_before_they_are_chosen(tmp_path: Path, bpe: Path) -> None:
+    source = write(tmp_path / "in.jsonl", records(100))
+    for more in ({}, {"map": map_functions.same}):
+        made = encoded(
+            source, tmp_path / f"out{len(more)}", bpe, where="id % 2 = 0", limit=31, **more
+        )
+        assert (made.records, made.left_out) == (31, 15)
+
+
+def test_nothing_kept_is_an_error_that_says_why(tmp_path: Path, bpe: Path) -> None:
+    source = write(tmp_path / "in.jsonl", records(20))
+    with pytest.raises(InputError, match=r"left out 20"):
+        encoded(source, tmp_path / "out", bpe, where="id < 0")
+
+
+def test_shards_choose_alike(tmp_path: Path, bpe: Path) -> None:
+    rows = records()
+    for number in range(3):
+        write(tmp_path / f"in{number}.jsonl", rows[400 * number :][:400])
+    request: Any = {"where": "lang = 'en'", "map": f"{FUNCTIONS}:copies"}
+    inputs = [str(tmp_path / f"in{number}.jsonl") for number in range(3)]
+    whole = tmp_path / "whole"
+    made = tokpack.plan(inputs, whole, shard_size=80_000, tokenizer=str(bpe), **request)
+    assert made.shards > 1
+    for number in range(made.shards):
+        tokpack.encode_shard(whole, number)
+    joined = tokpack.commit(whole)["text"]
+    plain = encoded(inputs, tmp_path / "plain", bpe, **request)
+    counts = ("records", "documents", "tokens", "left_out", "mapped_out", "mapped_in")
+    assert [getattr(joined, name) for name in counts] == [getattr(plain, name) for name in counts]
+    ids = b"".join(Path(f"{whole}-{n:05d}.bin").read_bytes() for n in range(made.shards))
+    assert ids == Path(f"{tmp_path}/plain.bin").read_bytes()
+    with pytest.raises(UsageError, match=r"no other machine has"):
+        tokpack.plan(inputs, tmp_path / "x", tokenizer=str(bpe), map=lambda batch: batch)
+
+
+# -- what identifies a function ------------------------------------------------------------------
+
+
+def bound_to(value: Any) -> Callable[[Any], Any]:
+    return lambda batch: batch if value else None
+
+
+def test_functions_are_known_by_their_source_and_what_they_are_bound_to() -> None:
+    one, other = (lambda batch: batch), (lambda batch: [batch])
+    seen = [
+        *(map_functions.same, map_functions.shout, one, other),
+        *(bound_to(1), bound_to(2), bound_to({"a": [1]}), functools.partial(map_functions.same, 1)),
+    ]
+    prints = [map_function.identity(function)["map_source"] for function in seen]
+    assert len(set(prints)) == len(prints)
+    assert map_function.identity(bound_to(1))["map_source"] == prints[4]
+    by_path = map_function.identity(f"{FUNCTIONS}:same")
+    assert by_path == map_function.identity(map_functions.same)
+    refused: Any
+    for refused in (bound_to(object()), [].append, type("Model", (), {"__call__": print})()):
+        with pytest.raises(UsageError, match=r"function of a module"):
+            map_function.identity(refused)
+
+
+def test_functions_that_are_not_there() -> None:
+    for named, says in [
+        ("nocolon", "it can be module:function"),
+        ("no.such.module:f", "no module 'no'"),
+        ("nofile.py:f", "no file nofile.py"),
+        (f"{FUNCTIONS}:nofunction", "no function 'nofunction'; its functions are same, shout"),
+    ]:
+        with pytest.raises(UsageError, match=says):
+            map_function.load(named)
+
+
+def test_a_module_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import os\n\n1 / 0\n")
+    (tmp_path / "wrong.py").write_text("def f(:\n")
+    with pytest.raises(UsageError, match=r"broken.py:3: ZeroDivisionError"):
+        map_function.load(f"{tmp_path}/broken.py:f")
+    with pytest.raises(UsageError, match=r"wrong.py:1: "):
+        map_function.load(f"{tmp_path}/wrong.py:f")
+
+
+# -- types of columns ---------------------------------------------------------------------------
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 70), 1 << 70)
+    | st.floats()
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from(["a", "b"]), values), min_size=1, max_size=6))
+def test_each_value_is_in_its_column_or_its_record_is_bad(rows: list[Record]) -> None:
+    from tokpack.sources import rows as module
+
+    types = types_of(rows[:3], None)
+    for name, kind in types.items():
+        given_values = [value_under(row, name) for row in rows]
+        array, bad = module._column(list(given_values), kind, name)
+        for index, (value, got) in enumerate(zip(given_values, array.to_pylist(), strict=True)):
+            if index in bad:
+                assert index >= 3 or "surrogate" in bad[index]
+                assert got is None
+            elif value is None:
+                assert got is None
+            elif kind == "string" and not isinstance(value, str):
+                assert isinstance(got, str)
+            elif isinstance(value, float) and math.isnan(value):
+                assert math.isnan(got)
+            elif kind == "double":
+                assert got == pytest.approx(value) or math.isinf(got)
+            else:
+                assert got == value
+                assert type(got) is type(value)
+
+
+def test_the_columns_of_an_expression() -> None:
+    assert where.columns_of(
+        "a.b > 1 and upper(c) = 'X' and list_filter(d, lambda x: x > a.b) is null"
+    ) == (*("a.b", "c", "d"),)
+    assert where.parse("score::double > 1 and id::varchar = 'a'").casts == {
+        ("score",): "double",
+        ("id",): "string",
+    }
