@@ -156,12 +156,17 @@ def serve(number: int) -> None:
             os.close(file)
 
 
+_NEED_TORCH = ("tokpack.trainer", "tokpack.checkpoints")
+
+
 def _load() -> None:
+    """Import what commands need but for torch: each fork would have its memory, and its exit."""
     import tokpack
 
     for module in pkgutil.walk_packages(tokpack.__path__, "tokpack."):
-        if not module.name.startswith(("tokpack.trainer", "tokpack.__main__")):
+        if not module.name.startswith((*_NEED_TORCH, "tokpack.__main__")):
             importlib.import_module(module.name)
+    importlib.import_module("tokenizers")  # which every run that encodes needs
     gc.collect()
     gc.freeze()
 
