@@ -264,6 +264,10 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, tokenizer: Path) -> 
     other = encode(tmp_path, "other_data", ["a b"], tmp_path / "other.json")
     with pytest.raises(UsageError, match="ids mean different things"):
         tokpack.decontaminate(dataset, against=other)
+    with pytest.raises(UsageError, match="other ids"):
+        tokpack.decontaminate(
+            dataset, against=tmp_path / "few.txt", tokenizer=tmp_path / "other.json"
+        )
     with pytest.raises(UsageError, match="ids mean different things"):
         tokpack.decontaminate([dataset, other], against=tmp_path / "few.txt")
     with pytest.raises(UsageError, match="input"):

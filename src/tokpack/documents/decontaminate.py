@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
 Int64s = npt.NDArray[np.int64]
-
-_log = logging.getLogger(__name__)
 
 SPANS_SUFFIX = ".spans.parquet"
 _EXAMPLES = 3  # common phrases that are shown
@@ -104,7 +101,7 @@ def decontaminate(
     (with which there need be no output), has each matched span. The tokenizer is the manifest's,
     or named as for ``stats``. The result does not depend on ``threads`` (0: all cores).
     ``progress`` is told bytes of .bin. InputError for a bad record of an evaluation set, UsageError
-    for one of another tokenizer, TokenizerError where there is no tokenizer; otherwise as
+    for another tokenizer than the datasets', TokenizerError where there is none; otherwise as
     ``dedup``.
     """
     keys = [keys] if isinstance(keys, str) else list(keys)
@@ -125,7 +122,7 @@ def decontaminate(
         check_tokenizers(datasets, "compare those of each tokenizer by themselves")
         found = find_tokenizer(datasets[0], **tokenizer)
         if found.tokenizer and found.note:
-            _log.warning("%s", found.note)
+            raise UsageError(f"{found.note}: texts would have other ids than in the dataset")
         evaluation = read_evaluation_sets(
             sets,
             found.tokenizer or found.note,
