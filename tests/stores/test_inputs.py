@@ -5,16 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import signal
 import ssl
 import subprocess
 import sys
-import time
 import zipfile
 from datetime import UTC, datetime, timedelta
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import zstandard
@@ -22,11 +19,8 @@ from support.encoding_tools import dataset
 from support.stores import KEYS, Fault, Plan, web_server
 
 import tokpack
-from tokpack import stores
-from tokpack.encoding.options import default_output
 from tokpack.errors import StoreError
 from tokpack.sources import discover
-from tokpack.stores import access, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -397,77 +391,3 @@ def test_a_missing_package(url: str, blocked: str, extra: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert f"pip install 'tokpack[{extra}]'" in done.stdout
-
-
-def test_a_name_has_no_secret() -> None:
-    assert default_output(["https://h/d/x.jsonl?X-Amz-Signature=SECRET"]) == "x"
-    assert default_output(["s3://texts/web/*.jsonl"]) == "web"
-
-
-def test_what_is_a_url() -> None:
-    assert stores.is_url("s3://b/k")
-    assert stores.is_url("hf://datasets/owner/name/x.parquet")
-    assert not stores.is_url("hf://owner/name:split")
-    assert not stores.is_url("/data/x:y//z")
-    assert stores.shown("https://a:b@h/p?q=1#f") == "https://h/p"
-    assert stores.shown("sftp://a:b@h/p") == "sftp://h/p"
-    assert (
-        stores.shown("abfs://box@me.dfs.core.windows.net/p")
-        == "abfs://box@me.dfs.core.windows.net/p"
-    )
-
-
-def test_a_question_that_is_interrupted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left of the answer is not taken for the answer to the next question."""
-    first = store.s3.put("interrupted/x.jsonl", b"abc")
-    second = store.s3.put("interrupted/y.jsonl", b"abcdef")
-    sizes = [access.objects.named(url).size for url in (first, second)]
-
-    def interrupted(self: Connection[Any, Any]) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Connection, "recv", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            access.objects.stat(first)
-    assert [access.objects.named(url).size for url in (second, first)] == sizes[::-1] == [6, 3]
-
-
-def test_a_helper_that_dies_is_begun_again(store: Store) -> None:
-    found = access.objects.named(store.s3.put("dies/x.jsonl", b"abc"))
-    for _ in range(2):
-        assert access._helper is not None
-        assert access._helper._process is not None
-        access._helper._process.kill()
-        access._helper._process.wait()
-        assert access.objects.read(found, 0, 3) == b"abc"
-        assert access.objects.stat(found.url) == found
-
-
-def test_a_helper_that_cannot_begin_is_an_error(store: Store) -> None:
-    url = store.s3.put("begins/x.jsonl", b"abc")
-    access.shut_down()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", "/bin/false")
-        with pytest.raises(StoreError, match="has died"):
-            access.objects.stat(url)
-        access.shut_down()
-        patch.setattr(sys, "executable", "/none")
-        with pytest.raises(FileNotFoundError):
-            access.objects.stat(url)
-    assert access.objects.named(url).size == 3
-
-
-def test_an_open_file_is_read_on_in_a_fork(store: Store) -> None:
-    """The requests that were under way have no threads there."""
-    content = bytes(range(256)) * (40 << 10)
-    with open_file(store.s3.put("forked/x.bin", content)) as file:
-        store.plan.faults.append(Fault("call", "GET", "forked", act=lambda: time.sleep(0.3)))
-        for at in range(4):
-            assert file.read(1 << 20) == content[at << 20 : (at + 1) << 20]
-        child = os.fork()
-        if not child:
-            signal.alarm(30)  # as SIGALRM it says that the child hung
-            os._exit(0 if file.read() == content[4 << 20 :] else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert file.read() == content[4 << 20 :]

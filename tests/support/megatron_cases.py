@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from support.optional import SHARED
 from support.places import GOLDEN
+from tokpack.samples.megatron.build import megatron_index_key
+from tokpack.samples.megatron.orders import MegatronOrder
+from tokpack.samples.orders.rows import OrderInput
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import numpy as np
 
 PARTS = ("train", "valid", "test")
 _LISTED = json.loads((GOLDEN / "index" / "settings.json").read_text())
@@ -62,3 +67,21 @@ def prefix_of(folder: Path, name: str) -> str:
     if name.startswith("owt"):
         return str(SHARED / "megatron" / "meg-gpt2-openwebtext_text_document")
     return str(folder / name)
+
+
+def megatron_order(
+    lengths: np.ndarray[Any, Any],
+    begin: int,
+    end: int,
+    seq_length: int,
+    num_samples: int | None,
+    *,
+    seed: int,
+    flavour: str = "megatron",
+    add_extra_token: bool = True,
+    drop_last: bool = True,
+) -> MegatronOrder:
+    """The order of these sequences."""
+    data = OrderInput(lengths, begin, end, seq_length, int(add_extra_token), seed, fingerprint=1)
+    key = megatron_index_key(data, num_samples, flavour=flavour, drop_last=drop_last)
+    return MegatronOrder(key, flavour=flavour)
