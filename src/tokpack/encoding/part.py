@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.encoding.choose import Chooser
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS, Job, Piece
 from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.transforms import make_transform
@@ -30,6 +29,7 @@ from tokpack.tokenizers import DocumentsError, Frame, UnencodableError, self_che
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from tokpack.encoding.choose import Chooser
     from tokpack.encoding.messages import EncodeDocuments
     from tokpack.encoding.meter import Counters
     from tokpack.encoding.tracks import Tracks
@@ -89,7 +89,11 @@ class PartEncoder:
         self._counters = counters
         self._attend = attend
         self._transform = make_transform(options)
-        self._choose = None if job.types is None else Chooser(options, job.types["chosen"])
+        self._choose: Chooser | None = None
+        if job.types is not None:
+            from tokpack.encoding.choose import Chooser
+
+            self._choose = Chooser(options, job.types["chosen"])
         self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
         self._encoder = job.tokenizer.encoder(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.encoding.columns import columns_read
 from tokpack.encoding.plan import RANGES
 from tokpack.sources import block_checksums, line_base
 
@@ -96,6 +95,10 @@ class Job:
     @functools.cached_property
     def columns_read(self) -> Columns:
         """The columns that are read, besides texts or instead of them."""
+        if self.types is None:
+            return ()
+        from tokpack.encoding.columns import columns_read
+
         return columns_read(self.options, self.types)
 
     @property

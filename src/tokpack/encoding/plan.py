@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
-from tokpack.encoding.columns import deciding, settle
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.transforms import make_transform, versions
@@ -310,7 +309,11 @@ def deciding_options(
         "max_document_bytes": options.max_document_bytes,
         "where": options.where or None,
         "map": None,
-    } | deciding(options, columns)
+    }
+    if columns is not None:
+        from tokpack.encoding.columns import deciding
+
+        made |= deciding(options, columns)
     if options.trace:  # a dataset that has a trace serves a request without one
         made["trace"] = True
     return made | versions(options)
@@ -391,7 +394,7 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
         else discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     )
     setup = load_setup(options)
-    columns = settle(options, sources)
+    columns = settled(options, sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
@@ -399,6 +402,15 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
     plan = replace(make_plan(options, sources, parts, setup, columns), files=divided(parts, files))
     return PlannedRun(plan, setup, workers)
+
+
+def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any] | None:
+    """The columns of the records, as ``settle`` has them; None where texts are enough."""
+    if not options.where and options.map is None:
+        return None
+    from tokpack.encoding.columns import settle  # most runs need none of it
+
+    return settle(options, sources)
 
 
 def load_setup(options: EncodeOptions) -> TokenizerSetup:

@@ -7,6 +7,7 @@ to it.
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,7 @@ def version() -> str:
     return str(duckdb.__version__)
 
 
+@functools.cache  # it takes a connection of duckdb
 def parse(text: str) -> Expression:
     """Read an expression. UsageError where it is none, or depends on more than the record."""
     if not text.strip():

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
-from tokpack.encoding.columns import settle
 from tokpack.encoding.map_function import importable_name
 from tokpack.encoding.plan import (
     MAX_PART_BYTES,
@@ -16,6 +15,7 @@ from tokpack.encoding.plan import (
     deciding_options,
     described,
     load_setup,
+    settled,
 )
 from tokpack.errors import UsageError
 from tokpack.shards import SHARD_BYTES
@@ -57,7 +57,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     for source in sources:
         _check_shared(source)
     setup = load_setup(options)
-    columns = settle(options, sources)
+    columns = settled(options, sources)
     prints = fingerprints(sources)
     lines = []
     for parts in _shards(sources, shard_bytes):
