@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import importlib
 import json
 import random
 import re
 import shutil
+import tarfile
 from typing import TYPE_CHECKING
 
 import pyarrow
@@ -87,7 +89,20 @@ def make_inputs(folder: Path) -> None:
     (folder / "files.txt").write_text("a.jsonl\nb.jsonl\n")
     for name in ("chat.log", "train.txt"):
         (folder / name).write_text("\n".join(_texts(50, 92)))
+    _make_files(folder)
     _make_tokenizers(folder)
+
+
+def _make_files(folder: Path) -> None:
+    """Files that are documents, in folders and in an archive, and a table."""
+    for name in ("src/a.py", "books/b/c.txt"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("\n\n".join(_texts(5, 94)))
+    with tarfile.open(folder / "repository.tar.gz", "w:gz") as archive:
+        archive.add(folder / "src", "repository")
+    with gzip.open(folder / "rows.csv.gz", "wt", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerows([["title", "body"], *([text[:9], text] for text in _texts(9, 95))])
 
 
 def _make_tokenizers(folder: Path) -> None:
