@@ -29,7 +29,7 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
         *("encode", path, "-o", out, "--trace", "--tokenizer", bpe, "--on-error", "skip")
     )
     assert made.returncode == 0
-    assert ".trace (" in made.stderr
+    assert ".docs.parquet (" in made.stderr
     asked = command("trace", out, "--doc", "-2:")
     assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
     asked = command("trace", out, "--doc", 1, -1)
@@ -38,7 +38,7 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     asked = command("trace", out, "--source", *lines)
     assert asked.returncode == 0
     assert asked.stdout.splitlines()[:4] == [
-        *("0", "no record: a blank line", "1", "empty, left out: no token"),
+        *("0", "no record: blank, or behind the last line", "1", "empty, left out: no token"),
     ]
     assert asked.stdout.splitlines()[4].startswith("rejected: malformed JSON")
     assert asked.stdout.splitlines()[5] == "2"
@@ -48,7 +48,6 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     found = json.loads(command("trace", out, "--json", "--source", "x.jsonl:6").stdout)
     assert found == {
         "source": str(path),
-        "number": 0,
         "line": 6,
         "became": "document",
         "document": 2,

@@ -158,7 +158,7 @@ def test_a_stream_whose_time_changed(place: Place) -> None:
 # -- what is found in a work folder -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("track", ["ids", "lengths", "lines"])
+@pytest.mark.parametrize("track", ["ids", "lengths", "rows"])
 @pytest.mark.parametrize("at", [0.0, 0.5, 0.999])
 def test_a_flipped_bit_in_what_is_joined(place: Place, track: str, at: float) -> None:
     place.stop(STOP_AT_END, trace=True)

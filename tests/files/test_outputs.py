@@ -126,7 +126,10 @@ def test_what_another_made_stays(here: Path, capsys: pytest.CaptureFixture[str])
             path.unlink()
     beside = {
         "encode a.jsonl -o x --tokenizer tokenizer.json": ("x.json", "a manifest"),
-        "encode a.jsonl -o x --tokenizer tokenizer.json --trace": ("x.trace", "a trace"),
+        "encode a.jsonl -o x --tokenizer tokenizer.json --trace": (
+            "x.docs.parquet",
+            "a table of documents",
+        ),
         "encode a.jsonl -o x --tokenizer tokenizer.json --on-error skip": (
             "x.rejects.jsonl",
             "a list of bad records",
@@ -257,7 +260,7 @@ def test_what_is_no_file_is_refused_unread(tmp_path: Path) -> None:
     cases = {
         "g.json": [*run[:-1], "{}/g"],
         "h.rejects.jsonl": [*run[:-1], "{}/h", "--on-error", "skip"],
-        "i.trace": [*run[:-1], "{}/i", "--trace"],
+        "i.docs.parquet": [*run[:-1], "{}/i", "--trace"],
         "j.yaml": [*run[:2], "blend", "1", str(data), "-o", "{}/j.yaml"],
         "k.html": [*run[:2], "stats", str(data), "--html", "{}/k.html"],
     }

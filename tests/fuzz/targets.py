@@ -26,7 +26,7 @@ from tokpack.errors import FormatError, InputError, TokpackError
 from tokpack.files.durable import replace_file
 from tokpack.files.foreign import parse_json
 from tokpack.files.foreign_yaml import parse_yaml
-from tokpack.indexed import Trace, index_chunks, runs_of, trace_chunks
+from tokpack.indexed import index_chunks
 from tokpack.operations import verify
 from tokpack.operations.convert import convert
 from tokpack.samples.blend.file import load_blend
@@ -86,20 +86,6 @@ def dataset(data: bytes) -> None:
     assert sum(sequence.nbytes for sequence in sequences) == len(tokens)
     assert b"".join(sequence.tobytes() for sequence in sequences) == tokens
     assert len(opened.sizes) == len(opened)
-
-
-def trace(data: bytes) -> None:
-    """A trace: refused, or every document has a place that leads back to it."""
-    path = _folder() / "t.trace"
-    path.write_bytes(data)
-    try:
-        opened = Trace(path)
-        opened.validate()
-    except (FormatError, InputError):
-        return
-    for number in range(min(opened.count(), 20)):
-        source, line = opened.locate(number)
-        assert opened.find(source, line) == number
 
 
 FOREIGN = (("datatrove", "ds"), ("npy", "npy"))
@@ -263,7 +249,6 @@ def zstd(data: bytes) -> None:
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "dataset": dataset,
-    "trace": trace,
     "imported": imported,
     "tokenizer": tokenizer,
     "discovered": discovered,
@@ -294,10 +279,6 @@ def seeds(folder: Path) -> None:
         put("discovered", sample)
     for sample in _foreign_samples(folder / "made"):
         put("imported", sample)
-    first, second = runs_of(np.array([1, 2, 3, 7, 9, 10], np.int64)), runs_of(np.arange(1, 30))
-    put("trace", b"".join(trace_chunks([12, 30], ([(0, first), (1, second)], [], []))))
-    empty = runs_of(np.array([4, 8], np.int64))
-    put("trace", b"".join(trace_chunks([12], ([(0, first)], [(0, empty)], [(0, empty + 1)]))))
     for kind in ("byte", "word"):
         from support import encoding_tools
 

@@ -176,6 +176,6 @@ def test_python_runs_as_it_stands(
         shutil.copytree(world / "datasets", folder, copy_function=os.link)
         at_home(monkeypatch, world, folder)
         if "tokpack.encode" in block:
-            for suffix in ("bin", "idx", "json", "trace"):
+            for suffix in ("bin", "idx", "json", "docs.parquet"):
                 (folder / f"wiki.{suffix}").unlink()
         exec(block, {})

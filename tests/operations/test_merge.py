@@ -29,7 +29,7 @@ from tokpack.indexed import (
     has_digest,
 )
 from tokpack.indexed.prefix import prefixes_of
-from tokpack.indexed.trace import MAGIC
+from tokpack.indexed.table import MARK
 from tokpack.operations.convert import convert
 from tokpack.operations.merge import merge, plain_facts
 from tokpack.operations.output import NewDataset, NewFiles, new_datasets
@@ -192,10 +192,10 @@ def test_a_taken_output_is_kept_unless_it_may_go(tmp_path: Path) -> None:
             merge([a], out)
         os.unlink(f"{out}.{suffix}")
     write_plainly(out, plain([[[9]]]))
-    Path(f"{out}.trace").write_bytes(MAGIC + bytes(100))  # tells where the old documents were from
+    Path(f"{out}.docs.parquet").write_bytes(b"PAR1" + MARK)  # of the old documents
     merge([a], out, overwrite=True)
     assert documents_of(out) == [[[1, 2]]]
-    assert not Path(f"{out}.trace").exists()
+    assert not Path(f"{out}.docs.parquet").exists()
     Path(f"{out}.json").write_text("my notes")
     with pytest.raises(OutputError, match="not a manifest"):
         merge([a], out, overwrite=True)

@@ -147,17 +147,18 @@ def test_a_damaged_manifest_is_found_and_other_json_is_none(tmp_path: Path) -> N
     )
 
 
-def test_a_trace_is_checked_where_there_is_one(tmp_path: Path) -> None:
+def test_a_table_is_checked_where_there_is_one(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
     prefix = make(tmp_path / "x")
-    trace = Path(f"{prefix}.trace")
-    trace.write_bytes(b"some trace")
-    manifest_of(BASE, prefix, trace=digest_file(trace)).save(prefix)
-    assert check(prefix).unchecked == ()
-    trace.write_bytes(b"sOme trace")
-    assert "x.trace: xxh3_128 is" in fault(prefix, quick=True)
-    trace.write_bytes(b"some")
-    assert "x.trace: 4 bytes, expected 10" in fault(prefix)
-    trace.unlink()
+    table = Path(f"{prefix}.docs.parquet")
+    table.write_bytes(b"some table")
+    manifest_of(BASE, prefix, table=digest_file(table)).save(prefix)
+    assert "not a right parquet file" in fault(prefix, quick=True)
+    table.write_bytes(b"sOme table")
+    assert "x.docs.parquet: xxh3_128 is" in fault(prefix, quick=True)
+    table.write_bytes(b"some")
+    assert "x.docs.parquet: 4 bytes, expected 10" in fault(prefix)
+    table.unlink()
     assert check(prefix).unchecked == ()
 
 

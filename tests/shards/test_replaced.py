@@ -60,7 +60,7 @@ def test_an_input_is_no_output_of_a_plan(here: Path, name: str) -> None:
     assert (here / name).read_bytes() == PRECIOUS
 
 
-@pytest.mark.parametrize("name", ["pile.json", "pile-00000.json", "pile-00000.trace"])
+@pytest.mark.parametrize("name", ["pile.json", "pile-00000.json", "pile-00000.docs.parquet"])
 def test_a_plan_replaces_nothing_of_others(here: Path, name: str) -> None:
     (here / name).write_bytes(PRECIOUS)
     write_jsonl(here / "y.jsonl", documents(30))

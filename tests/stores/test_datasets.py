@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tokpack.samples.orders.rules import OrderName
 
-SUFFIXES = (".bin", ".idx", ".json", ".trace")
+SUFFIXES = (".bin", ".idx", ".json", ".docs.parquet", ".dropped.parquet")
 LENGTH = 128
 
 

@@ -196,11 +196,11 @@ def test_a_virtual_one_beside_its_pieces(store: Store, disk: Path, sets: list[st
         tokpack.merge([disk / "a"], "s3://texts/sets/w", virtual=True)
 
 
-def test_the_trace_of_what_is_replaced_goes(store: Store, sets: list[str]) -> None:
-    for content, stays in ((b"TOKTRACE of another dataset", False), (b"mine", True)):
-        store.s3.put("one.trace", content)
+def test_the_table_of_what_is_replaced_goes(store: Store, sets: list[str]) -> None:
+    for content, stays in ((b"PAR1, tokpack.table of another dataset", False), (b"mine", True)):
+        store.s3.put("one.docs.parquet", content)
         tokpack.merge(sets[4:], "s3://texts/one", overwrite=True)
-        assert (store.s3.get("one.trace") is not None) == stays
+        assert (store.s3.get("one.docs.parquet") is not None) == stays
 
 
 def test_split_and_converted(store: Store, disk: Path, sets: list[str]) -> None:

@@ -60,7 +60,7 @@ def test_an_output_on_a_store(
     made = tokpack.encode(texts, "s3://texts/out/one", trace=True, **given)
     assert there(store, "out/one") == right
     assert json.loads(store.s3.get("out/one.json") or b"") == json.loads(made.to_json())
-    assert store.s3.get("out/one.trace")
+    assert store.s3.get("out/one.docs.parquet")
     assert not list(work.iterdir())
     order = [line.split()[1].partition("?")[0] for line in store.plan.requests if "PUT" in line]
     assert order[-1] == "/texts/out/one.json"
@@ -74,7 +74,7 @@ def test_an_output_on_a_store(
         tokpack.encode(texts, "s3://texts/out/one", append_eod=False, **given)
     tokpack.encode(texts, "s3://texts/out/one", append_eod=False, overwrite=True, **given)
     assert 0 < len(store.s3.get("out/one.bin") or b"") < len(right[0])
-    assert store.s3.get("out/one.trace") is None
+    assert store.s3.get("out/one.docs.parquet") is None
     assert not list(work.iterdir())
 
 

@@ -194,15 +194,15 @@ def test_rejects_replace_no_other_object(
 
 
 def test_overwrite_replaces_what_tokpack_made(store: Store, work: Path) -> None:
-    """Neither a JSON file nor a trace that it did not make; both commands that write datasets."""
+    """Neither a JSON file nor a table that it did not make; both commands that write datasets."""
     for command in (ENCODE.format("ours"), RACES["merge"][0].format("ours")):
-        store.s3.put("taken/x.trace", b"mine")
+        store.s3.put("taken/x.docs.parquet", b"mine")
         store.s3.put("taken/x.json", b'{"mine": 1}')
         assert main([*command.split(), "--overwrite"]) != 0
-        assert there(store) == {"taken/x.trace": b"mine", "taken/x.json": b'{"mine": 1}'}
+        assert there(store) == {"taken/x.docs.parquet": b"mine", "taken/x.json": b'{"mine": 1}'}
         store.s3.delete("taken/x.json")
         assert main([*command.split(), "--overwrite"]) == 0
-        assert there(store).pop("taken/x.trace") == b"mine"
+        assert there(store).pop("taken/x.docs.parquet") == b"mine"
         assert main(["verify", URL, "-q"]) == 0
         for key in there(store):
             store.s3.delete(key)

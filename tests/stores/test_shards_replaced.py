@@ -79,7 +79,7 @@ def test_a_shard_of_an_old_plan_is_late(
         assert "computes wrong" not in said
 
 
-@pytest.mark.parametrize("name", ["pile.json", "pile-00000.json", "pile-00001.trace"])
+@pytest.mark.parametrize("name", ["pile.json", "pile-00000.json", "pile-00001.docs.parquet"])
 def test_a_plan_and_a_commit_replace_nothing_of_others(
     store: Store, few: Path, tokenizer: Path, tmp_path: Path, name: str
 ) -> None:

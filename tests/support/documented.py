@@ -173,5 +173,5 @@ def make_room(command: str, folder: Path) -> None:
         for suffix in (".json", ".selection"):
             (folder / f"{output[1]}{suffix}").unlink(missing_ok=True)
     elif output := re.search(r"tokpack convert (\S+) (\S+)", command):
-        for suffix in ("", ".index", ".metadata", ".bin", ".idx", ".json", ".trace"):
+        for suffix in ("", ".index", ".metadata", ".bin", ".idx", ".json", ".docs.parquet"):
             (folder / f"{output[2]}{suffix}").unlink(missing_ok=True)

@@ -145,11 +145,13 @@ CASES = (
         kinds=KILLED,
     ),
     Case(
-        "encode keys, traces and rejects",
+        "encode keys, tables and rejects",
         "encode {inputs}/bad.jsonl -o {out}/x --tokenizer {inputs}/tokenizer.json --workers 1 -q "
         "--json-keys text title --trace --on-error skip",
-        tuple((f"x_{key}.bin", f"x_{key}.idx", f"x_{key}.trace") for key in ("text", "title")),
-        only=r"^x[^/]*\.(bin|idx|json|trace|jsonl)$",
+        tuple(
+            (f"x_{key}.bin", f"x_{key}.idx", f"x_{key}.docs.parquet") for key in ("text", "title")
+        ),
+        only=r"^x[^/]*\.(bin|idx|json|parquet|jsonl)$",
         kinds=KILLED,
     ),
     Case("plan", PLAN, only=r"^x\.plan/plan", kinds=KILLED),

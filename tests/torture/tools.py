@@ -60,7 +60,13 @@ def in_small_parts(part_bytes: int) -> Iterator[None]:
 
 
 OPTIONS: dict[str, Any] = {"on_error": "skip", "keys": ["text"], "trace": True}
-SUFFIXES = ("bin", "idx", "trace", "rejects.jsonl")  # of the result, beside its manifest
+SUFFIXES = (
+    "bin",
+    "idx",
+    "docs.parquet",
+    "dropped.parquet",
+    "rejects.jsonl",
+)  # of the result, beside its manifest
 KINDS = ("jsonl", "zst", "frames.zst", "gz", "parquet")
 
 
@@ -112,7 +118,7 @@ def _write(path: Path, lines: list[bytes]) -> Path:
 class Whole:
     """A finished dataset: digests of its files, and its counts.
 
-    Of several .bin files these are of what ``merge`` makes of them, and there is no trace.
+    Of several .bin files these are of what ``merge`` makes of them, and there are no tables.
     """
 
     digests: dict[str, str]
@@ -124,11 +130,15 @@ class Whole:
         paths = {suffix: Path(f"{prefix}.{suffix}") for suffix in SUFFIXES}
         merged = Path(f"{prefix}-merged")
         if manifest.pieces:
-            del paths["trace"]
+            del paths["docs.parquet"], paths["dropped.parquet"]
             tokpack.merge([prefix], merged)
             paths |= {suffix: Path(f"{merged}.{suffix}") for suffix in ("bin", "idx")}
         digests = {}
         for suffix, path in paths.items():
+            if suffix.endswith(".parquet"):  # its footer has a sum of blocks, smaller here
+                rows = repr(pyarrow.parquet.read_table(path).to_pydict()).encode()
+                digests[suffix] = hashlib.sha256(rows).hexdigest()
+                continue
             with path.open("rb") as file:
                 digests[suffix] = _digest(file)
         for path in merged.parent.glob(f"{merged.name}.*"):

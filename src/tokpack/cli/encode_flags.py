@@ -57,7 +57,12 @@ GROUPS = (
     ),
     Group("text", flags_of("text")),
 )
-OUTPUT = flags_of("output", flag_of("output", type=output_prefix), without=("scratch", "files"))
+OUTPUT = flags_of(
+    "output",
+    flag_of("output", type=output_prefix),
+    flag_of("keep", nargs="+", default=()),
+    without=("scratch", "files"),
+)
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
@@ -91,6 +96,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         "keys": keys,
         # Who uses preprocess_data.py's name for the output looks for one .bin of this name.
         "files": options.get("files") or (1 if arguments.output_prefix else None),
+        "keep": _keys(arguments.keep),
         "append_eod": append_eod,
         "on_error": on_error,
         "max_rejects": max_rejects,

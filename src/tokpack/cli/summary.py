@@ -109,8 +109,8 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         )
     several = f"{len(manifest.pieces)} " if manifest.pieces else ""
     sizes = {f"{several}.bin": manifest.bin["bytes"], f"{several}.idx": manifest.idx["bytes"]}
-    if manifest.trace:
-        sizes[".trace"] = manifest.trace["bytes"]
+    if manifest.table:
+        sizes[".docs.parquet"] = manifest.table["bytes"]
     sizes[".json"] = sum(map(len, manifest.chunks()))
     files = ", ".join(f"{end} ({bytes_text(size)})" for end, size in sizes.items())
     return [

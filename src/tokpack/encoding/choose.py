@@ -12,7 +12,13 @@ from tokpack.encoding.map_function import ROW, load, place_of
 from tokpack.encoding.where import Where, columns_of
 from tokpack.errors import InputError, option
 from tokpack.sources import BadRecord
-from tokpack.sources.columns import batch_of_columns, check_columns, text_column
+from tokpack.sources.columns import (
+    batch_of_columns,
+    check_columns,
+    plain_values,
+    root_of,
+    text_column,
+)
 from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, take
 
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.sources import DocumentBatch
+    from tokpack.sources.values import Values
 
     Place = Callable[[npt.NDArray[np.int64]], str]  # says which records some lines are
 
@@ -37,6 +44,7 @@ class Chooser:
         self._names = columns_of(options.where)
         self._types = types
         self._keys = options.keys
+        self._kept = list(options.kept.values())
         self._most = options.max_document_bytes
         self._where = Where(options.where) if options.where else None
         self._map = load(options.map) if options.map else None
@@ -95,7 +103,7 @@ class Chooser:
         batch.mapped_out = int(np.count_nonzero(copies == 0))
         batch.mapped_in = len(origin) - count + batch.mapped_out
         lines = rows.lines[origin]
-        encodable = batch_of_columns(texts, 0, 0, self._most)
+        encodable = batch_of_columns(texts, 0, 0, self._most, values_of(made, self._kept))
         for documents in encodable.documents.values():
             documents.lines = lines[documents.lines]
         for record in encodable.bad:
@@ -169,6 +177,13 @@ def texts_of(table: Any, keys: Sequence[str]) -> dict[str, Any]:
     """The columns of texts of a table, each in one piece. InputError where one is missing."""
     check_columns(f"{option('map')} gave a table", table.schema, keys)
     return {key: text_column(table.column(key).combine_chunks()) for key in keys}
+
+
+def values_of(table: Any, names: Sequence[str]) -> dict[str, Values]:
+    """The values of those columns that a table has."""
+    batches = table.combine_chunks().to_batches()
+    there = [name for name in names if root_of(name, table.schema)]
+    return {name: plain_values(batches[0], name) for name in there if batches}
 
 
 def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tokpack.encoding import where
 from tokpack.encoding.choose import Chooser, check_by_rows
+from tokpack.encoding.kept import parse_keep
 from tokpack.encoding.map_function import identity, load
 from tokpack.encoding.where import columns_of
 from tokpack.errors import InputError, TokpackError, UsageError, WorkerError, option
@@ -46,10 +47,11 @@ _SHOWN = 40  # columns in a message
 
 def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Columns:
     """The columns that are read besides texts, or instead of them; ``types`` as a plan has them."""
+    kept = list(options.kept.values())
     if types is None:
-        return ()
+        return kept
     if options.map is None:
-        return columns_of(options.where)
+        return list(dict.fromkeys([*columns_of(options.where), *kept]))
     chosen = {name: types["chosen"].get(name, "string") for name in columns_of(options.where)}
     return WholeRecords(types["whole"], chosen)
 
@@ -57,7 +59,11 @@ def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Col
 def columns_in_process(options: Mapping[str, Any]) -> Columns:
     """The same for an object of this process; ``options`` are as ``encode`` takes them."""
     names = columns_of(options.get("where"))
-    return names if options.get("map") is None else WholeRecords({}, dict.fromkeys(names, ""))
+    if options.get("map") is not None:
+        return WholeRecords({}, dict.fromkeys(names, ""))
+    keep = options.get("keep") or ()
+    kept = parse_keep([keep] if isinstance(keep, str) else list(keep))
+    return list(dict.fromkeys([*names, *kept.values()]))
 
 
 def settle(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from itertools import chain
@@ -11,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.encoding.folder import create_own
+from tokpack.encoding.kept import KINDS, column_type
 from tokpack.encoding.outputs import piece_names
-from tokpack.encoding.piece import SOURCE_COLUMNS
+from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS
 from tokpack.encoding.rejects import reject_lines, rejected_lines
 from tokpack.encoding.renames import REJECTS, staged, write_commit
-from tokpack.encoding.trace import write_trace
+from tokpack.encoding.table import write_dropped, write_table
 from tokpack.errors import InputError, OutputError, option
 from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from tokpack.sources import Source
     from tokpack.stores.storage import Version
 
+_log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
 # What a manifest counts, of all and of each input, and the columns of a piece that count it.
 _COUNTED = {
@@ -69,6 +72,7 @@ def stage(
     files: dict[str, FileDigest] = {}
     made: list[list[Manifest]] = []  # by file and key
     cut = plan.cut_sources
+    types = [_kept_types(job, finished.pieces, n) for n in range(len(keys))]
     for begin, (own, pieces) in zip(plan.files, several, strict=True):
         first = plan.parts[begin].source
         here = range(first, first + len(own.sources))
@@ -76,7 +80,7 @@ def stage(
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
         counts = (_counts(pieces.job, sums_of_file, n) for n in range(len(keys)))
         of_file = [_Inputs(own, read, counted) for counted in counts]
-        made.append(_stage_file(own, pieces, of_file, finished.sums, files))
+        made.append(_stage_file(own, pieces, of_file, types=types, sums=finished.sums, files=files))
     manifests = made[0]
     if len(several) > 1:
         wholes = enumerate(zip(keys, inputs, strict=True))
@@ -97,6 +101,8 @@ def _stage_file(
     plan: Plan,
     pieces: Pieces,
     inputs: Sequence[_Inputs],
+    *,
+    types: Sequence[dict[str, str]],
     sums: Mapping[str, bytes],
     files: dict[str, FileDigest],
 ) -> list[Manifest]:
@@ -107,8 +113,8 @@ def _stage_file(
     job, manifests = pieces.job, list[Manifest]()
     for index, (key, read) in enumerate(zip(job.options.keys, inputs, strict=True)):
         total = read.total
-        kinds = ("ids", "idx", "trace", "manifest.json")
-        ids, idx, trace, manifest = (staged(key, kind, job.name) for kind in kinds)
+        kinds = ("ids", "idx", "manifest.json")
+        ids, idx, manifest = (staged(key, kind, job.name) for kind in kinds)
         lengths = _joined(
             job, job.folder.track(key, "lengths"), total["sequences"], total["tokens"]
         )
@@ -118,9 +124,9 @@ def _stage_file(
         documents = _document_index(job, key, total)
         chunks = index_chunks(job.dtype, lengths, documents)
         files[idx] = _write(job.folder(idx), chunks)
-        if job.options.trace:
-            files[trace] = write_trace(pieces, index, rejected_lines(pieces))
-        facts = {"bin": files[ids], "idx": files[idx], "trace": files.get(trace)}
+        facts = {"bin": files[ids], "idx": files[idx]}
+        if job.options.has_table:
+            facts |= _tables(pieces, index, types[index], total, files)
         manifests.append(_manifest(job, plan, key, read, **facts))
         files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
     return manifests
@@ -137,6 +143,41 @@ def _whole(
         "idx": FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
     }
     return _manifest(job, plan, key, inputs, pieces=records, **sizes)
+
+
+def _tables(
+    pieces: Pieces,
+    index: int,
+    types: dict[str, str],
+    total: Mapping[str, int],
+    files: dict[str, FileDigest],
+) -> dict[str, FileDigest]:
+    """Write the table of a key's documents, and that of what it has left out, if anything.
+
+    Adds them to ``files``, and gives their digests by the keys of the manifest.
+    """
+    job = pieces.job
+    kinds = ("ids", "table", "dropped")
+    ids, table, dropped = (staged(job.options.keys[index], kind, job.name) for kind in kinds)
+    files[table] = write_table(pieces, index, job.folder(table), files[ids], types)
+    made = {"table": files[table]}
+    if total["rejected"] or (total["empty"] and job.options.empty == "skip"):
+        rejected = rejected_lines(pieces)
+        made["dropped"] = write_dropped(pieces, index, job.folder(dropped), files[ids], rejected)
+        files[dropped] = made["dropped"]
+    return made
+
+
+def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
+    """The types of the kept columns, by what all their values are."""
+    counts = pieces.by_source()[:, job.columns_of_key(index)][:, len(KEY_COLUMNS) :].sum(axis=0)
+    of_each = counts.reshape(-1, len(KINDS)).tolist()
+    types = {}
+    for (name, key), own in zip(job.options.kept.items(), of_each, strict=True):
+        types[name] = column_type(own)
+        if not any(own) and not index:
+            _log.warning("no document has a value under %s: the column %s is empty", key, name)
+    return types
 
 
 def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:

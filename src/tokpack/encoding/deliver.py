@@ -19,9 +19,10 @@ from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_json
 from tokpack.files.foreign import read_object
 from tokpack.files.lock import Lock
-from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path, trace_path
+from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import checksum_of
 from tokpack.indexed.outputs import same_data
+from tokpack.indexed.table import dropped_path, table_path
 from tokpack.stores import exists, shown, stat
 from tokpack.stores.outputs import NewObjects, check_unchanged, remove
 from tokpack.stores.upload import TakenError, abort, check_writable, send
@@ -205,7 +206,7 @@ class Delivery:
 
     def _data(self) -> list[str]:
         """All that is sent before the manifests, as far as it is made."""
-        kinds = (bin_path, idx_path, trace_path)
+        kinds = (bin_path, idx_path, table_path, dropped_path)
         pieces = [piece for prefix in self._prefixes.values() for piece in self._pieces(prefix)]
         data = [kind(piece) for piece in pieces for kind in kinds]
         manifests = map(manifest_path, filter(lambda p: p not in self._prefixes.values(), pieces))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args
 
@@ -186,8 +187,14 @@ class EncodeOptions:
         otherwise="auto: uint16 if the vocabulary is smaller than 65500",
         choices=get_args(DType),
     )
+    keep: Sequence[str] = _output(
+        (),
+        "write PREFIX.docs.parquet, a row for each document, with the values of these keys or "
+        "columns (NAME=KEY names one)",
+        "KEY",
+    )
     trace: bool = _output(
-        False, "write PREFIX.trace: the input and line of each document, for tokpack trace"
+        False, "write PREFIX.docs.parquet without values of the input, as tokpack trace needs it"
     )
     files: int | None = _output(
         None,
@@ -206,7 +213,7 @@ class EncodeOptions:
     workers: int = _run(0, "processes", "N", otherwise="all cores", least=0)
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "keys"):
+        for name in ("inputs", "keys", "keep"):
             value = getattr(self, name)
             several = (value,) if isinstance(value, str | os.PathLike) else value
             object.__setattr__(self, name, tuple(map(os.fspath, several)))
@@ -226,6 +233,7 @@ class EncodeOptions:
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
             raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
+        _ = self.kept  # which checks it
         self._name_outputs()
 
     def _name_outputs(self) -> None:
@@ -245,6 +253,18 @@ class EncodeOptions:
                 raise UsageError(f"the output {name!r} is not in the folder of {output!r}")
         object.__setattr__(self, "output", output)
         object.__setattr__(self, "output_names", {key: names[key] for key in self.keys})
+
+    @property
+    def has_table(self) -> bool:
+        """Whether a dataset has a table of its documents."""
+        return self.trace or bool(self.keep)
+
+    @cached_property
+    def kept(self) -> dict[str, str]:
+        """The kept columns of the table: their names, and the keys of their values. UsageError."""
+        from tokpack.encoding.kept import parse_keep  # the flags need no more than the record
+
+        return parse_keep(self.keep) if self.keep else {}
 
     @property
     def tokenizer_files(self) -> list[str]:

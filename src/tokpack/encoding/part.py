@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS, Job, Piece
+from tokpack.encoding.kept import pack
+from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.rejects import lines_of
+from tokpack.encoding.table import rows_of, tokens_of_each
 from tokpack.encoding.transforms import make_transform
 from tokpack.errors import RecordError, WorkerError
-from tokpack.indexed import runs_of
 from tokpack.sources import (
     BadRecord,
     DocumentBatch,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.choose import Chooser
     from tokpack.encoding.messages import EncodeDocuments
     from tokpack.encoding.meter import Counters
+    from tokpack.encoding.piece import Job, Piece
     from tokpack.encoding.tracks import Tracks
     from tokpack.sources import Documents, LineBlock, Source
     from tokpack.tokenizers import Encoded
@@ -96,6 +98,7 @@ class PartEncoder:
             self._choose = Chooser(options, job.types["chosen"])
         self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
+        self._columns = tuple(options.kept.values())
         self._encoder = job.tokenizer.encoder(
             dtype=job.dtype,
             special_tokens=options.special_tokens,
@@ -120,10 +123,10 @@ class PartEncoder:
                 source,
                 to_read,
                 job.options.keys,
+                columns=job.columns_read,
                 max_document_bytes=job.options.max_document_bytes,
                 # Of an object all would have to be fetched; a limit leaves some of it out.
                 tell_sums=sums.append if source.is_on_disk and limit is None else None,
-                columns=job.columns_read,
             )
             origin = _Origin(source, None, to_read)
             self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
@@ -202,10 +205,10 @@ class PartEncoder:
         )
         counts[: len(of_batch)] += of_batch
         documents = tokens = 0
-        for index, key in enumerate(self.job.options.keys):
+        job = self.job
+        for index, key in enumerate(job.options.keys):
             arrays, of_key = self._tokens(batch.documents[key], texts[index])
-            begin = len(SOURCE_COLUMNS) + index * len(KEY_COLUMNS)
-            counts[begin : begin + len(of_key)] += of_key
+            counts[job.columns_of_key(index)] += of_key
             documents += 0 if index else of_key[0]
             tokens += of_key[2]
             for track, values in enumerate(arrays, index * len(arrays)):
@@ -262,7 +265,7 @@ class PartEncoder:
     def _tokens(
         self, documents: Documents, text: _Text
     ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
-        """Arrays for the tracks of one key, in their order, and the counts of KEY_COLUMNS."""
+        """Arrays for the tracks of one key, in their order, and the counts of its columns."""
         encoded, per_document = text
         ids, lengths = encoded.ids, encoded.lengths
         sequences = lengths  # of each document; here it only matters whether there are any
@@ -278,14 +281,20 @@ class PartEncoder:
         leaves_out = self.job.options.empty == "skip" and with_tokens != len(sequences)
         if self.job.has_document_track:
             tracks.append(sequences[sequences > 0] if leaves_out else sequences)
-        runs = 0
-        if self.job.options.trace:
-            lines = documents.lines
-            tracks.append(_runs(lines, sequences > 0) if leaves_out else runs_of(lines))
-            runs = len(tracks[-1])
+        kinds: list[int] = []
+        if self.job.options.has_table:
+            chosen = sequences > 0 if leaves_out else None
+            with_rows = documents if chosen is None else documents.select(chosen)
+            tokens = tokens_of_each(encoded.lengths, lengths, sequences, self._sentences)
+            tracks.append(rows_of(with_rows, ids, tokens if chosen is None else tokens[chosen]))
+            tracks.append(documents.lines[:0] if chosen is None else documents.lines[~chosen])
+        if self._columns:
+            columns = [with_rows.columns.get(name) for name in self._columns]
+            values, kinds = pack(columns, len(with_rows))
+            tracks.append(np.frombuffer(values, np.uint8))
         key_bytes = int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
         empty = len(sequences) - with_tokens
-        counts = (with_tokens, kept, len(ids), empty, len(encoded.special), key_bytes, runs)
+        counts = (with_tokens, kept, len(ids), empty, len(encoded.special), key_bytes, *kinds)
         return tuple(tracks), counts
 
 
@@ -390,10 +399,3 @@ def _number(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
     if per_document is None:
         return index
     return int(np.searchsorted(np.cumsum(per_document), index, side="right"))
-
-
-def _runs(lines: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Runs of the lines that are kept, then of the others, which begin with ``~line`` (< 0)."""
-    others = runs_of(lines[~kept])
-    others[:, 0] = ~others[:, 0]
-    return np.concatenate((runs_of(lines[kept]), others))

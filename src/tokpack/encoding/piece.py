@@ -2,9 +2,9 @@
 
 A part becomes one piece, a stream one for each of its segments. A piece is a few raw streams, its
 *tracks*: for each key the token ids, the tokens of each sequence (int32), where a document is not
-just one sequence, the sequences of each document (int32), and for a trace runs of records in
-consecutive lines (int64 [r, 2]: first line, counted as in Documents, and number of lines; for
-records that were left out ``~line``); and the bad records, as JSON lines.
+just one sequence, the sequences of each document (int32), for a table of documents their rows
+(``table.ROW``), the lines of documents without a token (int64, counted as in Documents) and the
+values that are kept, as Arrow streams (``kept``); and the bad records, as JSON lines.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.encoding.kept import KINDS
 from tokpack.encoding.plan import RANGES
 from tokpack.sources import block_checksums, line_base
 
@@ -41,8 +42,8 @@ SOURCE_COLUMNS = (
     *("left_out", "mapped_out", "mapped_in"),
 )
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
-# UTF-8 bytes of documents as read, and runs of lines in the track for a trace.
-KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes", "runs")
+# and UTF-8 bytes of documents as read; behind them for each kept column values of each of KINDS.
+KEY_COLUMNS = ("documents", "sequences", "tokens", "empty", "special", "key_bytes")
 
 JOINED = "joined"  # the place of all pieces in the end; of several files with their number
 SPILL = "spill-"  # with the part and the segment: where one waits
@@ -96,7 +97,7 @@ class Job:
     def columns_read(self) -> Columns:
         """The columns that are read, besides texts or instead of them."""
         if self.types is None:
-            return ()
+            return tuple(self.options.kept.values())
         from tokpack.encoding.columns import columns_read
 
         return columns_read(self.options, self.types)
@@ -112,8 +113,10 @@ class Job:
         kinds = ["ids", "lengths"]
         if self.has_document_track:
             kinds.append("documents")
-        if self.options.trace:
-            kinds.append("lines")
+        if self.options.has_table:
+            kinds += ["rows", "empties"]
+        if self.options.kept:
+            kinds.append("kept")
         return tuple(kinds)
 
     @functools.cached_property
@@ -127,11 +130,19 @@ class Job:
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
         """What is counted for each source of a piece."""
-        return SOURCE_COLUMNS + KEY_COLUMNS * len(self.options.keys)
+        of_key = KEY_COLUMNS + KINDS * len(self.options.kept)
+        return SOURCE_COLUMNS + of_key * len(self.options.keys)
+
+    def columns_of_key(self, key: int) -> slice:
+        """The columns of the counts of key number ``key``: KEY_COLUMNS, and then KINDS."""
+        width = len(KEY_COLUMNS) + len(KINDS) * len(self.options.kept)
+        begin = len(SOURCE_COLUMNS) + key * width
+        return slice(begin, begin + width)
 
     def key_column(self, key: int, name: str) -> int:
         """The column of a count of key number ``key``."""
-        return len(SOURCE_COLUMNS) + key * len(KEY_COLUMNS) + KEY_COLUMNS.index(name)
+        begin: int = self.columns_of_key(key).start
+        return begin + KEY_COLUMNS.index(name)
 
     def sources_of(self, number: int) -> range:
         """The numbers of the sources that a part reads."""
@@ -305,7 +316,7 @@ class Pieces:
     def rows(self) -> Iterator[tuple[int, int, Sequence[int]]]:
         """(source, lines of it before, counts) of every source of every piece, in order.
 
-        The documents, bad records and runs of lines of a track follow each other in this order.
+        The documents and bad records of a track follow each other in this order.
         """
         at, before = -1, 0
         for piece in self:

@@ -15,6 +15,7 @@ from tokpack.encoding.options import worker_count
 from tokpack.encoding.transforms import make_transform, versions
 from tokpack.errors import ResumeError
 from tokpack.indexed import best_fitting_dtype
+from tokpack.indexed.table import import_parquet
 from tokpack.quantities import counted
 from tokpack.sources import Part, Source, discover, fingerprints, make_parts
 from tokpack.sources.compression import COMPRESSIONS
@@ -314,8 +315,10 @@ def deciding_options(
         from tokpack.encoding.columns import deciding
 
         made |= deciding(options, columns)
-    if options.trace:  # a dataset that has a trace serves a request without one
+    if options.has_table:  # a dataset that has a table serves a request without one
         made["trace"] = True
+    if options.keep:
+        made["keep"] = list(options.keep)
     return made | versions(options)
 
 
@@ -416,6 +419,8 @@ def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any]
 def load_setup(options: EncodeOptions) -> TokenizerSetup:
     """The tokenizer that is asked for, with what frames a document. TokenizerError, InputError."""
     make_transform(options)  # what is missing for it is said before anything is begun
+    if options.has_table:
+        import_parquet()
     tokenizer = load_tokenizer(**options.for_tokenizer)
     frame = frame_of(tokenizer, **options.for_frame)
     dtype: str = options.dtype

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import os
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tokpack.encoding.folder import open_own
 from tokpack.encoding.piece import REJECTS, SOURCE_COLUMNS
 from tokpack.errors import OutputError
 from tokpack.files.durable import cannot_write
-from tokpack.indexed import runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import numpy.typing as npt
 
     from tokpack.encoding.piece import Pieces
     from tokpack.sources import BadRecord
@@ -42,10 +36,10 @@ def reject_lines(pieces: Pieces) -> Iterator[bytes]:
         yield json.dumps({"source": name, **record}).encode() + b"\n"
 
 
-def rejected_lines(pieces: Pieces) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """(input, runs of the lines of its bad records, from 1), in input order."""
-    for source, records in itertools.groupby(_rejects(pieces), key=lambda pair: pair[0]):
-        yield source, runs_of(np.fromiter((record["line"] for _, record in records), np.int64))
+def rejected_lines(pieces: Pieces) -> Iterator[tuple[int, int, str]]:
+    """(input, line from 1, reason) of each bad record, in input order."""
+    for source, record in _rejects(pieces):
+        yield source, record["line"], record["reason"]
 
 
 def _rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -22,8 +22,8 @@ from tokpack.indexed import (
     has_digest,
     idx_path,
     manifest_path,
-    trace_path,
 )
+from tokpack.indexed.table import dropped_path, table_path
 from tokpack.stores.outputs import check_unchanged
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ COMMIT = "commit.json"
 def staged(key: str, kind: str, name: str = JOINED) -> str:
     """The name in the work folder of a file of one key's dataset.
 
-    ``kind`` is ``ids`` (the .bin), ``idx``, ``trace`` or ``manifest.json``. ``name`` is that of the
-    joined files; of several files the manifest without it is that of all.
+    ``kind`` is ``ids`` (the .bin), ``idx``, ``table``, ``dropped`` or ``manifest.json``.
+    ``name`` is that of the joined files; of several files the manifest without it is that of all.
     """
     return f"{name}.{WorkFolder.track(key, kind)}"
 
@@ -121,7 +121,8 @@ def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
     targets, manifests = {}, {}
     for key, prefix in options.output_names.items():
         for name, own in zip(joined_names(count), piece_names(prefix, count), strict=True):
-            targets[staged(key, "trace", name)] = trace_path(own)
+            targets[staged(key, "table", name)] = table_path(own)
+            targets[staged(key, "dropped", name)] = dropped_path(own)
             targets[staged(key, "ids", name)] = bin_path(own)
             targets[staged(key, "idx", name)] = idx_path(own)
             manifests[staged(key, "manifest.json", name)] = manifest_path(own)
@@ -157,13 +158,14 @@ def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
             f"others than {', '.join(map(repr, expected.values()))}: give the names as before, or "
             "remove it"
         )
-    needed = _targets(options, len(job.files)).keys() - {REJECTS}
-    if not options.trace:
-        needed = {name for name in needed if not name.endswith(".trace")}
+    possible = _targets(options, len(job.files)).keys()
+    needed = {name for name in possible if not name.endswith((".dropped", REJECTS))}
+    if not options.has_table:
+        needed = {name for name in needed if not name.endswith(".table")}
     if (
         not isinstance(files, dict)
         or not isinstance(replaced, dict)
-        or not needed <= files.keys() <= needed | {REJECTS}
+        or not needed <= files.keys() <= possible
         or not all(isinstance(digest, dict) for digest in files.values())
     ):
         raise ResumeError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
@@ -42,6 +42,7 @@ class PlanRequest(TokenizerFiles, total=False):
     input_format: str
     hf_split: str | None
     overwrite: bool
+    keep: Sequence[str]
     trace: bool
     max_document_bytes: int
 

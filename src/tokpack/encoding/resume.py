@@ -65,13 +65,13 @@ def complete_datasets(options: EncodeOptions) -> list[Manifest]:
     for prefix in () if options.overwrite else options.output_names.values():
         try:
             manifest = Manifest.load(prefix)
-            whole = manifest if options.trace else replace(manifest, trace=None)
+            whole = manifest if options.has_table else replace(manifest, table=None)
             files = list(sizes(prefix, whole))
         except StoreError:
             raise
         except (InputError, FormatError):
             return []
-        if manifest.selection or (options.trace and not manifest.options.get("trace")):
+        if manifest.selection or (options.has_table and not manifest.options.get("trace")):
             return []
         if any(_size(path) != size for path, size in files):
             return []

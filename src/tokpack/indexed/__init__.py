@@ -20,7 +20,7 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.prefix import prefix_of
-from tokpack.indexed.trace import Trace, is_trace, runs_of, trace_chunks, trace_path
+from tokpack.indexed.table import dropped_path, table_path, table_paths
 from tokpack.indexed.writer import MMapIndexedDatasetBuilder
 
 __all__ = [
@@ -31,18 +31,16 @@ __all__ = [
     "Manifest",
     "Origin",
     "Origins",
-    "Trace",
     "best_fitting_dtype",
     "bin_path",
     "digest_file",
+    "dropped_path",
     "has_digest",
     "idx_path",
     "index_chunks",
-    "is_trace",
     "manifest_path",
     "prefix_of",
-    "runs_of",
     "storage_dtype",
-    "trace_chunks",
-    "trace_path",
+    "table_path",
+    "table_paths",
 ]

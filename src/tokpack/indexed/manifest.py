@@ -163,7 +163,6 @@ class Manifest:
     dtype: str
     bin: FileDigest
     idx: FileDigest
-    trace: FileDigest | None = None  # of PREFIX.trace, where there is one
     table: FileDigest | None = None  # of PREFIX.docs.parquet, where there is one
     dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
     pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset, or of a view
@@ -228,7 +227,7 @@ class Manifest:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.pieces is not None:
             values["pieces"] = [record.to_json() for record in self.pieces]
-        for key in ("trace", "table", "dropped", "pieces", "selection"):
+        for key in ("table", "dropped", "pieces", "selection"):
             if values[key] is None:
                 del values[key]
         values = without_zeros(values)
@@ -354,7 +353,7 @@ def _is_other_json(path: str) -> bool:
     return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
 
 
-_OPTIONAL = ("trace", "table", "dropped", "selection")
+_OPTIONAL = ("table", "dropped", "selection")
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
     **dict.fromkeys(("tokenizer", "options", "bin", "idx", *_OPTIONAL), dict),

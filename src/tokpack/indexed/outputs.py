@@ -10,28 +10,28 @@ from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
 from tokpack.indexed.selection import is_selection, selection_path
 from tokpack.indexed.shards import is_virtual, piece_prefix
-from tokpack.indexed.trace import is_trace, trace_path
+from tokpack.indexed.table import dropped_path, is_table, table_path
 from tokpack.stores import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TRACE = Kind("a trace", is_trace, beside=True)
+TABLE = Kind("a table of documents", is_table, beside=True)
 SELECTION = Kind("a selection", is_selection, beside=True)
 
 
-def dataset_outputs(prefix: str, *, trace: bool = False, selection: bool = False) -> list[Output]:
-    """The files that a new dataset ``prefix`` replaces; with ``trace`` it has one itself.
+def dataset_outputs(prefix: str, *, table: bool = False, selection: bool = False) -> list[Output]:
+    """The files that a new dataset ``prefix`` replaces; with ``table`` it has tables itself.
 
-    A trace, or the selection of a view, that is there goes even when the new dataset has none; a
+    A table, or the selection of a view, that is there goes even when the new dataset has none; a
     file of that name which is none stays then. With ``selection`` it is a view.
     """
-    path = trace_path(prefix)
-    traces = [(path, TRACE)] if trace or is_trace(path) else []
+    paths = (table_path(prefix), dropped_path(prefix))
+    tables = [(path, TABLE) for path in paths if table or is_table(path)]
     path = selection_path(prefix)
-    traces += [(path, SELECTION)] if selection or is_selection(path) else []
+    tables += [(path, SELECTION)] if selection or is_selection(path) else []
     data = [(bin_path(prefix), DATA), (idx_path(prefix), DATA)]
-    return [*traces, *data, (manifest_path(prefix), MANIFEST)]
+    return [*tables, *data, (manifest_path(prefix), MANIFEST)]
 
 
 def dataset_files(prefix: str) -> list[str]:
@@ -43,7 +43,7 @@ def dataset_files(prefix: str) -> list[str]:
     if is_virtual(prefix):
         pieces = Manifest.load(prefix).pieces or ()
         prefixes += [piece_prefix(prefix, piece) for piece in pieces]
-    names = (bin_path, idx_path, manifest_path, trace_path, selection_path)
+    names = (bin_path, idx_path, manifest_path, table_path, dropped_path, selection_path)
     files = [str(name(one)) for one in prefixes for name in names]
     return [*files, *(file for one in prefixes for file in _tokenizer_files(one))]
 
@@ -68,7 +68,7 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
         there = Manifest.load(prefix)
     except (InputError, FormatError):
         return False
-    files = [(one.bin, one.idx, one.trace, one.pieces, one.selection) for one in (there, manifest)]
+    files = [(one.bin, one.idx, one.table, one.pieces, one.selection) for one in (there, manifest)]
     return files[0] == files[1] and _are_there(prefix, there)
 
 
@@ -91,5 +91,5 @@ def sizes(prefix: str, manifest: Manifest) -> Iterator[tuple[str, int]]:
         return
     yield bin_path(prefix), manifest.bin["bytes"]
     yield idx_path(prefix), manifest.idx["bytes"]
-    if manifest.trace:
-        yield trace_path(prefix), manifest.trace["bytes"]
+    if manifest.table:
+        yield table_path(prefix), manifest.table["bytes"]

@@ -15,7 +15,6 @@ SUFFIXES = (
     ".bin",
     ".idx",
     ".json",
-    ".trace",
     ".selection",
     ".docs.parquet",
     ".dropped.parquet",

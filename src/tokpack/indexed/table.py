@@ -95,7 +95,7 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
                 "lists documents"
             )
         prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
-    return [_checked(one) for one in prefixes]
+    return [table_file(one) for one in prefixes]
 
 
 def has_table(prefix: str) -> bool:
@@ -108,8 +108,8 @@ def has_table(prefix: str) -> bool:
     return bool(pieces) and all(has_table(piece_prefix(prefix, piece)) for piece in pieces)
 
 
-def _checked(prefix: str) -> str:
-    """The table of one shard, which belongs to it."""
+def table_file(prefix: str) -> str:
+    """The table of one shard; as ``table_paths``."""
     path, manifest = table_path(prefix), Manifest.find(prefix)
     if manifest is None or manifest.table is None:
         old = exists(f"{prefix}.trace")
@@ -147,6 +147,8 @@ def read_footer(local: str, name: str = "") -> Any:
     arrow = import_parquet()
     try:
         return arrow.parquet.read_metadata(local)
+    except FileNotFoundError:
+        raise
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise FormatError(f"{name or local}: not a right parquet file: {error}") from None
 

@@ -41,7 +41,7 @@ from tokpack.indexed.piece_sums import PieceSums
 from tokpack.indexed.scan import scan
 from tokpack.indexed.selection import selection_path
 from tokpack.indexed.stored import LazyTokens, StoredTokens
-from tokpack.indexed.trace import trace_path
+from tokpack.indexed.table import dropped_path, table_path
 from tokpack.stores import is_url
 from tokpack.stores.outputs import NewObjects, check_unchanged, look
 from tokpack.stores.ranges import LocalFile, Range
@@ -175,10 +175,10 @@ def new_datasets(
 ) -> NewFiles:
     """The files of datasets, or of ``views``, and others that appear with them.
 
-    What would say something wrong of a new dataset goes before the old one is replaced; a trace
+    What would say something wrong of a new dataset goes before the old one is replaced; tables
     and a selection go only where they are such.
     """
-    names = (idx_path, manifest_path, trace_path, selection_path)
+    names = (idx_path, manifest_path, table_path, dropped_path, selection_path)
     outputs = [output for prefix in prefixes for output in dataset_outputs(prefix, selection=views)]
     return NewFiles(
         [*beside, *outputs],

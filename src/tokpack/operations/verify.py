@@ -24,7 +24,7 @@ from tokpack.indexed.manifest import (
 from tokpack.indexed.piece_sums import PieceSums
 from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.shards import check_digest, check_manifest
-from tokpack.indexed.trace import trace_path
+from tokpack.indexed.table import check_footer, dropped_path, table_path
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import ProgressStage
 from tokpack.stores import identity, near
@@ -162,10 +162,10 @@ def _verify_shard(
         check_manifest(manifest, shard)
         _check_sums(manifest, manifest_path(shard.prefix))
         _check_file(idx_path(shard.prefix), manifest.idx)
-        trace = trace_path(shard.prefix)
-        if manifest.trace and (there := identity(trace)):  # a dataset is whole without it
-            _check_size(trace, there.size, manifest.trace)
-            _check_file(trace, manifest.trace)
+        documents = manifest.documents + manifest.kept_empty
+        dropped = manifest.empty + manifest.rejected - manifest.kept_empty
+        _check_table(table_path(shard.prefix), manifest.table, manifest, documents)
+        _check_table(dropped_path(shard.prefix), manifest.dropped, manifest, dropped)
     if not request.quick:
         frame = (request.before or [], request.after or [])
         tokens = TokenCheck(shard, request.vocab_size, frame)
@@ -174,6 +174,15 @@ def _verify_shard(
     if manifest is None and recorded and not request.quick:
         unchecked["checksums"] = "only of the .bin, no manifest"
     return unchecked
+
+
+def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows: int) -> None:
+    """Check one of a dataset's tables, if it is there: a dataset is whole without."""
+    if digest is None or not (there := identity(path)):
+        return
+    _check_size(path, there.size, digest)
+    _check_file(path, digest)
+    check_footer(near(path), manifest, rows, path)
 
 
 def _check_request(vocab_size: int | None, eod: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What a manifest and a trace say of a dataset: who gave to it, and where a document came from."""
+"""What a manifest and a table say of a dataset: who gave to it, and where a document came from."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokpackError
-from tokpack.indexed import Manifest, Origins, manifest_path, trace_path
+from tokpack.indexed import Manifest, Origins, manifest_path
 from tokpack.indexed.manifest import not_a_manifest
+from tokpack.indexed.table import has_table
 from tokpack.stores import exists
 
 if TYPE_CHECKING:
@@ -82,10 +83,10 @@ class Sources:
     def find(self, number: int) -> tuple[str, int | None]:
         """Name of the input that document ``number`` came from, and its line there, from 1.
 
-        The line takes a trace, the name a manifest at least; "" and None where they are not known.
+        The line takes a table, the name a manifest at least; "" and None where they are not known.
         """
         if self._origins is not None and number < len(self._origins):
-            with suppress(TokpackError):  # of a shard without a trace
+            with suppress(TokpackError):  # of a shard without a table
                 origin = self._origins[number]
                 return origin.source, origin.line
         return self._name(number), None
@@ -93,12 +94,11 @@ class Sources:
     @cached_property
     def _origins(self) -> Origins | None:
         prefix = self._dataset.path_prefix
-        has_trace = self._dataset.records or exists(trace_path(prefix))
-        if own_manifest(self._dataset) is None or not has_trace:
+        if own_manifest(self._dataset) is None:
             return None
         try:
-            return Origins(prefix)
-        except TokpackError:  # a trace of another dataset, which `tokpack trace` explains
+            return Origins(prefix) if self._dataset.records or has_table(prefix) else None
+        except TokpackError:  # a table of another dataset, which `tokpack trace` explains
             return None
 
     @cached_property

@@ -91,7 +91,7 @@ def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
             values[name] = os.path.abspath(path)
     if options.map is not None:
         values["map"] = importable_name(options.map)
-    return {**values, "keys": list(options.keys)}
+    return {**values, "keys": list(options.keys), "keep": list(options.keep)}
 
 
 def _check_shared(source: Source) -> None:

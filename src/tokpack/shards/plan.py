@@ -22,9 +22,10 @@ from tokpack.encoding.plan import Plan, deciding_options, described
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
 from tokpack.files.foreign import parse_json
 from tokpack.files.outputs import DATA
-from tokpack.indexed import bin_path, idx_path, manifest_path, trace_path
+from tokpack.indexed import bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import MANIFEST
-from tokpack.indexed.outputs import TRACE
+from tokpack.indexed.outputs import TABLE
+from tokpack.indexed.table import dropped_path, table_path
 from tokpack.shards import storage
 from tokpack.sources import Part, Source
 from tokpack.stores import shown
@@ -193,7 +194,8 @@ class ShardPlan:
             files = [(report_path(prefix, number), DATA)]
             for name in self.prefixes(prefix, number).values():
                 files += [(manifest_path(name), MANIFEST), (idx_path(name), DATA)]
-                files += [(bin_path(name), DATA), (trace_path(name), TRACE)]
+                files += [(bin_path(name), DATA), (table_path(name), TABLE)]
+                files.append((dropped_path(name), TABLE))
             files.append((rejects_path(self.encode_options(prefix, number)), REJECTS))
             yield from (file for file in files if file[0] in there)
 

@@ -36,7 +36,8 @@ class JsonValues:
     def texts(self) -> list[bytes]:
         """The text of each value, ``null`` for none."""
         view = memoryview(self.data)
-        return [bytes(view[begin:end]) or b"null" for begin, end in self.spans.tolist()]
+        begins, ends = self.spans.T.tolist()  # two lists, not one for each value
+        return [bytes(view[begin:end]) or b"null" for begin, end in zip(begins, ends, strict=True)]
 
     def objects(self) -> list[Any]:
         """The values themselves, None for none."""

@@ -36,8 +36,8 @@ PAGE = Page(
         ),
     ),
     """\
-INPUT is the PREFIX of a dataset that was encoded with --trace. Lines count from 1; in a table they
-are rows, in a JSON array elements, in an archive records.
+INPUT is the PREFIX of a dataset that was encoded with --keep or --trace. Lines count from 1; in a
+table they are rows, in a JSON array elements, in an archive records.
 
 examples:
   tokpack encode wiki.jsonl --trace

@@ -1,7 +1,8 @@
-"""The trace of a run: every document knows its line, every line what became of it."""
+"""The table of a run: every document has a row with its line, every other record one with why."""
 
 from __future__ import annotations
 
+import datetime
 import functools
 import gzip
 import io
@@ -14,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
+import xxhash
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,8 +29,11 @@ from tokpack.encoding import part as part_module
 from tokpack.encoding import plan as plan_module
 from tokpack.encoding import worker as worker_module
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
-from tokpack.indexed import Manifest, Origins, digest_file, runs_of, trace_chunks
+from tokpack.indexed import Manifest, Origins, digest_file
 from tokpack.sources import LineStream, Part, make_parts, read
+
+arrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +48,72 @@ def record(kind: str, number: int, rng: random.Random) -> bytes:
     if kind == "bad":
         return rng.choice((b"{", b'{"text": null}', b'{"other": "a"}', b'"x"', b'{"text": "\xff"}'))
     text = "" if kind == "empty" else f"{number} " + "word é " * rng.randrange(60)
-    return json.dumps({"text": text, "title": f"t{number}"}).encode()
+    values = {
+        "id": f"é{number}",
+        "n": number,
+        "score": rng.choice((1, 0.5, -2e300, None)),
+        "mixed": rng.choice(("a", "a", 1, 2.5, True, 2**70, ["b", {"c": None}])),
+        "flag": rng.choice((True, False)),
+        "meta": {"depth": {"x": rng.random()}},
+    }
+    chosen = {name: value for name, value in values.items() if rng.random() < 0.8}
+    # In one order or the other, with escapes or without: what is read slowly, too.
+    pairs = [("text", text), ("title", f"t{number}"), *chosen.items()]
+    rng.shuffle(pairs)
+    line = json.dumps(dict(pairs), ensure_ascii=rng.random() < 0.5)
+    return (line.replace('"n"', '"\\u006e"') if rng.random() < 0.1 else line).encode()
+
+
+KEPT = {"id": "id", "n": "n", "s": "score", "mixed": "mixed", "flag": "flag", "meta": "meta"}
+KEPT |= {"x": "meta.depth.x", "none": "nothing"}
+KEEP = [name if name == key else f"{name}={key}" for name, key in KEPT.items()]
+
+
+def value_in(record: Any, key: str) -> Any:
+    for name in key.split("."):
+        record = record.get(name) if isinstance(record, dict) else None
+    return record
+
+
+def column_twin(values: list[Any]) -> list[Any]:
+    """What a column has, plainly: its values if they are of one type, or else texts."""
+    types = {type(value) for value in values} - {type(None)}
+    if types == {int} and all(-(2**63) <= value < 2**63 for value in values if value is not None):
+        return values
+    if types in ({float}, {int, float}) and all(
+        abs(value) < 2**63 for value in values if type(value) is int
+    ):
+        return [None if value is None else float(value) for value in values]
+    if types == {bool}:
+        return values
+    return [
+        value
+        if value is None or isinstance(value, str)
+        else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        for value in values
+    ]
+
+
+def check_table(prefix: Path, records: list[tuple[str, int, bytes]]) -> None:
+    """The table against the (input, line, JSON) of each document."""
+    table = parquet.read_table(f"{prefix}.docs.parquet")
+    dataset = tokpack.MMapIndexedDataset(prefix)
+    parsed = [json.loads(line) for _, _, line in records]
+    texts = [record["text"].encode() for record in parsed]
+    ids = [dataset.document(number).astype("<i4").tobytes() for number in range(len(records))]
+    expected: dict[str, list[Any]] = {
+        "source": [name for name, _, _ in records],
+        "line": [line for _, line, _ in records],
+        "bytes": list(map(len, texts)),
+        "tokens": [len(one) // 4 for one in ids],
+        "text_xxh3": [xxhash.xxh3_128_digest(text) for text in texts],
+        "tokens_xxh3": [xxhash.xxh3_128_digest(one) for one in ids],
+    }
+    for name, key in KEPT.items():
+        expected[name] = column_twin([value_in(record, key) for record in parsed])
+    assert table.column_names == list(expected)
+    for name, values in expected.items():
+        assert table[name].to_pylist() == values, name
 
 
 def packed(data: bytes, compression: str) -> bytes:
@@ -82,9 +151,8 @@ def small_parts(patch: pytest.MonkeyPatch) -> None:
 
 
 def check(prefix: Path, kinds: list[list[str]], names: list[str], *, empty: str = "skip") -> None:
-    """The trace of a dataset against what the lines are."""
+    """The tables of a dataset against what the lines are."""
     origins = Origins(prefix)
-    origins.trace.validate()
     kept = ("doc", "empty") if empty == "document" else ("doc",)
     expected = [
         (names[source], line)
@@ -104,10 +172,15 @@ def check(prefix: Path, kinds: list[list[str]], names: list[str], *, empty: str 
                 assert origins[origin.document] == origin
             if kind == "bad":
                 assert origin.reason
-        with pytest.raises(UsageError, match=f"has {len(lines)} lines, and no line"):
-            origins.find(name, len(lines) + 1)
+        assert origins.find(name, len(lines) + 1)[0].became == "nothing"
     manifest = Manifest.load(prefix)
-    assert manifest.trace == digest_file(f"{prefix}.trace")
+    assert manifest.table == digest_file(f"{prefix}.docs.parquet")
+    dropped = Path(f"{prefix}.dropped.parquet")
+    assert manifest.dropped == (digest_file(dropped) if dropped.exists() else None)
+    assert dropped.exists() == any(
+        kind == "bad" or (kind == "empty" and empty == "skip") for lines in kinds for kind in lines
+    )
+    assert tokpack.verify(prefix).unchecked == ()
 
 
 @settings(
@@ -125,19 +198,26 @@ def test_every_line_however_the_work_is_cut(
         files[0][1].append("doc")
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        paths, kinds = [], []
+        paths, kinds, records = [], [], []
+        kept = ("doc", "empty") if empty == "document" else ("doc",)
         for number, (compression, lines, ends) in enumerate(files):
-            data = b"\n".join(record(kind, i, rng) for i, kind in enumerate(lines))
+            made = [record(kind, i, rng) for i, kind in enumerate(lines)]
+            data = b"\n".join(made)
             data += b"\n" if ends or lines[-1] == "blank" else b""
             path = Path(folder, f"{number}.jsonl" + (f".{compression}" if compression else ""))
             path.write_bytes(packed(data, compression))
             paths.append(str(path))
             kinds.append(lines)
+            records += [
+                (str(path), line, made[line - 1])
+                for line, kind in enumerate(lines, 1)
+                if kind in kept
+            ]
         options: dict[str, Any] = {
             "tokenizer": str(bpe),
             "on_error": "skip",
             "empty": empty,
-            "trace": True,
+            "keep": KEEP,
             "input_format": "jsonl",
         }
         tokpack.encode(paths, f"{folder}/whole", workers=1, **options)
@@ -145,7 +225,11 @@ def test_every_line_however_the_work_is_cut(
         tokpack.encode(paths, f"{folder}/cut", workers=1, **options)
         whole = Path(folder, "whole")
         check(whole, kinds, paths, empty=empty)
-        assert Path(folder, "cut.trace").read_bytes() == Path(folder, "whole.trace").read_bytes()
+        check_table(whole, records)
+        for suffix in ("docs.parquet", "dropped.parquet"):
+            whole_too, cut = Path(folder, f"whole.{suffix}"), Path(folder, f"cut.{suffix}")
+            assert whole_too.exists() == cut.exists()
+            assert not cut.exists() or cut.read_bytes() == whole_too.read_bytes()
         check(Path(folder, "cut"), kinds, paths, empty=empty)
 
 
@@ -159,7 +243,7 @@ def test_all_ways_to_cut(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path = tmp_path / f"{number}.jsonl"
         path.write_bytes(packed(b"\n".join(lines) + b"\n", compression))
         paths.append(str(path))
-    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "keep": KEEP}
     tokpack.encode(paths, str(tmp_path / "whole"), workers=1, **options)
     small_parts(monkeypatch)
     seen: set[str] = set()
@@ -175,7 +259,7 @@ def test_all_ways_to_cut(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         output = tmp_path / f"cut{workers}"
         tokpack.encode(paths, str(output), workers=workers, **options)
         check(output, kinds, paths)
-        assert digest_file(f"{output}.trace") == digest_file(tmp_path / "whole.trace")
+        assert digest_file(f"{output}.docs.parquet") == digest_file(tmp_path / "whole.docs.parquet")
     assert {"bytes", "frames", "stream"} <= seen
 
 
@@ -184,15 +268,14 @@ def lines_of(prefix: Path) -> list[int]:
 
 
 def test_other_kinds_of_input(bpe: Path, tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "trace": True}
+    options: dict[str, Any] = {"tokenizer": str(bpe), "on_error": "skip", "keep": ["n"]}
     texts = ["one", "", "three", None, "five", "six"]
     rows = [i for i, text in enumerate(texts, 1) if text]
 
     table = tmp_path / "rows.parquet"
-    parquet.write_table(arrow.table({"text": texts * 300}), table, row_group_size=7)
+    parquet.write_table(
+        arrow.table({"text": texts * 300, "n": range(1800)}), table, row_group_size=7
+    )
     tokpack.encode(str(table), str(tmp_path / "a"), **options)
     assert lines_of(tmp_path / "a") == [6 * i + row for i in range(300) for row in rows]
     assert Origins(tmp_path / "a").find("rows.parquet", 10)[0].reason == "'text' is null"
@@ -291,34 +374,93 @@ def test_sentences(bpe: Path, tmp_path: Path) -> None:
 # -- what is there already
 
 
-def test_a_trace_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> None:
+def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "x.jsonl", ["one", "two"])
-    out = tmp_path / "out"
+    out, table = tmp_path / "out", tmp_path / "out.docs.parquet"
     encode = functools.partial(tokpack.encode, str(path), str(out), tokenizer=str(bpe))
     plain = encode()
-    assert plain.trace is None
-    assert "trace" not in json.loads((tmp_path / "out.json").read_text())
-    with pytest.raises(InputError, match="encoded with --trace"):
+    assert plain.table is None
+    assert "table" not in json.loads((tmp_path / "out.json").read_text())
+    with pytest.raises(InputError, match="encoded with --keep or --trace"):
         Origins(out)
     with pytest.raises(OutputError, match=r"it has --trace = False.*: choose another"):
         encode(trace=True)
     traced = encode(trace=True, overwrite=True)
     assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
-    before = (tmp_path / "out.trace").stat().st_mtime_ns
+    before = table.stat().st_mtime_ns
     again = encode()  # who asks for none is content with one
     assert again == traced == encode(trace=True)
-    assert (tmp_path / "out.trace").stat().st_mtime_ns == before
+    assert table.stat().st_mtime_ns == before
     assert len(Origins(out)) == 2
+    with pytest.raises(OutputError, match=r"it has --keep = False.*: choose another"):
+        encode(keep=["id"])
 
-    first = [(0, runs_of(np.array([1])))]
-    (tmp_path / "out.trace").write_bytes(b"".join(trace_chunks([5], [first, [], []])))
+    encode(append_eod=False, trace=True, overwrite=True)
+    other = table.read_bytes()
+    encode(trace=True, overwrite=True)
+    table.write_bytes(other)
+    with pytest.raises(FormatError, match="is the table of another dataset"):
+        Origins(out)
+    with pytest.raises(FormatError, match="xxh3_128"):
+        tokpack.verify(out)
+    table.write_bytes(other[:-1])
     with pytest.raises(FormatError, match="do not belong together"):
         Origins(out)
+    table.write_bytes(other)
     encode(append_eod=False, overwrite=True)
-    assert not (tmp_path / "out.trace").exists()
+    assert not table.exists()
 
-    (tmp_path / "out.trace").write_text("somebody's own")
-    with pytest.raises(OutputError, match="is not a trace"):
+    table.write_text("somebody's own")
+    with pytest.raises(OutputError, match="is not a table of documents"):
         encode(trace=True, overwrite=True)
     encode(overwrite=True)
-    assert (tmp_path / "out.trace").read_text() == "somebody's own"
+    assert table.read_text() == "somebody's own"
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        (["line"], r"has 'line', a column that the table has of its own.*line_=line"),
+        (["id", "id"], "has 'id' twice"),
+        (["=id"], "give a key, or NAME=KEY"),
+    ],
+)
+def test_columns_that_cannot_be(bpe: Path, tmp_path: Path, keep: list[str], message: str) -> None:
+    path = write_jsonl(tmp_path / "x.jsonl", ["one"])
+    with pytest.raises(UsageError, match=message):
+        tokpack.encode(str(path), str(tmp_path / "out"), tokenizer=str(bpe), keep=keep)
+
+
+def test_rows_of_documents_in_this_process(bpe: Path, tmp_path: Path) -> None:
+    records = [
+        {
+            "text": f"text {n}",
+            "id": n,
+            "meta": {"a": [n]},
+            "day": datetime.date(2024, 1, n % 28 + 1),
+        }
+        for n in range(300)
+    ]
+    keep = ["id", "meta.a", "day", "none"]
+    options: dict[str, Any] = {"tokenizer": str(bpe), "keep": keep, "workers": 2}
+    tables = []
+    for name, inputs in {
+        "records": iter(records),
+        "table": arrow.Table.from_pylist(records),
+        "reader": arrow.Table.from_pylist(records).to_reader(max_chunksize=7),
+    }.items():
+        tokpack.encode(inputs, tmp_path / name, **options)
+        table = parquet.read_table(tmp_path / f"{name}.docs.parquet")
+        tables.append(table.drop_columns(["source"]))
+    assert tables[0].equals(tables[1])
+    assert tables[0].equals(tables[2])
+    assert tables[0]["meta.a"].to_pylist()[:2] == ["[0]", "[1]"]
+    assert tables[0]["day"].to_pylist()[0] == "2024-01-01"
+    assert tables[0]["none"].null_count == 300
+
+
+def test_another_value_in_a_table_is_another_input(bpe: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"tokenizer": str(bpe), "keep": ["id"]}
+    tokpack.encode(arrow.table({"text": ["a", "b"], "id": [1, 2]}), tmp_path / "out", **options)
+    with pytest.raises(OutputError, match="has changed"):
+        tokpack.encode(arrow.table({"text": ["a", "b"], "id": [1, 3]}), tmp_path / "out", **options)

@@ -1,0 +1,210 @@
+"""The tables of a run: the rows of documents, which workers write, and of records left out."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_128_digest
+
+from tokpack.encoding.kept import unpack
+from tokpack.encoding.piece import SOURCE_COLUMNS
+from tokpack.errors import OutputError
+from tokpack.files.durable import cannot_write, replace_file
+from tokpack.indexed import FileDigest, HashingReader
+from tokpack.indexed.table import EMPTY, import_parquet, table_metadata
+from tokpack.indexed.table_writer import dropped_schema, table_chunks, table_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tokpack.encoding.piece import Pieces
+    from tokpack.sources import Documents
+
+# What a worker writes of a document; ``line`` counts from the beginning of its part, or segment.
+ROW = np.dtype(
+    [("line", "<i8"), ("bytes", "<i8"), ("tokens", "<i8"), ("text", "V16"), ("ids", "V16")]
+)
+_LINES = SOURCE_COLUMNS.index("lines")
+_CHUNK = 1 << 16  # rows that are read at once
+
+
+# -- what a worker writes ----------------------------------------------------------------------
+
+
+def tokens_of_each(
+    encoded: npt.NDArray[Any],
+    lengths: npt.NDArray[Any],
+    sequences: npt.NDArray[Any],
+    in_sentences: bool,
+) -> npt.NDArray[np.int64]:
+    """Tokens of each document: from what was encoded, or from its ``sequences`` of ``lengths``."""
+    if not in_sentences:
+        return encoded.astype(np.int64)
+    ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return np.diff(ends[np.concatenate(([0], np.cumsum(sequences)))])
+
+
+def rows_of(
+    documents: Documents, ids: npt.NDArray[Any], tokens: npt.NDArray[np.int64]
+) -> npt.NDArray[np.void]:
+    """Rows, ROW [n], of documents whose tokens lie one after the other in ``ids``."""
+    spans = documents.spans
+    rows = np.empty(len(spans), ROW)
+    rows["line"] = documents.lines
+    rows["bytes"] = spans[:, 1] - spans[:, 0]
+    rows["tokens"] = tokens
+    rows["text"] = _hashes(documents.data.data, spans)
+    ends = 4 * np.cumsum(tokens)
+    wide = np.ascontiguousarray(ids, "<i4")  # whatever the dtype of the dataset
+    rows["ids"] = _hashes(wide.view(np.uint8).data, np.stack((ends - 4 * tokens, ends), axis=1))
+    return rows
+
+
+def _hashes(data: memoryview, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+    """XXH3-128 of each span of some bytes, in its canonical form: V16 [n]."""
+    begins, ends = spans.T.tolist()  # two lists, not one for each span
+    digests = [xxh3_128_digest(data[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+    return np.frombuffer(b"".join(digests), "V16")
+
+
+# -- what the commit writes --------------------------------------------------------------------
+
+
+def write_table(
+    pieces: Pieces, index: int, path: str, binary: FileDigest, types: dict[str, str]
+) -> FileDigest:
+    """Write the table of key number ``index``; ``types`` are those of the kept columns.
+
+    Raises OutputError.
+    """
+    chunks = table_chunks(
+        table_schema(types), _tables(pieces, index, types), table_metadata(binary)
+    )
+    return _write(path, chunks)
+
+
+def write_dropped(
+    pieces: Pieces,
+    index: int,
+    path: str,
+    binary: FileDigest,
+    rejected: Iterable[tuple[int, int, str]],
+) -> FileDigest:
+    """Write the table of the records that key number ``index`` has left out.
+
+    ``rejected`` are (input, line from 1, reason) of the bad ones, in order. Raises OutputError.
+    """
+    tables = _dropped(pieces, index, rejected)
+    return _write(path, table_chunks(dropped_schema(), tables, table_metadata(binary)))
+
+
+def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
+    digested = HashingReader(chunks)
+    replace_file(path, digested)
+    return digested.digest
+
+
+def _tables(pieces: Pieces, index: int, types: dict[str, str]) -> Iterator[Any]:
+    """The rows of all documents, as Arrow tables."""
+    arrow = import_parquet()
+    job = pieces.job
+    names = [source.name for source in job.sources]
+    track = job.path(job.folder.track(job.options.keys[index], "kept"))
+    columns = _Columns(track, list(types.values())) if types else None
+    for source, rows in _rows(pieces, index):
+        of_name = arrow.array(np.zeros(len(rows), np.int32))
+        arrays = [arrow.DictionaryArray.from_arrays(of_name, [names[source]])]
+        arrays += [arrow.array(np.ascontiguousarray(rows[n])) for n in ("line", "bytes", "tokens")]
+        arrays += [_digests(rows[n]) for n in ("text", "ids")]
+        arrays += columns.take(len(rows)) if columns else []
+        yield arrow.table(arrays, names=table_schema(types).names)
+    if columns:
+        columns.close()
+
+
+def _digests(values: npt.NDArray[np.void]) -> Any:
+    arrow = import_parquet()
+    data = arrow.py_buffer(np.ascontiguousarray(values).tobytes())
+    return arrow.FixedSizeBinaryArray.from_buffers(arrow.binary(16), len(values), [None, data])
+
+
+class _Columns:
+    """The kept values of a run, in the order of its documents."""
+
+    def __init__(self, path: str, types: Sequence[str]) -> None:
+        arrow = import_parquet()
+        self._path = path
+        with cannot_write(path):
+            self._file = arrow.memory_map(path) if os.path.getsize(path) else None
+        self._types = types
+        self._batches = unpack(self._file, types) if self._file else iter(())
+        self._left: list[Any] = []  # of the batch that was read last
+
+    def take(self, rows: int) -> list[Any]:
+        """The next values of each column, in as many chunks as batches."""
+        arrow = import_parquet()
+        chunks: list[list[Any]] = [[] for _ in self._types]
+        while rows:
+            if not self._left or not len(self._left[0]):
+                try:
+                    self._left = next(self._batches)
+                except (StopIteration, arrow.ArrowException) as error:
+                    raise OutputError(f"{self._path} is cut off; run again anew") from error
+            count = min(rows, len(self._left[0]))
+            for own, array in zip(chunks, self._left, strict=True):
+                own.append(array.slice(0, count))
+            self._left = [array.slice(count) for array in self._left]
+            rows -= count
+        return [arrow.chunked_array(own) for own in chunks]
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file:
+            self._file.close()
+
+
+def _rows(pieces: Pieces, index: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
+    """(input, rows of its documents, with lines from 1) in order."""
+    job = pieces.job
+    column = job.key_column(index, "documents")
+    empty = job.key_column(index, "empty") if job.options.empty == "document" else None
+    path = job.path(job.folder.track(job.options.keys[index], "rows"))
+    with cannot_write(path), open(path, "rb") as file:
+        for source, before, counts in pieces.rows():
+            left = counts[column] + (counts[empty] if empty is not None else 0)
+            while left:
+                rows = np.fromfile(file, ROW, min(left, _CHUNK))
+                if not rows.size:
+                    raise OutputError(f"{path} is cut off; run again anew")
+                left -= rows.size
+                rows["line"] += 1 + before
+                yield source, rows
+
+
+def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]]) -> Iterator[Any]:
+    """The rows of records that were left out, in the order of inputs and lines."""
+    arrow = import_parquet()
+    job = pieces.job
+    names = [source.name for source in job.sources]
+    path = job.path(job.folder.track(job.options.keys[index], "empties"))
+    column = job.key_column(index, "empty")
+    bad = iter(rejected)
+    following = next(bad, None)
+    with cannot_write(path), open(path, "rb") as file:
+        for source, before, counts in pieces.rows():
+            count = counts[column] if job.options.empty == "skip" else 0
+            lines = np.fromfile(file, "<i8", count)
+            if lines.size != count:
+                raise OutputError(f"{path} is cut off; run again anew")
+            own = [(line, EMPTY) for line in (lines + 1 + before).tolist()]
+            end = before + counts[_LINES]
+            while following is not None and following[0] == source and following[1] <= end:
+                own.append(following[1:])
+                following = next(bad, None)
+            if own:
+                own.sort()
+                columns = [[names[source]] * len(own), *map(list, zip(*own, strict=True))]
+                yield arrow.table(dict(zip(dropped_schema().names, columns, strict=True)))
