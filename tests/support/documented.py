@@ -25,7 +25,7 @@ from tokpack.indexed import MMapIndexedDataset
 from tokpack.tokenizers import train_bpe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 LETTERS = "etaoinshrdlu"
@@ -69,7 +69,7 @@ def _texts(count: int, seed: int) -> list[str]:
     ]
 
 
-def _save(path: Path, records: list[dict[str, str]]) -> None:
+def _save(path: Path, records: Sequence[Mapping[str, str | float]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = "".join(json.dumps(record) + "\n" for record in records).encode()
     if path.suffix == ".gz":
@@ -82,6 +82,8 @@ def make_inputs(folder: Path) -> None:
     for seed, name in enumerate(_INPUTS.split()):
         many = 2500 if name in ("wiki.jsonl", "my.jsonl") else 60
         _save(folder / name, [{"text": text} for text in _texts(many, seed)])
+    crawl = [{"text": text, "id": text[:20], "score": 0.5} for text in _texts(60, 94)]
+    _save(folder / "crawl.jsonl", crawl)
     papers = [{"title": text[:20], "abstract": text, "text": text} for text in _texts(40, 90)]
     _save(folder / "papers.jsonl", papers)
     _save(folder / "dump" / "x.jsonl", papers)
@@ -153,6 +155,8 @@ def make_datasets(folder: Path, blend: str) -> None:
     quality = pyarrow.table({"id": ids, "quality": [10 * score for score in scores]})
     pyarrow.parquet.write_table(quality, folder / "scores.parquet")
     run("select", "web", "--random", "0.5", "-o", "good", "-q")
+    run("select", "web", "--first", "2400", "-o", "unique", "-q")
+    run("select", "unique", "--random", "0.9", "-o", "train", "--rest", "valid", "-q")
     (folder / "nanoset").mkdir()
     run("convert", "owt", "nanoset/owt.ds", "-q")
     for suffix in ("", ".index", ".metadata"):
@@ -169,9 +173,11 @@ def make_room(command: str, folder: Path) -> None:
     """Take away what a command makes, so that it can be made again."""
     if output := re.search(r"tokpack tokenizer train .* -o (\S+)", command):
         (folder / output[1]).unlink(missing_ok=True)
-    elif output := re.search(r"tokpack select .* -o (\S+)", command):
-        for suffix in (".json", ".selection"):
-            (folder / f"{output[1]}{suffix}").unlink(missing_ok=True)
+    elif output := re.search(r"tokpack (?:select|dedup) .*-o (\S+)(?: --rest (\S+))?", command):
+        for name in filter(None, output.groups()):
+            for suffix in (".json", ".selection"):
+                (folder / f"{name}{suffix}").unlink(missing_ok=True)
     elif output := re.search(r"tokpack convert (\S+) (\S+)", command):
-        for suffix in ("", ".index", ".metadata", ".bin", ".idx", ".json", ".docs.parquet"):
+        ends = ("", ".index", ".metadata", ".bin", ".idx", ".json", ".docs.parquet", ".selection")
+        for suffix in ends:
             (folder / f"{output[2]}{suffix}").unlink(missing_ok=True)

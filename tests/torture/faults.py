@@ -186,6 +186,12 @@ CASES = (
         "dedup {inputs}/b -o {out}/x --threads 1 -q",
         KILLED,
     ),
+    Case(
+        "select into two views",
+        "select {inputs}/a {inputs}/b --random 0.5 -o {out}/x --rest {out}/y -q",
+        (VIEW, ("y.selection", "y.json")),
+        kinds=KILLED,
+    ),
     Case("split", "split {inputs}/a -o {out}/x --parts 3 -q", SHARDS, kinds=KILLED),
     Case(
         "split over another",
