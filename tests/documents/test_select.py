@@ -201,8 +201,11 @@ def test_the_first_documents(folder: Path) -> None:
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"where": "scor > 1"}, UsageError, r'"scor" not found.*score \(DOUBLE\), lang'),
     ({"where": "score"}, UsageError, r"gives DOUBLE, and is to be true or false"),
-    ({"where": "score >"}, UsageError, r"syntax error"),
-    ({"where": "sum(score) > 1"}, UsageError, r"aggregate"),
+    ({"where": "score >"}, UsageError, r"cannot be read"),
+    ({"where": "random() > 0.5"}, UsageError, r"another value each time"),
+    ({"where": "score > (select 1)"}, UsageError, r"a subquery"),
+    ({"where": ""}, UsageError, r"is empty"),
+    ({"where": "sum(score) > 1"}, UsageError, r"a function of several records"),
     ({"where": "id::int > 3"}, UsageError, r"convert string 'd0'|Could not convert"),
     ({"where": "score > 2"}, UsageError, r"of 300, 300 are dropped by"),
     ({"repeat": "score"}, UsageError, r"gives DOUBLE, expected an integer"),

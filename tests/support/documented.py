@@ -22,6 +22,7 @@ from support.report_tools import run
 from support.table_tools import add_table
 from tokpack.cli.main import COMMANDS, module_of
 from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.table import TABLE_SUFFIX
 from tokpack.tokenizers import train_bpe
 
 if TYPE_CHECKING:
@@ -145,8 +146,9 @@ def make_datasets(folder: Path, blend: str) -> None:
     for seed, name in enumerate([*names.split(), "merged", "shards/x", "data/x"]):
         (folder / name).parent.mkdir(exist_ok=True)
         source = "wiki" if seed % 2 else "my-gpt2_text_document"
-        for suffix in (".bin", ".idx", ".json"):
-            shutil.copy(folder / f"{source}{suffix}", folder / f"{name}{suffix}")
+        for path in (folder / f"{source}{end}" for end in (".bin", ".idx", ".json", TABLE_SUFFIX)):
+            if path.exists():
+                shutil.copy(path, folder / f"{name}{path.name.removeprefix(source)}")
     for suffix in (".bin", ".idx", ".json"):
         shutil.copy(folder / f"my-gpt2_text_document{suffix}", folder / f"web{suffix}")
     count = len(MMapIndexedDataset("web"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.encoding.where import parse
 from tokpack.errors import InputError, UsageError, needs_extra, option
 from tokpack.indexed.table import table_paths
 from tokpack.stores import exists, near
@@ -62,6 +63,8 @@ def evaluate(request: Request, base: Base) -> Answer:
     UsageError for an expression that cannot be evaluated, InputError where a table is missing or a
     join matches nothing or several rows, FormatError where a table is of another dataset.
     """
+    if request.where is not None:
+        parse(request.where)  # refuses what is no function of the document alone, as encode does
     tables = [path for record in base.records for path in table_paths(record.prefix)]
     with _connect() as connection:
         query = _Query(connection, request, tables, base.starts.tolist())
