@@ -17,7 +17,7 @@ from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -67,6 +67,17 @@ def encode(
     inputs: PathLike | Iterable[Any] | ArrowStream,
     output: PathLike | None = None,
     *,
+    tokenizers: Sequence[PathLike],
+    keys: str | list[str] | tuple[str, ...] = "text",
+    resume_key: str | None = None,
+    progress: Show | None = None,
+    **options: Unpack[EncodeRequest],
+) -> dict[str, Manifest]: ...
+@overload
+def encode(
+    inputs: PathLike | Iterable[Any] | ArrowStream,
+    output: PathLike | None = None,
+    *,
     keys: list[str] | tuple[str, ...],
     resume_key: str | None = None,
     progress: Show | None = None,
@@ -78,6 +89,7 @@ def encode(
     output: PathLike | None = None,
     *,
     keys: str | list[str] | tuple[str, ...] = "text",
+    tokenizers: Sequence[PathLike] = (),
     resume_key: str | None = None,
     progress: Show | None = None,
     **options: Unpack[EncodeRequest],
@@ -86,7 +98,8 @@ def encode(
 
     With a list of ``keys`` it returns a dict, of each key its manifest; of several keys each
     becomes a dataset of its own, ``PREFIX_<key>``. A key is one of JSON (a.b: b inside of a), or a
-    column.
+    column. So it is with a list of ``tokenizers``, for which documents are read and parsed once:
+    ``PREFIX_<name>``, or ``PREFIX_<key>_<name>`` of several keys, and the dict is by these names.
 
     ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``): a str, a path,
     or a list of them; ``output`` is PREFIX, by default made from their names. Or they are documents
@@ -101,15 +114,16 @@ def encode(
     """
     from tokpack.encoding import encode as run
 
-    request, source = _request("encode", inputs, output, {**options, "keys": keys}, resume_key)
+    several = {"keys": keys, "tokenizers": tokenizers}
+    request, source = _request("encode", inputs, output, {**options, **several}, resume_key)
     made = run(request, source=source, progress=progress)
     manifests = [replace(one, inputs=list(one.inputs)) for one in made]
-    if isinstance(keys, str):
+    if isinstance(keys, str) and not request.tokenizers:
         return manifests[0]
-    return dict(zip(request.keys, manifests, strict=True))
+    return dict(zip(request.output_names, manifests, strict=True))
 
 
-@_takes_options("files", "workers", "scratch")
+@_takes_options("files", "scratch", "tokenizers", "workers")
 def plan(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,

@@ -48,7 +48,7 @@ def test_every_exception_is_exported() -> None:
 def test_the_options_of_encode_are_said_in_one_record() -> None:
     """What a type checker has, what inspect and help show, and the record: one set, one type."""
     record = {one.name: one for one in dataclasses.fields(EncodeOptions)}
-    given = {name: record.pop(name) for name in ("inputs", "output", "keys")}
+    given = {name: record.pop(name) for name in ("inputs", "output", "keys", "tokenizers")}
     typed = {name: hint.__forward_arg__ for name, hint in EncodeRequest.__annotations__.items()}
     types = {name: one.type for name, one in record.items()}
     assert typed == types | {"output_names": f"{types['output_names']} | None"}

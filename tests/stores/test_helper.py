@@ -13,7 +13,7 @@ import pytest
 from support.stores import Fault
 
 from tokpack import stores
-from tokpack.encoding.options import default_output
+from tokpack.encoding.names import default_output
 from tokpack.errors import StoreError
 from tokpack.stores import access, open_file
 

@@ -11,7 +11,8 @@ from tokpack.cli import legacy
 from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.option_flags import flag_of, flags_of
 from tokpack.cli.parser import Group, output_prefix
-from tokpack.encoding.options import EncodeOptions, megatron_names
+from tokpack.encoding.names import megatron_names
+from tokpack.encoding.options import EncodeOptions
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ GROUPS = (
                 action=argparse.BooleanOptionalAction,
                 default=None,
             ),
+            without=("tokenizers",),
         ),
     ),
     Group("text", flags_of("text")),
@@ -75,6 +77,8 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         raise UsageError(_no_input(keys))
     whitespace = legacy.is_whitespace(arguments)
     names = {}
+    if arguments.output_prefix and vars(arguments).get("tokenizers"):
+        raise UsageError("--output-prefix names one dataset of a key: give --tokenizers with -o")
     if arguments.output_prefix:
         sentences = arguments.split_sentences or whitespace
         names = megatron_names(arguments.output_prefix, keys, sentences=sentences)

@@ -40,7 +40,9 @@ def check_first_documents(job: Job) -> None:
                 documents = batch.documents[key]
                 if len(documents):
                     mode = job.options.special_tokens
-                    self_check(job.tokenizer, documents.data, documents.spans, special_tokens=mode)
+                    for one in job.setups:
+                        spans = documents.spans
+                        self_check(one.tokenizer, documents.data, spans, special_tokens=mode)
                     return
     except MemoryError as error:
         raise no_memory("the self-check of the first documents", error) from error

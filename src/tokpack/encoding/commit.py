@@ -28,6 +28,7 @@ from tokpack.sources import content_checksum, joined_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tokpack.encoding.options import DatasetRequest
     from tokpack.encoding.piece import Job, Pieces
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.work import EncodeResult
@@ -61,34 +62,36 @@ def stage(
     unless other shards may have some, OutputError when counts do not add up, or where another has
     taken an output meanwhile.
     """
-    folder, keys = job.folder, job.options.keys
+    folder, datasets = job.folder, job.options.datasets
     contents = _contents_of(plan, job, finished)
     sums = finished.pieces.by_source()
-    inputs = [_Inputs(plan, contents, _counts(job, sums, n)) for n in range(len(keys))]
-    for key, of_key in zip(keys, inputs, strict=True):
-        if not of_key.total["tokens"] and "shard" not in plan.options:
-            raise InputError(_no_tokens(job, of_key.total, key))
+    inputs = [_Inputs(plan, contents, _counts(job, sums, n)) for n in range(len(datasets))]
+    for one, read in zip(datasets, inputs, strict=True):
+        if not read.total["tokens"] and "shard" not in plan.options:
+            raise InputError(_no_tokens(job, read.total, one.key))
     several = list(finished.pieces.by_file(plan))
     files: dict[str, FileDigest] = {}
-    made: list[list[Manifest]] = []  # by file and key
+    made: list[list[Manifest]] = []  # by file and dataset
     cut = plan.cut_sources
-    types = [_kept_types(job, finished.pieces, n) for n in range(len(keys))]
+    types = [_kept_types(job, finished.pieces, n) for n in range(len(datasets))]
     for begin, (own, pieces) in zip(plan.files, several, strict=True):
         first = plan.parts[begin].source
         here = range(first, first + len(own.sources))
-        read = [None if n in cut else contents[n] for n in here]  # no file has read all of those
+        whole = [None if n in cut else contents[n] for n in here]  # no file has read all of those
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
-        counts = (_counts(pieces.job, sums_of_file, n) for n in range(len(keys)))
-        of_file = [_Inputs(own, read, counted) for counted in counts]
+        counts = (_counts(pieces.job, sums_of_file, n) for n in range(len(datasets)))
+        of_file = [_Inputs(own, whole, counted) for counted in counts]
         made.append(_stage_file(own, pieces, of_file, types=types, sums=finished.sums, files=files))
     manifests = made[0]
     if len(several) > 1:
-        wholes = enumerate(zip(keys, inputs, strict=True))
         manifests = [
-            _whole(job, plan, key, of_key, [one[n] for one in made]) for n, (key, of_key) in wholes
+            _whole(job, plan, dataset, read, of_dataset)
+            for dataset, read, of_dataset in zip(
+                datasets, inputs, zip(*made, strict=True), strict=True
+            )
         ]
-        for key, manifest in zip(keys, manifests, strict=True):
-            name = staged(key, "manifest.json")
+        for one, manifest in zip(datasets, manifests, strict=True):
+            name = staged(one.name, "manifest.json")
             files[name] = _write(folder(name), manifest.chunks())
     if sums[:, SOURCE_COLUMNS.index("rejected")].any():
         lines = chain.from_iterable(reject_lines(pieces) for _, pieces in several)
@@ -106,43 +109,43 @@ def _stage_file(
     sums: Mapping[str, bytes],
     files: dict[str, FileDigest],
 ) -> list[Manifest]:
-    """Write what is still missing of one file of a run; of each key its manifest.
+    """Write what is still missing of one file of a run; of each dataset its manifest.
 
     What gets a name is added to ``files``.
     """
     job, manifests = pieces.job, list[Manifest]()
-    for index, (key, read) in enumerate(zip(job.options.keys, inputs, strict=True)):
-        total = read.total
+    for index, (one, read) in enumerate(zip(job.options.datasets, inputs, strict=True)):
+        key, total, dtype = one.name, read.total, job.setups[one.tokenizer].dtype
         kinds = ("ids", "idx", "manifest.json")
         ids, idx, manifest = (staged(key, kind, job.name) for kind in kinds)
         lengths = _joined(
             job, job.folder.track(key, "lengths"), total["sequences"], total["tokens"]
         )
-        size = total["tokens"] * np.dtype(job.dtype).itemsize
+        size = total["tokens"] * np.dtype(dtype).itemsize
         _check_size(job.folder(ids), size)
         files[ids] = {"bytes": size, "xxh3_blocks": checksum_of_sums(sums[ids])}
         documents = _document_index(job, key, total)
-        chunks = index_chunks(job.dtype, lengths, documents)
+        chunks = index_chunks(dtype, lengths, documents)
         files[idx] = _write(job.folder(idx), chunks)
         facts = {"bin": files[ids], "idx": files[idx]}
         if job.options.has_table:
             facts |= _tables(pieces, index, types[index], total, files)
-        manifests.append(_manifest(job, plan, key, read, **facts))
+        manifests.append(_manifest(job, plan, one, read, **facts))
         files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
     return manifests
 
 
 def _whole(
-    job: Job, plan: Plan, key: str, inputs: _Inputs, manifests: Sequence[Manifest]
+    job: Job, plan: Plan, dataset: DatasetRequest, inputs: _Inputs, manifests: Sequence[Manifest]
 ) -> Manifest:
     """The manifest of a dataset in several files, of which ``manifests`` are."""
-    names = piece_names(os.path.basename(job.options.output_names[key]), len(manifests))
+    names = piece_names(os.path.basename(job.options.output_names[dataset.name]), len(manifests))
     records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
     sizes = {
         "bin": FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
         "idx": FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
     }
-    return _manifest(job, plan, key, inputs, pieces=records, **sizes)
+    return _manifest(job, plan, dataset, inputs, pieces=records, **sizes)
 
 
 def _tables(
@@ -158,7 +161,9 @@ def _tables(
     """
     job = pieces.job
     kinds = ("ids", "table", "dropped")
-    ids, table, dropped = (staged(job.options.keys[index], kind, job.name) for kind in kinds)
+    ids, table, dropped = (
+        staged(job.options.datasets[index].name, kind, job.name) for kind in kinds
+    )
     files[table] = write_table(pieces, index, job.folder(table), files[ids], types)
     made = {"table": files[table]}
     if total["rejected"] or (total["empty"] and job.options.empty == "skip"):
@@ -327,15 +332,18 @@ class _Inputs(Sequence[dict[str, Any]]):
         return dict(zip(_COUNTED, self._counts.sum(axis=0).tolist(), strict=False))
 
 
-def _manifest(job: Job, plan: Plan, key: str, inputs: _Inputs, **files: Any) -> Manifest:
+def _manifest(
+    job: Job, plan: Plan, dataset: DatasetRequest, inputs: _Inputs, **files: Any
+) -> Manifest:
     total: dict[str, Any] = inputs.total
+    own = plan.of(dataset.tokenizer)
     return Manifest(
         tokpack_version=plan.version,
         created=now(),
-        tokenizer=plan.tokenizer,
-        options={**plan.options, "key": key, "on_error": job.options.on_error},
+        tokenizer=own.tokenizer,
+        options={**own.options, "key": dataset.key, "on_error": job.options.on_error},
         inputs=inputs,
-        dtype=job.dtype,
+        dtype=job.setups[dataset.tokenizer].dtype,
         **files,
         **total,
     )

@@ -7,11 +7,11 @@ import os
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, get_args
 
+from tokpack.encoding.names import default_output, label_of
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
-from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,6 +60,14 @@ _tokenizer = _in("tokenizer")
 _loads, _frames = _in("tokenizer", loads=True), _in("tokenizer", frames=True)
 _tik = _in("", loads=True)
 _other = _in("")
+
+
+class DatasetRequest(NamedTuple):
+    """One dataset of a run: of a key, and of a tokenizer by its number."""
+
+    name: str
+    key: str
+    tokenizer: int
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,9 @@ class EncodeOptions:
         "gpt2, neox, cl100k_base, a Hugging Face name, a file or its folder",
         "NAME|PATH",
         otherwise="gpt2",
+    )
+    tokenizers: Sequence[PathLike] = _tokenizer(
+        (), "several, each with a dataset PREFIX_<its name> of its own", "NAME|PATH"
     )
     vocab_file: PathLike | None = _loads(
         None, "vocab.json or tokenizer.json", "FILE", flags="--vocab-file --vocab"
@@ -213,7 +224,7 @@ class EncodeOptions:
     workers: int = _run(0, "processes", "N", otherwise="all cores", least=0)
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "keys", "keep"):
+        for name in ("inputs", "keys", "keep", "tokenizers"):
             value = getattr(self, name)
             several = (value,) if isinstance(value, str | os.PathLike) else value
             object.__setattr__(self, name, tuple(map(os.fspath, several)))
@@ -234,25 +245,52 @@ class EncodeOptions:
         if self.keep_newlines and not self.split_sentences:
             raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
         _ = self.kept  # which checks it
+        self._check_tokenizers()
         self._name_outputs()
+
+    @property
+    def datasets(self) -> list[DatasetRequest]:
+        """What is made of each document, key by key."""
+        if not self.tokenizers:
+            return [DatasetRequest(key, key, 0) for key in self.keys]
+        several = len(self.keys) > 1
+        labels = [label_of(one) for one in self.tokenizers]
+        return [
+            DatasetRequest(f"{key}_{label}" if several else label, key, number)
+            for key in self.keys
+            for number, label in enumerate(labels)
+        ]
+
+    def _check_tokenizers(self) -> None:
+        others = [one.name for one in fields(self) if about(one).loads and one.name != "eod_token"]
+        given = [name for name in others if getattr(self, name) is not None]
+        if self.tokenizers and given:
+            raise UsageError(f"{option(given[0])} beside {option('tokenizers')}: leave one out")
+        names = [one.name for one in self.datasets]
+        if len(set(names)) != len(names) or "" in names:
+            raise UsageError(
+                f"{option('tokenizers')} is {', '.join(map(str, self.tokenizers))}, of which two "
+                f"would have one name ({', '.join(names)}): a link to one gives it another"
+            )
 
     def _name_outputs(self) -> None:
         output = self.output or default_output(self.inputs)
         if os.path.basename(output) in ("", ".", ".."):
             raise UsageError(f"output {output!r} is a folder: add a name for the dataset")
         names = dict(self.output_names)
-        if not names and len(self.keys) == 1:
-            names = {self.keys[0]: output}
+        asked = [one.name for one in self.datasets]
+        if not names and len(asked) == 1 and not self.tokenizers:
+            names = {asked[0]: output}
         elif not names:
-            names = {key: f"{output}_{key}" for key in self.keys}
+            names = {name: f"{output}_{name}" for name in asked}
         home = os.path.dirname(os.path.abspath(output))
-        if set(names) != set(self.keys) or len(set(names.values())) != len(names):
+        if set(names) != set(asked) or len(set(names.values())) != len(names):
             raise UsageError(f"output_names is {names}; it needs a name of its own for each key")
         for name in names.values():
             if os.path.dirname(os.path.abspath(name)) != home:
                 raise UsageError(f"the output {name!r} is not in the folder of {output!r}")
         object.__setattr__(self, "output", output)
-        object.__setattr__(self, "output_names", {key: names[key] for key in self.keys})
+        object.__setattr__(self, "output_names", {name: names[name] for name in asked})
 
     @property
     def has_table(self) -> bool:
@@ -270,12 +308,13 @@ class EncodeOptions:
     def tokenizer_files(self) -> list[str]:
         """What the options name of a tokenizer: its name, or paths of its files."""
         files = (self.tokenizer, self.vocab_file, self.merge_file, self.tokenizer_model)
-        return [os.fspath(path) for path in files if path]
+        return [os.fspath(path) for path in (*files, *self.tokenizers) if path]
 
     @property
-    def for_tokenizer(self) -> dict[str, Any]:
-        """The options that load_tokenizer takes."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
+    def for_tokenizers(self) -> list[dict[str, Any]]:
+        """The options that load_tokenizer takes, for each tokenizer."""
+        one = {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
+        return [{**one, "tokenizer": name} for name in self.tokenizers] or [one]
 
     @property
     def for_frame(self) -> dict[str, Any]:
@@ -341,59 +380,3 @@ def _path(name: str, value: object) -> str | None:
 def worker_count(options: EncodeOptions) -> int:
     """Worker processes to use: as asked, else one for each core that this process may use."""
     return options.workers or usable_cores()
-
-
-def megatron_names(prefix: str, keys: Sequence[str], *, sentences: bool) -> dict[str, str]:
-    """Dataset prefixes as Megatron's preprocess_data names them: PREFIX_text_document."""
-    level = "sentence" if sentences else "document"
-    return {key: f"{prefix}_{key}_{level}" for key in keys}
-
-
-def default_output(inputs: Sequence[str]) -> str:
-    """A name in the current folder: of the one input, or of the folder that all inputs are in.
-
-    Raises UsageError where the inputs give none.
-    """
-    names = [name for text in inputs for name in _listed(text)]
-    names = [shown(name) if is_url(name) else name for name in names]  # no name has a secret
-    if "-" in names:
-        raise UsageError("standard input has no name: say where to write with output (-o PREFIX)")
-    if len(names) == 1 and not _is_pattern(names[0]):
-        name = os.path.basename(os.path.abspath(names[0]))
-        if not os.path.isdir(names[0]):
-            name = _stem(name)
-    else:
-        folders = {os.path.dirname(os.path.abspath(_before_pattern(name))) for name in names}
-        name = os.path.basename(os.path.commonpath(folders))
-    if not name:
-        raise UsageError("the inputs give no name for the dataset: set output (-o PREFIX)")
-    if os.path.abspath(name + ".json") in map(os.path.abspath, names):
-        name += "_tokens"  # the manifest must not take an input's place
-    return name
-
-
-def _listed(text: str) -> list[str]:
-    if os.path.exists(text) or "," not in text:
-        return [text.removeprefix("@") if text.startswith("@") else text.strip()]
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _is_pattern(text: str) -> bool:
-    return any(mark in text for mark in "*?[") and not os.path.exists(text)
-
-
-def _before_pattern(text: str) -> str:
-    while _is_pattern(os.path.dirname(text)):
-        text = os.path.dirname(text)
-    return text
-
-
-def _stem(name: str) -> str:
-    from tokpack.sources.compression import SUFFIXES  # the flags need no more than the record
-    from tokpack.sources.detect import DOCUMENT_SUFFIXES
-
-    stem, suffix = os.path.splitext(name)
-    while stem and suffix.lower() in (*DOCUMENT_SUFFIXES, *SUFFIXES):
-        name = stem
-        stem, suffix = os.path.splitext(name)
-    return name

@@ -99,11 +99,15 @@ class PartEncoder:
         self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
         self._columns = tuple(options.kept.values())
-        self._encoder = job.tokenizer.encoder(
-            dtype=job.dtype,
-            special_tokens=options.special_tokens,
-            frame=Frame() if self._sentences else job.frame,
-        )
+        self._encoders = [
+            setup.tokenizer.encoder(
+                dtype=setup.dtype,
+                special_tokens=options.special_tokens,
+                frame=Frame() if self._sentences else setup.frame,
+            )
+            for setup in job.setups
+        ]
+        self._datasets = options.datasets
 
     def encode_part(self, piece: Piece, tracks: Tracks, limit: int | None) -> None:
         """Encode the part of a piece, at most ``limit`` records of it.
@@ -206,8 +210,9 @@ class PartEncoder:
         counts[: len(of_batch)] += of_batch
         documents = tokens = 0
         job = self.job
-        for index, key in enumerate(job.options.keys):
-            arrays, of_key = self._tokens(batch.documents[key], texts[index])
+        for index, one in enumerate(self._datasets):
+            frame = job.setups[one.tokenizer].frame
+            arrays, of_key = self._tokens(batch.documents[one.key], texts[index], frame)
             counts[job.columns_of_key(index)] += of_key
             documents += 0 if index else of_key[0]
             tokens += of_key[2]
@@ -224,7 +229,9 @@ class PartEncoder:
                 begins, ends = documents.spans.T
                 if (ends - begins).max() > over:
                     mode = job.options.special_tokens
-                    self_check(job.tokenizer, documents.data, documents.spans, special_tokens=mode)
+                    for one in job.setups:
+                        spans = documents.spans
+                        self_check(one.tokenizer, documents.data, spans, special_tokens=mode)
                     self._is_checked = True
             yield batch
 
@@ -237,13 +244,14 @@ class PartEncoder:
         """
         texts = []
         wrong: list[tuple[int, str, str]] = []  # line, reason, advice
-        for key in self.job.options.keys:
-            documents = batch.documents[key]
-            data, spans, per_document = documents.data, documents.spans, None
-            if self._transform is not None:
-                data, spans, per_document = self._transform(data, spans)
+        for _, key, number in self._datasets:
+            if not number:  # all tokenizers get the same text of a key
+                documents = batch.documents[key]
+                data, spans, per_document = documents.data, documents.spans, None
+                if self._transform is not None:
+                    data, spans, per_document = self._transform(data, spans)
             try:
-                encoded = self._encoder.encode(data, spans)
+                encoded = self._encoders[number].encode(data, spans)
                 texts.append(_Text(encoded, per_document))
                 if len(encoded.special) and self.job.options.special_tokens == "error":
                     line = _line(documents, int(encoded.special[0]), per_document)
@@ -263,14 +271,14 @@ class PartEncoder:
         return batch, texts
 
     def _tokens(
-        self, documents: Documents, text: _Text
+        self, documents: Documents, text: _Text, frame: Frame
     ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
-        """Arrays for the tracks of one key, in their order, and the counts of its columns."""
+        """Arrays for the tracks of one dataset, in their order, and the counts of its columns."""
         encoded, per_document = text
         ids, lengths = encoded.ids, encoded.lengths
         sequences = lengths  # of each document; here it only matters whether there are any
         if self._sentences and per_document is not None:
-            ids, lengths, sequences = join_sentences(ids, lengths, per_document, self.job.frame)
+            ids, lengths, sequences = join_sentences(ids, lengths, per_document, frame)
         elif self.job.has_document_track:
             sequences = (lengths > 0).astype(np.int32)
         with_tokens = int(np.count_nonzero(sequences))

@@ -19,6 +19,7 @@ import numpy as np
 
 from tokpack.encoding.kept import KINDS
 from tokpack.encoding.plan import RANGES
+from tokpack.encoding.setup import TokenizerSetup
 from tokpack.sources import block_checksums, line_base
 
 if TYPE_CHECKING:
@@ -71,6 +72,12 @@ class Job:
     files: tuple[int, ...] = (0,)  # the first parts of the .bin files
     name: str = JOINED  # of its one joined file in the work folder
     types: Mapping[str, Any] | None = None  # of columns, where others than texts are read
+    more: tuple[TokenizerSetup, ...] = ()  # of the other tokenizers
+
+    @functools.cached_property
+    def setups(self) -> tuple[TokenizerSetup, ...]:
+        """What turns text into ids, by tokenizer."""
+        return TokenizerSetup(self.tokenizer, self.frame, self.dtype), *self.more
 
     def file_of(self, number: int) -> int:
         """The file in which the pieces of a part lie in the end."""
@@ -123,7 +130,9 @@ class Job:
     def tracks(self) -> tuple[str, ...]:
         """Names of the raw streams of a piece, key by key, and last of its bad records."""
         names = [
-            self.folder.track(key, kind) for key in self.options.keys for kind in self.key_tracks
+            self.folder.track(one.name, kind)
+            for one in self.options.datasets
+            for kind in self.key_tracks
         ]
         return (*names, REJECTS)
 
@@ -131,16 +140,16 @@ class Job:
     def columns(self) -> tuple[str, ...]:
         """What is counted for each source of a piece."""
         of_key = KEY_COLUMNS + KINDS * len(self.options.kept)
-        return SOURCE_COLUMNS + of_key * len(self.options.keys)
+        return SOURCE_COLUMNS + of_key * len(self.options.datasets)
 
     def columns_of_key(self, key: int) -> slice:
-        """The columns of the counts of key number ``key``: KEY_COLUMNS, and then KINDS."""
+        """The columns of the counts of dataset number ``key``: KEY_COLUMNS, and then KINDS."""
         width = len(KEY_COLUMNS) + len(KINDS) * len(self.options.kept)
         begin = len(SOURCE_COLUMNS) + key * width
         return slice(begin, begin + width)
 
     def key_column(self, key: int, name: str) -> int:
-        """The column of a count of key number ``key``."""
+        """The column of a count of dataset number ``key``."""
         begin: int = self.columns_of_key(key).start
         return begin + KEY_COLUMNS.index(name)
 

@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack import __version__
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
-from tokpack.encoding.transforms import make_transform, versions
+from tokpack.encoding.setup import described, load_setups, special_mode
+from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
-from tokpack.indexed import best_fitting_dtype
-from tokpack.indexed.table import import_parquet
 from tokpack.quantities import counted
 from tokpack.sources import Part, Source, discover, fingerprints, make_parts
 from tokpack.sources.compression import COMPRESSIONS
-from tokpack.tokenizers import frame_of, load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.setup import TokenizerSetup
     from tokpack.indexed import Manifest
-    from tokpack.tokenizers import Frame, Tokenizer
 
 NAME = "plan.json"  # in a work folder
 PLAN_FORMAT = 4
@@ -55,6 +53,13 @@ MIN_PART_BYTES = 4 << 20
 MAX_PART_BYTES = 32 << 20  # so that its ids can wait in memory for their place
 
 
+class _Other(NamedTuple):
+    """What is another one for a further tokenizer: what is said of it, and its options."""
+
+    tokenizer: dict[str, Any]
+    options: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Plan:
     """The parts of a run, in order, and everything that decides the bytes of its result.
@@ -70,6 +75,7 @@ class Plan:
     options: dict[str, Any]
     parts: tuple[Part, ...]
     files: tuple[int, ...] = (0,)
+    others: tuple[_Other, ...] = ()  # what the datasets of other tokenizers have instead
 
     @property
     def bytes(self) -> int:
@@ -191,6 +197,14 @@ class Plan:
         pairs = ((self.parts[begin - 1], self.parts[begin]) for begin in self.files[1:])
         return {last.source for first, last in pairs if first.sources[-1] == last.source}
 
+    def of(self, tokenizer: int) -> Plan:
+        """The plan of the datasets of one of several tokenizers."""
+        if not tokenizer:
+            return replace(self, others=())
+        other = self.others[tokenizer - 1]
+        options = {**self.options, **other.options}
+        return replace(self, tokenizer=other.tokenizer, options=options, others=())
+
     def file(self, number: int) -> Plan:
         """The plan of file ``number`` alone: of a shard of this dataset."""
         begin, end = (*self.files, len(self.parts))[number : number + 2]
@@ -263,18 +277,6 @@ class _Entries:
         return entry
 
 
-class TokenizerSetup(NamedTuple):
-    """What turns text into ids, as it was asked for; ``dtype`` is that of the ids."""
-
-    tokenizer: Tokenizer
-    frame: Frame
-    dtype: str
-
-    def has_usual_frame(self, options: EncodeOptions) -> bool:
-        """Whether nothing but the EOD, if that is asked for, goes around a document."""
-        return self.frame == frame_of(self.tokenizer, append_eod=options.append_eod)
-
-
 def _fingerprint(
     inputs: Iterable[Sequence[Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
 ) -> str:
@@ -295,12 +297,11 @@ def deciding_options(
 
     ``columns`` are those of the records, as ``settle`` has them.
     """
-    mode = options.special_tokens
     made: dict[str, Any] = {
         "keys": list(options.keys),
         "append_eod": options.append_eod,
         "dtype": setup.dtype,
-        "special_tokens": mode if mode == "error" else setup.tokenizer.special_mode(mode),
+        "special_tokens": special_mode(options, setup),
         "empty": options.empty,
         "ftfy": options.ftfy,
         "split_sentences": options.split_sentences,
@@ -355,34 +356,35 @@ def make_plan(
     options: EncodeOptions,
     sources: Sequence[Source],
     parts: Sequence[Part],
-    setup: TokenizerSetup,
+    setups: Sequence[TokenizerSetup],
     columns: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
+    told = [described(options, one) for one in setups]
+    made = deciding_options(options, setups[0], columns)
+    others = [{"dtype": s.dtype, "special_tokens": special_mode(options, s)} for s in setups[1:]]
+    if options.tokenizers:
+        names = ("name", "sha256", "eod_id", "frame")
+        made["tokenizers"] = [
+            {name: one.get(name) for name in names} | {"dtype": setup.dtype}
+            for one, setup in zip(told, setups, strict=True)
+        ]
     return Plan(
         version=__version__,
         sources=tuple(sources),
         fingerprints=tuple(fingerprints(sources)),
-        tokenizer=described(options, setup),
-        options=deciding_options(options, setup, columns),
+        tokenizer=told[0],
+        options=made,
         parts=tuple(parts),
+        others=tuple(map(_Other, told[1:], others)),
     )
-
-
-def described(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:
-    """What plans and manifests say of the tokenizer."""
-    setup.tokenizer.keep_copies()
-    entry = setup.tokenizer.describe()
-    if not setup.has_usual_frame(options):
-        entry["frame"] = setup.frame.to_json()
-    return entry
 
 
 class PlannedRun(NamedTuple):
     """A plan, and what it was made with; ``workers`` is how many processes are to follow it."""
 
     plan: Plan
-    setup: TokenizerSetup
+    setups: Sequence[TokenizerSetup]
     workers: int
 
 
@@ -396,15 +398,15 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
         if source
         else discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     )
-    setup = load_setup(options)
+    setups = load_setups(options)
     columns = settled(options, sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
     # Files end where parts do, so these must not depend on the workers where there are several.
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
-    plan = replace(make_plan(options, sources, parts, setup, columns), files=divided(parts, files))
-    return PlannedRun(plan, setup, workers)
+    plan = replace(make_plan(options, sources, parts, setups, columns), files=divided(parts, files))
+    return PlannedRun(plan, setups, workers)
 
 
 def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any] | None:
@@ -414,16 +416,3 @@ def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any]
     from tokpack.encoding.columns import settle  # most runs need none of it
 
     return settle(options, sources)
-
-
-def load_setup(options: EncodeOptions) -> TokenizerSetup:
-    """The tokenizer that is asked for, with what frames a document. TokenizerError, InputError."""
-    make_transform(options)  # what is missing for it is said before anything is begun
-    if options.has_table:
-        import_parquet()
-    tokenizer = load_tokenizer(**options.for_tokenizer)
-    frame = frame_of(tokenizer, **options.for_frame)
-    dtype: str = options.dtype
-    if dtype == "auto":
-        dtype = best_fitting_dtype(tokenizer.vocab_size).name
-    return TokenizerSetup(tokenizer, frame, dtype)

@@ -90,8 +90,9 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
     if options.files and any(plan.other_files(len(one.pieces or "1")) for one in manifests):
         return False
     contents: dict[int, str] = {}
-    for (key, prefix), manifest in zip(options.output_names.items(), manifests, strict=True):
-        if not plan.made(manifest) or manifest.options.get("key") != key:
+    for one, manifest in zip(options.datasets, manifests, strict=True):
+        prefix = options.output_names[one.name]
+        if not plan.of(one.tokenizer).made(manifest) or manifest.options.get("key") != one.key:
             return False
         _check_inputs(plan, manifest, prefix, contents)
         check_budget(manifest.rejected, options, shown(prefix))

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.encoding.plan import Plan, PlannedRun, TokenizerSetup
+    from tokpack.encoding.plan import Plan, PlannedRun
+    from tokpack.encoding.setup import TokenizerSetup
     from tokpack.progress import Show
     from tokpack.sources import Source
 
@@ -96,7 +97,7 @@ def _encode(
     check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
     """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
-    plan, setup, workers = planned
+    plan, setups, workers = planned
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
     folder = WorkFolder(options.output + SUFFIX)
@@ -107,8 +108,10 @@ def _encode(
         check_replaced(options, plan)
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
+        first, *more = setups
         types = plan.options.get("columns")
-        job = Job(folder, plan.sources, plan.parts, *setup, options, plan.files, types=types)
+        job = Job(folder, plan.sources, plan.parts, *first, options, plan.files, types=types)
+        job = replace(job, more=tuple(more))
         is_staged = os.path.lexists(folder(COMMIT))
         if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)
@@ -119,7 +122,8 @@ def _encode(
             folder.remove()
             return done
         versions = check_replaced(options, plan)
-        _warn_of_setup(setup, options)
+        for setup in setups:
+            _warn_of_setup(setup, options)
         with (
             _reporter(folder, progress) as show,
             EncodingRun(job, plan, touched, workers=workers, show=show, beat=beat) as run,

@@ -74,17 +74,21 @@ def unfinished(text: str) -> Unfinished | None:
 
 
 def finished(prefix: str) -> bool:
-    """Whether the dataset ``prefix`` is there, or one for each key of the run that made them."""
+    """Whether the dataset ``prefix`` is there, or all of the run that made several."""
     if MMapIndexedDataset.exists(prefix):
         return True
     manifests = [] if is_url(prefix) else glob.glob(f"{glob.escape(prefix)}_*.json")
-    for path in manifests:
+    several = []  # of each dataset: the keys and the tokenizers of its run
+    for name in (path.removesuffix(".json") for path in manifests):
         with suppress(InputError, FormatError):
-            keys = Manifest.load(path.removesuffix(".json")).options.get("keys")
-            names = [f"{prefix}_{key}" for key in keys] if isinstance(keys, list) else []
-            if path.removesuffix(".json") in names:
-                return all(map(MMapIndexedDataset.exists, names))
-    return False
+            options = Manifest.load(name).options
+            keys, tokenizers = options.get("keys"), options.get("tokenizers", [""])
+            is_of_key = tokenizers == [""] and name == f"{prefix}_{options.get('key')}"
+            if not (isinstance(keys, list) and isinstance(tokenizers, list)) or "shard" in options:
+                continue
+            if (is_of_key or tokenizers != [""]) and MMapIndexedDataset.exists(name):
+                several.append((keys, tokenizers))
+    return any(several.count(one) == len(one[0]) * len(one[1]) for one in several)
 
 
 def _report(path: str) -> Report | None:

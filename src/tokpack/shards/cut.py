@@ -13,11 +13,10 @@ from tokpack.encoding.plan import (
     MAX_PART_BYTES,
     MIN_PART_BYTES,
     deciding_options,
-    described,
-    load_setup,
     settled,
 )
-from tokpack.errors import UsageError
+from tokpack.encoding.setup import described, load_setups
+from tokpack.errors import UsageError, option
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, prefix_of
 from tokpack.sources import Source, discover, fingerprints, make_parts
@@ -32,7 +31,10 @@ if TYPE_CHECKING:
 
 _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
 # Options that belong to one machine, or stand elsewhere in the plan.
-_LOCAL = ("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit", "files")
+_LOCAL = {
+    *("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit"),
+    *("files", "tokenizers"),
+}
 
 
 def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> ShardPlan:
@@ -49,6 +51,8 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
             f"{shown(options.output)}: a name that ends so would be taken for that of a plan, not "
             "of a dataset: choose another output"
         )
+    if options.tokenizers:
+        raise UsageError(f"{option('tokenizers')} is for one machine: plan for each tokenizer")
     if shard_bytes < 1:
         raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
     if is_url(options.output) and shown(options.output) != options.output:
@@ -56,7 +60,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     for source in sources:
         _check_shared(source)
-    setup = load_setup(options)
+    (setup,) = load_setups(options)
     columns = settled(options, sources)
     prints = fingerprints(sources)
     lines = []

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from tokpack import __version__
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.outputs import REJECTS, rejects_path
-from tokpack.encoding.plan import Plan, deciding_options, described
+from tokpack.encoding.plan import Plan, deciding_options
+from tokpack.encoding.setup import described
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
 from tokpack.files.foreign import parse_json
 from tokpack.files.outputs import DATA
@@ -37,7 +38,7 @@ from tokpack.tokenizers import TOKENIZER_PATHS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.encoding.plan import TokenizerSetup
+    from tokpack.encoding.setup import TokenizerSetup
     from tokpack.files.outputs import Output
 
 PLAN_FORMAT = 1

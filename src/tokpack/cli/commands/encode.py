@@ -25,7 +25,15 @@ PAGE = Page(
     "Encode documents into a dataset that Megatron-LM, GPT-NeoX and their forks train on.",
     (
         *GROUPS,
-        Group("output", (*OUTPUT, flag_of("files"), flag_of("scratch"))),
+        Group(
+            "output",
+            (
+                *OUTPUT,
+                flag_of("tokenizers", nargs="+", default=()),
+                flag_of("files"),
+                flag_of("scratch"),
+            ),
+        ),
         Group(
             "run",
             (
