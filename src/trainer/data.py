@@ -10,7 +10,7 @@ import torch
 
 from tokpack.configuration.data import spec_of_config
 from tokpack.errors import InputError, UsageError, option
-from tokpack.samples import SampleIterator, open_blend
+from tokpack.samples import BlendedDataset, SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.fetch import asked_ahead
 from tokpack.tokenizers.ids import count_ids
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.configuration.config import Config
-    from tokpack.samples import BlendedDataset, GPTDataset
+    from tokpack.samples import GPTDataset
     from tokpack.samples.blend.plan import BlendPlan
 
     from .parallel import Topology
@@ -81,6 +81,9 @@ def open_data(config: Config, step: int) -> Data:
                 f"valid, less than one sample: give it more, or train with {option('eval_iters')} 0"
             )
     opened = open_blend(plan)
+    valid = dict(opened.valid)
+    if config.valid_by_source:
+        _add_sources(valid, step, notes)
     size = _vocabulary(config, opened.train)
     for dataset in plan.datasets:
         if dataset.tokenizer is None:
@@ -92,13 +95,27 @@ def open_data(config: Config, step: int) -> Data:
         )
         notes.append(f"no validation: {reason}, and no {option('valid_data_path')} is given")
     tests = {} if opened.test is None else {"test": opened.test}
-    for name, samples in {**opened.valid, **tests}.items():
+    for name, samples in {**valid, **tests}.items():
         if len(samples) < step:
             raise UsageError(
                 f"{name}: {len(samples)} samples for evaluation do not fill one micro batch on "
                 f"every rank, {step}: give it more data, or train with {option('eval_iters')} 0"
             )
-    return Data(plan, opened.train, opened.valid, tests, size, notes)
+    return Data(plan, opened.train, valid, tests, size, notes)
+
+
+def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None:
+    """Add the datasets of each blend, where they have ``step`` samples, as sets of their own."""
+    for name, samples in list(valid.items()):
+        if not isinstance(samples, BlendedDataset):
+            notes.append(f"{option('valid_by_source')}: {name} is of one dataset")
+            continue
+        for source in samples.datasets:
+            own = f"{name} of {source.path_prefix}"
+            if len(source) < step:
+                notes.append(f"no {own}: its {len(source)} samples do not fill one micro batch")
+            else:
+                valid[own] = source
 
 
 def _vocabulary(config: Config, samples: Samples) -> int:

@@ -92,8 +92,10 @@ def _make_steps(run: TrainingRun, signals: list[int]) -> str:
     run.meter.restart()
     for first, size in run.schedule.steps(run.consumed):
         minutes = (time.monotonic() - begin) / 60 if run.step > begun else -1.0
-        if reason := _asked_to_stop(run, signals, minutes):
+        reason, timed = _asked(run, signals, minutes)
+        if reason:
             return reason
+        run.profiler.before(run.step + 1)
         lr, asked = run.schedule.lr(first), time.perf_counter()
         batches = list(islice(run.stream, size // run.smallest))
         run.meter.waited += time.perf_counter() - asked
@@ -101,11 +103,12 @@ def _make_steps(run: TrainingRun, signals: list[int]) -> str:
             weigh(batches, run.topology)
         run.meter.add(run.engine.train_batch(batches, lr), size, lr)
         run.step += 1
+        run.profiler.after(run.step)
         if run.step % COLLECTED == 0:
             gc.collect()
         run.log.progress(run.step)
         evaluates = due(config.eval_interval) and run.data.valid
-        saves = (due(config.save_interval) and config.save) or run.step in extra
+        saves = (due(config.save_interval) and config.save) or timed or run.step in extra
         if evaluates or saves or due(config.log_interval):
             _look(run)
         if evaluates:
@@ -117,13 +120,15 @@ def _make_steps(run: TrainingRun, signals: list[int]) -> str:
     return ""
 
 
-def _asked_to_stop(run: TrainingRun, signals: list[int], minutes: float) -> str:
-    """What asks to stop before the next step, else ""; collective, the same on every rank.
+def _asked(run: TrainingRun, signals: list[int], minutes: float) -> tuple[str, bool]:
+    """What asks to stop before the next step, else "", and whether it is time to save behind it.
 
-    ``minutes`` have passed since the first step, -1 before it. A checkpoint that all ranks have
-    written by now is completed here.
+    Collective, the same on every rank. ``minutes`` have passed since the first step, -1 before it.
+    A checkpoint that all ranks have written by now is completed here.
     """
     config, main = run.config, run.topology.is_main
+    every = config.save_interval_in_mins if config.save else None
+    timed = main and every is not None and time.monotonic() - run.saved_at >= 60 * every
     asked = {
         "a signal": bool(signals),
         "the kill switch": main and os.path.exists(config.kill_switch_path or ""),
@@ -133,12 +138,13 @@ def _asked_to_stop(run: TrainingRun, signals: list[int], minutes: float) -> str:
         and run.step % (config.exit_interval or math.inf) == 0,
     }
     writes = run.saving is not None and not run.saving.saving.is_written
-    votes = torch.tensor([*asked.values(), writes], dtype=torch.uint8)
+    votes = torch.tensor([*asked.values(), timed, writes], dtype=torch.uint8)
     if run.topology.world_size > 1:
         dist.all_reduce(votes, dist.ReduceOp.MAX)
     if not votes[-1]:  # all ranks have written what they were writing
         _try(run, _end_save)
-    return next((reason for reason, vote in zip(asked, votes, strict=False) if vote), "")
+    reasons = (reason for reason, vote in zip(asked, votes, strict=False) if vote)
+    return next(reasons, ""), bool(votes[-2])
 
 
 @contextmanager
@@ -188,6 +194,7 @@ def _look(run: TrainingRun) -> None:
 
 def _finish(run: TrainingRun, reason: str) -> None:
     """Save, and evaluate if the run was not stopped by ``reason``."""
+    run.profiler.close(run.step)
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
     if run.meter.results:
@@ -243,7 +250,7 @@ def _try(run: TrainingRun, work: Callable[[TrainingRun], None]) -> None:
 
 def _begin_save(run: TrainingRun) -> None:
     """Write a checkpoint, or begin to with async_save."""
-    begin = time.perf_counter()
+    begin, run.saved_at = time.perf_counter(), time.monotonic()
     state = RunState(
         step=run.step,
         consumed_samples=run.consumed,

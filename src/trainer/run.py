@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from .engine import make_engine
 from .log import Log
 from .metrics import StepMeter
 from .parallel import agree, on_main
+from .profile import StepProfiler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +66,7 @@ class TrainingRun:
             checkpoint.claim(config.save, self.load)
         self.evaluated = -1  # the step of the last evaluation
         self.saving: AsyncSave | None = None
+        self.saved_at = time.monotonic()  # when the last save began, or the run
         self.losses: dict[str, float] = {}  # the last ones, by what they are of
 
     def begin(self) -> None:
@@ -79,6 +82,7 @@ class TrainingRun:
         self.log = agree(
             lambda: Log(config, topology, entropy, steps, data_state=state, inputs=inputs)
         )
+        self.profiler = StepProfiler(config, topology, self.log.say)
         dtype = DTYPES[config.precision_on(topology.device.type)]
         documents = "cu_seqlens" in self.data.train.batch([0])
         kernel = self.engine.model.attention_kernel(dtype, config.micro_batch_size, documents)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError, option
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 # At most one setting of each row can be given.
 EXCLUSIVE = (
     ("train_samples", "train_iters"),
+    ("save_interval", "save_interval_in_mins"),
     ("lr_decay_samples", "lr_decay_iters"),
     ("lr_wsd_decay_samples", "lr_wsd_decay_iters"),
     ("lr_warmup_samples", "lr_warmup_iters", "lr_warmup_fraction"),
@@ -71,6 +73,17 @@ def _check_run(config: Config) -> None:
         )
     if (first := min(config.extra_save_iters, default=0)) < 0:
         raise UsageError(f"{option('extra_save_iters')} has {first}, expected steps of at least 0")
+    if config.profile is not None:
+        if not re.fullmatch(r"[1-9]\d*:\d+", config.profile) or not config.profiled:
+            raise UsageError(
+                f"{option('profile')} is {config.profile!r}, expected the first and the last step, "
+                "such as 10:12 (in YAML in quotes, where it is a number otherwise)"
+            )
+        if not (config.log_dir or config.save):
+            raise UsageError(
+                f"{option('profile')} writes to {option('log_dir')}, or to {option('save')}: give "
+                "one of them"
+            )
     _divides("global_batch_size", batch, "micro_batch_size", config.micro_batch_size)
     if config.save and is_url(config.save):
         raise UsageError(

@@ -200,8 +200,9 @@ class Config:
     save: str | None = _run(None, "checkpoints, log.jsonl and loss.png go here", "DIR")
     load: str | None = _run(None, "continue from here; an empty folder is a fresh start", "DIR")
     save_interval: int | None = _run(
-        None, "steps between checkpoints", otherwise="the last one only"
+        None, "steps between checkpoints, or minutes as in 10m", otherwise="the last one only"
     )
+    save_interval_in_mins: float | None = _run(None)  # what save_interval says in minutes
     extra_save_iters: tuple[int, ...] = _run(
         (), "steps at which to save as well, 0 for the beginning", "N..."
     )
@@ -212,7 +213,9 @@ class Config:
     finetune: bool = _run(False, "load weights only, and begin at sample 0")
     eval_interval: int = _run(1000, "steps between evaluations")
     eval_iters: int = _run(100, "batches of one, 0 for none", zero=True)
+    valid_by_source: bool = _run(False, "evaluate each dataset of a blend too")
     log_interval: int = _run(10, "steps between log lines")
+    profile: str | None = _run(None, "write a trace of steps A to B to LOG_DIR", "A:B")
     exit_interval: int | None = _run(None, "save and exit at a multiple of N steps")
     exit_duration_in_mins: float | None = _run(None, "save and exit after X minutes")
     kill_switch_path: str | None = _run(None, "save and exit when this file is there", "FILE")
@@ -243,6 +246,12 @@ class Config:
     def precision_on(self, device_type: str) -> str:
         """The type that products are computed in: "fp32", "bf16" or "fp16"."""
         return self.precision or ("bf16" if device_type == "cuda" else "fp32")
+
+    @property
+    def profiled(self) -> range:
+        """The steps of which a trace is written."""
+        first, _, last = (self.profile or "1:0").partition(":")
+        return range(int(first), int(last) + 1)
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, as JSON and YAML know them."""

@@ -34,6 +34,7 @@ SETTINGS = FIELDS | {setting.name: setting for setting in tables.DERIVED}
 _OFF = {f"no_{name}": Name("switch", name, False) for name, x in SETTINGS.items() if x.kind is bool}
 _NAMES = NAMES | _OFF
 _KNOWN = {*SETTINGS, *_NAMES}
+_MINUTES = re.compile(r"(\d+(?:\.\d+)?)(m|min|h)")
 # Names by which a script is recognised as one for another program.
 _FOREIGN = {one.name for one in tables.DERIVED if not one.help}
 _FOREIGN |= {name for name, row in NAMES.items() if row.kind != "switch" and row.target != name}
@@ -264,6 +265,8 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
         values = [value] if equals else []
         while not equals and words and len(values) < limit and words[0][:2] != "--":
             values.append(words.pop(0))
+        if not values and name in tables.BARE:
+            values = [tables.BARE[name]]
         if limit and not values:
             raise UsageError(f"{written} needs a value")
         one = values[0] if values else True
@@ -360,6 +363,12 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     """The settings that a word, or a value of a file, makes. Raises UsageError."""
     setting = SETTINGS.get(name, Setting(name))
+    if name in tables.BARE and str(value).lower() in ("true", "false"):  # of a file
+        value = tables.BARE[name] if str(value).lower() == "true" else None
+        return {name: value}
+    if name == "save_interval" and (found := _MINUTES.fullmatch(str(value))):
+        minutes = float(found[1]) * {"m": 1, "h": 60}[found[2][0]]
+        return {name: None, "save_interval_in_mins": minutes}
     try:
         value = setting.read(value)
     except ValueError:
@@ -370,6 +379,8 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
         if not -1000 < value < 1000:
             raise UsageError(f"{written}: a power of two that no number holds")
         return {"initial_loss_scale": 2.0**value}
+    if name == "save_interval":  # of which the last counts, be it in steps or in minutes
+        return {name: value, "save_interval_in_mins": None}
     if name != "betas":
         return {name: value}
     if len(value) != 2:

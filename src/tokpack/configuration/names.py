@@ -67,6 +67,9 @@ WORDS = {
     "rotary": "rope",
 }
 
+# Flags that are switches in other programs, and the value that they have without one.
+BARE = {"profile": "10:12"}
+
 # Keys of a blend file that are settings of a run too.
 BLEND = (
     "allow_empty document_boundaries eod_id eod_mask_loss order reset_attention_mask "
