@@ -128,6 +128,34 @@ def test_a_joined_table_has_more_columns(folder: Path, tmp_path: Path) -> None:
     assert made.options["select"]["kept"] == 299
 
 
+def test_paths_are_no_patterns(tmp_path: Path) -> None:
+    where = tmp_path / "lang=xx" / "a[1]*?"
+    where.mkdir(parents=True)
+    make_with_table(where / "web[1]", [[1], [2], [3]], id=["a", "b", "c"], lang=["de", "en", "de"])
+    make_with_table(where / "web1", [[4], [5], [6]], id=["a", "b", "c"], lang=["en", "de", "en"])
+    tokpack.select(where / "web[1]", where / "good", where="lang = 'de'")
+    assert read(where / "good") == [[1], [3]]
+    (where / "more1.csv").write_text("id,q\na,1\nb,1\nc,1\n")
+    for suffix, text in ((".csv", "id,q\nb,1\n"), (".jsonl", '{"id": "b", "q": 1}\n')):
+        table = where / f"more[1]{suffix}"
+        table.write_text(text)
+        choice: dict[str, Any] = {"join": table, "on": "id", "overwrite": True}
+        tokpack.select(where / "web[1]", where / "good", where="q = 1 or lang = 'de'", **choice)
+        assert read(where / "good") == [[1], [2], [3]]
+        tokpack.select(where / "web[1]", where / "good", where="q = 1", **choice)
+        assert read(where / "good") == [[2]]
+
+
+def test_keys_of_text_are_joined_as_text(tmp_path: Path) -> None:
+    web = make_with_table(tmp_path / "web", [[1], [2], [3]], id=["7", "007", "x"])
+    (tmp_path / "q.csv").write_text("id,q\n007,1\n7,2\n")
+    tokpack.select(web, tmp_path / "good", join=tmp_path / "q.csv", on="id", where="q = 1")
+    assert read(tmp_path / "good") == [[2]]
+    (tmp_path / "q.jsonl").write_text('{"id": 7, "q": 1}\n')
+    with pytest.raises(UsageError, match=r"id: is VARCHAR in .*, id is BIGINT in .*q\.jsonl"):
+        tokpack.select(web, tmp_path / "bad", join=tmp_path / "q.jsonl", on="id", where="q = 1")
+
+
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_shares_are_of_hashes_and_nothing_is_lost(data: st.DataObject) -> None:
@@ -212,6 +240,10 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"repeat": "case when score > 0.5 then 2 end"}, UsageError, r"gives NULL, for document"),
     ({"repeat": "-1"}, UsageError, r"gives -1 for document 0"),
     ({"repeat": "10000000"}, UsageError, r"gives 10000000 for document 0"),
+    ({"repeat": "18446744073709551618::hugeint"}, UsageError, r"gives 18446744073709551618 for"),
+    ({"repeat": "18446744073709551615::ubigint"}, UsageError, r"gives 18446744073709551615 for"),
+    ({"random": 0.5, "seed": 10**23}, UsageError, r"seed=10+: expected 0 to 2\^64 - 1"),
+    ({"random": 0.5, "seed": -1}, UsageError, r"seed=-1: expected 0 to 2\^64 - 1"),
     ({"random": 0.0}, UsageError, r"above 0, up to 1"),
     ({"random": 2}, UsageError, r"above 0, up to 1"),
     ({"random": float("nan")}, UsageError, r"above 0, up to 1"),

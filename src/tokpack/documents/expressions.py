@@ -27,13 +27,17 @@ _MOST_TIMES = 1 << 16  # one document in a view; more is a mistake
 _INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")}
 _INTEGERS |= {"INTEGER", "UINTEGER", "HUGEINT", "UHUGEINT"}
 _SHORT = re.compile(r"\s*(\d+)\s+if\s+(.+)", re.DOTALL | re.IGNORECASE)
+_PATTERN = re.compile(r"[*?\[]")
 _READERS = {
-    ".parquet": "read_parquet({files}, union_by_name=true)",
-    ".csv": "read_csv({files})",
-    ".tsv": "read_csv({files}, delim='\t')",
-    ".jsonl": "read_json({files}, format='newline_delimited')",
-    ".json": "read_json({files})",
+    ".parquet": "read_parquet({files}, union_by_name=true{more})",
+    ".csv": "read_csv({files}{more})",
+    ".tsv": "read_csv({files}, delim='\t'{more})",
+    ".jsonl": "read_json({files}, format='newline_delimited'{more})",
+    ".json": "read_json({files}{more})",
 }
+# A folder such as lang=de would otherwise be a column, in place of one of the table's own.
+_NO_FOLDERS = ", hive_partitioning=false"
+_TEXT = "VARCHAR"
 
 
 class Request(NamedTuple):
@@ -80,7 +84,7 @@ class _Query:
         self._connection, self._request = connection, request
         rows = " UNION ALL BY NAME ".join(
             f"SELECT {start} + file_row_number AS {_NUMBER}, * EXCLUDE (file_row_number) "
-            f"FROM read_parquet({_text(path)}, file_row_number=true)"
+            f"FROM read_parquet({_file(path)}, file_row_number=true{_NO_FOLDERS})"
             for path, start in zip(tables, starts, strict=False)
         )
         connection.execute(f"CREATE VIEW docs AS {rows}")
@@ -142,10 +146,13 @@ class _Query:
         for path in request.join:
             if not exists(path):
                 raise InputError(f"{path}: no such file")
-        files = "[" + ", ".join(_text(near(path)) for path in request.join) + "]"
+        files = "[" + ", ".join(_file(near(path)) for path in request.join) + "]"
         keys = {there for here, there in request.keys if here == there}
-        source = reader.format(files=files)
-        self._execute(f"CREATE VIEW all_joined AS SELECT * FROM {source}", request.join[0])
+        self._read_joined(reader.format(files=files, more=_NO_FOLDERS))
+        if "read_csv" in reader and (texts := self._keys_of_text()):  # 007 is no number then
+            types = ", ".join(f"{_text(key)}: '{_TEXT}'" for key in texts)
+            more = f"{_NO_FOLDERS}, types={{{types}}}"
+            self._read_joined(reader.format(files=files, more=more))
         self._check_keys()
         # A key of one name on both sides is one column, so that an expression can name it.
         renamed = ", ".join(f"{_name(key)} AS {_name(_KEY + key)}" for key in sorted(keys))
@@ -158,6 +165,17 @@ class _Query:
             keys=[(here, _KEY + there if here == there else there) for here, there in request.keys]
         )
 
+    def _read_joined(self, source: str) -> None:
+        self._execute(
+            f"CREATE OR REPLACE VIEW all_joined AS SELECT * FROM {source}", self._request.join[0]
+        )
+
+    def _keys_of_text(self) -> list[str]:
+        """The keys of the joined table whose values in the documents are strings."""
+        here, there = self._columns("docs"), self._columns("all_joined")
+        pairs = self._request.keys
+        return sorted({key for own, key in pairs if here.get(own) == _TEXT and key in there})
+
     def _check_keys(self) -> None:
         for number, table in enumerate(("docs", "all_joined")):
             there = self._columns(table)
@@ -168,6 +186,14 @@ class _Query:
                         f"{option('on')} {pair[number]}: {name} has no such column, but "
                         f"{_listed(there)}"
                     )
+        own, other = self._columns("docs"), self._columns("all_joined")
+        for here, there_key in self._request.keys:
+            if (own[here] == _TEXT) != (other[there_key] == _TEXT):
+                raise UsageError(
+                    f"{option('on')} {here}: is {own[here]} in the table of documents, {there_key} "
+                    f"is {other[there_key]} in {self._request.join[0]}: bring them to one type, as "
+                    "007 is no 7"
+                )
 
     def _columns(self, table: str) -> dict[str, str]:
         """Names and types of the columns of a table."""
@@ -207,14 +233,19 @@ class _Query:
                 f"{numbers[column.is_null().to_numpy(zero_copy_only=False)][0]} first: say what "
                 "else, as in `case when score > 0.9 then 2 else 1 end`"
             )
-        values: npt.NDArray[np.int64] = column.cast("int64", safe=False).to_numpy()
-        wrong = np.flatnonzero((values < 0) | (values > _MOST_TIMES - 1))
-        if len(wrong):
-            raise UsageError(
-                f"{option('repeat')} {self._request.repeat}: gives {values[wrong[0]]} for document "
-                f"{numbers[wrong[0]]}, expected 0 to {_MOST_TIMES - 1}"
-            )
+        for number, value in zip(numbers, column, strict=True) if _is_wide(column) else ():
+            self._check_times(int(value.as_py()), number)
+        values: npt.NDArray[np.int64] = column.cast("int64").to_numpy()
+        for wrong in np.flatnonzero((values < 0) | (values > _MOST_TIMES - 1))[:1]:
+            self._check_times(values[wrong], numbers[wrong])
         return values
+
+    def _check_times(self, times: int, document: int) -> None:
+        if not 0 <= times < _MOST_TIMES:
+            raise UsageError(
+                f"{option('repeat')} {self._request.repeat}: gives {times} for document "
+                f"{document}, expected 0 to {_MOST_TIMES - 1}"
+            )
 
     def _batches(self, query: str) -> Iterator[Any]:
         request = self._request
@@ -303,6 +334,11 @@ def _connect() -> Iterator[Any]:
             connection.close()
 
 
+def _is_wide(column: Any) -> bool:
+    """Whether there may be integers that do not fit into int64."""
+    return str(column.type) not in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+
+
 def _plain_name(path: str) -> str:
     """A name without the suffix of its compression."""
     stem, suffix = os.path.splitext(path)
@@ -320,6 +356,11 @@ def _listed(columns: dict[str, str]) -> str:
 
 def _name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _file(path: str) -> str:
+    """A path of a file, which duckdb would otherwise take for a pattern."""
+    return _text(_PATTERN.sub(r"[\g<0>]", os.path.abspath(path)))
 
 
 def _text(text: str) -> str:

@@ -59,7 +59,7 @@ def select(
     Of those that pass, at most one of: ``random`` is a share of the documents, by a hash of their
     tokens and ``seed``; ``tokens`` takes as many, by the same hash, as have so many tokens, with
     repeats; ``first`` is a number of documents from the beginning. What these leave out is written
-    to the view ``rest``, each document once.
+    to the view ``rest``, each document as often as the inputs list it, without ``repeat``.
 
     The manifest's ``options["select"]`` has the request, and counts that add up: ``documents`` in
     the inputs are ``kept`` and ``dropped``, by reason. UsageError for expressions that cannot be
@@ -134,6 +134,8 @@ class _Choice:
             raise UsageError(f"{option(shares[0])} and {option(shares[1])}: choose one of them")
         if self.random is not None and not 0 < self.random <= 1:
             raise UsageError(f"{option('random', self.random)}: a share is above 0, up to 1")
+        if not 0 <= self.seed < 1 << 64:
+            raise UsageError(f"{option('seed', self.seed)}: expected 0 to 2^64 - 1")
         for name in ("tokens", "first"):
             value = getattr(self, name)
             if value is not None and not 1 <= value < 2**62:
