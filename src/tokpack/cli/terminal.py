@@ -46,6 +46,18 @@ def put(line: str = "") -> None:
     sys.stdout.write(text + "\n")
 
 
+def put_text(text: bytes) -> None:
+    """Print a text to stdout as it is; to a terminal without what that would obey."""
+    if sys.stdout.isatty():
+        for line in text.decode("utf-8", "replace").split("\n")[:-1]:
+            put(line)
+    elif hasattr(sys.stdout, "buffer"):  # whatever the locale's encoding
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
+    else:
+        sys.stdout.write(text.decode("utf-8", "replace"))
+
+
 def put_json(value: Any, *, indent: int | None = None) -> None:
     """Print one JSON value to stdout: letters as they are, and nothing that a terminal obeys.
 

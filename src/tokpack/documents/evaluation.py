@@ -147,8 +147,8 @@ def read_evaluation_sets(
 
 def check_tokenizers(datasets: Sequence[MMapIndexedDataset], advice: str) -> None:
     """UsageError where manifests say that datasets were made with different tokenizers."""
-    known = [(one.path_prefix, one.tokenizer or {}) for one in datasets]
-    known = [(prefix, tokenizer) for prefix, tokenizer in known if tokenizer.get("sha256")]
+    named = [(one.path_prefix, one.tokenizer) for one in datasets]
+    known = [(prefix, one) for prefix, one in named if one is not None and one.get("sha256")]
     for prefix, tokenizer in known:
         first, other = known[0]
         if tokenizer["sha256"] != other["sha256"]:

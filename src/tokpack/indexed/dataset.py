@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, UsageError
+from tokpack.indexed.described import DatasetTokenizer, report_room
 from tokpack.indexed.fingerprint import fingerprint
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import Manifest
@@ -274,9 +275,38 @@ class MMapIndexedDataset:
         return manifest
 
     @property
-    def tokenizer(self) -> dict[str, Any] | None:
-        """What the manifest says of the tokenizer; None where there is no manifest."""
-        return None if self.manifest is None else self.manifest.tokenizer
+    def tokenizer(self) -> DatasetTokenizer | None:
+        """The tokenizer that made the dataset: a mapping, with ``encode`` and ``decode``.
+
+        None where there is no manifest.
+        """
+        return None if self.manifest is None else DatasetTokenizer(self.manifest.tokenizer, self)
+
+    @cached_property
+    def spelling(self) -> Any:
+        """A ``report.Spelling`` of the manifest's tokenizer; TokenizerError if it is not found."""
+        return report_room().spelling_of(self)
+
+    def text(self, number: SupportsIndex) -> str:
+        """The text of document ``number``, decoded by the tokenizer that made the dataset.
+
+        What frames documents (EOD, BOS) is left out; bytes that are no character become U+FFFD. It
+        is what the tokenizer gives back: one that normalizes does not keep every letter. IndexError
+        where there is no such document, TokenizerError where the tokenizer is not found.
+        """
+        count, wanted = self.documents, as_integer(number)
+        if not -count <= wanted < count:
+            raise IndexError(f"{self._prefix}: document {wanted} of {count}")
+        text: bytes = report_room().document_text(self, self.spelling, wanted % count)
+        return text.decode("utf-8", "replace")
+
+    def describe(self) -> dict[str, Any]:
+        """What `tokpack inspect --json` prints, as a dict: counts, tokenizer, lengths, inputs.
+
+        It reads the whole index. FormatError where an entry of it is broken.
+        """
+        facts: dict[str, Any] = report_room().describe(self)
+        return facts
 
     def validate(self) -> None:
         """Check every entry of the index, about 5 ns each; FormatError names the first bad one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.indexed import bin_path, idx_path, manifest_path
@@ -11,12 +11,13 @@ from tokpack.quantities import counted
 from tokpack.report.lengths import Lengths, measure
 from tokpack.report.select import sample_documents
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
+from tokpack.report.spelling import Spelling
+from tokpack.report.tokenizer import find_tokenizer
 from tokpack.stores import identity
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report.sources import Share
-    from tokpack.report.spelling import Spelling
 
 _SAMPLE = 200  # documents to measure bytes a token by
 _SAMPLE_TOKENS = 1 << 16
@@ -91,6 +92,15 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         sources=tuple(shares(dataset)),
         files=_files(dataset),
     )
+
+
+def describe(dataset: MMapIndexedDataset) -> dict[str, Any]:
+    """What ``tokpack inspect --json`` prints of a dataset: the fields of an Overview.
+
+    Without a tokenizer that is found nothing is decoded.
+    """
+    tokenizer = find_tokenizer(dataset).tokenizer
+    return asdict(overview(dataset, Spelling(tokenizer) if tokenizer else None))
 
 
 def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import TokenizerError
 from tokpack.report.sources import own_manifest
+from tokpack.report.spelling import Spelling
 from tokpack.stores import is_url
 from tokpack.tokenizers import Tokenizer, TokenizerFiles, load_tokenizer
 from tokpack.tokenizers.described import load_described
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
 
 HOW = "give it with --tokenizer, or --vocab-file and --merge-file, as to encode"
+_IN_PYTHON = "load one with tokpack.load_tokenizer(...), whose decode takes dataset.document(i)"
 
 
 class TokenizerLookup(NamedTuple):
@@ -36,17 +38,33 @@ def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles])
     if any(files.values()):
         tokenizer = load_tokenizer(**files)
         return TokenizerLookup(tokenizer, _difference(dataset, tokenizer))
+    try:
+        return TokenizerLookup(_own_tokenizer(dataset), "")
+    except TokenizerError as error:
+        return TokenizerLookup(None, f"{error}; {HOW}")
+
+
+def spelling_of(dataset: MMapIndexedDataset) -> Spelling:
+    """The tokens of a dataset as text, by the tokenizer that its manifest describes.
+
+    TokenizerError, with what to do, where there is none or it is not found.
+    """
+    try:
+        return Spelling(_own_tokenizer(dataset))
+    except TokenizerError as error:
+        raise TokenizerError(f"{error}; {_IN_PYTHON}") from None
+
+
+def _own_tokenizer(dataset: MMapIndexedDataset) -> Tokenizer:
     manifest, prefix = own_manifest(dataset), dataset.path_prefix
     if manifest is None or not manifest.tokenizer:
-        return TokenizerLookup(None, f"no manifest names the tokenizer of {prefix}: {HOW}")
+        raise TokenizerError(f"no manifest names the tokenizer of {prefix}")
     folder = os.path.dirname(prefix if is_url(prefix) else os.path.abspath(prefix))
     try:
-        return TokenizerLookup(load_described(manifest.tokenizer, folder), "")
+        return load_described(manifest.tokenizer, folder)
     except TokenizerError as error:
         name = str(manifest.tokenizer.get("name", ""))
-        return TokenizerLookup(
-            None, f"cannot load the tokenizer {name!r} of {prefix}: {error}; {HOW}"
-        )
+        raise TokenizerError(f"cannot load the tokenizer {name!r} of {prefix}: {error}") from None
 
 
 def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:

@@ -44,7 +44,7 @@ def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> H
         ["sequences", f"{len(data):,}"],
         ["tokens", f"{data.token_count:,}"],
         ["ids as", np.dtype(data.dtype).name],
-        ["tokenizer", (data.tokenizer or {}).get("name", "not known")],
+        ["tokenizer", data.tokenizer.get("name", "not known") if data.tokenizer else "not known"],
     ]
     more = []
     if figures_of == "lengths" or len(data) <= CHEAP_SEQUENCES:

@@ -49,7 +49,15 @@ PAGE = Page(
             ),
         ),
         *of_dataset(),
-        Group("output", flags("--json  print JSON on stdout")),
+        Group(
+            "output",
+            flags(
+                """
+                --text  print only the text of the documents, all of it, without EOD and BOS
+                --json  print JSON on stdout
+                """
+            ),
+        ),
     ),
     """\
 INPUT is the PREFIX of a dataset's .bin and .idx, made by tokpack or by any other program.
@@ -59,6 +67,7 @@ examples:
   tokpack inspect the-pile --doc 17           the tokens of document 17, and their ids
   tokpack inspect the-pile --doc -3:          the last three
   tokpack inspect the-pile --random 5 --max-tokens 40
+  tokpack inspect the-pile --doc 17 --text | wc -w
   tokpack inspect the-pile --grep 'Tlön' --limit 3
   tokpack inspect other --doc 0 --vocab-file vocab.json --merge-file merges.txt
 """,
@@ -68,10 +77,16 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack inspect``."""
+    if arguments.text:
+        keep_one(arguments, "--text", "--json")
+        keep_one(arguments, "--text", "--max-tokens")
+        keep_one(arguments, "--text", "--grep")
     dataset, spelling = load(arguments.inputs[0], arguments)
     chosen = _chosen(dataset, arguments)
     if arguments.grep is not None:
         return _grep(dataset, spelling, arguments)
+    if arguments.text:
+        return _print_texts(dataset, spelling, chosen)
     if chosen is None:
         return _overview(dataset, spelling, as_json=arguments.json)
     _show(dataset, spelling, ((document, 0) for document in chosen), arguments, MAX_TOKENS)
@@ -98,6 +113,21 @@ def _chosen(dataset: MMapIndexedDataset, arguments: argparse.Namespace) -> Itera
     if arguments.random:
         return random_documents(count, arguments.random, arguments.seed)
     return None
+
+
+def _print_texts(
+    dataset: MMapIndexedDataset, spelling: Spelling | None, chosen: Iterable[int] | None
+) -> int:
+    from tokpack.report import document_text
+
+    if chosen is None:
+        raise UsageError("--text is of documents: choose them with --doc, --sample or --random")
+    if spelling is None:
+        raise UsageError("--text needs the tokenizer: give it with --tokenizer or --vocab-file")
+    for document in chosen:
+        text = document_text(dataset, spelling, document)
+        terminal.put_text(text if text.endswith(b"\n") else text + b"\n")
+    return 0
 
 
 def _overview(dataset: MMapIndexedDataset, spelling: Spelling | None, *, as_json: bool) -> int:

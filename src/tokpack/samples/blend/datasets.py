@@ -202,4 +202,4 @@ def _names(datasets: Sequence[MMapIndexedDataset]) -> str:
 
 
 def _sha256(dataset: MMapIndexedDataset) -> object:
-    return (dataset.tokenizer or {}).get("sha256")
+    return None if dataset.tokenizer is None else dataset.tokenizer.get("sha256")

@@ -262,7 +262,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
                 "share": share,
                 "samples": samples,
                 "epochs": epochs,
-                "tokenizer": (portion.dataset.tokenizer or {}).get("name"),
+                "tokenizer": _tokenizer_name(portion.dataset),
                 **marks(portion.dataset),
                 "labels": None if portion.labels is None else portion.labels.path_prefix,
             }
@@ -270,3 +270,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
         ],
         "missing": [portion.prefix for portion in mixture.missing],
     }
+
+
+def _tokenizer_name(dataset: MMapIndexedDataset) -> object:
+    return None if dataset.tokenizer is None else dataset.tokenizer.get("name")
