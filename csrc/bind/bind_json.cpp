@@ -1,8 +1,9 @@
-// JsonLines, JsonArray, split_lines, invalid_utf8.
+// JsonLines, JsonArray, json_column, split_lines, invalid_utf8.
 #include <stdexcept>
 
 #include "bind/bind.hpp"
 #include "core/json/json_array.hpp"
+#include "core/json/json_columns.hpp"
 #include "core/json/json_lines.hpp"
 #include "core/text/split_lines.hpp"
 #include "core/text/utf8.hpp"
@@ -92,20 +93,25 @@ py::array split_lines_binding(const py::buffer& source) {
 
 using Spans = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
-py::array invalid_utf8_binding(const py::buffer& source, const Spans& spans,
-                               const std::string& level) {
-  const Bytes data(source);
-  const Utf8Check valid_utf8 = utf8_check(parse_level(level));
+void check_spans(const Bytes& data, const Spans& spans) {
   if (spans.ndim() != 2 || spans.shape(1) != 2)
     throw py::value_error("spans must have shape [n, 2]");
-  const auto documents = static_cast<std::int64_t>(spans.shape(0));
   const auto size = static_cast<std::int64_t>(data.span().size());
   const std::int64_t* span = spans.data();
-  for (std::int64_t i = 0; i < documents; ++i) {
+  for (std::int64_t i = 0; i < spans.shape(0); ++i) {
     if (span[2 * i] < 0 || span[2 * i] > span[2 * i + 1] || span[2 * i + 1] > size) {
       throw py::value_error("span " + std::to_string(i) + " is not inside the data");
     }
   }
+}
+
+py::array invalid_utf8_binding(const py::buffer& source, const Spans& spans,
+                               const std::string& level) {
+  const Bytes data(source);
+  const Utf8Check valid_utf8 = utf8_check(parse_level(level));
+  check_spans(data, spans);
+  const auto documents = static_cast<std::int64_t>(spans.shape(0));
+  const std::int64_t* span = spans.data();
   Shared<std::int64_t> result;
   auto invalid = result.take();
   {
@@ -118,6 +124,34 @@ py::array invalid_utf8_binding(const py::buffer& source, const Spans& spans,
   }
   const auto count = static_cast<py::ssize_t>(invalid->size());
   return result.give(std::move(invalid), {count});
+}
+
+constexpr std::array<const char*, 6> kColumnKinds = {"null",   "bool",   "int64",
+                                                     "double", "string", "mixed"};
+
+py::tuple json_column_binding(const py::buffer& source, const Spans& spans,
+                              const std::string& level) {
+  const Bytes data(source);
+  const Level parsed = parse_level(level);
+  check_spans(data, spans);
+  Shared<std::uint8_t> bytes;  // an array of each result is its own: Arrow holds it for long
+  Shared<std::int32_t> numbers;
+  auto validity = bytes.take();
+  auto values = bytes.take();
+  auto offsets = numbers.take();
+  ColumnOutput output{*validity, *values, *offsets};
+  ColumnKind kind;
+  {
+    const py::gil_scoped_release release;
+    const std::span<const std::int64_t> all(spans.data(), static_cast<std::size_t>(spans.size()));
+    kind = read_json_column(data.span(), all, parsed, output);
+  }
+  const auto size = [](const auto& buffer) { return static_cast<py::ssize_t>(buffer->size()); };
+  const std::vector<py::ssize_t> shapes = {size(validity), size(values), size(offsets)};
+  return py::make_tuple(kColumnKinds[static_cast<std::size_t>(kind)], output.nulls,
+                        bytes.give(std::move(validity), {shapes[0]}),
+                        numbers.give(std::move(offsets), {shapes[2]}),
+                        bytes.give(std::move(values), {shapes[1]}));
 }
 
 }  // namespace
@@ -138,6 +172,8 @@ void bind_json(py::module_& module) {
       .def(py::init<>())
       .def("feed", &JsonArrayBinding::feed, py::arg("chunk"))
       .def_property_readonly("finished", &JsonArrayBinding::finished);
+  module.def("json_column", &json_column_binding, py::arg("data"), py::arg("spans"),
+             py::arg("level") = "auto");
   module.def("split_lines", &split_lines_binding, py::arg("block"));
   module.def("invalid_utf8", &invalid_utf8_binding, py::arg("data"), py::arg("spans"),
              py::arg("level") = "auto");

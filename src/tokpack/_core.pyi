@@ -38,6 +38,18 @@ class JsonLines:
     def __init__(self, key: str, level: Level = "auto", kept: Sequence[str] = ()) -> None: ...
     def extract(self, block: Buffer) -> Extracted: ...
 
+def json_column(
+    data: Buffer, spans: npt.NDArray[np.int64], level: Level = "auto"
+) -> tuple[str, int, npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Read JSON texts, of which ``spans`` are begins and ends in ``data``, as one Arrow array.
+
+    An empty text is null, as ``null`` is. Gives the kind of all others (bool, int64, double or
+    string; null: there are none), the number of nulls, and the buffers of an array of that type:
+    validity, offsets (of strings) and data. The kind is ``mixed``, and the buffers are nothing,
+    where values are of several kinds, are lists or objects, integers beyond 64 bits or strings with
+    a lone surrogate, have 2 GiB of strings together, or are no JSON. ValueError for wrong spans.
+    """
+
 class JsonArray:
     """Turn one JSON array, fed in chunks, into JSON lines, an element a line."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import ujson
 
+from tokpack import _core
 from tokpack.errors import UsageError, option
 from tokpack.indexed.table import COLUMNS, import_parquet
 from tokpack.indexed.table_writer import arrow_type
@@ -30,6 +31,7 @@ _KIND_OF_TYPE = {
     "bool": _BOOLEANS,
     "int64": _INTEGERS,
     "double": _DOUBLES,
+    "string": _STRINGS,
     "large_string": _STRINGS,
 }
 _PYTHON_TYPES = {bool: "bool", int: "int64", float: "double", str: "large_string"}
@@ -96,10 +98,12 @@ def pack(columns: Sequence[Values | None], rows: int) -> tuple[bytes, Counts]:
 def _typed(values: Values) -> tuple[Any, bool, Counts]:
     """An Arrow array of values, whether it is of their JSON texts, and how many are of each kind.
 
-    The array is bool, int64, double, large_string or null.
+    The array is bool, int64, double, string, large_string or null.
     """
     arrow = import_parquet()
     counts = [0] * len(KINDS)
+    if isinstance(values, JsonValues) and (array := _read_by_core(values)) is not None:
+        values = array
     if isinstance(values, arrow.Array):
         if str(values.type) != "null":
             counts[_KIND_OF_TYPE[str(values.type)]] = len(values) - values.null_count
@@ -122,6 +126,19 @@ def _typed(values: Values) -> tuple[Any, bool, Counts]:
             counts[_kind(value)] += 1
         texts.append(None if value is None else _text(value))
     return arrow.array(texts, arrow.large_string()), True, counts
+
+
+def _read_by_core(values: JsonValues) -> Any:
+    """An Arrow array of JSON texts, as nearly all columns have them; None where it takes more."""
+    arrow = import_parquet()
+    kind, nulls, *buffers = _core.json_column(values.data, values.spans)
+    if kind == "mixed":
+        return None
+    if kind == "null":
+        return arrow.nulls(len(values))
+    validity, offsets, data = map(arrow.py_buffer, buffers)
+    layout = [validity, offsets, data] if kind == "string" else [validity, data]
+    return arrow.Array.from_buffers(arrow_type(kind), len(values), layout, nulls)
 
 
 def _kind(value: Any) -> int:
@@ -179,7 +196,9 @@ def _turned(array: Any, is_json: bool, kind: str) -> Any:
     arrow = import_parquet()
     goal = arrow_type(kind)
     plain = str(array.type)
-    if not is_json and (plain in ("null", kind) or (plain, kind) == ("large_string", "string")):
+    if not is_json and plain == kind:
+        return array  # a cast would load pyarrow.compute
+    if not is_json and (plain == "null" or (plain, kind) == ("large_string", "string")):
         return array.cast(goal)
     if not is_json and kind == "double":
         return array.cast(goal, safe=False)

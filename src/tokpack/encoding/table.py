@@ -65,9 +65,8 @@ def rows_of(
 
 def _hashes(data: memoryview, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
     """XXH3-128 of each span of some bytes, in its canonical form: V16 [n]."""
-    begins, ends = spans.T.tolist()  # two lists, not one for each span
-    digests = [xxh3_128_digest(data[begin:end]) for begin, end in zip(begins, ends, strict=True)]
-    return np.frombuffer(b"".join(digests), "V16")
+    parts = map(data.__getitem__, map(slice, *spans.T.tolist()))
+    return np.frombuffer(b"".join(map(xxh3_128_digest, parts)), "V16")
 
 
 # -- what the commit writes --------------------------------------------------------------------
@@ -114,21 +113,31 @@ def _tables(pieces: Pieces, index: int, types: dict[str, str]) -> Iterator[Any]:
     names = [source.name for source in job.sources]
     track = job.path(job.folder.track(job.options.datasets[index].name, "kept"))
     columns = _Columns(track, list(types.values())) if types else None
+    number, digest = arrow.int64(), arrow.binary(16)
     for source, rows in _rows(pieces, index):
-        of_name = arrow.array(np.zeros(len(rows), np.int32))
-        arrays = [arrow.DictionaryArray.from_arrays(of_name, [names[source]])]
-        arrays += [arrow.array(np.ascontiguousarray(rows[n])) for n in ("line", "bytes", "tokens")]
-        arrays += [_digests(rows[n]) for n in ("text", "ids")]
+        of_name = _array(np.zeros(len(rows), np.int32), arrow.int32())
+        arrays = [arrow.DictionaryArray.from_arrays(of_name, _string(names[source]))]
+        arrays += [_array(rows[name], number) for name in ("line", "bytes", "tokens")]
+        arrays += [_array(rows[name], digest) for name in ("text", "ids")]
         arrays += columns.take(len(rows)) if columns else []
         yield arrow.table(arrays, names=table_schema(types).names)
     if columns:
         columns.close()
 
 
-def _digests(values: npt.NDArray[np.void]) -> Any:
+def _array(values: npt.NDArray[Any], kind: Any) -> Any:
+    """An Arrow array without nulls. ``pyarrow.array`` would load pandas, to ask what it has."""
     arrow = import_parquet()
-    data = arrow.py_buffer(np.ascontiguousarray(values).tobytes())
-    return arrow.FixedSizeBinaryArray.from_buffers(arrow.binary(16), len(values), [None, data])
+    data = arrow.py_buffer(np.ascontiguousarray(values).view(np.uint8))
+    return arrow.Array.from_buffers(kind, len(values), [None, data])
+
+
+def _string(text: str) -> Any:
+    """An Arrow array of one string."""
+    arrow = import_parquet()
+    data = text.encode()
+    offsets = arrow.py_buffer(np.array([0, len(data)], np.int32))
+    return arrow.Array.from_buffers(arrow.string(), 1, [None, offsets, arrow.py_buffer(data)])
 
 
 class _Columns:

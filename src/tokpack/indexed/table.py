@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,7 @@ def table_metadata(binary: FileDigest) -> dict[bytes, bytes]:
     return {MARK: json.dumps(value).encode()}
 
 
+@cache
 def import_parquet() -> Any:
     """``pyarrow`` with ``pyarrow.parquet``. UsageError that names the extra where it is missing."""
     with needs_extra("parquet"):

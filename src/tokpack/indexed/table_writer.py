@@ -105,8 +105,8 @@ def _encoded(column: Any, kind: Any) -> Any:
     arrow = import_parquet()
     if not arrow.types.is_dictionary(kind):
         return column.combine_chunks()
-    if arrow.types.is_dictionary(column.type):
-        column = column.cast(arrow.string())
+    if arrow.types.is_dictionary(column.type):  # a chunk has one value: so the order is right
+        return column.unify_dictionaries().combine_chunks()
     encoded = column.combine_chunks().dictionary_encode()
     return encoded.combine_chunks() if isinstance(encoded, arrow.ChunkedArray) else encoded
 

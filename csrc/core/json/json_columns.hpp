@@ -1,0 +1,32 @@
+// The JSON texts of a column as an array of one type, in the layout of Arrow.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/base/buffer.hpp"
+#include "core/base/cpu.hpp"
+
+namespace tokpack {
+
+enum class ColumnKind { null, boolean, int64, float64, string, mixed };
+
+// `validity` has a bit for each value, from the lowest of each byte on: 0 for null.
+// `data` has the values: bits, int64, double, or the bytes of all strings, whose offsets, one more
+// than strings, are in `offsets`.
+struct ColumnOutput {
+  Buffer<std::uint8_t>& validity;
+  Buffer<std::uint8_t>& data;
+  Buffer<std::int32_t>& offsets;
+  std::int64_t nulls = 0;
+};
+
+// Reads a column: `spans` are begin and end in `data` of the text of each value, in which is no
+// white space around the value; an empty one is null. Mixed, with no output to be read, are values
+// of several kinds (also integers and other numbers), lists, objects, integers beyond 64 bits,
+// strings with a lone surrogate, 2 GiB of strings, and what is no JSON. Of others the values are
+// what Python's json module gives. REQUIRES: each span is inside the data.
+ColumnKind read_json_column(std::span<const std::uint8_t> data, std::span<const std::int64_t> spans,
+                            Level level, ColumnOutput& output);
+
+}  // namespace tokpack
