@@ -277,6 +277,6 @@ def test_what_has_no_table_of_its_own_says_so(prefix: Path) -> None:
     from tokpack.indexed.table import has_table, table_paths
 
     assert not has_table(str(prefix))
-    for ask in (table_paths, Origins):
-        with pytest.raises(InputError, match="is a view"):
+    for ask, message in ((table_paths, "is a view"), (Origins, "has no table of its documents")):
+        with pytest.raises(InputError, match=message):
             ask(prefix)

@@ -12,7 +12,8 @@ from xxhash import xxh3_128_digest
 from tokpack import _core
 from tokpack.documents.passes import scan_documents
 from tokpack.errors import FormatError
-from tokpack.indexed.table import has_table, import_parquet, table_paths
+from tokpack.indexed.shards import piece_prefix
+from tokpack.indexed.table import has_table, import_parquet, table_file, table_paths
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -79,10 +80,15 @@ def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[In
 
 
 def _read_tables(dataset: MMapIndexedDataset, out: Keys) -> None:
-    """Write the hashes of all documents of a dataset's tables. FormatError for other numbers."""
+    """Write the hashes of all rows of a dataset's tables, or of those under a view. FormatError."""
     arrow = import_parquet()
     at = 0
-    for path in table_paths(dataset.path_prefix):
+    prefix, view = dataset.path_prefix, dataset.view
+    if view is None:
+        paths = table_paths(prefix)
+    else:
+        paths = [table_file(piece_prefix(prefix, record)) for record in view.base.records]
+    for path in paths:
         for batch in arrow.parquet.ParquetFile(path).iter_batches(columns=["tokens_xxh3"]):
             column = batch.column(0)
             begin, count = 16 * column.offset, 16 * len(column)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed.manifest import Manifest
@@ -21,6 +22,7 @@ from tokpack.indexed.table import (
     table_file,
     table_path,
 )
+from tokpack.indexed.view import ViewShard, open_files
 from tokpack.stores import near
 
 if TYPE_CHECKING:
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from tokpack.indexed.selection import Numbers
+
 _OPEN = 8  # shards
 _WHERE = ("source", "line")
-Became = Literal["document", "empty", "rejected", "nothing"]
+Became = Literal["document", "empty", "rejected", "unselected", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,9 @@ class Origin:
     ``source`` is the input's name as in the manifest; ``line`` counts from 1: lines of JSON lines
     and plain text (blank ones too, compressed or not), elements of a JSON array, rows of a table,
     records of an archive. It became a ``document``, whose number in the dataset is ``document``; or
-    it was left out: ``empty`` (no token), ``rejected`` with a ``reason``; ``nothing`` is a line
-    that is no record.
+    it was left out: ``empty`` (no token), ``rejected`` with a ``reason``, ``unselected`` where it
+    is a document that a view does not list; ``nothing`` is a line that is no record, or one that
+    ``where`` or ``map`` left out, of which nothing is kept.
     """
 
     source: str
@@ -58,54 +63,68 @@ class Origin:
 class Origins:
     """The origins of the documents of the dataset ``prefix``, by its table and manifest.
 
-    A dataset in shards has the tables of its shards, each opened when it is asked. InputError where
-    one of these is missing, FormatError where it is broken or of another dataset. Opening takes a
-    moment; a question some milliseconds, and less for a document near the one before.
+    A dataset in shards has the tables of its shards, each opened when it is asked, and a view those
+    of the datasets of which it lists documents. InputError where one of these is missing,
+    FormatError where it is broken or of another dataset. Opening takes a moment, that of a view a
+    pass over its list; a question some milliseconds, and less for a document near the one before.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
         self._prefix = prefix_of(prefix)
         self._shard = lru_cache(_OPEN)(lambda shard: _ShardOrigins(self._prefixes[shard]))
+        self._numbers: Numbers | None = None  # of a view's documents in its datasets
         if is_virtual(self._prefix):
-            self._manifest = Manifest.load(self._prefix)
-            if self._manifest.selection is not None:  # its numbers are those of other documents
-                raise InputError(
-                    f"{self._prefix}: is a view, which has no trace: ask the datasets of which it "
-                    "lists documents"
-                )
-            pieces = self._manifest.pieces or ()
+            manifest = Manifest.load(self._prefix)
+            if manifest.selection is not None:
+                self._numbers = _numbers_of_view(self._prefix)
+            pieces = manifest.pieces or ()
             self._prefixes = [piece_prefix(self._prefix, piece) for piece in pieces]
             counts = [piece.documents for piece in pieces]
         else:
             self._prefixes = [self._prefix]
             counts = [len(self._shard(0).table)]
-            self._manifest = Manifest.load(self._prefix)
+            manifest = Manifest.load(self._prefix)
         self._ends = [0, *accumulate(counts)]
-        self.sources = _names(self._manifest)
+        self._manifests = [manifest]
+        if self._numbers is not None:  # the inputs of a view are datasets, and not what these read
+            bases = (Manifest.find(one) for one in self._prefixes)
+            self._manifests = [one for one in bases if one is not None]
+        names = [name for one in self._manifests for name in _names(one)]
+        self.sources = names if self._numbers is None else list(dict.fromkeys(names))
         if self._prefixes:
             self._shard(0)  # so that what has no table is known at once
 
     def __len__(self) -> int:
         """Number of documents."""
-        return self._ends[-1]
+        return self._ends[-1] if self._numbers is None else len(self._numbers)
 
     def __getitem__(self, document: int) -> Origin:
         """Where a document came from; IndexError where there is no document of that number."""
         number = document + len(self) if document < 0 else document
         if not 0 <= number < len(self):
             raise IndexError(f"{self._prefix}: document {document} of {len(self)}")
-        shard = bisect_right(self._ends, number) - 1
-        first = number - self._ends[shard]
-        [row] = self._shard(shard).table.rows(first, first + 1, _WHERE)
-        return Origin(row["source"], row["line"], "document", number)
+        [origin] = self._of(number, number + 1)
+        return origin
 
     def __iter__(self) -> Iterator[Origin]:
-        for shard, (first, last) in enumerate(zip(self._ends, self._ends[1:], strict=False)):
-            table = self._shard(shard).table
-            for begin in range(0, last - first, ROW_GROUP):
-                rows = table.rows(begin, min(begin + ROW_GROUP, last - first), _WHERE)
-                for number, row in enumerate(rows, first + begin):
-                    yield Origin(row["source"], row["line"], "document", number)
+        for begin in range(0, len(self), ROW_GROUP):
+            yield from self._of(begin, min(begin + ROW_GROUP, len(self)))
+
+    def _of(self, begin: int, end: int) -> Iterator[Origin]:
+        """The origins of documents [begin, end)."""
+        if self._numbers is None:
+            numbers = np.arange(begin, end)
+        else:
+            numbers = self._numbers[begin:end].astype(np.int64)
+        shards = np.searchsorted(self._ends, numbers, side="right") - 1
+        rows: list[dict[str, Any]] = [{}] * len(numbers)
+        for shard in np.unique(shards).tolist():
+            here = np.flatnonzero(shards == shard)
+            table = self._shard(shard).table.take(numbers[here] - self._ends[shard], _WHERE)
+            for place, row in zip(here.tolist(), table.to_pylist(), strict=True):
+                rows[place] = row
+        for number, row in enumerate(rows, begin):
+            yield Origin(row["source"], row["line"], "document", number)
 
     def find(self, source: str, line: int) -> list[Origin]:
         """What became of a line: an origin for each time that the input was given.
@@ -117,12 +136,31 @@ class Origins:
         origins = []
         for shard, first in enumerate(self._ends[:-1]):
             for origin in self._shard(shard).became(name, line):
-                document = None if origin.document is None else first + origin.document
-                origins.append(replace(origin, document=document))
-        limit = self._manifest.options.get("num_docs")
-        more = "" if limit is None else f", or not among the first {limit} records, which were read"
-        reason = f"blank, or behind the last line{more}"
-        return origins or [Origin(name, line, "nothing", reason=reason)]
+                if origin.document is None:
+                    origins.append(origin)
+                else:
+                    origins += self._with_number(origin, shard, first + origin.document)
+        return origins or [Origin(name, line, "nothing", reason=self._no_record(name))]
+
+    def _with_number(self, origin: Origin, shard: int, number: int) -> list[Origin]:
+        """An origin with each number that a document of the shards has in the dataset."""
+        if self._numbers is None:
+            return [replace(origin, document=number)]
+        places = np.flatnonzero(self._numbers == number).tolist()
+        own = f"it is document {origin.document} of {self._prefixes[shard]}"
+        left_out = replace(origin, became="unselected", document=None, reason=own)
+        return [replace(origin, document=place) for place in places] or [left_out]
+
+    def _no_record(self, name: str) -> str:
+        """Why a line of an input is neither a document nor among those that were left out."""
+        reasons = ["blank", "behind the last line"]
+        manifests = [one for one in self._manifests if name in _names(one)]
+        for key, count in (("where", "left_out"), ("map", "mapped_out")):
+            if any(getattr(one, count) for one in manifests):
+                reasons.append(f"left out by {key}")
+        for limit in {one.options.get("num_docs") for one in manifests} - {None}:
+            reasons.append(f"not among the first {limit} records, which were read")
+        return f"{', '.join(reasons[:-1])}, or {reasons[-1]}"
 
 
 class _ShardOrigins:
@@ -158,6 +196,14 @@ class _ShardOrigins:
                 yield Origin(source, line, "empty", reason="no token")
             else:
                 yield Origin(source, line, "rejected", reason=row["reason"])
+
+
+def _numbers_of_view(prefix: str) -> Numbers:
+    """The numbers of a view's documents in its datasets. FormatError where either has changed."""
+    shard = open_files(prefix).only
+    assert isinstance(shard, ViewShard)
+    _ = shard.index.lengths  # checks the numbers, and their checksum
+    return shard.index.numbers
 
 
 def _matching(sources: list[str], source: str, prefix: str) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from functools import cache, lru_cache
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tokpack.errors import FormatError, InputError, needs_extra
 from tokpack.indexed.manifest import Manifest, checksum_of, manifest_path
@@ -19,7 +20,11 @@ from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.stores import exists, head, identity, near, open_file
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from tokpack.indexed.manifest import FileDigest
+
+    Int64s = npt.NDArray[np.int64]
 
 TABLE_SUFFIX = ".docs.parquet"
 DROPPED_SUFFIX = ".dropped.parquet"
@@ -82,9 +87,11 @@ def import_parquet() -> Any:
 def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
     """The tables of a dataset's shards, in order, as files of this machine.
 
-    Of a dataset on a store they are copies, to be opened at once. InputError where a shard has no
-    table, FormatError where one is of another dataset: by its size, its rows, and the checksum of
-    the .bin that its footer has. All its bytes are compared by ``tokpack verify`` alone.
+    Of a dataset on a store they are copies, to be opened at once. A view has none of its own:
+    ``MMapIndexedDataset.view`` says which rows of which datasets are its documents. InputError for
+    one, and where a shard has no table; FormatError where one is of another dataset: by its size,
+    its rows, and the checksum of the .bin that its footer has. All its bytes are compared by
+    ``tokpack verify`` alone.
     """
     prefix = prefix_of(prefix)
     prefixes = [prefix]
@@ -92,20 +99,22 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
         manifest = Manifest.load(prefix)
         if manifest.selection is not None:  # its rows would be those of other documents
             raise InputError(
-                f"{prefix}: is a view, which has no table of its own: ask the datasets of which it "
-                "lists documents"
+                f"{prefix}: is a view, which has no table of its own: merge writes it out with one"
             )
         prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
     return [table_file(one) for one in prefixes]
 
 
 def has_table(prefix: str) -> bool:
-    """Whether the manifest of the dataset ``prefix`` (or each of its shards) tells of a table."""
+    """Whether the manifest of the dataset ``prefix`` tells of a table.
+
+    Of a virtual one or a view it is that of each dataset of which it is made.
+    """
     if not is_virtual(prefix):
-        manifest = Manifest.find(prefix)
-        return manifest is not None and manifest.table is not None
+        found = Manifest.find(prefix)
+        return found is not None and found.table is not None
     manifest = Manifest.load(prefix)
-    pieces = () if manifest.selection is not None else manifest.pieces or ()
+    pieces = manifest.pieces or ()
     return bool(pieces) and all(has_table(piece_prefix(prefix, piece)) for piece in pieces)
 
 
@@ -180,17 +189,29 @@ class TableReader:
         """The Arrow schema."""
         return self._file.schema_arrow
 
-    def rows(self, begin: int, end: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Rows [begin, end) as dicts of some columns. IndexError where they are not there."""
-        if not 0 <= begin <= end <= len(self):
-            raise IndexError(f"{self.name}: rows {begin} to {end} of {len(self)}")
-        rows: list[dict[str, Any]] = []
-        for group, (first, last) in enumerate(pairwise(self._ends)):
-            low, high = max(begin, first), min(end, last)
-            if low < high:
-                table = self._group(group, columns).slice(low - first, high - low)
-                rows += table.to_pylist()
-        return rows
+    def take(self, numbers: Int64s, columns: tuple[str, ...]) -> Any:
+        """Rows by their numbers, int64 [n], in any order and with repeats, as an Arrow table.
+
+        IndexError where they are not there.
+        """
+        arrow = import_parquet()
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
+            raise IndexError(f"{self.name}: rows {numbers.min()} to {numbers.max()} of {len(self)}")
+        groups = np.searchsorted(self._ends, numbers, side="right") - 1
+        nothing = self.schema.empty_table().select(list(columns))
+        parts, order = [nothing], [np.zeros(0, np.int64)]
+        for group in np.unique(groups).tolist():
+            here = np.flatnonzero(groups == group)
+            rows = arrow.array(numbers[here] - self._ends[group])
+            parts.append(self._group(group, columns).take(rows))
+            order.append(here)
+        places = np.concatenate(order)
+        joined = arrow.concat_tables(parts).unify_dictionaries()
+        if (places[1:] > places[:-1]).all():
+            return joined
+        back = np.empty(len(places), np.int64)
+        back[places] = np.arange(len(places))
+        return joined.take(arrow.array(back))
 
     def find(self, source: str, line: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         """The rows of a line of an input, each with its ``row``; groups without it are not read."""

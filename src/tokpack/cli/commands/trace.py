@@ -36,8 +36,8 @@ PAGE = Page(
         ),
     ),
     """\
-INPUT is the PREFIX of a dataset that was encoded with --keep or --trace. Lines count from 1; in a
-table they are rows, in a JSON array elements, in an archive records.
+INPUT is the PREFIX of a dataset that was encoded with --keep or --trace, or of a view of such.
+Lines count from 1; in a table they are rows, in a JSON array elements, in an archive records.
 
 examples:
   tokpack encode wiki.jsonl --trace
@@ -85,6 +85,7 @@ def _outcome(origin: Origin) -> str:
     words = {
         "empty": "empty, left out",
         "rejected": "rejected",
+        "unselected": "not in the view",
         "nothing": "no record",
     }
     return words[origin.became] + (f": {origin.reason}" if origin.reason else "")
