@@ -25,7 +25,7 @@ from tokpack.checkpoints.neox import NeoxWeights
 from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, option
 from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold
-from tokpack.indexed.manifest import FileDigest, digest_file
+from tokpack.indexed.digests import FileDigest, digest_file
 
 from .parallel import agree, gather, on_main, rank_and_size
 

@@ -24,7 +24,7 @@ import tokpack
 from tokpack.documents import exact, passes
 from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
-from tokpack.indexed.manifest import FileDigest
+from tokpack.indexed.digests import FileDigest
 from tokpack.indexed.table import table_metadata, table_path
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tokpack.display import brief
 from tokpack.errors import FormatError, option
 from tokpack.files.durable import cannot_write, sync_file
 from tokpack.files.foreign import read_object
-from tokpack.indexed.manifest import FileDigest, digest_file
+from tokpack.indexed.digests import FileDigest, digest_file
 
 from . import folder as folders
 

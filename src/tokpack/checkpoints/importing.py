@@ -12,7 +12,7 @@ import yaml
 
 from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError
 from tokpack.files.durable import cannot_write, remove_file
-from tokpack.indexed.manifest import digest_file
+from tokpack.indexed.digests import digest_file
 from tokpack.progress import ProgressStage
 from tokpack.tokenizers import TokenizerFiles, load_tokenizer
 

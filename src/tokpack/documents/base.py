@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import UsageError
+from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.fingerprint import shard_fingerprint
-from tokpack.indexed.manifest import Manifest, checksum_of
+from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shard import open_shard
 from tokpack.indexed.shards import piece_prefix

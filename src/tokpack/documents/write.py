@@ -12,16 +12,10 @@ import numpy.typing as npt
 from tokpack import __version__
 from tokpack.documents.base import Base
 from tokpack.errors import UsageError
+from tokpack.indexed.digests import FileDigest, HashingReader
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.lengths import document_lengths
-from tokpack.indexed.manifest import (
-    VIEW_VERSION,
-    FileDigest,
-    HashingReader,
-    Manifest,
-    manifest_path,
-    now,
-)
+from tokpack.indexed.manifest import VIEW_VERSION, Manifest, manifest_path, now
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.records import MAX_TOTAL
 from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path

@@ -20,7 +20,7 @@ from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_jso
 from tokpack.files.foreign import read_object
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import checksum_of
+from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.outputs import same_data
 from tokpack.indexed.table import dropped_path, table_path
 from tokpack.stores import exists, shown, stat

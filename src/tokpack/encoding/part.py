@@ -12,7 +12,7 @@ from tokpack.encoding.kept import pack
 from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.table import rows_of, tokens_of_each
-from tokpack.encoding.transforms import make_transform
+from tokpack.encoding.transforms import join_sentences, make_transform
 from tokpack.errors import RecordError, WorkerError
 from tokpack.sources import (
     BadRecord,
@@ -316,34 +316,6 @@ def _first(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[Docu
         limit -= batch.records
         if limit <= 0:
             return
-
-
-def join_sentences(
-    ids: npt.NDArray[Any],
-    lengths: npt.NDArray[np.int32],
-    per_document: npt.NDArray[np.int64],
-    frame: Frame,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Sentences -> (ids, lengths, sequences of each document), and none of them is empty.
-
-    The frame goes before the first sentence of a document and behind the last.
-    """
-    owner = np.repeat(np.arange(len(per_document)), per_document)
-    owner = owner[lengths > 0]
-    lengths = lengths[lengths > 0]
-    sequences = np.bincount(owner, minlength=len(per_document)).astype(np.int32)
-    before, after = frame.before, frame.after
-    if (before or after) and len(lengths):
-        stop = np.cumsum(sequences)[sequences > 0]
-        first = stop - sequences[sequences > 0]
-        ends = np.cumsum(lengths, dtype=np.int64)
-        begin = (ends - lengths)[first]
-        places = [begin] * len(before) + [ends[stop - 1]] * len(after)
-        ids = np.insert(ids, np.stack(places, axis=1).ravel(), (*before, *after) * len(first))
-        lengths = lengths.copy()
-        lengths[first] += len(before)
-        lengths[stop - 1] += len(after)
-    return ids, lengths, sequences
 
 
 def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
+from tokpack.encoding.difference import difference
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.setup import described, load_setups, special_mode
@@ -33,19 +34,6 @@ RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 # Of an input:
 _identifying = itemgetter("fingerprint", "size", "format", "compression")
 _OF_INPUT = ("name", "format", "compression", "size")
-# Flags whose names are not those of their options.
-_SHOWN = {
-    "keys": "--json-keys",
-    "num_docs": "--limit",
-    "nltk": "the version of nltk",
-    "duckdb": "the version of duckdb",
-    "columns": "the types of the columns of its first records",
-    "map_source": "the source of --map, with the hash",
-}
-_AROUND = {
-    "eod_id": "the EOD (--eod-token)",
-    "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
-}
 _UNKNOWN = "or the same: an iterable is known again only by its resume_key"
 FILE_WORKERS = 20  # that one .bin can take: docs/performance.md, "Many cores"
 FILE_TEXT = 16 << 30  # bytes of text that are worth a .bin of their own
@@ -184,12 +172,7 @@ class Plan:
 
     def difference(self, other: Plan) -> str:
         """What makes ``other`` (the plan of now) another run than this one; "" for nothing."""
-        if self.version != other.version:
-            return f"it was begun by tokpack {self.version}, this is {other.version}"
-        if len(self.sources) != len(other.sources):
-            inputs = "input" if len(self.sources) == 1 else "inputs"
-            return f"it has {len(self.sources)} {inputs}, this run has {len(other.sources)}"
-        return self._other_input(other) or self._other_tokenizer(other) or self._other_option(other)
+        return difference(self, other)
 
     @property
     def cut_sources(self) -> set[int]:
@@ -218,41 +201,6 @@ class Plan:
             parts=tuple(part.counted_from(first) for part in parts),
             files=(0,),
         )
-
-    def _other_input(self, other: Plan) -> str:
-        pairs = zip(self.sources, self.fingerprints, other.sources, other.fingerprints, strict=True)
-        for old, old_print, new, new_print in pairs:
-            if old.format == new.format == "documents":
-                if old_print != new_print:  # without a key nothing says that they are the same
-                    which = ("another" if new_print else "a") if old_print else "no"
-                    return f"it has {which} resume_key"
-            elif (old_print, old.size) != (new_print, new.size):
-                if old.name == new.name:
-                    return f"the input {new.name} has changed since"
-                return f"it reads {old.name} where this run reads {new.name}"
-            if (old.format, old.compression) != (new.format, new.compression):
-                return f"the input {new.name} is now read as another format"
-        return ""
-
-    def _other_tokenizer(self, other: Plan) -> str:
-        old, new = self.tokenizer, other.tokenizer
-        same = old["sha256"] == new["sha256"]
-        for key in ("eod_id", "frame"):
-            if (same or old["name"] == new["name"]) and old.get(key) != new.get(key):
-                return f"it has {_AROUND[key]} {old.get(key)}, this run has {new.get(key)}"
-        if same:
-            return ""
-        if old["name"] == new["name"]:
-            return f"the files of the tokenizer {new['name']} have changed"
-        return f"it uses the tokenizer {old['name']}, this run uses {new['name']}"
-
-    def _other_option(self, other: Plan) -> str:
-        for key in sorted({*self.options, *other.options}):
-            before, now = self.options.get(key, False), other.options.get(key, False)
-            if before != now:
-                name = _SHOWN.get(key, "--" + key.replace("_", "-"))
-                return f"it has {name} = {before!r}, this run has {now!r}"
-        return ""
 
 
 class _Entries:

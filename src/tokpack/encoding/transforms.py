@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.tokenizers import Frame
 
 Bytes = npt.NDArray[np.uint8]
 Spans = npt.NDArray[np.int64]
@@ -50,6 +51,34 @@ class TextTransform:
         ends = np.cumsum(lengths)
         joined = np.frombuffer(b"".join(texts), dtype=np.uint8)
         return joined, np.stack((ends - lengths, ends), axis=1), counts
+
+
+def join_sentences(
+    ids: npt.NDArray[Any],
+    lengths: npt.NDArray[np.int32],
+    per_document: npt.NDArray[np.int64],
+    frame: Frame,
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Sentences -> (ids, lengths, sequences of each document), and none of them is empty.
+
+    The frame goes before the first sentence of a document and behind the last.
+    """
+    owner = np.repeat(np.arange(len(per_document)), per_document)
+    owner = owner[lengths > 0]
+    lengths = lengths[lengths > 0]
+    sequences = np.bincount(owner, minlength=len(per_document)).astype(np.int32)
+    before, after = frame.before, frame.after
+    if (before or after) and len(lengths):
+        stop = np.cumsum(sequences)[sequences > 0]
+        first = stop - sequences[sequences > 0]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        begin = (ends - lengths)[first]
+        places = [begin] * len(before) + [ends[stop - 1]] * len(after)
+        ids = np.insert(ids, np.stack(places, axis=1).ravel(), (*before, *after) * len(first))
+        lengths = lengths.copy()
+        lengths[first] += len(before)
+        lengths[stop - 1] += len(after)
+    return ids, lengths, sequences
 
 
 def versions(options: EncodeOptions) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.digests import FileDigest, HashingReader, digest_file, has_digest
 from tokpack.indexed.format import (
     best_fitting_dtype,
     bin_path,
@@ -10,14 +11,7 @@ from tokpack.indexed.format import (
     index_chunks,
     storage_dtype,
 )
-from tokpack.indexed.manifest import (
-    FileDigest,
-    HashingReader,
-    Manifest,
-    digest_file,
-    has_digest,
-    manifest_path,
-)
+from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.origins import Origin, Origins
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.table import dropped_path, table_path, table_paths

@@ -12,23 +12,22 @@ import os
 import re
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import ujson
-import xxhash
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import cannot_read, replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.files.outputs import Kind, check_outputs
+from tokpack.indexed.digests import FileDigest, checksum_of
 from tokpack.indexed.format import storage_dtype
-from tokpack.indexed.piece_sums import PieceSums, SummedPiece
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 from tokpack.stores import exists, head, is_url, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
@@ -38,97 +37,7 @@ CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in")
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
-_READ = 1 << 20
 _LINES = 1000  # of a long list, made into text at once
-
-
-class FileDigest(TypedDict, total=False):
-    """Size and checksum of one file: of the whole of it, or of its blocks (``files.blocks``).
-
-    A .bin that a store has put together has the digests of its ``pieces`` instead, in order.
-    """
-
-    bytes: Required[int]
-    xxh3_128: str
-    xxh3_blocks: str
-    pieces: list[FileDigest]
-
-
-def checksum_of(digest: FileDigest) -> str:
-    """The checksum that a digest has, 32 hexadecimal digits; "" where it has none.
-
-    Where a file has pieces it is that of their sizes and checksums, a line each.
-    """
-    if "pieces" in digest:
-        lines = "".join(f"{one['bytes']} {checksum_of(one)}\n" for one in digest["pieces"])
-        return xxhash.xxh3_128_hexdigest(lines.encode())
-    return digest.get("xxh3_blocks") or digest.get("xxh3_128", "")
-
-
-def has_digest(path: str, digest: FileDigest) -> bool:
-    """Whether a file has a size and its checksums. InputError where it cannot be read."""
-    sums, size = PieceSums(digest), 0
-    pieces: list[SummedPiece] = []
-    for block in _blocks(path):
-        pieces += sums.add(block)
-        size += len(block)
-    pieces += sums.finish()
-    same = all(piece.checksum == checksum_of(piece.digest) for piece in pieces)
-    return size == digest["bytes"] and same
-
-
-def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
-    """FormatError where the bytes of a file do not have the checksum of its digest."""
-    recorded = checksum_of(digest)
-    if checksum != recorded:
-        kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
-        raise FormatError(
-            f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
-            "have changed, somewhere that no other check sees, or the files do not belong together"
-        )
-
-
-def check_piece(path: str, piece: SummedPiece) -> None:
-    """FormatError where a piece of a .bin does not have the checksum of its digest."""
-    where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
-    check_file_digest(path + where, piece.checksum, piece.digest)
-
-
-def digest_file(path: str | os.PathLike[str]) -> FileDigest:
-    """Size and XXH3-128 (32 hexadecimal digits) of a file, read once, in constant memory."""
-    state, size = xxhash.xxh3_128(), 0
-    for block in _blocks(path):
-        state.update(block)
-        size += len(block)
-    return {"bytes": size, "xxh3_128": state.hexdigest()}
-
-
-def _blocks(path: str | os.PathLike[str]) -> Iterator[memoryview]:
-    """The bytes of a file, each block valid until the next. InputError where it cannot be read."""
-    buffer = memoryview(bytearray(_READ))
-    with cannot_read(path), open(path, "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            yield buffer[:count]
-
-
-class HashingReader:
-    """Passes the chunks of a file on, and computes the digest of all that passed."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = chunks
-        self._state = xxhash.xxh3_128()
-        self._bytes = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._chunks:
-            self._state.update(chunk)
-            self._bytes += len(chunk)
-            yield chunk
-
-    @property
-    def digest(self) -> FileDigest:
-        """Size and checksum of the chunks that passed."""
-        return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
 
 def manifest_path(prefix: str | os.PathLike[str]) -> str:

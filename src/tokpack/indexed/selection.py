@@ -15,7 +15,7 @@ from tokpack.stores import head
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.indexed.manifest import FileDigest
+    from tokpack.indexed.digests import FileDigest
 
 Numbers = npt.NDArray[np.unsignedinteger[Any]]
 

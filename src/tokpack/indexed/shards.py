@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
+from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.fingerprint import shard_fingerprint
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
-from tokpack.indexed.manifest import Manifest, checksum_of, is_manifest, manifest_path
+from tokpack.indexed.manifest import Manifest, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shard import Shard, StoredFiles, look_at, open_shard
 from tokpack.indexed.trust import piece_path

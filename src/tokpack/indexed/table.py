@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import FormatError, InputError, needs_extra
-from tokpack.indexed.manifest import Manifest, checksum_of, manifest_path
+from tokpack.indexed.digests import checksum_of
+from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.stores import exists, head, identity, near, open_file
@@ -22,7 +23,7 @@ from tokpack.stores import exists, head, identity, near, open_file
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokpack.indexed.manifest import FileDigest
+    from tokpack.indexed.digests import FileDigest
 
     Int64s = npt.NDArray[np.int64]
 

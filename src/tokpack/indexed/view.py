@@ -12,9 +12,10 @@ import xxhash
 
 from tokpack import _core
 from tokpack.errors import FormatError, InputError
+from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.format import Index, IndexHeader, bin_path, sequence_span, storage_dtype
 from tokpack.indexed.lengths import LengthSums, counts_up
-from tokpack.indexed.manifest import Manifest, checksum_of, manifest_path
+from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.selection import Numbers, map_selection, selection_path
 from tokpack.indexed.shard import Shard
 from tokpack.indexed.shards import (

@@ -12,15 +12,9 @@ import numpy as np
 from tokpack import __version__
 from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.digests import FileDigest, checksum_of
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.manifest import (
-    CHOSEN_COUNTS,
-    FileDigest,
-    Manifest,
-    checksum_of,
-    manifest_path,
-    now,
-)
+from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, manifest_path, now
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord

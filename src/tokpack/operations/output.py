@@ -24,20 +24,17 @@ from tokpack.files.durable import (
     make_folder_of,
 )
 from tokpack.files.outputs import check_not_inputs, remove_partial
+from tokpack.indexed.digests import FileDigest, HashingReader, PieceSums, check_piece
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
     PIECES_VERSION,
-    FileDigest,
-    HashingReader,
     Manifest,
-    check_piece,
     manifest_path,
     now,
 )
 from tokpack.indexed.outputs import dataset_outputs, same_data
-from tokpack.indexed.piece_sums import PieceSums
 from tokpack.indexed.scan import scan
 from tokpack.indexed.selection import selection_path
 from tokpack.indexed.stored import LazyTokens, StoredTokens

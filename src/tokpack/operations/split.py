@@ -12,8 +12,9 @@ import numpy as np
 
 from tokpack.errors import UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.lengths import document_ends
-from tokpack.indexed.manifest import checksum_of, is_manifest, manifest_path
+from tokpack.indexed.manifest import is_manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import NewDataset, new_datasets

@@ -12,16 +12,15 @@ import xxhash
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.blocks import block_sums, checksum_of_sums
 from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.manifest import (
+from tokpack.indexed.digests import (
     FileDigest,
-    Manifest,
+    PieceSums,
     check_file_digest,
     check_piece,
     digest_file,
-    manifest_path,
 )
-from tokpack.indexed.piece_sums import PieceSums
+from tokpack.indexed.format import bin_path, idx_path
+from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.shards import check_digest, check_manifest
 from tokpack.indexed.table import check_footer, dropped_path, table_path

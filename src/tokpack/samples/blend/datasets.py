@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.display import nearest
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
-from tokpack.indexed.manifest import checksum_of
+from tokpack.indexed.digests import checksum_of
 from tokpack.samples.identity import versioned
 from tokpack.samples.labels import check_labels
 from tokpack.stores import is_url
