@@ -243,6 +243,11 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"repeat": "18446744073709551618::hugeint"}, UsageError, r"gives 18446744073709551618 for"),
     ({"repeat": "18446744073709551615::ubigint"}, UsageError, r"gives 18446744073709551615 for"),
     ({"random": 0.5, "seed": 10**23}, UsageError, r"seed=10+: expected 0 to 2\^64 - 1"),
+    ({"repeat": f"{2**127 - 1}::hugeint"}, UsageError, rf"gives {2**127 - 1} for document 0"),
+    ({"repeat": "(random() * 2)::int"}, UsageError, r"repeat.*another value each time"),
+    ({"repeat": "(select 2)"}, UsageError, r"repeat.*a subquery"),
+    ({"repeat": " "}, UsageError, r"repeat is empty"),
+    ({"repeat": "2 if score >"}, UsageError, r"repeat '2 if score >' cannot be read"),
     ({"random": 0.5, "seed": -1}, UsageError, r"seed=-1: expected 0 to 2\^64 - 1"),
     ({"random": 0.0}, UsageError, r"above 0, up to 1"),
     ({"random": 2}, UsageError, r"above 0, up to 1"),
@@ -260,6 +265,10 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
      r"no row of it is of one of 300 documents: their keys are like .*'d\d+'"),
     ({"join": "twice.csv", "on": "id", "where": "true"}, InputError,
      r"2 keys are not unique there, such as 'd2' \(3 rows\), 'd1' \(2 rows\)"),
+    ({"join": "scores.parquet", "on": "score=quality", "where": "true"}, UsageError,
+     r"score: is DOUBLE in the table of documents, quality is BIGINT in scores\.parquet"),
+    ({"join": "broken.csv", "on": "id", "where": "q > 1"}, UsageError,
+     r"^join broken\.csv: .*oops.*'BIGINT'$"),
     ({"join": "scores.parquet", "on": "id", "where": "qual > 1"}, UsageError,
      r"scores\.parquet has id \(VARCHAR\), quality \(BIGINT\)"),
 ]  # fmt: skip
@@ -272,6 +281,8 @@ def test_bad_requests(
     monkeypatch.chdir(folder)
     (folder / "twice.csv").write_text("id,q\nd1,1\nd1,1\nd2,2\nd2,1\nd2,3\nd3,1\n")
     (folder / "notes.md").write_text("none")
+    lines = "".join(f"e{n},{n}\n" for n in range(30_000))  # more than duckdb guesses types by
+    (folder / "broken.csv").write_text(f"id,q\n{lines}e,oops\n")
     with pytest.raises(error, match=message):
         tokpack.select("web", "bad", **options)
     assert not list(folder.glob("bad*"))
@@ -288,6 +299,39 @@ def test_a_table_of_another_dataset_is_refused(folder: Path, tmp_path: Path) -> 
         tokpack.select(web, tmp_path / "c", where="tokens > 0")
     with pytest.raises(OutputError, match="exists"):
         tokpack.select(folder / "web", other, where="nonsense")  # said before any work
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_keys_that_look_like_something_else_are_text(tmp_path: Path, suffix: str) -> None:
+    """As numbers or dates several spellings would be one key."""
+    keys = ["2024-01-02", "2024-1-2", "2024-02-03"] if suffix == ".jsonl" else ["7", "70", "7.0"]
+    make_with_table(tmp_path / "data", [[n] for n in range(3)], id=keys)
+    rows = [{"id": keys[n], "q": n} for n in (0, 2)]
+    text = "id,q\n" + "".join(f"{row['id']},{row['q']}\n" for row in rows)
+    if suffix == ".jsonl":
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / f"scores{suffix}").write_text(text)
+    tokpack.select(tmp_path / "data", tmp_path / "view", join=tmp_path / f"scores{suffix}",
+                   on="id", where="q >= 0")  # fmt: skip
+    assert read(tmp_path / "view") == [[0], [2]]
+
+
+def test_equal_documents_are_on_one_side_of_a_number_of_tokens(tmp_path: Path) -> None:
+    documents = [[1, 2, 3]] * 40 + [[n, n, n] for n in range(4, 44)]
+    make_with_table(tmp_path / "data", documents)
+    sides = []
+    for tokens in range(9, 240, 21):
+        names = tmp_path / f"in{tokens}", tmp_path / f"out{tokens}"
+        made = tokpack.select(tmp_path / "data", names[0], tokens=tokens, rest=names[1])
+        inside, outside = map(hashes, names)
+        assert not inside.keys() & outside.keys()
+        assert inside + outside == hashes(tmp_path / "data")
+        sides.append(inside[token_digest([1, 2, 3])] > 0)
+        assert tokens - 3 < made.tokens <= tokens or not sides[-1]
+        assert made.tokens <= tokens
+    assert sorted(sides) == sides
+    assert True in sides
+    assert False in sides
 
 
 def test_the_command(folder: Path) -> None:

@@ -30,14 +30,15 @@ _SHORT = re.compile(r"\s*(\d+)\s+if\s+(.+)", re.DOTALL | re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
 _READERS = {
     ".parquet": "read_parquet({files}, union_by_name=true{more})",
-    ".csv": "read_csv({files}{more})",
-    ".tsv": "read_csv({files}, delim='\t'{more})",
+    ".csv": "read_csv({files}, header=true, union_by_name=true{more})",
+    ".tsv": "read_csv({files}, header=true, union_by_name=true, delim='\t'{more})",
     ".jsonl": "read_json({files}, format='newline_delimited'{more})",
     ".json": "read_json({files}{more})",
 }
 # A folder such as lang=de would otherwise be a column, in place of one of the table's own.
 _NO_FOLDERS = ", hive_partitioning=false"
 _TEXT = "VARCHAR"
+_TEXTS_OF_JSON = {"DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID"}
 
 
 class Request(NamedTuple):
@@ -69,6 +70,8 @@ def evaluate(request: Request, base: Base) -> Answer:
     """
     if request.where is not None:
         parse(request.where)  # refuses what is no function of the document alone, as encode does
+    if (repeat := repeat_of(request.repeat)) is not None:
+        parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
     tables = [path for record in base.records for path in table_paths(record.prefix)]
     with _connect() as connection:
         query = _Query(connection, request, tables, base.starts.tolist())
@@ -149,11 +152,10 @@ class _Query:
         files = "[" + ", ".join(_file(near(path)) for path in request.join) + "]"
         keys = {there for here, there in request.keys if here == there}
         self._read_joined(reader.format(files=files, more=_NO_FOLDERS))
-        if "read_csv" in reader and (texts := self._keys_of_text()):  # 007 is no number then
-            types = ", ".join(f"{_text(key)}: '{_TEXT}'" for key in texts)
-            more = f"{_NO_FOLDERS}, types={{{types}}}"
-            self._read_joined(reader.format(files=files, more=more))
         self._check_keys()
+        if types := self._types(reader):
+            self._read_joined(reader.format(files=files, more=_NO_FOLDERS + types))
+        self._check_types()
         # A key of one name on both sides is one column, so that an expression can name it.
         renamed = ", ".join(f"{_name(key)} AS {_name(_KEY + key)}" for key in sorted(keys))
         left = f" EXCLUDE ({', '.join(map(_name, sorted(keys)))})" if keys else ""
@@ -170,11 +172,30 @@ class _Query:
             f"CREATE OR REPLACE VIEW all_joined AS SELECT * FROM {source}", self._request.join[0]
         )
 
-    def _keys_of_text(self) -> list[str]:
-        """The keys of the joined table whose values in the documents are strings."""
+    def _types(self, reader: str) -> str:
+        """An argument for a reader of text which takes keys for numbers, dates or the like.
+
+        Where they are strings in the documents they stay as they are written: 007 is no 7 then.
+        """
         here, there = self._columns("docs"), self._columns("all_joined")
-        pairs = self._request.keys
-        return sorted({key for own, key in pairs if here.get(own) == _TEXT and key in there})
+        keys = {b: _TEXT for a, b in self._request.keys if here[a] == _TEXT != there[b]}
+        if keys and "read_csv" in reader:
+            return f", types={_struct(keys)}"
+        keys = {key: _TEXT for key in keys if there[key] in _TEXTS_OF_JSON}
+        if keys and "read_json" in reader:
+            return f", columns={_struct({**there, **keys})}"
+        return ""
+
+    def _check_types(self) -> None:
+        """UsageError for keys of two types: a cast would match what is not the same."""
+        own, other = self._columns("docs"), self._columns("all_joined")
+        for here, there in self._request.keys:
+            if own[here] != other[there] and not {own[here], other[there]} <= _INTEGERS:
+                raise UsageError(
+                    f"{option('on')} {here}: is {own[here]} in the table of documents, {there} "
+                    f"is {other[there]} in {self._request.join[0]}: bring them to one type, as "
+                    "007 is no 7"
+                )
 
     def _check_keys(self) -> None:
         for number, table in enumerate(("docs", "all_joined")):
@@ -186,14 +207,6 @@ class _Query:
                         f"{option('on')} {pair[number]}: {name} has no such column, but "
                         f"{_listed(there)}"
                     )
-        own, other = self._columns("docs"), self._columns("all_joined")
-        for here, there_key in self._request.keys:
-            if (own[here] == _TEXT) != (other[there_key] == _TEXT):
-                raise UsageError(
-                    f"{option('on')} {here}: is {own[here]} in the table of documents, {there_key} "
-                    f"is {other[there_key]} in {self._request.join[0]}: bring them to one type, as "
-                    "007 is no 7"
-                )
 
     def _columns(self, table: str) -> dict[str, str]:
         """Names and types of the columns of a table."""
@@ -270,6 +283,10 @@ class _Query:
             raise self._failure(error, shown) from None
 
     def _failure(self, error: Exception, shown: str) -> UsageError:
+        for path in self._request.join:
+            if os.path.abspath(near(path)) in str(error):  # it is the file, not the expression
+                message = str(error).split("\n\n", maxsplit=1)[0].splitlines()
+                return UsageError(f"{option('join')} {path}: {'; '.join(message)}")
         message = str(error).split("\n\nLINE", maxsplit=1)[0].strip().splitlines()
         columns = self._columns("docs")
         more = ""
@@ -361,6 +378,10 @@ def _name(name: str) -> str:
 def _file(path: str) -> str:
     """A path of a file, which duckdb would otherwise take for a pattern."""
     return _text(_PATTERN.sub(r"[\g<0>]", os.path.abspath(path)))
+
+
+def _struct(values: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{_text(key)}: {_text(one)}" for key, one in values.items()) + "}"
 
 
 def _text(text: str) -> str:

@@ -57,7 +57,8 @@ def below(numbers: Hashes, share: float) -> npt.NDArray[np.bool_]:
 def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.bool_]:
     """The documents of the lowest numbers whose weights are at most ``most`` together: bool [n].
 
-    Those of weight 0 count for nothing and may be among them.
+    Those of weight 0 count for nothing and may be among them. Those of one number are together
+    among them, or not.
     """
     buckets = numbers >> np.uint64(64 - _BUCKET_BITS)
     sums = np.bincount(buckets.astype(np.int64), weights, minlength=1 << _BUCKET_BITS)
@@ -67,7 +68,8 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
     last = np.flatnonzero(buckets == np.uint64(bucket))
     left = most - (int(ends[bucket - 1]) if bucket else 0)
     order = last[np.argsort(numbers[last], kind="stable")]
-    within[order[np.cumsum(weights[order]) <= left]] = True
+    over = order[np.cumsum(weights[order]) > left]
+    within[last] = numbers[last] < numbers[over[0]] if len(over) else True
     return within
 
 

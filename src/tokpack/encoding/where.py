@@ -65,20 +65,24 @@ def version() -> str:
 
 
 @functools.cache  # it takes a connection of duckdb
-def parse(text: str) -> Expression:
-    """Read an expression. UsageError where it is none, or depends on more than the record."""
+def parse(text: str, shown: str = "") -> Expression:
+    """Read an expression. UsageError where it is none, or depends on more than the record.
+
+    ``shown`` is what errors call it, for one that is not ``where``.
+    """
     if not text.strip():
-        raise UsageError(f"{option('where')} is empty: {_SCALAR}")
+        raise UsageError(f"{shown or option('where')} is empty: {_SCALAR}")
+    shown = shown or f"{option('where')} {text!r}"
     connection = _connect()
     try:
-        tree = _tree(connection, text)
+        tree = _tree(connection, text, shown)
         columns: dict[tuple[str, ...], None] = {}
         casts: dict[tuple[str, ...], str] = {}
         functions: set[str] = set()
         for node, names in _nodes(tree, frozenset()):
             kind = node.get("class")
             if kind in _REFUSED:
-                raise UsageError(f"{option('where')} {text!r} has {_REFUSED[kind]}; {_SCALAR}")
+                raise UsageError(f"{shown} has {_REFUSED[kind]}; {_SCALAR}")
             if kind == "FUNCTION":
                 functions.add(node["function_name"].lower())
             if kind == "COLUMN_REF" and node["column_names"][0] not in names:
@@ -92,11 +96,10 @@ def parse(text: str) -> Expression:
         for path in columns:
             if any(path[:length] in columns for length in range(1, len(path))):
                 raise UsageError(
-                    f"{option('where')} {text!r} names {'.'.join(path)} and what it is inside of: "
-                    "name one of them"
+                    f"{shown} names {'.'.join(path)} and what it is inside of: name one of them"
                 )
         for name in sorted(functions):
-            _check_function(connection, text, name)
+            _check_function(connection, shown, name)
     finally:
         connection.close()
     return Expression(text, tuple(columns), casts)
@@ -222,16 +225,15 @@ def _connect() -> Any:
     return connection
 
 
-def _tree(connection: Any, text: str) -> dict[str, Any]:
+def _tree(connection: Any, text: str, shown: str) -> dict[str, Any]:
     """What duckdb makes of an expression, as a tree of nodes."""
     answer = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT ({text}\n)"]).fetchone()
     parsed = json.loads(answer[0])
     if parsed["error"]:
         where = int(parsed.get("position") or 0) - len("SELECT (")
-        near = f", at character {where + 1}" if 0 <= where < len(text) else ""
-        raise UsageError(
-            f"{option('where')} {text!r} cannot be read: {parsed['error_message']}{near}"
-        )
+        is_inside = 0 <= where < len(text) and repr(text) in shown
+        near = f", at character {where + 1}" if is_inside else ""
+        raise UsageError(f"{shown} cannot be read: {parsed['error_message']}{near}")
     statements = parsed["statements"]
     node = statements[0]["node"]
     is_one = len(statements) == 1 and node.get("type") == "SELECT_NODE"
@@ -242,7 +244,7 @@ def _tree(connection: Any, text: str) -> dict[str, Any]:
         or node["modifiers"]
         or any(node[part] for part in ("where_clause", "having", "qualify", "group_expressions"))
     ):
-        raise UsageError(f"{option('where')} {text!r} is more than an expression; {_SCALAR}")
+        raise UsageError(f"{shown} is more than an expression; {_SCALAR}")
     tree: dict[str, Any] = node["select_list"][0]
     return tree
 
@@ -264,7 +266,7 @@ def _nodes(value: Any, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
             yield from _nodes(one, names)
 
 
-def _check_function(connection: Any, text: str, name: str, within: Sequence[str] = ()) -> None:
+def _check_function(connection: Any, what: str, name: str, within: Sequence[str] = ()) -> None:
     """UsageError where a function gives more than one value for the same arguments."""
     overloads = connection.execute(
         "SELECT DISTINCT function_type, stability, macro_definition FROM duckdb_functions() "
@@ -275,22 +277,22 @@ def _check_function(connection: Any, text: str, name: str, within: Sequence[str]
     shown = f"{within[0]}()" if within else f"{name}()"
     if types and not types & {"scalar", "macro"}:
         what = "a function of several records" if "aggregate" in types else "no scalar function"
-        raise UsageError(f"{option('where')} {text!r} has {shown}, {what}; {_SCALAR}")
+        raise UsageError(f"{what} has {shown}, {what}; {_SCALAR}")
     if any(stability not in (None, "CONSISTENT") for _, stability, _ in overloads):
-        raise _changing(text, shown)
+        raise _changing(what, shown)
     for kind, _, definition in overloads:
         if kind == "macro" and definition and name not in within:
-            for node, _ in _nodes(_tree(connection, definition), frozenset()):
+            for node, _ in _nodes(_tree(connection, definition, what), frozenset()):
                 inner = node.get("function_name") or (node.get("column_names") or [""])[0]
                 if inner.lower() in _NOW:
-                    raise _changing(text, shown)
+                    raise _changing(what, shown)
                 if inner:
-                    _check_function(connection, text, inner.lower(), (*within, name))
+                    _check_function(connection, what, inner.lower(), (*within, name))
 
 
-def _changing(text: str, shown: str) -> UsageError:
+def _changing(what: str, shown: str) -> UsageError:
     return UsageError(
-        f"{option('where')} {text!r} has {shown}, which gives another value each time: a dataset "
+        f"{what} has {shown}, which gives another value each time: a dataset "
         "has to be the same whenever and wherever it is made"
     )
 
