@@ -15,13 +15,14 @@ from tokpack.indexed.fingerprint import fingerprint
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.prefix import prefix_of
+from tokpack.indexed.read_table import read_table
 from tokpack.indexed.shards import Shards, check_digest, is_virtual
 from tokpack.indexed.view import ViewIndex, open_files
 from tokpack.stores import is_file, is_url
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tokpack.indexed.lengths import LengthSums
     from tokpack.indexed.records import ShardRecord
@@ -212,7 +213,7 @@ class MMapIndexedDataset:
 
     @property
     def documents(self) -> int:
-        """Number of documents."""
+        """Number of documents; ``table`` has a row for each."""
         only = self._shards.only
         return (len(self.doc_idx) if only is None else only.index.header.entries) - 1
 
@@ -299,6 +300,16 @@ class MMapIndexedDataset:
             raise IndexError(f"{self._prefix}: document {wanted} of {count}")
         text: bytes = report_room().document_text(self, self.spelling, wanted % count)
         return text.decode("utf-8", "replace")
+
+    def table(self, columns: Sequence[str] | None = None) -> Any:
+        """A ``pyarrow.Table`` with a row for each document, in order; ``columns`` are read alone.
+
+        They are source, line, bytes, tokens, text_xxh3, tokens_xxh3 and the kept ones. A virtual
+        dataset has the rows of its shards, a view those of the documents that it lists. InputError
+        where there is no table, UsageError for an unknown column, FormatError for a table that is
+        broken or of another dataset.
+        """
+        return read_table(self, columns)
 
     def describe(self) -> dict[str, Any]:
         """What `tokpack inspect --json` prints, as a dict: counts, tokenizer, lengths, inputs.

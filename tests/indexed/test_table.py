@@ -1,0 +1,84 @@
+"""The tables of datasets as Arrow: the rows of documents, in their order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.table_tools import make_with_table, table_is_gone, token_digest
+
+import tokpack
+from tokpack.documents.write import write_view
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.indexed.table import COLUMNS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [[1, 2, 3], [4], [], [5, 6]]
+
+
+def test_a_row_for_each_document(tmp_path: Path) -> None:
+    prefix = make_with_table(tmp_path / "one", ROWS, score=[0.5, None, 2.5, 3.5])
+    dataset = tokpack.MMapIndexedDataset(prefix)
+    table = dataset.table()
+    assert isinstance(table, pa.Table)
+    assert table.column_names == [*COLUMNS, "score"]
+    assert table.num_rows == dataset.documents == 4
+    assert table["tokens"].to_pylist() == [3, 1, 0, 2]
+    assert table["tokens_xxh3"].to_pylist() == [token_digest(row) for row in ROWS]
+    assert table["score"].to_pylist() == [0.5, None, 2.5, 3.5]
+    assert dataset.table(["score", "line"]).column_names == ["score", "line"]
+    assert dataset.table("line")["line"].to_pylist() == [1, 2, 3, 4]
+    with pytest.raises(UsageError, match=r"no column 'scores' \(did you mean score\?\).*source"):
+        dataset.table(["scores"])
+
+
+def test_shards_in_their_order_with_the_columns_of_all(tmp_path: Path) -> None:
+    make_with_table(tmp_path / "a", ROWS, score=[1, 2, 3, 4], only=["x"] * 4)
+    make_with_table(tmp_path / "b", ROWS[:2], score=[0.5, 1.5])
+    tokpack.merge([tmp_path / "a", tmp_path / "b", tmp_path / "a"], tmp_path / "all", virtual=True)
+    table = tokpack.MMapIndexedDataset(tmp_path / "all").table()
+    assert table["score"].to_pylist() == [1, 2, 3, 4, 0.5, 1.5, 1, 2, 3, 4]
+    assert table["only"].to_pylist() == ["x"] * 4 + [None] * 2 + ["x"] * 4
+    assert table["source"].to_pylist() == ["in.jsonl"] * 10
+    assert table["tokens"].to_pylist() == [3, 1, 0, 2, 3, 1, 3, 1, 0, 2]
+    make_with_table(tmp_path / "b", ROWS[:2], score=["low", "high"])
+    tokpack.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all", virtual=True, overwrite=True)
+    odd = tokpack.MMapIndexedDataset(tmp_path / "all")
+    assert odd.table(["line"]).num_rows == 6
+    with pytest.raises(UsageError, match=r"do not go together.*score"):
+        odd.table()
+
+
+def test_a_view_has_the_rows_of_its_documents(tmp_path: Path) -> None:
+    a = make_with_table(tmp_path / "a", ROWS, score=[1, 2, 3, 4])
+    b = make_with_table(tmp_path / "b", ROWS[::-1], score=[5, 6, 7, 8])
+    datasets = [tokpack.MMapIndexedDataset(one) for one in (a, b)]
+    chosen = np.array([7, 0, 0, 5, 2])
+    write_view(tmp_path / "view", datasets, chosen, made_by={})
+    view = tokpack.MMapIndexedDataset(tmp_path / "view")
+    table = view.table()
+    assert table["score"].to_pylist() == (chosen + 1).tolist()
+    assert table["tokens"].to_pylist() == [len(view.document(n)) for n in range(5)]
+    make_with_table(tmp_path / "a", ROWS[:2] * 2, score=[1, 2, 3, 4])
+    with pytest.raises(FormatError, match="a"):
+        tokpack.MMapIndexedDataset(tmp_path / "view").table()
+
+
+def test_what_is_no_table_of_it_is_refused(tmp_path: Path) -> None:
+    prefix = make_with_table(tmp_path / "one", ROWS)
+    good = (tmp_path / "one.docs.parquet").read_bytes()
+    broken = bytearray(good)
+    broken[4:60] = bytes(56)
+    (tmp_path / "one.docs.parquet").write_bytes(broken)
+    with pytest.raises(FormatError, match="one: not a right table"):
+        tokpack.MMapIndexedDataset(prefix).table()
+    (tmp_path / "one.docs.parquet").write_bytes(good[:-1])
+    with pytest.raises(FormatError, match="do not belong together"):
+        tokpack.MMapIndexedDataset(prefix).table()
+    table_is_gone(prefix)
+    with pytest.raises(InputError, match="--keep or --trace"):
+        tokpack.MMapIndexedDataset(prefix).table()
