@@ -33,7 +33,7 @@ LETTERS = "etaoinshrdlu"
 _INPUTS = """
     wiki.jsonl wiki.jsonl.gz web.jsonl web/1.jsonl.zst the-pile/0.jsonl.zst the-pile/1.jsonl.zst
     part1.jsonl part2.jsonl.zst corpus/a.jsonl.gz corpus/b.jsonl.gz a.jsonl b.jsonl my.jsonl
-    sample.jsonl.zst en.jsonl de.jsonl code.jsonl books.jsonl
+    sample.jsonl.zst evals.jsonl en.jsonl de.jsonl code.jsonl books.jsonl
 """
 _START = re.compile(r"(?:\$ |zcat .*\| |[a-z]+=\$\()?tokpack [a-z]")
 _SYNOPSIS = re.compile(r"\.\.\.|\[flags\]|\b(PREFIX|INPUT|COMMAND)\b")
