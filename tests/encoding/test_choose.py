@@ -5,25 +5,20 @@ from __future__ import annotations
 import csv
 import functools
 import json
-import math
 import os
-import random
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import map_functions
-from support.encoding_tools import dataset, documents
+from support.choosing import Record, encoded, records, settled, write
+from support.encoding_tools import dataset
 
 import tokpack
-from tokpack.encoding import columns, map_function, plan, where
-from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding import map_function, plan
 from tokpack.errors import InputError, RecordError, ResumeError, UsageError
-from tokpack.sources import discover, make_parts
-from tokpack.sources.rows import types_of, value_under
+from tokpack.sources import make_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
-Record = dict[str, Any]
 FUNCTIONS = str(Path(map_functions.__file__))
 
 
@@ -42,35 +36,6 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         "tokpack.encoding.plan.make_parts",
         functools.partial(make_parts, smallest_bytes=32 << 10),
     )
-
-
-def records(count: int = 1200) -> list[Record]:
-    rng = random.Random(1)
-    made = []
-    for number, text in enumerate(documents(count, words=30)):
-        record: Record = {"id": number, "text": text, "lang": rng.choice(("en", "de", None))}
-        record["score"] = rng.choice((0, 1, 0.5, 0.25))
-        record["meta"] = {"source": rng.choice("abc"), "tags": [1, "x"]}
-        if number % 7 == 0:
-            del record["lang"]
-        made.append(record)
-    return made
-
-
-def write(path: Path, rows: list[Record]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def encoded(inputs: Any, output: Path, bpe: Path, **options: Any) -> Any:
-    source = str(inputs) if isinstance(inputs, Path) else inputs
-    return tokpack.encode(source, output, tokenizer=str(bpe), **options)
-
-
-def settled(source: Path, **options: Any) -> Any:
-    """What is looked at before any work is begun."""
-    request = EncodeOptions((str(source),), **options)
-    return columns.settle(request, discover([str(source)], input_format="auto"))
 
 
 WHERE = [
@@ -193,39 +158,6 @@ def test_plain_text_has_the_column_text(tmp_path: Path, bpe: Path) -> None:
         encoded(tmp_path / "in.txt", tmp_path / "other", bpe, where="lang = 'en'")
 
 
-BAD = [
-    ("lang =", "cannot be read: .*syntax error"),
-    (" ", "empty"),
-    (
-        "language = 'en'",
-        "column 'language', which none of the first records has; they have id, text",
-    ),
-    ("meta.origin = 'a'", "'meta.origin'.*meta.source"),
-    ("length(id) > 2", "No function matches.*id \\(int64\\)"),
-    ("lang", "gives VARCHAR, and is to be true or false"),
-    ("random() < 0.5", "random\\(\\), which gives another value each time"),
-    ("now() > '2020-01-01'::timestamp", "another value each time"),
-    ("ago(interval 1 day) > '2020-01-01'::timestamp", "ago\\(\\).*another value each time"),
-    ("count(*) > 1", "count_star\\(\\), a function of several records"),
-    ("row_number() over () = 1", "window function"),
-    ("id in (select 1)", "subquery"),
-    ("exists (from read_text('/etc/passwd'))", "subquery"),
-    ("true) from read_csv('/etc/passwd') where (true", "more than an expression"),
-    ("true; select 1", "cannot be read"),
-    ("id = $1", "parameter"),
-    ("columns('i.*') > 1", "star"),
-    ("meta = 'a' and meta.source = 'b'", "names meta.source and what it is inside of"),
-    ("nosuchfunction(id) > 1", "nosuchfunction does not exist"),
-]
-
-
-@pytest.mark.parametrize(("expression", "says"), BAD, ids=[one for one, _ in BAD])
-def test_wrong_expressions_end_before_any_work(expression: str, says: str, tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", records(50))
-    with pytest.raises(UsageError, match=says):
-        settled(source, where=expression)
-
-
 def test_records_for_which_an_expression_fails_are_bad(tmp_path: Path, bpe: Path) -> None:
     rows = records(400)
     for number in (150, 151, 399):
@@ -245,21 +177,6 @@ def test_records_for_which_an_expression_fails_are_bad(tmp_path: Path, bpe: Path
         json.loads(line) for line in Path(f"{tmp_path}/out.rejects.jsonl").read_text().splitlines()
     ]
     assert [one["line"] for one in rejects] == [151, 152, 400]
-
-
-def test_a_value_of_another_type_is_a_bad_record(tmp_path: Path, bpe: Path) -> None:
-    rows = [{"text": f"text {n}", "score": n} for n in range(columns.FIRST_RECORDS)]
-    rows += [
-        {"text": "late", "score": 0.5},
-        {"text": "later", "score": "high"},
-        {"text": "null", "score": None},
-    ]
-    source = write(tmp_path / "in.jsonl", rows)
-    made = encoded(source, tmp_path / "out", bpe, where="score >= 0", on_error="skip")
-    assert (made.rejected, made.left_out) == (2, 1)
-    # A cast says which type all of them have.
-    cast = encoded(source, tmp_path / "cast", bpe, where="score::double >= 0", on_error="skip")
-    assert (cast.rejected, cast.left_out, cast.documents) == (1, 1, made.documents + 1)
 
 
 def test_bad_json_keeps_its_rules(tmp_path: Path, bpe: Path) -> None:
@@ -421,54 +338,3 @@ def test_a_module_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
         map_function.load(f"{tmp_path}/broken.py:f")
     with pytest.raises(UsageError, match=r"wrong.py:1: "):
         map_function.load(f"{tmp_path}/wrong.py:f")
-
-
-# -- types of columns ---------------------------------------------------------------------------
-
-values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(1 << 70), 1 << 70)
-    | st.floats()
-    | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
-    ),
-    max_leaves=4,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.dictionaries(st.sampled_from(["a", "b"]), values), min_size=1, max_size=6))
-def test_each_value_is_in_its_column_or_its_record_is_bad(rows: list[Record]) -> None:
-    from tokpack.sources import rows as module
-
-    types = types_of(rows[:3], None)
-    for name, kind in types.items():
-        given_values = [value_under(row, name) for row in rows]
-        array, bad = module._column(list(given_values), kind, name)
-        for index, (value, got) in enumerate(zip(given_values, array.to_pylist(), strict=True)):
-            if index in bad:
-                assert index >= 3 or "surrogate" in bad[index]
-                assert got is None
-            elif value is None:
-                assert got is None
-            elif kind == "string" and not isinstance(value, str):
-                assert isinstance(got, str)
-            elif isinstance(value, float) and math.isnan(value):
-                assert math.isnan(got)
-            elif kind == "double":
-                assert got == pytest.approx(value) or math.isinf(got)
-            else:
-                assert got == value
-                assert type(got) is type(value)
-
-
-def test_the_columns_of_an_expression() -> None:
-    assert where.columns_of(
-        "a.b > 1 and upper(c) = 'X' and list_filter(d, lambda x: x > a.b) is null"
-    ) == (*("a.b", "c", "d"),)
-    assert where.parse("score::double > 1 and id::varchar = 'a'").casts == {
-        ("score",): "double",
-        ("id",): "string",
-    }

@@ -15,12 +15,11 @@ from tokpack.sources import BadRecord
 from tokpack.sources.columns import (
     batch_of_columns,
     check_columns,
-    plain_values,
-    root_of,
     text_column,
 )
 from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, take
+from tokpack.sources.values import plain_values, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,7 +72,7 @@ class Chooser:
             documents = batch.documents
             lines = next(iter(documents.values())).lines
             if len(lines):
-                columns, errors = chosen_columns(name, documents, self._types, self._names)
+                columns, errors = chosen_columns(name, batch, self._types, self._names)
         if not len(lines):
             return
         kept, failed = self._where.kept(columns)

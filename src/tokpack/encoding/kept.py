@@ -105,9 +105,12 @@ def _typed(values: Values) -> tuple[Any, bool, Counts]:
     if isinstance(values, JsonValues) and (array := _read_by_core(values)) is not None:
         values = array
     if isinstance(values, arrow.Array):
-        if str(values.type) != "null":
+        if str(values.type) == "null":
+            return values, False, counts
+        if str(values.type) in _KIND_OF_TYPE:
             counts[_KIND_OF_TYPE[str(values.type)]] = len(values) - values.null_count
-        return values, False, counts
+            return values, False, counts
+        values = values.to_pylist()
     objects = _parsed(values) if isinstance(values, JsonValues) else values
     types = set(map(type, objects)) - {type(None)}
     if not types:

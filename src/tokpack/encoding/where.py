@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import InputError, UsageError, needs_extra, option
+from tokpack.sources.rows import nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,6 +40,8 @@ _REFUSED = {
 }
 # What is written as the name of a column, in the definitions of duckdb's macros.
 _NOW = ("current_timestamp", "current_date", "current_time", "localtime", "localtimestamp")
+# With no more arguments than these they depend on the time, which duckdb does not tell.
+_CLOCKS = {"age": 1, "current_localtime": 0, "current_localtimestamp": 0}
 _SCALAR = "it can be any scalar expression on the columns of one record"
 _NUMBERS = ("double", "float", "float8", "float4", "real", "decimal", "numeric")
 _TEXTS = ("varchar", "text", "string", "char", "bpchar")
@@ -84,7 +87,10 @@ def parse(text: str, shown: str = "") -> Expression:
             if kind in _REFUSED:
                 raise UsageError(f"{shown} has {_REFUSED[kind]}; {_SCALAR}")
             if kind == "FUNCTION":
-                functions.add(node["function_name"].lower())
+                name = node["function_name"].lower()
+                functions.add(name)
+                if len(node["arguments"]) <= _CLOCKS.get(name, -1):
+                    raise _changing(text, f"{name}()")
             if kind == "COLUMN_REF" and node["column_names"][0] not in names:
                 columns[tuple(node["column_names"])] = None
             if kind == "CAST" and node["child"].get("class") == "COLUMN_REF":
@@ -106,8 +112,22 @@ def parse(text: str, shown: str = "") -> Expression:
 
 
 def columns_of(text: str | None) -> tuple[str, ...]:
-    """The names of the columns of an expression, ``a.b`` for ``b`` inside of ``a``."""
-    return tuple(".".join(path) for path in parse(text).columns) if text else ()
+    """The names of the columns of an expression, ``a.b`` for ``b`` inside of ``a``.
+
+    UsageError where two of them differ only in case, which duckdb takes for one.
+    """
+    columns = parse(text).columns if text else ()
+    spelled: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for path in columns:
+        for length in range(1, len(path) + 1):
+            name = path[:length]
+            other = spelled.setdefault(tuple(part.lower() for part in name), name)
+            if other != name:
+                raise UsageError(
+                    f"{option('where')} {text!r} names {'.'.join(other)} and {'.'.join(name)}, "
+                    "which DuckDB takes for one column: name one of them"
+                )
+    return tuple(dict.fromkeys(".".join(path) for path in columns))
 
 
 class _Records:
@@ -129,6 +149,7 @@ class Where:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._paths = parse(text).columns
         self._connection: Any = None
         self._records = _Records(None)
         self._schema: Any = None
@@ -136,10 +157,12 @@ class Where:
     def kept(self, columns: Any) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
         """Which rows of a RecordBatch are kept, bool [n]; why it fails for others, by index.
 
-        NULL is not kept. UsageError where the expression does not fit the columns.
+        ``columns`` are named as ``columns_of`` says. NULL is not kept. UsageError where the
+        expression does not fit the columns.
         """
         import duckdb
 
+        columns = nested(columns, self._paths)
         if self._schema is None or not self._schema.equals(columns.schema):
             self._prepare(columns)
         try:
@@ -213,7 +236,7 @@ class Where:
 
 def described(schema: Any) -> str:
     """The columns of a table with their types, for a message."""
-    return ", ".join(f"{field.name} ({field.type})" for field in schema) or "none"
+    return ", ".join(f"{field.name} ({field.type})" for field in schema if field.name) or "none"
 
 
 def _connect() -> Any:

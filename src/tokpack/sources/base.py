@@ -17,6 +17,7 @@ from tokpack.sources.values import select_values
 
 if TYPE_CHECKING:
     import io
+    from collections.abc import Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -305,7 +306,8 @@ class DocumentBatch:
     added.
     ``lines`` is how far the record number moved, blank lines included. ``bytes_read`` counts
     stored bytes and ``text_bytes`` decompressed ones, since the batch before; over all parts of
-    a source they add up to about its size, however it was split.
+    a source they add up to about its size, however it was split. ``table_columns`` are the names of
+    all columns of the table that the documents are of.
     """
 
     documents: dict[str, Documents]
@@ -318,6 +320,7 @@ class DocumentBatch:
     left_out: int = 0
     mapped_out: int = 0
     mapped_in: int = 0
+    table_columns: Sequence[str] | None = None
 
 
 def _of_size(size: int) -> xxhash.xxh3_128:

@@ -12,6 +12,7 @@ from tokpack.errors import InputError
 from tokpack.sources.base import BadRecord, DocumentBatch, Documents
 from tokpack.sources.records import not_utf8, without
 from tokpack.sources.rows import WholeRecords
+from tokpack.sources.values import plain_values, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -133,7 +134,9 @@ def read_columns(
                 stored = source.size * (before + row + count) // total
                 stored -= source.size * (before + row) // total
                 rows = {name: rows_of(one, first, count) for name, one in beside.items()}
-                yield batch_of_columns(pieces, row, stored, limits.max_document_bytes, rows)
+                made = batch_of_columns(pieces, row, stored, limits.max_document_bytes, rows)
+                made.table_columns = table.schema.names
+                yield made
                 row += count
                 first += count
 
@@ -219,48 +222,6 @@ def text_column(array: Any) -> Any:
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return array if str(array.type) in _TYPES_WITH_OFFSETS else array.cast("large_binary")
-
-
-def root_of(name: str, schema: Any) -> str:
-    """The column that has the values ``name``: of that name, or for a.b the struct a; "" for none.
-
-    The struct must have the field b.
-    """
-    if schema.get_field_index(name) >= 0:
-        return name
-    root, _, inside = name.partition(".")
-    if not inside or schema.get_field_index(root) < 0:
-        return ""
-    kind = schema.field(root).type
-    return root if str(kind).startswith("struct") and kind.get_field_index(inside) >= 0 else ""
-
-
-def plain_values(batch: Any, name: str) -> Values:
-    """The values ``name`` of a record batch: bool, int64, double or string, or a list of objects.
-
-    ArrowInvalid where they are broken.
-    """
-    import pyarrow
-    from pyarrow import compute, types
-
-    root = root_of(name, batch.schema)
-    array = batch.column(root)
-    array.validate(full=True)
-    if root != name:
-        array = compute.struct_field(array, name.partition(".")[2])
-    if types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    kind = array.type
-    if types.is_boolean(kind) or types.is_null(kind):
-        return array
-    if types.is_integer(kind) and str(kind) != "uint64":
-        return array.cast(pyarrow.int64())
-    if types.is_floating(kind):
-        return array.cast(pyarrow.float64())
-    if str(kind) in ("string", "large_string", "string_view"):
-        return array.cast(pyarrow.large_string())
-    values: list[Any] = array.to_pylist()
-    return values
 
 
 def rows_of(values: Values, first: int, count: int) -> Values:

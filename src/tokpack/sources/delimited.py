@@ -102,7 +102,7 @@ def _batches(
         names = _column_names(source, stream.head, keys)
         values = [name for name in columns if names.count(name) == 1]
         read = list(dict.fromkeys([*keys, *values]))
-        rows = _Rows(keys, values, limits, done)
+        rows = _Rows(keys, values, limits, done, names)
         try:
             with arrow.open_csv(
                 pyarrow.PythonFile(_WithEnd(stream), mode="r"),
@@ -139,7 +139,12 @@ class _Rows:
     """From what pyarrow parses to batches, of the rows behind the first ``done``."""
 
     def __init__(
-        self, keys: Sequence[str], values: Sequence[str], limits: Limits, done: int
+        self,
+        keys: Sequence[str],
+        values: Sequence[str],
+        limits: Limits,
+        done: int,
+        names: Sequence[str],
     ) -> None:
         self.next = 0  # number of the next row, from 0
         self.is_at_end = False
@@ -148,6 +153,7 @@ class _Rows:
         self._values = values
         self._limits = limits
         self._done = done
+        self._names = names
 
     def add_ragged(self, row: Any) -> str:
         """Take a row of another number of values; pyarrow calls it, maybe some blocks ahead."""
@@ -186,6 +192,7 @@ class _Rows:
     ) -> DocumentBatch:
         """The documents of some rows, with the ragged ones before the last of them."""
         batch = batch_of_columns(columns, 0, 0, self._limits.max_document_bytes, values)
+        batch.table_columns = self._names
         for documents in batch.documents.values():
             documents.lines = lines[documents.lines]
         for record in batch.bad:

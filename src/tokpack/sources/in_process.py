@@ -18,11 +18,11 @@ import xxhash
 from tokpack.display import brief
 from tokpack.errors import InputError, UsageError, option
 from tokpack.sources.base import Source
-from tokpack.sources.columns import root_of
 from tokpack.sources.folders import matching
 from tokpack.sources.iterables import DocumentReader
 from tokpack.sources.rows import WholeRecords
 from tokpack.sources.tables import dataset_source, table_source
+from tokpack.sources.values import root_of
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:

@@ -22,8 +22,6 @@ from tokpack.sources.columns import (
     batch_of_columns,
     check_columns,
     even_weights,
-    plain_values,
-    root_of,
     row_weights_before,
     rows_of,
     rows_until,
@@ -31,7 +29,7 @@ from tokpack.sources.columns import (
 )
 from tokpack.sources.records import NoKeyError, joined, text_under, value_at
 from tokpack.sources.rows import TEXT, WholeRecords, content_of, with_rows_of
-from tokpack.sources.values import values_as_bytes
+from tokpack.sources.values import plain_values, root_of, values_as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -184,6 +182,7 @@ class DocumentReader:
                     beside = {name: rows_of(one, first, count) for name, one in values.items()}
                     line, most_bytes = self._segment.records, limits.max_document_bytes
                     made = batch_of_columns(pieces, line, 0, most_bytes, beside)
+                    made.table_columns = table.schema.names
                     made.documents = {k: _without_gaps(d) for k, d in made.documents.items()}
                     first += count
                     yield made

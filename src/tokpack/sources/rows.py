@@ -19,7 +19,7 @@ from tokpack._core import JsonLines, split_lines
 from tokpack.errors import InputError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
-from tokpack.sources.values import JsonValues
+from tokpack.sources.values import JsonValues, plain_values, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ class WholeRecords:
         whole, bad = _columns(records, self.types)
         columns, wrong = _columns(records, self.chosen)
         count = len(records)
-        return Rows(nested(columns, count), lines, _flat(whole, count)), {**wrong, **bad}
+        return Rows(_flat(columns, count), lines, _flat(whole, count)), {**wrong, **bad}
 
     def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
         """A batch of rows of a table ``name``, of which the first has the line ``row``.
@@ -61,12 +61,12 @@ class WholeRecords:
         InputError where a column by which records are chosen is not there.
         """
         count = whole.num_rows
-        names = dict.fromkeys(name.partition(".")[0] for name in self.chosen)
-        for one in names:
-            if whole.schema.get_field_index(one) < 0:
+        for one in self.chosen:
+            if not root_of(one, whole.schema):
                 raise no_column(name, one, whole.schema.names)
         lines = np.arange(row, row + count, dtype=np.int64)
-        rows = Rows(_flat({one: whole.column(one) for one in names}, count), lines, whole)
+        chosen = {one: plain_values(whole, one) for one in self.chosen}
+        rows = Rows(_flat(chosen, count), lines, whole)
         return DocumentBatch({}, [], count, count, text_bytes=whole.nbytes, rows=rows)
 
 
@@ -88,7 +88,9 @@ Columns = Sequence[str] | WholeRecords  # that are wanted
 
 def no_column(name: str, column: str, there: Iterable[str]) -> InputError:
     """The error of a table ``name`` that lacks a column."""
-    return InputError(f"{name}: no column {column!r}; the columns are {', '.join(there)}")
+    there = list(there)
+    lacks = "no column" if column not in there else f"{there.count(column)} columns"
+    return InputError(f"{name}: {lacks} {column!r}; the columns are {', '.join(there)}")
 
 
 def value_under(record: Mapping[str, Any], name: str) -> Any:
@@ -210,24 +212,27 @@ def with_value_rows(batch: DocumentBatch, whole: WholeRecords, name: str) -> Doc
 
 
 def chosen_columns(
-    name: str, documents: Mapping[str, Documents], types: Mapping[str, str], names: Sequence[str]
+    name: str, batch: DocumentBatch, types: Mapping[str, str], names: Sequence[str]
 ) -> tuple[Any, dict[int, str]]:
-    """The columns ``names`` of documents as a RecordBatch; why some have none, by index.
+    """The columns ``names`` of the documents of a batch as a RecordBatch; why some have none.
 
     ``types`` are those of JSON records. InputError, with the ``name`` of the source, where it has
     no such column.
     """
     import pyarrow
 
+    documents = batch.documents
     first = next(iter(documents.values()))
     columns: dict[str, Any] = {}
     bad: dict[int, str] = {}
     for column in names:
-        is_text = column == TEXT and TEXT not in first.columns  # of what has nothing but texts
+        values = first.columns.get(column)
+        if values is None and batch.table_columns is not None and column not in documents:
+            raise no_column(name, column, batch.table_columns)
+        is_text = column == TEXT and values is None  # of what has nothing but texts
         if column in documents or is_text:
             columns[column] = text_array(documents.get(column, first))
             continue
-        values = first.columns.get(column)
         if isinstance(values, JsonValues):
             values = values.objects()
         elif values is not None and not isinstance(values, list):
@@ -244,7 +249,7 @@ def chosen_columns(
         own = [None] * len(first) if values is None else list(values)
         columns[column], wrong = _column(own, kind, column)
         bad = {**wrong, **bad}
-    return nested(columns, len(first)), bad
+    return _flat(columns, len(first)), bad
 
 
 def content_of(columns: Any) -> bytes:
@@ -370,22 +375,26 @@ def _json_text(value: Any) -> str:
         return str(value)
 
 
-def nested(columns: Mapping[str, Any], count: int) -> Any:
-    """A RecordBatch of columns, of which ``a.b`` is the field ``b`` of the column ``a``."""
+def nested(columns: Any, paths: Sequence[tuple[str, ...]]) -> Any:
+    """A RecordBatch of those of ``paths``: ``("a", "b")`` is the field ``b`` of the column ``a``.
+
+    ``columns`` has the values of that one under the name ``a.b``.
+    """
     import pyarrow
 
     outer: dict[str, Any] = {}
-    for name, array in columns.items():
-        first, dot, rest = name.partition(".")
-        if dot:
-            outer.setdefault(first, {})[rest] = array
-        else:
-            outer[name] = array
-    for name, value in outer.items():
-        if isinstance(value, dict):
-            inner = nested(value, count)
-            outer[name] = pyarrow.StructArray.from_arrays(inner.columns, names=inner.schema.names)
-    return _flat(outer, count)
+    for path in paths:
+        inside = outer
+        for part in path[:-1]:
+            inside = inside.setdefault(part, {})
+        inside[path[-1]] = columns.column(".".join(path))
+
+    def array_of(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return pyarrow.StructArray.from_arrays(map(array_of, value.values()), names=list(value))
+
+    return _flat({name: array_of(value) for name, value in outer.items()}, columns.num_rows)
 
 
 def _flat(columns: Mapping[str, Any], count: int) -> Any:

@@ -18,12 +18,10 @@ from tokpack.sources.base import Source, printable
 from tokpack.sources.columns import (
     check_columns,
     offsets_of,
-    plain_values,
-    root_of,
     text_column,
 )
 from tokpack.sources.rows import WholeRecords
-from tokpack.sources.values import values_as_bytes
+from tokpack.sources.values import plain_values, root_of, values_as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -88,3 +88,47 @@ def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
     import pyarrow
 
     return values.filter(pyarrow.array(chosen))
+
+
+def root_of(name: str, schema: Any) -> str:
+    """The column that has the values ``name``: of that name, or for a.b the struct a; "" for none.
+
+    The struct must have the field b.
+    """
+    if schema.get_field_index(name) >= 0:
+        return name
+    root, *inside = name.split(".")
+    if not inside or schema.get_field_index(root) < 0:
+        return ""
+    kind = schema.field(root).type
+    for part in inside:
+        if not str(kind).startswith("struct") or kind.get_field_index(part) < 0:
+            return ""
+        kind = kind.field(part).type
+    return root
+
+
+def plain_values(batch: Any, name: str) -> Values:
+    """The values ``name`` of a record batch as an array, numbers and texts in their widest types.
+
+    These are bool, int64, double and large_string. Of other types are what has no wider one:
+    uint64, times, decimals, lists, structs. ArrowInvalid where they are broken.
+    """
+    import pyarrow
+    from pyarrow import compute, types
+
+    root = root_of(name, batch.schema)
+    array = batch.column(root)
+    array.validate(full=True)
+    if root != name:
+        array = compute.struct_field(array, name.split(".")[1:])
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    kind = array.type
+    if types.is_integer(kind) and str(kind) != "uint64":
+        return array.cast(pyarrow.int64())
+    if types.is_floating(kind):
+        return array.cast(pyarrow.float64())
+    if str(kind) in ("string", "large_string", "string_view"):
+        return array.cast(pyarrow.large_string())
+    return array
