@@ -14,6 +14,7 @@ import pytest
 from support import map_functions
 from support.choosing import Record, encoded, records, settled, write
 from support.encoding_tools import dataset
+from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 
 import tokpack
 from tokpack.encoding import map_function, plan
@@ -22,6 +23,8 @@ from tokpack.sources import make_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from support.stopped_runs import Place
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
@@ -294,6 +297,27 @@ def test_shards_choose_alike(tmp_path: Path, bpe: Path) -> None:
     assert ids == Path(f"{tmp_path}/plain.bin").read_bytes()
     with pytest.raises(UsageError, match=r"no other machine has"):
         tokpack.plan(inputs, tmp_path / "x", tokenizer=str(bpe), map=lambda batch: batch)
+
+
+STOPS = {
+    "part": STOP_AT_PART.format(part=4),
+    "end": STOP_AT_END,
+    "rename": STOP_AT_RENAME.format(done=1),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_run_that_is_killed_chooses_the_same(stop: str, place: Place) -> None:
+    request: Any = {"where": "hash(text) % 3 > 0", "map": f"{FUNCTIONS}:copies"}
+    place.stop(STOPS[stop], **request)
+    made = place.encode(**request)
+    whole = place.encode(**request, output=str(place.folder / "whole"))
+    assert dataset(place.output) == dataset(place.folder / "whole")
+    counts = ("records", "documents", "tokens", "left_out", "mapped_out", "mapped_in")
+    assert [getattr(made, name) for name in counts] == [getattr(whole, name) for name in counts]
+    assert made.adds_up
+    assert made.records == len(place.texts)
+    assert min(made.left_out, made.mapped_out, made.mapped_in) > 0
 
 
 # -- what identifies a function ------------------------------------------------------------------
