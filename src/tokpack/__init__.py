@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tokpack.documents.select import select
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
+    from tokpack.operations.adopt import adopt
     from tokpack.operations.convert import convert
     from tokpack.operations.merge import merge
     from tokpack.operations.split import split
@@ -67,6 +68,7 @@ __all__ = [
     "UsageError",
     "WorkerError",
     "__version__",
+    "adopt",
     "commit",
     "convert",
     "decontaminate",
@@ -98,6 +100,7 @@ _LAZY = {
     "MMapIndexedDataset": "tokpack.indexed",
     "MMapIndexedDatasetBuilder": "tokpack.indexed",
     "Manifest": "tokpack.indexed",
+    "adopt": "tokpack.operations",
     "commit": "tokpack.api",
     "convert": "tokpack.operations",
     "decontaminate": "tokpack.documents",

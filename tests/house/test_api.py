@@ -145,6 +145,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "shards status": ((tokpack.status,), {"all": "all are in the list"}),
     "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
     "verify": ((tokpack.verify,), {}),
+    "adopt": ((tokpack.adopt,), {}),
     "stats": (
         (tokpack.stats,),
         {"html": "tokpack.report.page", "overwrite": "of --html", "top": "how many are printed"},

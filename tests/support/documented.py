@@ -151,6 +151,8 @@ def make_datasets(folder: Path, blend: str) -> None:
                 shutil.copy(path, folder / f"{name}{path.name.removeprefix(source)}")
     for suffix in (".bin", ".idx", ".json"):
         shutil.copy(folder / f"my-gpt2_text_document{suffix}", folder / f"web{suffix}")
+    for suffix in (".bin", ".idx"):  # as another program leaves it
+        shutil.copy(folder / f"web{suffix}", folder / f"old_text_document{suffix}")
     count = len(MMapIndexedDataset("web"))
     ids, scores = list(range(count)), [number / count for number in range(count)]
     add_table("web", id=ids, score=scores, lang=["de"] * count)

@@ -58,6 +58,7 @@ GROUPS = {
         "dedup": CommandEntry("datasets -> a view without copies, exact or near"),
         "decontaminate": CommandEntry("datasets -> a view without evaluation texts"),
         "split": CommandEntry("a dataset -> parts, train and valid"),
+        "adopt": CommandEntry("another program's dataset -> one with a manifest"),
         "convert": CommandEntry("from and to other formats, other dtypes"),
     },
     "blend": {

@@ -1,7 +1,8 @@
-"""What is done to a finished dataset: verify, merge, split, convert."""
+"""What is done to a finished dataset: verify, merge, split, convert, adopt."""
 
 from __future__ import annotations
 
+from tokpack.operations.adopt import adopt
 from tokpack.operations.convert import ConvertResult, convert
 from tokpack.operations.merge import merge
 from tokpack.operations.split import split
@@ -10,6 +11,7 @@ from tokpack.operations.verify import VerifyReport, verify
 __all__ = [
     "ConvertResult",
     "VerifyReport",
+    "adopt",
     "convert",
     "merge",
     "split",

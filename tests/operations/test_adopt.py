@@ -1,0 +1,123 @@
+"""Datasets of other programs that get a manifest and a table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from support.report_tools import make, run, run_json, sample_texts
+from support.table_tools import token_digest
+
+import tokpack
+from tokpack.errors import FormatError, OutputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def stranger(folder: Path, texts: list[str], **options: Any) -> str:
+    """A dataset as another program leaves it: without manifest and table."""
+    prefix = make(folder, "made", texts, **options)
+    (folder / "made.json").unlink()
+    return prefix
+
+
+def test_it_becomes_a_dataset_like_any_other(tmp_path: Path) -> None:
+    texts = sample_texts()
+    prefix = stranger(tmp_path, texts)
+    before = [(tmp_path / f"made.{kind}").read_bytes() for kind in ("bin", "idx")]
+    manifest = tokpack.adopt(prefix, tokenizer=tmp_path / "tokenizer.json")
+    assert [(tmp_path / f"made.{kind}").read_bytes() for kind in ("bin", "idx")] == before
+    assert manifest.documents == manifest.records == len(texts)
+    assert manifest.options["append_eod"] is True
+    report = tokpack.verify(prefix)
+    assert set(report.checked) >= {"index", "counts", "checksums", "token ids", "EOD"}
+    dataset = tokpack.MMapIndexedDataset(prefix)
+    assert [dataset.text(number) for number in range(len(texts))] == texts
+    documents = [dataset.document(number).tolist() for number in range(len(texts))]
+    rows = dataset.table().to_pydict()
+    assert rows["source"] == ["made"] * len(texts)
+    assert rows["line"] == list(range(1, len(texts) + 1))
+    assert rows["tokens"] == [len(one) for one in documents]
+    assert rows["tokens_xxh3"] == [token_digest(one) for one in documents]
+    assert rows["bytes"] == rows["text_xxh3"] == [None] * len(texts)
+    assert run("trace", prefix, "--doc", "2").stdout.split()[-1].endswith("made:3")
+    with pytest.raises(OutputError, match=r"made\.json is there"):
+        tokpack.adopt(prefix, tokenizer=tmp_path / "tokenizer.json")
+
+
+def test_other_commands_take_it(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    texts = sample_texts()
+    prefix = stranger(tmp_path, texts)
+    tokpack.adopt(prefix, tokenizer=tmp_path / "tokenizer.json")
+    own = make(tmp_path, "own", texts)
+    merged = tokpack.merge([prefix, own], tmp_path / "both")
+    assert merged.tokenizer["sha256"]
+    assert tokpack.verify(tmp_path / "both").documents == 2 * len(texts)
+    tokpack.select([prefix], tmp_path / "short", where="tokens < 20 and line > 1")
+    short = tokpack.MMapIndexedDataset(tmp_path / "short")
+    assert 0 < short.documents < len(texts)
+    assert all(len(row) < 20 for row in short)
+    tokpack.dedup([prefix], tmp_path / "clean")
+    assert tokpack.MMapIndexedDataset(tmp_path / "clean").documents == len(set(texts))
+
+
+def test_empty_documents_and_no_eod(tmp_path: Path) -> None:
+    prefix = str(tmp_path / "d")
+    make(tmp_path, "for_its_tokenizer", ["a"])
+    with tokpack.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=np.int32) as builder:
+        for row in ([65, 66], [], [67]):
+            builder.add_item(row)
+            builder.end_document()
+        builder.finalize(f"{prefix}.idx")
+    manifest = tokpack.adopt(prefix, tokenizer=tmp_path / "tokenizer.json")
+    assert (manifest.records, manifest.documents, manifest.empty) == (3, 2, 1)
+    assert manifest.options["append_eod"] is False
+    assert tokpack.verify(prefix).documents == 3
+    assert tokpack.MMapIndexedDataset(prefix).table(["tokens"])["tokens"].to_pylist() == [2, 0, 1]
+
+
+def test_what_the_tokenizer_did_not_make_is_refused(tmp_path: Path) -> None:
+    prefix = stranger(tmp_path, ["one", "two", "three"])
+    tokenizer = tmp_path / "tokenizer.json"
+    ids = np.fromfile(f"{prefix}.bin", np.uint16)
+    with pytest.raises(UsageError, match="tokenizer"):
+        tokpack.adopt(prefix)
+    broken = ids.copy()
+    broken[-1] = 65
+    broken.tofile(f"{prefix}.bin")
+    with pytest.raises(FormatError, match=r"document 2.*the EOD.*append_eod=False"):
+        tokpack.adopt(prefix, tokenizer=tokenizer)
+    assert "--no-append-eod" in run("adopt", prefix, "--tokenizer", tokenizer, code=1).stderr
+    broken[1] = 60_000
+    broken.tofile(f"{prefix}.bin")
+    with pytest.raises(FormatError, match=r"id is 60000.*another tokenizer"):
+        tokpack.adopt(prefix, tokenizer=tokenizer, append_eod=False)
+    assert not (tmp_path / "made.json").exists()
+    assert not (tmp_path / "made.docs.parquet").exists()
+    ids.tofile(f"{prefix}.bin")
+    (tmp_path / "made.json").write_text('{"mine": 1}')
+    with pytest.raises(OutputError, match=r"made\.json is there"):
+        tokpack.adopt(prefix, tokenizer=tokenizer)
+    (tmp_path / "made.json").unlink()
+    assert run_json("adopt", prefix, "--tokenizer", tokenizer)["datasets"][0]["documents"] == 3
+
+
+def test_a_dataset_of_megatron(shared: Path, tmp_path: Path) -> None:
+    name = "meg-gpt2-openwebtext_text_document"
+    for kind in ("bin", "idx"):
+        shutil.copy(shared / "megatron" / f"{name}.{kind}", tmp_path)
+    words = [shared / "megatron" / f"gpt2-tiny-{one}" for one in ("vocab.json", "merges.txt")]
+    said = run("adopt", tmp_path / name, "--vocab-file", words[0], "--merge-file", words[1])
+    assert said.stdout.strip() == str(tmp_path / name)
+    manifest = json.loads((tmp_path / f"{name}.json").read_text())
+    assert manifest["options"]["append_eod"] is True
+    assert tokpack.verify(tmp_path / name).documents == 1000
+    dataset = tokpack.MMapIndexedDataset(tmp_path / name)
+    assert dataset.tokenizer is not None
+    again = dataset.tokenizer.encode(dataset.text(7))
+    assert again == dataset.document(7)[:-1].tolist()
