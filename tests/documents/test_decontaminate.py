@@ -21,7 +21,7 @@ import tokpack
 from tokpack.documents import passes
 from tokpack.errors import InputError, OutputError, TokenizerError, UsageError
 from tokpack.indexed import MMapIndexedDataset
-from tokpack.tokenizers import train_bpe
+from tokpack.tokenizers import load_tokenizer, train_bpe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,6 +181,26 @@ def test_a_text_is_found_wherever_it_stands_in_a_document(
     [row] = rows
     if length < 40:  # of longer ones the table has the beginning
         assert text[:-1].strip() in f" {row['text']}" or surrounding == '"{}"\n'
+
+
+@pytest.mark.parametrize("ngram", [11, 12, 13, 14])
+@pytest.mark.parametrize("surrounding", ["{}", "it {} it", "it {}\n\nit", "it\n{}\nit"])
+def test_a_text_is_found_where_a_space_before_it_makes_it_longer(
+    tmp_path: Path, tokenizer: Path, ngram: int, surrounding: str
+) -> None:
+    """``azy`` is ``az`` and ``y``, and behind a space `` a``, ``z`` and ``y``."""
+    text = "azy " + " ".join(np.random.default_rng(1).choice(WORDS, 10))
+    lengths = [len(load_tokenizer(tokenizer).encode(one)) for one in (text, f" {text}")]
+    assert lengths == [12, 13]
+    other = " ".join(np.random.default_rng(2).choice(WORDS, 300))
+    dataset = encode(tmp_path, "data", [other, surrounding.format(text), "azy"], tokenizer)
+    (tmp_path / "evals.jsonl").write_text(json.dumps({"text": text}) + "\n")
+    result = tokpack.decontaminate(
+        dataset, tmp_path / "fair", against=tmp_path / "evals.jsonl", ngram=ngram, common=0
+    )
+    rows = spans_of(tmp_path / "fair.spans.parquet")
+    assert [row["document"] for row in rows] == [1]
+    assert result.datasets[0].kept == 2
 
 
 def test_texts_are_read_as_encode_reads_them(tmp_path: Path, tokenizer: Path) -> None:

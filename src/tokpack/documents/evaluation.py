@@ -99,10 +99,13 @@ def _parts_of_variants(
     plain: npt.NDArray[Any], others: Iterable[npt.NDArray[Any]], ngram: int
 ) -> Iterator[npt.NDArray[Any]]:
     """Of other encodings of a text what has n-grams that it has not for itself."""
+    short = [plain]
     for other in others:
         if len(plain) < ngram:
-            # A short text is matched whole: where it is longer here, it is not this alone.
-            if len(other) < ngram:
+            # A short text is matched whole, and has an n-gram where its own tokens are more here;
+            # with another's tokens beside them it would be matched for these.
+            if len(other) < ngram or not any(_is_inside(one, other) for one in short):
+                short.append(other)
                 yield other
             continue
         most = min(len(plain), len(other))
@@ -116,6 +119,14 @@ def _parts_of_variants(
             continue  # all of it is in the plain text
         part = other[begin:end]
         yield part if len(part) >= ngram or len(other) < ngram else other
+
+
+def _is_inside(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> bool:
+    """Whether ``whole`` has the tokens of ``part``, one after the other."""
+    if not 0 < len(part) <= len(whole):
+        return not len(part)
+    windows = np.lib.stride_tricks.sliding_window_view(whole, len(part))
+    return bool((windows == part).all(axis=1).any())
 
 
 def read_evaluation_sets(
