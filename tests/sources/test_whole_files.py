@@ -73,11 +73,13 @@ def test_the_text_files_of_a_folder(tmp_path: Path, caplog: pytest.LogCaptureFix
 
 def test_a_pattern(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = folder_of(FILES | OTHERS, tmp_path)
+    (folder / "lost").symlink_to("nowhere")
     got = documents_of(f"{folder}/*")  # it names the archives
     names = [Path(name).name for name, texts in got]
     assert [name for name in in_order(FILES | OTHERS) if name in names] == names[:6]
     assert dict(got)[f"{folder}/pack.tar"] == dict(got)[f"{folder}/pack.zip"] == [b"inner"]
-    assert "2 files passed over" in caplog.text
+    assert "3 files passed over" in caplog.text
+    assert "1 that are links to nothing (such as " in caplog.text
     assert [name for name, _ in documents_of(f"{folder}/**/*.py")] == [
         f"{folder}/__init__.py",
         f"{folder}/a.py",

@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
 _LOOKED_AT = 16  # files of text that stand for all
 _hub = threading.Lock()  # ``datasets`` has settings that hold for all threads
+_TO_NOTHING = "that are links to nothing"
 _MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
 
@@ -262,6 +263,8 @@ def _reasons(found: Sequence[object], paths: Sequence[str]) -> list[tuple[str, s
 
 def _matching(path: str, asked: _Asked) -> list[Source] | str:
     """The sources of what a pattern matches; or why it is passed over."""
+    if asked.input_format == "file" and not os.path.exists(path):
+        return _TO_NOTHING
     try:
         return list(_path(path, asked))
     except NoTextError as error:
@@ -289,7 +292,7 @@ def _document_file(path: str, input_format: str) -> Source | str:
     if reason:
         return reason
     if input_format == "file" and not os.path.exists(path):
-        return "that are links to nothing"
+        return _TO_NOTHING
     is_named = input_format != "file" and has_document_name(path)
     if not is_named and not stat.S_ISREG(_stat(path).st_mode):
         return "that are pipes or devices"
