@@ -52,7 +52,8 @@ def spelling_of(dataset: MMapIndexedDataset) -> Spelling:
     try:
         return Spelling(_own_tokenizer(dataset))
     except TokenizerError as error:
-        raise TokenizerError(f"{error}; {_IN_PYTHON}") from None
+        adopted = "" if dataset.manifest else "give it one with tokpack.adopt, or "
+        raise TokenizerError(f"{error}; {adopted}{_IN_PYTHON}") from None
 
 
 def _own_tokenizer(dataset: MMapIndexedDataset) -> Tokenizer:
