@@ -190,6 +190,17 @@ class TableReader:
         """The Arrow schema."""
         return self._file.schema_arrow
 
+    def is_null(self, column: str) -> bool:
+        """Whether a column has no value at all, as the statistics of its row groups say."""
+        metadata = self._file.metadata
+        place = self.schema.get_field_index(column)
+        for group in range(metadata.num_row_groups):
+            statistics = metadata.row_group(group).column(place).statistics
+            rows = metadata.row_group(group).num_rows
+            if statistics is None or not statistics.has_null_count or statistics.null_count < rows:
+                return False
+        return True
+
     def take(self, numbers: Int64s, columns: tuple[str, ...]) -> Any:
         """Rows by their numbers, int64 [n], in any order and with repeats, as an Arrow table.
 

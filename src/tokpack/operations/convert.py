@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from contextlib import ExitStack, suppress
@@ -21,12 +22,16 @@ from tokpack.operations.export import EXPORTS, Content, export, export_dtype, ne
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.olmo import olmo_paths, open_olmo
 from tokpack.operations.output import NewDataset, new_datasets, scratch_folder
+from tokpack.operations.tables import all_tables, tables_of
 from tokpack.stores import exists, head, identity, is_file, is_url, open_file, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tokpack.indexed.digests import FileDigest
     from tokpack.operations.foreign import ForeignDataset
+    from tokpack.operations.output import NewFiles
+    from tokpack.operations.tables import Tables
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike
 
@@ -94,9 +99,12 @@ def convert(
                 prefixes.append(f"{prefix}_labels")
                 paths += [one(prefixes[1]) for one in (bin_path, idx_path, manifest_path)]
             stored = storage_dtype(dtype) if dtype else _default_dtype(opened.dtype)
-            new = stack.enter_context(new_datasets(prefixes, inputs, overwrite=overwrite))
+            tables = tables_of([prefix_of(name)]) if source == "mmap" else None
+            new = stack.enter_context(
+                new_datasets(prefixes, inputs, overwrite=overwrite, tables=tables is not None)
+            )
             content = Content(opened, stored, new, progress=progress)
-            notes = _write_datasets(content, prefixes, name, source, dtype)
+            notes = _write_datasets(content, prefixes, name, source, dtype, tables=tables)
         else:
             if opened.modes is not None:
                 raise UsageError(
@@ -212,7 +220,13 @@ def _open(
 
 
 def _write_datasets(
-    content: Content, prefixes: list[str], name: str, source: str, dtype: str | None
+    content: Content,
+    prefixes: list[str],
+    name: str,
+    source: str,
+    dtype: str | None,
+    *,
+    tables: Tables | None,
 ) -> list[str]:
     """Write ``.bin/.idx``, and those of the labels; notes for users."""
     opened, notes = content.source, list[str]()
@@ -226,8 +240,15 @@ def _write_datasets(
         for part in one.ids():
             out.append(part)
         facts = _facts(one, name, source, dtype)
-        out.complete(one.dtype, one.lengths, one.doc_idx, facts, opened.modes)
+        write = functools.partial(_write_tables, tables, prefix, content.new, facts)
+        out.complete(one.dtype, one.lengths, one.doc_idx, facts, opened.modes, tables=write)
     return notes
+
+
+def _write_tables(
+    tables: Tables | None, prefix: str, new: NewFiles, facts: dict[str, Any], binary: FileDigest
+) -> dict[str, FileDigest]:
+    return all_tables(tables, prefix, new, binary, facts)
 
 
 def _facts(content: Content, name: str, source: str, dtype: str | None) -> dict[str, Any]:

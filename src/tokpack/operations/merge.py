@@ -22,12 +22,14 @@ from tokpack.indexed.shards import check_manifest
 from tokpack.indexed.trust import is_trusted, trust_setting
 from tokpack.indexed.view import open_files
 from tokpack.operations.output import JoinedDataset, NewDataset, NewFiles, new_datasets
+from tokpack.operations.tables import all_tables, tables_of
 from tokpack.progress import ProgressStage
 from tokpack.stores import is_url, paths_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tokpack.operations.tables import Tables
     from tokpack.progress import Show
     from tokpack.stores import Identity
     from tokpack.stores.storage import PathLike
@@ -75,7 +77,8 @@ def merge(
     """Join datasets, in order, into the dataset ``output``, documents and all.
 
     ``inputs`` are prefixes (or files) of datasets of one dtype and, as far as their manifests tell,
-    one tokenizer; every entry of their indices is checked. ``virtual`` copies nothing and writes
+    one tokenizer; every entry of their indices is checked. Their tables of documents are joined
+    where all have one. ``virtual`` copies nothing and writes
     only ``output``.json, which lists them. ``progress`` is told the bytes of the .bin that are
     written. UsageError where the datasets do not belong together, FormatError where one is broken,
     OutputError where the output is taken or cannot be written.
@@ -85,13 +88,14 @@ def merge(
     if not prefixes:
         raise UsageError("nothing to merge: name the datasets by their prefixes")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
-    with new_datasets([output], files, overwrite=overwrite) as new:
+    tables = None if virtual else tables_of(prefixes)
+    with new_datasets([output], files, overwrite=overwrite, tables=tables is not None) as new:
         datasets = [_inspect(prefix) for prefix in prefixes]
         check_same(datasets)
         if virtual:
             _check_no_view(datasets)
             return _write_virtual(datasets, output, new)
-        return _write(datasets, output, new, progress=progress)
+        return _write(datasets, output, new, tables, progress=progress)
 
 
 def _inspect(prefix: str) -> MergeInput:
@@ -159,7 +163,12 @@ def _sides(frame: tuple[list[int], list[int]]) -> str:
 
 
 def _write(
-    inputs: list[MergeInput], output: str, new: NewFiles, *, progress: Show | None
+    inputs: list[MergeInput],
+    output: str,
+    new: NewFiles,
+    tables: Tables | None,
+    *,
+    progress: Show | None,
 ) -> Manifest:
     shards = [shard for dataset in inputs for shard in dataset.shards]
     records = [shard.record for shard in shards]
@@ -186,7 +195,15 @@ def _write(
         out.join(shard, digest, stage.add)
         sequence += record.sequences
         document += record.documents
-    manifest = out.complete(inputs[0].dtype, lengths, doc_idx, merged_facts(inputs), modes)
+    facts = merged_facts(inputs)
+    manifest = out.complete(
+        inputs[0].dtype,
+        lengths,
+        doc_idx,
+        facts,
+        modes,
+        tables=lambda binary: all_tables(tables, output, new, binary, facts),
+    )
     joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
     new.publish(joined=joined, on_bytes=stage.add)
     return manifest

@@ -168,15 +168,20 @@ def new_datasets(
     *,
     overwrite: bool,
     views: bool = False,
+    tables: bool = False,
     beside: Sequence[Output] = (),
 ) -> NewFiles:
-    """The files of datasets, or of ``views``, and others that appear with them.
+    """The files of datasets, with ``tables`` or not, or of ``views``, and others beside them.
 
     What would say something wrong of a new dataset goes before the old one is replaced; tables
     and a selection go only where they are such.
     """
     names = (idx_path, manifest_path, table_path, dropped_path, selection_path)
-    outputs = [output for prefix in prefixes for output in dataset_outputs(prefix, selection=views)]
+    outputs = [
+        output
+        for prefix in prefixes
+        for output in dataset_outputs(prefix, table=tables, selection=views)
+    ]
     return NewFiles(
         [*beside, *outputs],
         inputs,
@@ -293,10 +298,13 @@ class NewDataset:
         doc_idx: npt.NDArray[Any],
         facts: Mapping[str, Any],
         modes: npt.NDArray[np.int8] | None = None,
+        *,
+        tables: Callable[[FileDigest], Mapping[str, Any]] = lambda binary: {},
     ) -> Manifest:
         """Write index and manifest. ``facts`` are the manifest's keys that files do not tell.
 
-        The arrays are those of ``index_chunks``.
+        The arrays are those of ``index_chunks``; ``tables`` writes the tables of a dataset with
+        such a .bin, and gives what the manifest says of them.
         """
         stored = storage_dtype(dtype)
         tokens = int(lengths.sum(dtype=np.int64)) if len(lengths) else 0
@@ -307,16 +315,18 @@ class NewDataset:
             )
         index = HashingReader(index_chunks(stored, lengths, doc_idx, modes))
         self._files.write(idx_path(self.prefix), index)
+        binary = self._digest()
         manifest = Manifest(
             tokpack_version=__version__,
             created=now(),
             sequences=len(lengths),
             tokens=tokens,
             dtype=str(stored),
-            bin=self._digest(),
+            bin=binary,
             idx=index.digest,
             format_version=self._version,
             **facts,
+            **tables(binary),
         )
         self._files.write(manifest_path(self.prefix), manifest.chunks())
         self._files.seal()

@@ -18,14 +18,18 @@ from tokpack.indexed.manifest import is_manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import NewDataset, new_datasets
+from tokpack.operations.tables import tables_of
 from tokpack.progress import ProgressStage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from tokpack.indexed.digests import FileDigest
     from tokpack.indexed.manifest import Manifest
+    from tokpack.operations.output import NewFiles
+    from tokpack.operations.tables import Tables
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike
 
@@ -75,10 +79,12 @@ def split(
         stage = ProgressStage(progress, "split", int(ends[-1]) * dataset.dtype.itemsize)
         results = []
         files = dataset_files(dataset.path_prefix)
-        with new_datasets(names, files, overwrite=overwrite) as new:
+        tables = tables_of([dataset.path_prefix])
+        with new_datasets(names, files, overwrite=overwrite, tables=tables is not None) as new:
             for name, cut in outputs:
                 out = NewDataset(name, new)
-                results.append((name, _write(dataset, out, cut, ends, stage)))
+                rows = _rows(tables, name, cut, new)
+                results.append((name, _write(dataset, out, cut, ends, stage, rows=rows)))
             new.publish()
     if overwrite and not in_three:
         _tell_of_others(output, len(bounds) - 1)
@@ -156,12 +162,23 @@ def _named(output: str, bounds: list[int], in_three: bool) -> list[tuple[str, tu
     return [(f"{output}_{name}", cut) for name, cut in pairs if cut[0] < cut[1]]
 
 
+def _rows(
+    tables: Tables | None, name: str, cut: tuple[int, int], new: NewFiles
+) -> Callable[[FileDigest], Mapping[str, FileDigest]]:
+    """What writes the table of a part; records that were left out belong to none of the parts."""
+    if tables is None:
+        return lambda binary: {}
+    return lambda binary: {"table": tables.write(name, new, binary, cut)}
+
+
 def _write(
     dataset: MMapIndexedDataset,
     out: NewDataset,
     documents: tuple[int, int],
     ends: npt.NDArray[np.int64],
     stage: ProgressStage,
+    *,
+    rows: Callable[[FileDigest], Mapping[str, FileDigest]],
 ) -> Manifest:
     begin, end = documents
     first, last = int(dataset.doc_idx[begin]), int(dataset.doc_idx[end])
@@ -177,7 +194,8 @@ def _write(
     doc_idx = dataset.doc_idx[begin : end + 1] - first
     facts = _facts(dataset, documents, (stop - start) // itemsize)
     modes = None if dataset.modes is None else dataset.modes[first:last]
-    return out.complete(dataset.dtype, dataset.sizes[first:last], doc_idx, facts, modes)
+    sizes = dataset.sizes[first:last]
+    return out.complete(dataset.dtype, sizes, doc_idx, facts, modes, tables=rows)
 
 
 def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int) -> dict[str, Any]:
