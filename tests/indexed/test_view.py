@@ -53,6 +53,9 @@ def check_same(dataset: MMapIndexedDataset, documents: Documents) -> None:
     assert dataset.documents == len(documents)
     for number, document in enumerate(documents):
         assert dataset.document(number).tolist() == [one for part in document for one in part]
+    for number in (-1, len(documents)):
+        with pytest.raises(IndexError, match=f"document {number} of {len(documents)}"):
+            dataset.document(number)
     for number, sequence in enumerate(expected.sequences):
         assert dataset.get(number, len(sequence) // 2).tolist() == sequence[len(sequence) // 2 :]
     [shard] = dataset.shards()

@@ -220,9 +220,12 @@ class MMapIndexedDataset:
     def document(self, number: int) -> Tokens:
         """Tokens of document ``number``, in [0, documents): its sequences in a row.
 
-        They are copied only where they are several. FormatError for a broken index.
+        They are copied only where they are several. IndexError where there is no such document,
+        FormatError for a broken index.
         """
         bounds = self.doc_idx
+        if not 0 <= number < len(bounds) - 1:
+            raise IndexError(f"{self._prefix}: document {number} of {len(bounds) - 1}")
         first, last = bounds.item(number), bounds.item(number + 1)
         if not 0 <= first <= last <= len(self):
             raise FormatError(
@@ -237,10 +240,7 @@ class MMapIndexedDataset:
     @property
     def token_count(self) -> int:
         """Number of tokens."""
-        only = self._shards.only
-        if only is not None:
-            return len(only.tokens)
-        return sum(record.tokens for record in self._shards.records)
+        return sum(self._shards.token_counts)
 
     def tokens_in(self, begin: int, end: int) -> int:
         """Tokens of the sequences [begin, end), as the index has them."""
@@ -382,17 +382,7 @@ class MMapIndexedDataset:
     @cached_property
     def _identified(self) -> tuple[int, LengthSums]:
         """Fingerprint and sums, from one pass over the lengths."""
-        return fingerprint(self.sizes, self.token_count, self._tokens_from)
-
-    def _tokens_from(self, begin: int, end: int) -> Iterator[Tokens]:
-        """Tokens [begin, end), or to the last one, in a piece from each shard that has some."""
-        counts = [record.tokens for record in self.records] or [self.token_count]
-        ends = np.cumsum([0, *counts])
-        first = int(np.searchsorted(ends, begin, side="right")) - 1
-        for number in range(first, len(counts)):
-            start = ends.item(number)
-            if start < end and counts[number]:
-                yield self.shard(number).tokens[max(begin - start, 0) : end - start]
+        return fingerprint(self.sizes, self.token_count, self._shards.tokens_from)
 
     def _position(self, idx: SupportsIndex) -> int:
         number = as_integer(idx)

@@ -51,6 +51,23 @@ class Shards:
                 self.prepare(range(number, min(number + OPEN_SHARDS, count)))
             yield self.open(number)
 
+    @property
+    def token_counts(self) -> list[int]:
+        """Tokens of each shard."""
+        if self.only is not None:
+            return [len(self.only.tokens)]
+        return [record.tokens for record in self.records]
+
+    def tokens_from(self, begin: int, end: int) -> Iterator[npt.NDArray[Any]]:
+        """Tokens [begin, end), or to the last one, in a piece from each shard that has some."""
+        counts = self.token_counts
+        ends = np.cumsum([0, *counts])
+        first = int(np.searchsorted(ends, begin, side="right")) - 1
+        for number in range(first, len(counts)):
+            start = ends.item(number)
+            if start < end and counts[number]:
+                yield self.open(number).tokens[max(begin - start, 0) : end - start]
+
 
 def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:
     """The shards of the dataset ``prefix``, which is no view. Raises InputError, FormatError.
