@@ -23,12 +23,11 @@ from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader
 from tokpack.sources.members import (
     Member,
-    PeekableStream,
     drain,
-    read_exactly,
     tar_members,
     zip_members,
 )
+from tokpack.sources.peekable import PeekableStream, read_exactly
 from tokpack.sources.records import joined, not_utf8, only_bad, without
 from tokpack.sources.rows import WholeRecords, json_parser, with_text_rows
 from tokpack.sources.streams import BoundedStream, decompressed, open_stream

@@ -17,7 +17,7 @@ from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
 from tokpack.sources.columns import batch_of_columns, row_weights_before, rows_of, rows_until
-from tokpack.sources.members import PeekableStream
+from tokpack.sources.peekable import PeekableStream
 from tokpack.sources.rows import with_value_rows
 from tokpack.sources.streams import fill, open_stream
 

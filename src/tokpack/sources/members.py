@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 from tokpack.errors import InputError
 from tokpack.sources.base import printable
-from tokpack.sources.detect import HEAD_BYTES
+from tokpack.sources.peekable import READ_BYTES
 from tokpack.sources.streams import FOREVER, MadeStream, fill
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tokpack.sources.streams import RawStream, Stream
 
 _BLOCK = 512  # of a tar
-_READ_BYTES = 256 << 10
 _BROKEN = (  # all that tarfile and zipfile raise for bytes that they did not expect
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError),
@@ -39,38 +38,9 @@ class Member:
     stored: int  # compressed bytes in the archive, where the archive says so
 
 
-class PeekableStream(MadeStream):
-    """A stream whose first bytes are known: ``head``."""
-
-    def __init__(self, stream: Stream, head: bytes | None = None) -> None:
-        super().__init__(stream)
-        self.head = read_exactly(stream, HEAD_BYTES) if head is None else head
-        self._rest = memoryview(self.head)
-
-    def readinto(self, view: memoryview) -> int:
-        if not self._rest:
-            return self._stream.readinto(view)
-        count = min(len(view), len(self._rest))
-        view[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-
-def read_exactly(stream: Stream, size: int) -> bytes:
-    """Read ``size`` bytes, fewer only at the stream's end, and without trusting ``size``."""
-    text = bytearray()
-    while len(text) < size:
-        buffer = bytearray(min(size - len(text), _READ_BYTES))
-        count = fill(stream, memoryview(buffer))
-        text += buffer[:count]
-        if count < len(buffer):
-            break
-    return bytes(text)
-
-
 def drain(stream: Stream, most: int = FOREVER) -> int:
     """Read up to ``most`` bytes, for their checksum or to get behind them; returns how many."""
-    view = memoryview(bytearray(_READ_BYTES))
+    view = memoryview(bytearray(READ_BYTES))
     drained = 0
     while drained < most and (count := stream.readinto(view[: most - drained])):
         drained += count

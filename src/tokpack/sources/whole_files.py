@@ -10,7 +10,7 @@ import numpy as np
 from tokpack.errors import UsageError
 from tokpack.sources.base import BOM, PATH, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
 from tokpack.sources.detect import ARCHIVE, HEAD_BYTES, why_no_text
-from tokpack.sources.members import PeekableStream, read_exactly
+from tokpack.sources.peekable import PeekableStream, read_exactly
 from tokpack.sources.records import not_utf8, only_bad, without
 from tokpack.sources.streams import FileStream, open_stream
 
