@@ -55,8 +55,8 @@ std::string as_json(const std::string& text) {
 Round extract_json(const std::string& text, Level level) {
   return [json = as_json(text), lines = JsonLines("text", level)] {
     Buffer<std::uint8_t> out;
-    Buffer<std::int64_t> spans, numbers, slow;
-    lines.extract(bytes_of(json), {out, spans, numbers, slow});
+    Buffer<std::int64_t> spans, numbers, slow, values;
+    lines.extract(bytes_of(json), {out, spans, numbers, slow, values});
     if (slow.size() != 0) throw std::runtime_error("a slow record");
   };
 }

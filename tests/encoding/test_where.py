@@ -13,7 +13,7 @@ from support.encoding_tools import dataset
 
 from tokpack.encoding import columns, where
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.rows import types_of, value_under
+from tokpack.sources.json_types import types_of, value_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,13 +23,8 @@ from tokpack.errors import InputError, TokpackError, UsageError, WorkerError, op
 from tokpack.sources import DocumentBatch, Part, read
 from tokpack.sources.base import Limits
 from tokpack.sources.iterables import DocumentReader
-from tokpack.sources.rows import (
-    SeenRecords,
-    WholeRecords,
-    types_of,
-    value_under,
-    with_rows_of,
-)
+from tokpack.sources.json_types import types_of, value_under
+from tokpack.sources.rows import SeenRecords, WholeRecords, with_rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.read_table import read_table
-from tokpack.indexed.shards import Shards, check_digest, is_virtual
+from tokpack.indexed.shards import Shards, check_digest, frozen, is_virtual
 from tokpack.indexed.view import ViewIndex, open_files
 from tokpack.stores import is_file, is_url
 
@@ -159,7 +159,7 @@ class MMapIndexedDataset:
         if not any(index.header.multimodal for index in shards):
             return None
         modes = [np.zeros(len(i.lengths), np.int8) if i.modes is None else i.modes for i in shards]
-        return modes[0] if len(modes) == 1 else _frozen(np.concatenate(modes))
+        return modes[0] if len(modes) == 1 else frozen(np.concatenate(modes))
 
     @property
     def sequence_lengths(self) -> npt.NDArray[np.int32]:
@@ -370,14 +370,11 @@ class MMapIndexedDataset:
 
     @cached_property
     def _sizes(self) -> npt.NDArray[np.int32]:
-        sizes = [np.zeros(0, np.int32), *(shard.index.lengths for shard in self.shards())]
-        return _frozen(np.concatenate(sizes))
+        return self._shards.lengths()
 
     @cached_property
     def _doc_idx(self) -> npt.NDArray[np.int64]:
-        pairs = zip(self.starts.tolist(), self.shards(), strict=False)
-        entries = [shard.index.doc_idx[1:] + start for start, shard in pairs]
-        return _frozen(np.concatenate([np.zeros(1, np.int64), *entries]))
+        return self._shards.doc_idx()
 
     @cached_property
     def _identified(self) -> tuple[int, LengthSums]:
@@ -397,8 +394,3 @@ class MMapIndexedDataset:
             return shards.only.sequence(number)
         place = int(np.searchsorted(shards.starts, number, side="right")) - 1
         return shards.open(place).sequence(number - int(shards.starts[place]))
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array.flags.writeable = False
-    return array

@@ -51,6 +51,17 @@ class Shards:
                 self.prepare(range(number, min(number + OPEN_SHARDS, count)))
             yield self.open(number)
 
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens in each sequence of all shards, read-only."""
+        lengths = [np.zeros(0, np.int32), *(shard.index.lengths for shard in self)]
+        return frozen(np.concatenate(lengths))
+
+    def doc_idx(self) -> npt.NDArray[np.int64]:
+        """First sequence of each document of all shards, then S, read-only."""
+        pairs = zip(self.starts.tolist(), self, strict=False)
+        entries = [shard.index.doc_idx[1:] + start for start, shard in pairs]
+        return frozen(np.concatenate([np.zeros(1, np.int64), *entries]))
+
     @property
     def token_counts(self) -> list[int]:
         """Tokens of each shard."""
@@ -67,6 +78,12 @@ class Shards:
             start = ends.item(number)
             if start < end and counts[number]:
                 yield self.open(number).tokens[max(begin - start, 0) : end - start]
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array that nobody can write to any more."""
+    array.flags.writeable = False
+    return array
 
 
 def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:

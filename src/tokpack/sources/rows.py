@@ -6,10 +6,8 @@ work is begun: so it is the same wherever a record is read, however the input is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import ujson
 from tokpack._core import JsonLines, split_lines
 from tokpack.errors import InputError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
+from tokpack.sources.json_types import json_column, json_columns
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
 from tokpack.sources.values import JsonValues, plain_values, root_of
 
@@ -26,12 +25,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Records = Sequence[Mapping[str, Any]]
+    from tokpack.sources.json_types import Records
+
 
 TEXT = "text"  # the column of an input that has no others
-_TYPES = {"string": str, "int64": int, "double": float, "bool": bool}
-_INT64 = range(-(1 << 63), 1 << 63)
-_SHOWN = 60  # characters of a value
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,8 @@ class WholeRecords:
         self, records: Records, lines: npt.NDArray[np.int64]
     ) -> tuple[Rows, dict[int, str]]:
         """Rows of JSON records; why some cannot be rows, by index, which are among them."""
-        whole, bad = _columns(records, self.types)
-        columns, wrong = _columns(records, self.chosen)
+        whole, bad = json_columns(records, self.types)
+        columns, wrong = json_columns(records, self.chosen)
         count = len(records)
         return Rows(_flat(columns, count), lines, _flat(whole, count)), {**wrong, **bad}
 
@@ -91,28 +88,6 @@ def no_column(name: str, column: str, there: Iterable[str]) -> InputError:
     there = list(there)
     lacks = "no column" if column not in there else f"{there.count(column)} columns"
     return InputError(f"{name}: {lacks} {column!r}; the columns are {', '.join(there)}")
-
-
-def value_under(record: Mapping[str, Any], name: str) -> Any:
-    """The value under a name, ``a.b`` as for a key of texts; None where there is none."""
-    if name in record:
-        return record[name]
-    value: Any = record
-    for part in name.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(part)
-    return value
-
-
-def types_of(records: Iterable[Mapping[str, Any]], names: Sequence[str] | None) -> dict[str, str]:
-    """The type of each column of JSON records; ``names`` None: of all keys, in order."""
-    seen: dict[str, set[str]] = {name: set() for name in names or ()}
-    for record in records:
-        for name in record if names is None else names:
-            value = value_under(record, name) if names is not None else record[name]
-            seen.setdefault(name, set()).add(_type_of(value))
-    return {name: _common(kinds - {"null"}) for name, kinds in seen.items()}
 
 
 def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
@@ -247,7 +222,7 @@ def chosen_columns(
             columns[column] = pyarrow.array(values)
             continue
         own = [None] * len(first) if values is None else list(values)
-        columns[column], wrong = _column(own, kind, column)
+        columns[column], wrong = json_column(own, kind, column)
         bad = {**wrong, **bad}
     return _flat(columns, len(first)), bad
 
@@ -283,96 +258,6 @@ def take(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
         return rows
     mask = pyarrow.array(kept)
     return Rows(rows.columns.filter(mask), rows.lines[kept], rows.whole.filter(mask))
-
-
-def _type_of(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int64" if value in _INT64 else "double"
-    if isinstance(value, float):
-        return "double"
-    return "string" if isinstance(value, str) else "nested"
-
-
-def _common(kinds: set[str]) -> str:
-    if kinds == {"int64", "double"}:
-        return "double"
-    return kinds.pop() if len(kinds) == 1 and "nested" not in kinds else "string"
-
-
-def _arrow_type(kind: str) -> Any:
-    import pyarrow
-
-    return {
-        "string": pyarrow.string(),
-        "int64": pyarrow.int64(),
-        "double": pyarrow.float64(),
-        "bool": pyarrow.bool_(),
-    }[kind]
-
-
-def _columns(records: Records, types: Mapping[str, str]) -> tuple[dict[str, Any], dict[int, str]]:
-    """Columns of JSON records, and why some records have a value that is of another type."""
-    columns: dict[str, Any] = {}
-    bad: dict[int, str] = {}
-    for name, kind in types.items():
-        values = [value_under(record, name) for record in records]
-        columns[name], wrong = _column(values, kind, name)
-        bad = {**wrong, **bad}
-    return columns, bad
-
-
-def _column(values: list[Any], kind: str, name: str) -> tuple[Any, dict[int, str]]:
-    """A column of values; null, and a reason by index, where a value is not of its type."""
-    import pyarrow
-
-    if {*map(type, values)} <= {_TYPES[kind], NoneType}:
-        try:
-            return pyarrow.array(values, _arrow_type(kind)), {}
-        except (pyarrow.ArrowException, ValueError, OverflowError):
-            pass  # a lone surrogate, a number of too many digits
-    bad = {}
-    for index, value in enumerate(values):
-        try:
-            values[index] = None if value is None else _converted(value, kind, name)
-        except ValueError as error:
-            values[index], bad[index] = None, str(error)
-    return pyarrow.array(values, _arrow_type(kind)), bad
-
-
-def _converted(value: Any, kind: str, name: str) -> Any:
-    """A value in the type of its column. ValueError with the reason where it is of no such type."""
-    if kind == "string":
-        text = value if isinstance(value, str) else _json_text(value)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            escape = f"\\u{ord(text[error.start]):04x}"
-            raise ValueError(f"lone surrogate {escape} in '{name}'") from None
-        return text
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind == "double" and is_number:
-        try:
-            return float(value)
-        except OverflowError:
-            return float("inf") if value > 0 else float("-inf")
-    if (kind == "bool" and isinstance(value, bool)) or (
-        kind == "int64" and isinstance(value, int) and is_number and value in _INT64
-    ):
-        return value
-    shown = _json_text(value)
-    shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
-    raise ValueError(f"'{name}' is {shown}, and in the first records it is of type {kind}")
-
-
-def _json_text(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):  # an object of Python
-        return str(value)
 
 
 def nested(columns: Any, paths: Sequence[tuple[str, ...]]) -> Any:
