@@ -13,7 +13,7 @@ from support.encoding_tools import dataset
 
 from tokpack.encoding import columns, where
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.json_types import types_of, value_under
+from tokpack.sources.json_types import json_column, types_of, value_under
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,13 +190,11 @@ values = st.recursive(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["a", "b"]), values), min_size=1, max_size=6))
 def test_each_value_is_in_its_column_or_its_record_is_bad(rows: list[Record]) -> None:
-    from tokpack.sources import rows as module
-
     types = types_of(rows[:3], None)
     for name, kind in types.items():
-        given_values = [value_under(row, name) for row in rows]
-        array, bad = module._column(list(given_values), kind, name)
-        for index, (value, got) in enumerate(zip(given_values, array.to_pylist(), strict=True)):
+        expected = [value_under(row, name) for row in rows]
+        array, bad = json_column(expected, kind, name)
+        for index, (value, got) in enumerate(zip(expected, array.to_pylist(), strict=True)):
             if index in bad:
                 assert index >= 3 or "surrogate" in bad[index]
                 assert got is None
