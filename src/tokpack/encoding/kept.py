@@ -17,6 +17,7 @@ from tokpack import _core
 from tokpack.errors import UsageError, option
 from tokpack.indexed.table import COLUMNS, import_parquet
 from tokpack.indexed.table_writer import arrow_type
+from tokpack.sources.json_types import widest_type
 from tokpack.sources.values import JsonValues, json_text
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # What is counted of each column; others are lists, objects, and integers beyond 64 bits.
 KINDS = ("booleans", "integers", "doubles", "strings", "others")
 _BOOLEANS, _INTEGERS, _DOUBLES, _STRINGS, _OTHERS = range(len(KINDS))
+_TYPES = ("bool", "int64", "double", "string", "nested")  # of a column of one of KINDS
 _KIND_OF_TYPE = {
     "bool": _BOOLEANS,
     "int64": _INTEGERS,
@@ -64,16 +66,7 @@ def parse_keep(texts: Sequence[str]) -> dict[str, str]:
 
 def column_type(counts: Sequence[int]) -> str:
     """The type of a column with so many values of each of KINDS."""
-    there = {kind for kind, count in enumerate(counts) if count}
-    for name, kinds in (
-        ("string", set()),
-        ("bool", {_BOOLEANS}),
-        ("int64", {_INTEGERS}),
-        ("double", {_INTEGERS, _DOUBLES}),
-    ):
-        if there <= kinds:
-            return name
-    return "string"
+    return widest_type({kind for kind, count in zip(_TYPES, counts, strict=True) if count})
 
 
 # -- what a worker writes ----------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tokpack.indexed.table import (
 )
 from tokpack.indexed.table_writer import dropped_schema, table_chunks, table_schema
 from tokpack.indexed.view import ViewShard, open_files
+from tokpack.sources.json_types import widest_type
 from tokpack.stores import exists, near
 
 if TYPE_CHECKING:
@@ -180,14 +181,7 @@ def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
             if field.name not in COLUMNS:
                 own = types.setdefault(field.name, set())
                 own |= set() if reader.is_null(field.name) else {str(field.type)}
-    return {name: _common(own) for name, own in types.items()}
-
-
-def _common(types: set[str]) -> str:
-    """The type of a column that has values of several."""
-    if len(types) == 1:
-        return next(iter(types))
-    return "double" if types == {"int64", "double"} else "string"
+    return {name: widest_type(own) for name, own in types.items()}
 
 
 def _fitted(table: Any, schema: Any) -> Any:

@@ -36,7 +36,7 @@ def types_of(records: Iterable[Mapping[str, Any]], names: Sequence[str] | None) 
         for name in record if names is None else names:
             value = value_under(record, name) if names is not None else record[name]
             seen.setdefault(name, set()).add(_type_of(value))
-    return {name: _widest(kinds - {"null"}) for name, kinds in seen.items()}
+    return {name: widest_type(kinds - {"null"}) for name, kinds in seen.items()}
 
 
 def _type_of(value: Any) -> str:
@@ -51,21 +51,11 @@ def _type_of(value: Any) -> str:
     return "string" if isinstance(value, str) else "nested"
 
 
-def _widest(kinds: set[str]) -> str:
+def widest_type(kinds: set[str]) -> str:
+    """The type of a column whose values are of ``kinds``: these types, and "nested"."""
     if kinds == {"int64", "double"}:
         return "double"
-    return kinds.pop() if len(kinds) == 1 and "nested" not in kinds else "string"
-
-
-def arrow_type(kind: str) -> Any:
-    import pyarrow
-
-    return {
-        "string": pyarrow.string(),
-        "int64": pyarrow.int64(),
-        "double": pyarrow.float64(),
-        "bool": pyarrow.bool_(),
-    }[kind]
+    return next(iter(kinds)) if len(kinds) == 1 and "nested" not in kinds else "string"
 
 
 def json_columns(
@@ -87,7 +77,7 @@ def json_column(values: list[Any], kind: str, name: str) -> tuple[Any, dict[int,
 
     if {*map(type, values)} <= {_TYPES[kind], NoneType}:
         try:
-            return pyarrow.array(values, arrow_type(kind)), {}
+            return pyarrow.array(values, pyarrow.type_for_alias(kind)), {}
         except (pyarrow.ArrowException, ValueError, OverflowError):
             pass  # a lone surrogate, a number of too many digits
     bad = {}
@@ -96,7 +86,7 @@ def json_column(values: list[Any], kind: str, name: str) -> tuple[Any, dict[int,
             values[index] = None if value is None else _converted(value, kind, name)
         except ValueError as error:
             values[index], bad[index] = None, str(error)
-    return pyarrow.array(values, arrow_type(kind)), bad
+    return pyarrow.array(values, pyarrow.type_for_alias(kind)), bad
 
 
 def _converted(value: Any, kind: str, name: str) -> Any:
