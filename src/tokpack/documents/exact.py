@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_128_digest
 
 from tokpack import _core
 from tokpack.documents.passes import scan_documents
 from tokpack.errors import FormatError
 from tokpack.indexed.shards import piece_prefix
-from tokpack.indexed.table import has_table, import_parquet, table_file, table_paths
+from tokpack.indexed.table import (
+    has_table,
+    import_parquet,
+    table_file,
+    table_paths,
+    token_digests,
+)
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -51,9 +56,7 @@ def token_hashes(
         return
 
     def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> None:
-        wide = tokens.astype("<i4").view(np.uint8).data
-        digests = [xxh3_128_digest(wide[4 * begin : 4 * end]) for begin, end in spans.tolist()]
-        out[first : first + len(digests)] = _as_keys(b"".join(digests))
+        out[first : first + len(spans)] = _as_keys(token_digests(tokens, spans))
 
     for size, _ in scan_documents(dataset, ends, look, threads=threads):
         told(size)

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_128_digest
 
 from tokpack.encoding.kept import unpack
 from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.errors import OutputError
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import FileDigest, HashingReader
-from tokpack.indexed.table import EMPTY, import_parquet, table_metadata
+from tokpack.indexed.table import (
+    EMPTY,
+    import_parquet,
+    span_digests,
+    table_metadata,
+    token_digests,
+)
 from tokpack.indexed.table_writer import dropped_schema, table_chunks, table_schema
 
 if TYPE_CHECKING:
@@ -56,17 +61,11 @@ def rows_of(
     rows["line"] = documents.lines
     rows["bytes"] = spans[:, 1] - spans[:, 0]
     rows["tokens"] = tokens
-    rows["text"] = _hashes(documents.data.data, spans)
-    ends = 4 * np.cumsum(tokens)
-    wide = np.ascontiguousarray(ids, "<i4")  # whatever the dtype of the dataset
-    rows["ids"] = _hashes(wide.view(np.uint8).data, np.stack((ends - 4 * tokens, ends), axis=1))
+    rows["text"] = np.frombuffer(span_digests(documents.data.data, spans), "V16")
+    ends = np.cumsum(tokens)
+    digests = token_digests(ids, np.stack((ends - tokens, ends), axis=1))
+    rows["ids"] = np.frombuffer(digests, "V16")
     return rows
-
-
-def _hashes(data: memoryview, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
-    """XXH3-128 of each span of some bytes, in its canonical form: V16 [n]."""
-    parts = map(data.__getitem__, map(slice, *spans.T.tolist()))
-    return np.frombuffer(b"".join(map(xxh3_128_digest, parts)), "V16")
 
 
 # -- what the commit writes --------------------------------------------------------------------

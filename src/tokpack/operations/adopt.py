@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from xxhash import xxh3_128_digest
 
 from tokpack import __version__
 from tokpack.errors import FormatError, OutputError, TokenizerError, UsageError, option
@@ -19,7 +17,7 @@ from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path, now
 from tokpack.indexed.outputs import TABLE
 from tokpack.indexed.scan import ByteBlock, scan
-from tokpack.indexed.table import import_parquet, table_metadata, table_path
+from tokpack.indexed.table import import_parquet, table_metadata, table_path, token_digests
 from tokpack.indexed.table_writer import table_chunks, table_schema
 from tokpack.operations.merge import plain_facts
 from tokpack.operations.output import NewFiles
@@ -146,11 +144,9 @@ def _rows(shard: Shard, ends: npt.NDArray[np.int64], name: str) -> Iterator[Any]
     schema = table_schema({})
     for first in range(0, len(ends) - 1, _ROWS):
         own = ends[first : first + _ROWS + 1]
-        tokens = np.ascontiguousarray(shard.tokens[int(own[0]) : int(own[-1])], "<i4")
-        data = tokens.view(np.uint8).data
-        bounds = (4 * (own - own[0])).tolist()
-        digests = [xxh3_128_digest(data[begin:end]) for begin, end in pairwise(bounds)]
-        count = len(digests)
+        spans = np.stack((own[:-1], own[1:]), axis=1) - own[0]
+        digests = token_digests(shard.tokens[int(own[0]) : int(own[-1])], spans)
+        count = len(spans)
         of_name = arrow.array(np.zeros(count, np.int32))
         columns = {
             "source": arrow.DictionaryArray.from_arrays(of_name, [os.path.basename(name)]),
@@ -158,7 +154,9 @@ def _rows(shard: Shard, ends: npt.NDArray[np.int64], name: str) -> Iterator[Any]
             "bytes": arrow.nulls(count, arrow.int64()),
             "tokens": arrow.array(np.diff(own)),
             "text_xxh3": arrow.nulls(count, arrow.binary(16)),
-            "tokens_xxh3": arrow.array(digests, arrow.binary(16)),
+            "tokens_xxh3": arrow.Array.from_buffers(
+                arrow.binary(16), count, [None, arrow.py_buffer(digests)]
+            ),
         }
         yield arrow.table(columns, schema=schema)
 
