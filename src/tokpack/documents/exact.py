@@ -11,14 +11,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.documents.passes import scan_documents
 from tokpack.errors import FormatError
-from tokpack.indexed.shards import piece_prefix
-from tokpack.indexed.table import (
-    has_table,
-    import_parquet,
-    table_file,
-    table_paths,
-    token_digests,
-)
+from tokpack.indexed.table import base_tables, has_table, import_parquet, token_digests
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -86,12 +79,7 @@ def _read_tables(dataset: MMapIndexedDataset, out: Keys) -> None:
     """Write the hashes of all rows of a dataset's tables, or of those under a view. FormatError."""
     arrow = import_parquet()
     at = 0
-    prefix, view = dataset.path_prefix, dataset.view
-    if view is None:
-        paths = table_paths(prefix)
-    else:
-        paths = [table_file(piece_prefix(prefix, record)) for record in view.base.records]
-    for path in paths:
+    for path in base_tables(dataset):
         for batch in arrow.parquet.ParquetFile(path).iter_batches(columns=["tokens_xxh3"]):
             column = batch.column(0)
             begin, count = 16 * column.offset, 16 * len(column)

@@ -22,7 +22,7 @@ from tokpack.indexed.table import (
     table_file,
     table_path,
 )
-from tokpack.indexed.view import ViewShard, open_files
+from tokpack.indexed.view import numbers_of_view
 from tokpack.stores import near
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Origins:
         if is_virtual(self._prefix):
             manifest = Manifest.load(self._prefix)
             if manifest.selection is not None:
-                self._numbers = _numbers_of_view(self._prefix)
+                self._numbers = numbers_of_view(self._prefix)
             pieces = manifest.pieces or ()
             self._prefixes = [piece_prefix(self._prefix, piece) for piece in pieces]
             counts = [piece.documents for piece in pieces]
@@ -196,14 +196,6 @@ class _ShardOrigins:
                 yield Origin(source, line, "empty", reason="no token")
             else:
                 yield Origin(source, line, "rejected", reason=row["reason"])
-
-
-def _numbers_of_view(prefix: str) -> Numbers:
-    """The numbers of a view's documents in its datasets. FormatError where either has changed."""
-    shard = open_files(prefix).only
-    assert isinstance(shard, ViewShard)
-    _ = shard.index.lengths  # checks the numbers, and their checksum
-    return shard.index.numbers
 
 
 def _matching(sources: list[str], source: str, prefix: str) -> int:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import nearest
 from tokpack.errors import FormatError, UsageError
-from tokpack.indexed.shards import piece_prefix
-from tokpack.indexed.table import import_parquet, table_file, table_paths
+from tokpack.indexed.table import base_tables, import_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +22,9 @@ def read_table(dataset: MMapIndexedDataset, columns: Sequence[str] | None) -> An
     shards do not go together.
     """
     arrow, prefix, view = import_parquet(), dataset.path_prefix, dataset.view
-    paths = table_paths(prefix) if view is None else []
-    if view is not None:
-        for _ in view.base:  # FormatError where one is not the dataset that it was
-            pass
-        paths = [table_file(piece_prefix(prefix, record)) for record in view.base.records]
+    for _ in () if view is None else view.base:  # FormatError where one is not what it was
+        pass
+    paths = base_tables(dataset)
     schemas = [arrow.parquet.read_schema(path) for path in paths]
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
     wanted = [columns] if isinstance(columns, str) else list(names if columns is None else columns)

@@ -24,6 +24,7 @@ from tokpack.stores import exists, head, identity, near, open_file
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokpack.indexed.dataset import MMapIndexedDataset
     from tokpack.indexed.digests import FileDigest
 
     Int64s = npt.NDArray[np.int64]
@@ -120,6 +121,14 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
             )
         prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
     return [table_file(one) for one in prefixes]
+
+
+def base_tables(dataset: MMapIndexedDataset) -> list[str]:
+    """As ``table_paths``; of a view the tables of the datasets of which it lists documents."""
+    if dataset.view is None:
+        return table_paths(dataset.path_prefix)
+    records = dataset.view.base.records
+    return [table_file(piece_prefix(dataset.path_prefix, record)) for record in records]
 
 
 def has_table(prefix: str) -> bool:

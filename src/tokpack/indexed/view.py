@@ -21,6 +21,7 @@ from tokpack.indexed.shard import Shard
 from tokpack.indexed.shards import (
     Shards,
     check_digest,
+    frozen,
     is_virtual,
     open_shards,
     recorded_shards,
@@ -106,7 +107,7 @@ class ViewIndex(Index):
     def doc_idx(self) -> Int64s:
         """First sequence of each document, and S at the end: int64 [D + 1]."""
         entries = self._entries[1]
-        return _frozen(np.arange(len(self.numbers) + 1) if entries is None else entries)
+        return frozen(np.arange(len(self.numbers) + 1) if entries is None else entries)
 
     @property
     def pointers(self) -> Int64s:
@@ -224,7 +225,7 @@ class ViewIndex(Index):
             raise self._differs("sequences", at, len(lengths))
         if tokens != self._manifest.tokens:
             raise self._differs("tokens", tokens, self._manifest.tokens)
-        return _frozen(lengths), doc_idx
+        return frozen(lengths), doc_idx
 
     def _differs(self, what: str, now: int | str, then: int) -> FormatError:
         return FormatError(
@@ -299,7 +300,7 @@ class ViewTokens(LazyTokens):
             count = int(ends[-1])
             self._index.gather(rows, ends - rows[:, 2], out[done : done + count])
             done += count
-        return _frozen(out[::step])
+        return frozen(out[::step])
 
     def _rows(self, begin: int, end: int) -> Iterator[Int64s]:
         """The rows that hold tokens [begin, end), some at a time."""
@@ -355,6 +356,14 @@ class ViewShard(Shard):
         return identity(manifest_path(self.prefix)) == self.identity
 
 
+def numbers_of_view(prefix: str) -> Numbers:
+    """The numbers of a view's documents in its datasets. FormatError where either has changed."""
+    shard = open_files(prefix).only
+    assert isinstance(shard, ViewShard)
+    _ = shard.index.lengths  # checks the numbers, and their checksum
+    return shard.index.numbers
+
+
 def spans_of(shard: Shard, rows: Int64s, places: Int64s) -> Iterator[Span]:
     """What rows of a shard on a store ask for. FormatError where its index is broken."""
     assert isinstance(shard.tokens, StoredTokens)
@@ -363,8 +372,3 @@ def spans_of(shard: Shard, rows: Int64s, places: Int64s) -> Iterator[Span]:
         if not first + count <= length:
             raise FormatError(f"{shard.index.name}: sequence {sequence} has {length} tokens")
         yield Span(place, shard.tokens, begin + first, count)
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array.flags.writeable = False
-    return array

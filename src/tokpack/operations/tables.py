@@ -25,7 +25,7 @@ from tokpack.indexed.table import (
     table_path,
 )
 from tokpack.indexed.table_writer import dropped_schema, table_chunks, table_schema
-from tokpack.indexed.view import ViewShard, open_files
+from tokpack.indexed.view import numbers_of_view
 from tokpack.sources.json_types import widest_type
 from tokpack.stores import exists, near
 
@@ -129,10 +129,7 @@ class _Part:
         if is_virtual(prefix):
             manifest = Manifest.load(prefix)
             if manifest.selection is not None:
-                shard = open_files(prefix).only
-                assert isinstance(shard, ViewShard)
-                _ = shard.index.lengths  # checks the numbers, and their checksum
-                self._numbers = shard.index.numbers
+                self._numbers = numbers_of_view(prefix)
             prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
         self.readers = [TableReader(table_file(one), table_path(one)) for one in prefixes]
         self.dropped = [] if self._numbers is not None else _dropped_paths(prefixes)
