@@ -1,0 +1,39 @@
+"""What a request says of conversations: how records are read, rendered and trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Rewriting = Literal["refuse", "split", "as-is"]
+Truncate = Literal["drop", "left", "right"]
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """How conversations become tokens and a mask; all of it decides bytes.
+
+    ``template`` is the text of a chat template, or the name of one of the tokenizer's; None: its
+    own. ``variables`` are given to it beside the messages. ``loss`` is ``assistant``, ``all``,
+    ``last`` (the last turn of an assistant), or roles with commas between. ``max_length`` is in
+    tokens; ``truncate`` says what becomes of a longer conversation. ``pairs`` are the keys of the
+    preferred and of the rejected answer.
+    """
+
+    template: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    messages_key: str | None = None
+    role_map: Mapping[str, str] = field(default_factory=dict)
+    loss: str = "assistant"
+    loss_on_eot: bool = True
+    loss_on_tool_calls: bool = True
+    loss_on_thinking: bool = True
+    loss_on_empty_thinking: bool = False
+    rewriting: Rewriting = "refuse"
+    max_length: int | None = None
+    truncate: Truncate = "drop"
+    pairs: tuple[str, str] | None = None
+    weight_key: str | None = None

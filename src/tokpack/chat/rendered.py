@@ -1,0 +1,37 @@
+"""A conversation as text, with the spans of its turns and of what is trained."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Turn(NamedTuple):
+    """A message in the rendered text: characters [begin, end), and who speaks."""
+
+    begin: int
+    end: int
+    role: str
+
+
+class Rendered(NamedTuple):
+    """What a template makes of a conversation.
+
+    ``trained`` are spans of characters [begin, end) in ``text``, ascending, apart and not empty.
+    ``weight`` is that of its trained tokens.
+    """
+
+    text: str
+    trained: tuple[tuple[int, int], ...]
+    turns: tuple[Turn, ...]
+    weight: float = 1.0
+
+
+class ConversationError(ValueError):
+    """Why a record is no conversation that can be used; it is counted by ``reason``.
+
+    ``reason`` is one of a few phrases; the message says what is wrong with this record.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
