@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
 from tokpack.files import durable
+from tokpack.files.mistaken import not_a_dataset
 from tokpack.indexed.format import (
     HEADER_BYTES,
     Index,
@@ -214,6 +215,7 @@ def map_file(
     except FileNotFoundError:
         if is_url(path):
             check_root(path)
-        raise InputError(f"{path}: no such file; {advice}") from None
+        mistaken = "" if is_url(path) else not_a_dataset(path.removesuffix(".idx"))
+        raise InputError(mistaken or f"{path}: no such file; {advice}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error

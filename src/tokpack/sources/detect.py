@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError
+from tokpack.files.mistaken import is_dataset
 from tokpack.sources.base import BOM
 from tokpack.sources.compression import bare_name, compression_of
 from tokpack.sources.streams import FileStream, decompressed, fill
@@ -81,6 +82,8 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
     if text.startswith(b"{") or not text or bare.endswith(_JSON_LINES_SUFFIXES):
         return "jsonl"
     if b"\0" in head:
+        if is_dataset(name):
+            raise InputError(f"{name}: is of a dataset, whose documents are tokens already")
         raise InputError(
             f"{name}: this looks like binary data; --input-format text reads it as plain text"
         )

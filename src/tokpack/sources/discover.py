@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, UsageError
+from tokpack.files.mistaken import is_dataset
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
 from tokpack.sources.compression import bare_name
 from tokpack.sources.detect import (
@@ -232,10 +233,12 @@ def _path(path: str, asked: _Asked) -> Iterator[Source]:
     elif has_magic(path):
         yield from _pattern(path, asked)
     else:
-        raise InputError(f"{printable(path)}: no such file or folder{_hub_hint(path)}")
+        raise InputError(f"{printable(path)}: no such file or folder{_hint(path)}")
 
 
-def _hub_hint(path: str) -> str:
+def _hint(path: str) -> str:
+    if is_dataset(path):
+        return "; it is a dataset, whose documents are tokens already: tokpack convert or merge it"
     if not HUB_NAME.fullmatch(path) or has_document_name(path):
         return ""
     return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"

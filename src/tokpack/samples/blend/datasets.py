@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import nearest
 from tokpack.errors import InputError, UsageError
+from tokpack.files.mistaken import not_a_dataset
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
 from tokpack.indexed.digests import checksum_of
 from tokpack.samples.identity import versioned
@@ -60,6 +61,8 @@ def find_prefix(name: str) -> str:
     for suffix in _SUFFIXES:
         if MMapIndexedDataset.exists(base + suffix):
             return base + suffix
+    if not is_url(base) and (mistaken := not_a_dataset(base)):
+        raise InputError(mistaken)
     tried = ", ".join(f"{base}{suffix}.idx" for suffix in _SUFFIXES)
     hint = _neighbours(base)
     raise InputError(f"{name}: no such dataset; looked for {tried}, each with its .bin{hint}")
