@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tokpack import open_blend
-from tokpack.samples import SampleIterator
+from tokpack import SampleIterator, open_blend
 
 SEQUENCE, BATCH, STEPS = 64, 8, 10
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tokpack.operations.merge import merge
     from tokpack.operations.split import split
     from tokpack.operations.verify import verify
-    from tokpack.samples import BlendedDataset, GPTDataset, open_blend
+    from tokpack.samples import BlendedDataset, GPTDataset, SampleIterator, open_blend
     from tokpack.tokenizers import load_tokenizer
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "OutputError",
     "RecordError",
     "ResumeError",
+    "SampleIterator",
     "StoreError",
     "TokenizerError",
     "TokpackError",
@@ -100,6 +101,7 @@ _LAZY = {
     "MMapIndexedDataset": "tokpack.indexed",
     "MMapIndexedDatasetBuilder": "tokpack.indexed",
     "Manifest": "tokpack.indexed",
+    "SampleIterator": "tokpack.samples",
     "adopt": "tokpack.operations",
     "commit": "tokpack.api",
     "convert": "tokpack.operations",

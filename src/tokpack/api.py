@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tokpack.encoding.options import EncodeOptions, list_of
 from tokpack.errors import TokenizerError, UsageError, needs_extra, option
+from tokpack.progress import shown
 from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
 
@@ -59,7 +60,7 @@ def encode(
     *,
     keys: str = "text",
     resume_key: str | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **options: Unpack[EncodeRequest],
 ) -> Manifest: ...
 @overload
@@ -70,7 +71,7 @@ def encode(
     tokenizers: Sequence[PathLike],
     keys: str | list[str] | tuple[str, ...] = "text",
     resume_key: str | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **options: Unpack[EncodeRequest],
 ) -> dict[str, Manifest]: ...
 @overload
@@ -80,7 +81,7 @@ def encode(
     *,
     keys: list[str] | tuple[str, ...],
     resume_key: str | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **options: Unpack[EncodeRequest],
 ) -> dict[str, Manifest]: ...
 @_takes_options()
@@ -91,7 +92,7 @@ def encode(
     keys: str | list[str] | tuple[str, ...] = "text",
     tokenizers: Sequence[PathLike] = (),
     resume_key: str | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **options: Unpack[EncodeRequest],
 ) -> Manifest | dict[str, Manifest]:
     """Turn documents into PREFIX.bin, .idx and .json, and return the manifest.
@@ -109,14 +110,15 @@ def encode(
 
     A run that was stopped goes on where it was; one that is finished returns at once. What can be
     iterated over only once is known again by ``resume_key``, a name for its content: a stopped run
-    then reads past the documents that it has. ``progress`` is called a few times a second. Raises a
-    TokpackError, or what an iterable raises.
+    then reads past the documents that it has. ``progress`` is called a few times a second; True
+    shows a bar, in a terminal or a notebook. Raises a TokpackError, or what an iterable raises.
     """
     from tokpack.encoding import encode as run
 
     several = {"keys": keys, "tokenizers": tokenizers}
     request, source = _request("encode", inputs, output, {**options, **several}, resume_key)
-    made = run(request, source=source, progress=progress)
+    with shown(progress) as show:
+        made = run(request, source=source, progress=show)
     manifests = [replace(one, inputs=list(one.inputs)) for one in made]
     if isinstance(keys, str) and not request.tokenizers:
         return manifests[0]
@@ -158,7 +160,7 @@ def encode_shard(
     workers: int = 0,
     scratch: str | None = None,
     overwrite: bool = False,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> dict[str, Manifest]:
     """Make shard number ``shard`` of the plan of the dataset ``prefix``, or find it made.
 
@@ -171,7 +173,8 @@ def encode_shard(
 
     name, whole = load_plan(prefix)
     more: Any = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
-    manifests = run(whole, name, shard, progress=progress, **more)
+    with shown(progress) as show:
+        manifests = run(whole, name, shard, progress=show, **more)
     return dict(zip(whole.names, manifests, strict=True))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -56,3 +57,41 @@ class ProgressStage:
                 unit=self._unit,
             )
         )
+
+
+@contextmanager
+def shown(progress: Show | bool | None) -> Iterator[Show | None]:
+    """What a run is to tell its progress: the function itself, or with True a bar.
+
+    The bar is drawn in a terminal or a notebook, by the thread that tells: a run may fork.
+    """
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
+        return
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[tokens]:,} tokens"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, auto_refresh=False) as bars:
+        task = bars.add_task("", total=None, tokens=0)
+
+        def show(now: Progress) -> None:
+            bars.update(
+                task,
+                description=now.stage,
+                completed=now.done,
+                total=now.total or None,
+                tokens=now.tokens,
+                refresh=True,
+            )
+
+        yield show

@@ -91,6 +91,9 @@ class Stats:
     sources: tuple[Share, ...]
     shared: CrossDuplicates | None = None
 
+    def __repr__(self) -> str:
+        return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
+
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""
         return asdict(self)

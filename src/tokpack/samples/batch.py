@@ -150,6 +150,10 @@ class SampleDataset(ABC):
         return batch.at(slice(None))
 
     def _number(self, index: SupportsIndex) -> int:
+        if isinstance(index, slice):
+            raise TypeError(
+                "a slice of samples is asked for as batch(range(...)), which stacks them"
+            )
         number = as_integer(index)
         if not -self._size <= number < self._size:
             raise IndexError(f"sample {number} of {self._kind}{self._size}")

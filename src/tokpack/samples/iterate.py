@@ -154,6 +154,10 @@ class SampleIterator:
         """Micro batches that are left."""
         return (self._batches.samples - self._consumed) // self._batches.step
 
+    def __repr__(self) -> str:
+        left = f"{self._consumed} of {len(self._dataset)} samples consumed"
+        return f"SampleIterator({self._dataset!r}, {left})"
+
     @property
     def consumed_samples(self) -> int:
         """Samples that all ranks together have taken."""

@@ -121,6 +121,9 @@ class Tokenizer(ABC):
     arguments: Mapping[str, str | int] = MappingProxyType({})
     files: tuple[Path, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.kind}, {self.vocab_size} ids)"
+
     def encoder(
         self,
         *,

@@ -37,6 +37,9 @@ class Blends:
     test: Samples | None
     plan: BlendPlan
 
+    def __repr__(self) -> str:
+        return f"Blends(train={self.train!r}, valid={self.valid!r}, test={self.test!r})"
+
 
 def open_blend(
     plan: BlendPlan | str | os.PathLike[str] | Mapping[str, Any], **changes: Unpack[BlendOptions]
