@@ -7,6 +7,7 @@
 #include "core/documents/clusters.hpp"
 #include "core/documents/phrases.hpp"
 #include "core/documents/sketch.hpp"
+#include "core/documents/xxh3.hpp"
 
 namespace tokpack {
 namespace {
@@ -62,6 +63,56 @@ Array<std::uint64_t> band_hashes(const py::array& tokens, const Int64s& spans, s
     }
   });
   return result;
+}
+
+// Writes a digest, most significant byte first.
+void write_digest(const Uint128& digest, std::uint8_t* out) {
+  for (int i = 0; i < 8; ++i) {
+    out[i] = static_cast<std::uint8_t>(digest.high >> (56 - 8 * i));
+    out[8 + i] = static_cast<std::uint8_t>(digest.low >> (56 - 8 * i));
+  }
+}
+
+// The digests of documents, uint8 [documents, 16]; `bytes_of` gives the bytes of one.
+template <class BytesOf>
+Array<std::uint8_t> digests_of(std::span<const std::array<std::int64_t, 2>> documents,
+                               const std::string& level_name, BytesOf&& bytes_of) {
+  const Level level = parse_level(level_name);
+  Array<std::uint8_t> result({static_cast<py::ssize_t>(documents.size()), py::ssize_t{16}});
+  std::uint8_t* out = result.mutable_data();
+  const py::gil_scoped_release release;
+  for (const auto& document : documents) {
+    write_digest(xxh3_128(bytes_of(document), level), out);
+    out += 16;
+  }
+  return result;
+}
+
+Array<std::uint8_t> text_digests(const py::buffer& source, const Int64s& spans,
+                                 const std::string& level) {
+  const Bytes data(source);
+  return digests_of(spans_of(spans, data.span().size()), level,
+                    [&](const auto& span) { return document_of(data.span(), span); });
+}
+
+Array<std::uint8_t> token_digests(const py::array& tokens, const Int64s& spans,
+                                  const std::string& level) {
+  static_assert(std::endian::native == std::endian::little, "tokens are hashed as they lie");
+  const auto documents = spans_of(spans, static_cast<std::size_t>(tokens.size()));
+  return with_tokens(tokens, [&](auto all) {
+    std::vector<std::uint32_t> wide;
+    return digests_of(documents, level, [&](const auto& span) {
+      const auto ids = document_of(all, span);
+      const std::uint32_t* words;
+      if constexpr (sizeof(ids[0]) == sizeof(*words)) {
+        words = ids.data();
+      } else {
+        wide.assign(ids.begin(), ids.end());
+        words = wide.data();
+      }
+      return std::span(reinterpret_cast<const std::uint8_t*>(words), 4 * ids.size());
+    });
+  });
 }
 
 template <class Key>
@@ -170,6 +221,10 @@ Int64s find_phrases(const Phrases& phrases, const py::array& tokens, const Int64
 void bind_documents(py::module_& module) {
   module.def("band_hashes", &band_hashes, py::arg("tokens"), py::arg("spans"), py::arg("ngram"),
              py::arg("bands"), py::arg("rows"));
+  module.def("text_digests", &text_digests, py::arg("data"), py::arg("spans"),
+             py::arg("level") = "auto");
+  module.def("token_digests", &token_digests, py::arg("tokens"), py::arg("spans"),
+             py::arg("level") = "auto");
   module.def("equal_pairs", &find_equal_pairs, py::arg("keys").noconvert(), py::arg("part") = 0,
              py::arg("parts") = 1, py::arg("neighbours") = false);
   module.def("join_pairs", &join, py::arg("parents").noconvert(), py::arg("pairs"));

@@ -452,6 +452,19 @@ def band_hashes(
     ngram, bands and rows are at least 1, and bands * rows at most 4096.
     """
 
+def text_digests(
+    data: Buffer, spans: npt.NDArray[np.int64], level: Level = "auto"
+) -> npt.NDArray[np.uint8]:
+    """XXH3-128 of each span, [begin, end), of some bytes: uint8 [n, 16], as the format orders them.
+
+    ValueError for wrong spans.
+    """
+
+def token_digests(
+    tokens: _Ids, spans: npt.NDArray[np.int64], level: Level = "auto"
+) -> npt.NDArray[np.uint8]:
+    """The same of documents' tokens, each as four bytes, little endian. Spans count tokens."""
+
 def equal_pairs(
     keys: npt.NDArray[np.uint64], part: int = 0, parts: int = 1, neighbours: bool = False
 ) -> npt.NDArray[np.int64]:

@@ -18,6 +18,7 @@
 #include "core/documents/ngrams.hpp"
 #include "core/documents/phrases.hpp"
 #include "core/documents/sketch.hpp"
+#include "core/documents/xxh3.hpp"
 
 namespace tokpack::test {
 namespace {
@@ -315,6 +316,25 @@ void test_phrases() {
   }
 }
 
+// The digests of 0 to 4,999 bytes, and the digest of all of these as the xxhash package 3.5 has it.
+void test_digests() {
+  std::vector<std::uint8_t> data;
+  for (std::size_t i = 0; i < 5000; ++i) data.push_back((i * i + 7 * i) % 251);
+  for (const Level level : levels()) {
+    std::vector<std::uint8_t> digests;
+    for (std::size_t size = 0; size < data.size(); ++size) {
+      const Exactly<std::uint8_t> bytes{std::span(data).first(size)};
+      const auto [high, low] = xxh3_128(bytes.span(), level);
+      for (const std::uint64_t half : {high, low}) {
+        for (int shift = 56; shift >= 0; shift -= 8) digests.push_back(half >> shift & 0xFF);
+      }
+    }
+    const Uint128 all = xxh3_128(digests, level);
+    CHECK(all.high == 0xD52BE45FE65828D7);
+    CHECK(all.low == 0x9198FF3D0E334C94);
+  }
+}
+
 }  // namespace
 }  // namespace tokpack::test
 
@@ -325,5 +345,6 @@ int main(int argc, char** argv) {
   tokpack::test::test_clusters();
   tokpack::test::test_jaccard();
   tokpack::test::test_phrases();
+  tokpack::test::test_digests();
   return tokpack::test::report();
 }

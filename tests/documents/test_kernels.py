@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.near_twin import band_hashes, components, jaccard
@@ -41,6 +44,26 @@ def test_the_values_of_signatures_stay_what_they_are() -> None:
         tokens = np.array([number**3 % modulus for number in range(count)], np.uint32)
         found = _core.band_hashes(tokens, np.array([[0, count]]), ngram, bands, rows)
         assert found[0].tolist() == [int(one) for one in hashes.split()]
+
+
+@pytest.mark.parametrize("level", _core.simd_levels())
+@given(st.data(), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=50)
+def test_digests_are_those_of_the_package(level: Any, data: st.DataObject, seed: int) -> None:
+    """Every class of lengths: to 3, 8, 16, 128, 240 bytes, to a block of 1,024, several blocks."""
+    nearly = st.sampled_from([0, 3, 8, 16, 128, 240, 1024, 2048, 4096])
+    sizes = data.draw(st.lists(st.builds(int.__add__, nearly, st.integers(0, 70)), max_size=9))
+    spans = spans_of(sizes).reshape(-1, 2)
+    drawn = np.random.default_rng(seed).integers(0, 256, int(spans[-1:, 1].sum()) * 2, np.uint8)
+    texts = [drawn[begin:end].tobytes() for begin, end in spans]
+    digests = _core.text_digests(drawn.data, spans, level)
+    assert [one.tobytes() for one in digests] == [xxhash.xxh3_128_digest(one) for one in texts]
+    tokens = drawn.view(np.uint16)
+    wide = [xxhash.xxh3_128_digest(tokens[a:b].astype("<i4").tobytes()) for a, b in spans]
+    for ids in (tokens, tokens.astype(np.uint32)):
+        assert [one.tobytes() for one in _core.token_digests(ids, spans, level)] == wide
+    with pytest.raises(ValueError, match="leaves"):
+        _core.text_digests(drawn.data, np.array([[0, len(drawn) + 1]]), level)
 
 
 @given(documents, documents, st.integers(1, 14))

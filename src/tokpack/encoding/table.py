@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack import _core
 from tokpack.encoding.kept import unpack
 from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.errors import OutputError
@@ -16,7 +17,6 @@ from tokpack.indexed import FileDigest, HashingReader
 from tokpack.indexed.table import (
     EMPTY,
     import_parquet,
-    span_digests,
     table_metadata,
     token_digests,
 )
@@ -61,10 +61,10 @@ def rows_of(
     rows["line"] = documents.lines
     rows["bytes"] = spans[:, 1] - spans[:, 0]
     rows["tokens"] = tokens
-    rows["text"] = np.frombuffer(span_digests(documents.data.data, spans), "V16")
+    rows["text"] = _core.text_digests(documents.data.data, spans).view("V16")[:, 0]
     ends = np.cumsum(tokens)
     digests = token_digests(ids, np.stack((ends - tokens, ends), axis=1))
-    rows["ids"] = np.frombuffer(digests, "V16")
+    rows["ids"] = digests.view("V16")[:, 0]
     return rows
 
 

@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from xxhash import xxh3_128_digest
 
+from tokpack import _core
 from tokpack.errors import FormatError, InputError, needs_extra
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.manifest import Manifest, manifest_path
@@ -55,19 +55,14 @@ def dropped_path(prefix: str | os.PathLike[str]) -> str:
     return os.fsdecode(prefix) + DROPPED_SUFFIX
 
 
-def span_digests(data: memoryview, spans: Int64s) -> bytes:
-    """XXH3-128 of each span, [begin, end) of int64 [n, 2], of some bytes: 16 bytes each."""
-    parts = map(data.__getitem__, map(slice, *spans.T.tolist()))
-    return b"".join(map(xxh3_128_digest, parts))
-
-
-def token_digests(tokens: npt.NDArray[Any], spans: Int64s) -> bytes:
-    """``tokens_xxh3`` of documents, 16 bytes each: document i has the tokens of spans[i].
+def token_digests(tokens: npt.NDArray[Any], spans: Int64s) -> npt.NDArray[np.uint8]:
+    """``tokens_xxh3`` of documents, uint8 [n, 16]: document i has the tokens of spans[i].
 
     They are hashed as int32, little endian, whatever the dtype of the dataset.
     """
-    wide = np.ascontiguousarray(tokens.astype("<i4", copy=False))
-    return span_digests(wide.view(np.uint8).data, 4 * spans)
+    if tokens.dtype != np.uint16:
+        tokens = tokens.astype("<i4", copy=False).view(np.uint32)
+    return _core.token_digests(np.require(tokens, requirements="CA"), spans)
 
 
 def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:
