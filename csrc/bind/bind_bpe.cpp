@@ -219,6 +219,47 @@ py::tuple ranked_merges(const Vocab& vocab) {
   return py::make_tuple(merges, found.unmergeable);
 }
 
+using OffsetRows = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>;
+using CountRow = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+
+std::span<const TokenOffset> offsets_in(const OffsetRows& rows, const char* name) {
+  if (rows.ndim() != 2 || rows.shape(1) != 2) {
+    throw py::value_error(std::string(name) + " must have shape [n, 2]: begin, end");
+  }
+  return {reinterpret_cast<const TokenOffset*>(rows.data()),
+          static_cast<std::size_t>(rows.shape(0))};
+}
+
+// Throws ValueError unless the numbers of each document are none below 0, and `total` together.
+template <class T>
+void check_sum(std::span<const T> numbers, std::size_t total, const char* name) {
+  std::size_t sum = 0;
+  for (const T number : numbers) {
+    if (number < 0 || static_cast<std::size_t>(number) > total - sum) {
+      throw py::value_error(std::string(name) + " have another sum");
+    }
+    sum += static_cast<std::size_t>(number);
+  }
+  if (sum != total) throw py::value_error(std::string(name) + " have another sum");
+}
+
+py::array marked_tokens(const OffsetRows& offset_rows, const OffsetRows& length_rows,
+                        const OffsetRows& span_rows, const CountRow& count_rows) {
+  const auto offsets = offsets_in(offset_rows, "offsets"), spans = offsets_in(span_rows, "spans");
+  if (length_rows.ndim() != 1 || count_rows.ndim() != 1 ||
+      length_rows.size() != count_rows.size()) {
+    throw py::value_error("lengths and counts must have a number for each document");
+  }
+  const auto documents = static_cast<std::size_t>(length_rows.size());
+  const std::span<const std::int32_t> lengths(length_rows.data(), documents);
+  const std::span<const std::int64_t> counts(count_rows.data(), documents);
+  check_sum(lengths, offsets.size(), "lengths");
+  check_sum(counts, spans.size(), "counts");
+  py::array_t<std::uint8_t> mask(static_cast<py::ssize_t>(offsets.size()));
+  mark_tokens(offsets, lengths, spans, counts, mask.mutable_data());
+  return mask;
+}
+
 }  // namespace
 
 void bind_bpe(py::module_& module) {
@@ -228,14 +269,18 @@ void bind_bpe(py::module_& module) {
     return names;
   });
   module.def("ranked_merges", &ranked_merges, py::arg("vocab"));
+  module.def("mark_tokens", &marked_tokens, py::arg("offsets"), py::arg("lengths"),
+             py::arg("spans"), py::arg("counts"));
   py::class_<Encoded>(module, "Encoded")
       .def_readonly("ids", &Encoded::ids)
       .def_readonly("lengths", &Encoded::lengths)
-      .def_readonly("special", &Encoded::special);
+      .def_readonly("special", &Encoded::special)
+      .def_readonly("offsets", &Encoded::offsets)
+      .def_readonly("unplaced", &Encoded::unplaced);
   py::class_<EncoderBinding>(module, "AnyEncoder")
       .def("encode", &EncoderBinding::encode, py::arg("data"), py::arg("spans"),
            py::arg("before") = std::vector<std::uint32_t>{},
-           py::arg("after") = std::vector<std::uint32_t>{})
+           py::arg("after") = std::vector<std::uint32_t>{}, py::arg("offsets") = false)
       .def("cache_info", &EncoderBinding::cache_info);
   py::class_<ByteLevelBpeBinding, EncoderBinding>(module, "ByteLevelBPE")
       .def(py::init<const Vocab&, const MergeRows&, const std::string&,

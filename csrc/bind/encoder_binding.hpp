@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -16,13 +17,13 @@ namespace tokpack {
 using SpanRows = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
 struct Encoded {
-  py::array ids, lengths, special;
+  py::array ids, lengths, special, offsets, unplaced;
 };
 
 class EncoderBinding {
  public:
   Encoded encode(const py::buffer& data, const SpanRows& spans, std::vector<std::uint32_t> before,
-                 std::vector<std::uint32_t> after) {
+                 std::vector<std::uint32_t> after, bool offsets) {
     if (spans.ndim() != 2 || spans.shape(1) != 2) {
       throw py::value_error("spans must have shape [n, 2]: begin, end");
     }
@@ -33,8 +34,8 @@ class EncoderBinding {
         throw py::value_error("id " + std::to_string(id) + " does not fit the dtype");
       }
     }
-    return wide_ ? encode_into(wide_ids_, data, spans, frame)
-                 : encode_into(narrow_ids_, data, spans, frame);
+    return wide_ ? encode_into(wide_ids_, data, spans, frame, offsets)
+                 : encode_into(narrow_ids_, data, spans, frame, offsets);
   }
 
   py::dict cache_info() const {
@@ -60,7 +61,7 @@ class EncoderBinding {
  private:
   template <class Out>
   Encoded encode_into(Shared<Out>& scratch, const py::buffer& data, const SpanRows& rows,
-                      const Frame& frame) {
+                      const Frame& frame, bool with_offsets) {
     static_assert(sizeof(Span) == 2 * sizeof(std::int64_t));
     const Bytes bytes(data);
     const auto count = static_cast<std::size_t>(rows.shape(0));
@@ -70,10 +71,12 @@ class EncoderBinding {
     }
     auto ids = scratch.take();
     auto lengths = lengths_.take();
-    std::vector<std::int64_t> special;
+    std::vector<std::int64_t> special, unplaced;
     try {
       const py::gil_scoped_release release;
-      encoder_->encode(bytes.span(), spans, frame, {ids.get(), lengths.get(), &special});
+      encoder_->encode(
+          bytes.span(), spans, frame,
+          {ids.get(), lengths.get(), &special, with_offsets ? &offsets_ : nullptr, &unplaced});
     } catch (...) {
       busy_ = false;
       throw;
@@ -81,13 +84,28 @@ class EncoderBinding {
     busy_ = false;
     const auto tokens = static_cast<py::ssize_t>(ids->size());
     const auto documents = static_cast<py::ssize_t>(lengths->size());
+    if (!with_offsets) offsets_.clear();
     return {scratch.give(std::move(ids), {tokens}), lengths_.give(std::move(lengths), {documents}),
-            py::array_t<std::int64_t>(static_cast<py::ssize_t>(special.size()), special.data())};
+            numbers(special), rows_of(offsets_), numbers(unplaced)};
+  }
+
+  static py::array numbers(const std::vector<std::int64_t>& values) {
+    return py::array_t<std::int64_t>(static_cast<py::ssize_t>(values.size()), values.data());
+  }
+
+  static py::array rows_of(const Buffer<TokenOffset>& offsets) {
+    static_assert(sizeof(TokenOffset) == 2 * sizeof(std::int32_t));
+    py::array_t<std::int32_t> rows({static_cast<py::ssize_t>(offsets.size()), py::ssize_t{2}});
+    if (offsets.size() != 0) {
+      std::memcpy(rows.mutable_data(), offsets.data(), offsets.size() * sizeof(TokenOffset));
+    }
+    return rows;
   }
 
   Shared<std::uint16_t> narrow_ids_;
   Shared<std::int32_t> wide_ids_;
   Shared<std::int32_t> lengths_;
+  Buffer<TokenOffset> offsets_;  // of the last call that asked for them
   std::atomic<bool> busy_ = false;
 };
 

@@ -69,10 +69,27 @@ def invalid_utf8(
 ) -> npt.NDArray[np.int64]:
     """Indices of the documents that are not valid UTF-8; ``spans`` [n, 2]: begins and ends."""
 
+def mark_tokens(
+    offsets: npt.NDArray[np.int32],
+    lengths: npt.NDArray[np.int32],
+    spans: npt.NDArray[np.int32],
+    counts: npt.NDArray[np.int64],
+) -> npt.NDArray[np.uint8]:
+    """1 for each token that has a part in one of the spans of its document, else 0.
+
+    ``offsets`` [tokens, 2] and ``spans`` [k, 2] are begins and ends in documents, ascending;
+    ``lengths`` are the tokens of each document, ``counts`` its spans. ValueError for wrong sums.
+    """
+
 class Encoded:
     ids: npt.NDArray[Any]  # uint16 or int32: tokens of all documents, one after the other
     lengths: npt.NDArray[np.int32]  # [n] tokens of document i with EOD; 0 when it has none
     special: npt.NDArray[np.int64]  # document index of every special token found in the text
+    # [tokens, 2], where asked for: begin and end in bytes of each token in its document. A token
+    # that the tokenizer puts in front of a character is where that character is; one of a frame
+    # is nowhere: begin and end are equal.
+    offsets: npt.NDArray[np.int32]
+    unplaced: npt.NDArray[np.int64]  # documents whose offsets are not known, and mean nothing
 
 class _EncoderOptions(TypedDict, total=False):
     dtype: Literal["uint16", "int32"]  # of ids; uint16 unless given
@@ -94,6 +111,7 @@ class AnyEncoder:
         spans: npt.NDArray[np.int64],
         before: Sequence[int] = (),
         after: Sequence[int] = (),
+        offsets: bool = False,
     ) -> Encoded:
         """Encode documents of valid UTF-8, ``spans`` [n, 2] begin and end in data.
 

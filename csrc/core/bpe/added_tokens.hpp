@@ -74,9 +74,9 @@ std::size_t space_begin(const std::uint8_t* text, std::size_t at);
 std::size_t space_end(const std::uint8_t* text, std::size_t size, std::size_t at);
 
 // Cuts a text at the tokens in it: calls piece(text, size) for what is between, never empty, and
-// token(match), in their order. Where special tokens are text they are found all the same, so that
-// no other token is found that begins within one, but they stay in the pieces. REQUIRES: where a
-// token has rstrip, none begins with white space.
+// token(match, begin, end) with all that the token takes, in their order. Where special tokens are
+// text they are found all the same, so that no other token is found that begins within one, but
+// they stay in the pieces. REQUIRES: where a token has rstrip, none begins with white space.
 template <class Piece, class Token>
 void split_at_tokens(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
                      Piece&& piece, Token&& token) {
@@ -89,8 +89,8 @@ void split_at_tokens(const AddedTokenMatcher& matcher, const std::uint8_t* text,
     const std::size_t begin =
         match.lstrip ? std::max(from, space_begin(text, match.begin)) : match.begin;
     if (begin > from) piece(text + from, begin - from);
-    token(match);
     from = match.rstrip ? space_end(text, size, match.end) : match.end;
+    token(match, text + begin, text + from);
   }
   if (from < size) piece(text + from, size - from);
 }

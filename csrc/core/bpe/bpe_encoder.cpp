@@ -30,14 +30,15 @@ class Encoder final : public CachedEncoder<Id, Out> {
         scanner_(scanner(options.level, options.pattern)),
         check_utf8_(options.nfc || needs_utf8(options.pattern)),
         added_(group_added_tokens(std::move(added), options.encode_specials)) {
+    for (std::uint32_t id = 0; id < words.size(); ++id) placer_.set_size(id, words[id].size());
     take_space_runs();
     seed(words);
   }
 
  private:
   using Base::copy_ids, Base::data_end_, Base::ids_, Base::kernel_, Base::long_cache_,
-      Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_, Base::remember, Base::room,
-      Base::run, Base::specials_, Base::split;
+      Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_, Base::place, Base::placer_,
+      Base::remember, Base::room, Base::run, Base::specials_, Base::split;
 
   // Where all normalized tokens are runs of spaces (GPT-NeoX), the scanner finds them.
   void take_space_runs() {
@@ -45,7 +46,10 @@ class Encoder final : public CachedEncoder<Id, Out> {
     longest_run_ = longest_space_run(added_.normalized.tokens());
     if (longest_run_ == 0) return;
     run_ids_.resize(longest_run_ + 1);
-    for (const auto& token : added_.normalized.tokens()) run_ids_[token.content.size()] = token.id;
+    for (const auto& token : added_.normalized.tokens()) {
+      run_ids_[token.content.size()] = token.id;
+      placer_.set_size(token.id, token.content.size());
+    }
     added_.normalized = {};
   }
 
@@ -89,9 +93,12 @@ class Encoder final : public CachedEncoder<Id, Out> {
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
       if (!options_.nfc || is_nfc_quick(view)) return encode_normalized(part, part_size);
       nfc(view, normal_);
+      if (normal_ == view) return encode_normalized(part, part_size);
       const auto* normal = reinterpret_cast<const std::uint8_t*>(normal_.data());
       const std::uint8_t* data_end = std::exchange(data_end_, normal + normal_.size());
+      placer_.show_other_text();
       encode_normalized(normal, normal_.size());
+      placer_.show_document();
       data_end_ = data_end;
     });
   }
@@ -101,17 +108,21 @@ class Encoder final : public CachedEncoder<Id, Out> {
     room(size);
     starts_[0] = 0;
     starts_[1] = 1;
+    const std::size_t first = ids_->size();
     for (std::size_t i = 0; i < size; ++i) lookup(text + i, starts_, 1);
+    place(first, text, size);
   }
 
   void encode_normalized(const std::uint8_t* text, std::size_t size) {
     split(added_.normalized, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
       room(part_size);
+      const std::size_t first = ids_->size();
       if (scanner_ != nullptr) {
         encode_scanned(part, part_size);
       } else {
         encode_whole(part, part_size);
       }
+      place(first, part, part_size);
     });
   }
 

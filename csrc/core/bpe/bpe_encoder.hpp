@@ -12,6 +12,7 @@
 #include "core/base/cpu.hpp"
 #include "core/bpe/added_tokens.hpp"
 #include "core/bpe/bpe_model.hpp"
+#include "core/bpe/token_offsets.hpp"
 #include "core/pretokenize/pretokenize.hpp"
 
 namespace tokpack {
@@ -37,9 +38,11 @@ struct Frame {
 
 template <class Out>
 struct EncodedDocuments {
-  Buffer<Out>* ids;                    // of all documents, one after the other
-  Buffer<std::int32_t>* lengths;       // tokens of each document, its frame included
-  std::vector<std::int64_t>* special;  // the document of each special token found
+  Buffer<Out>* ids;                               // of all documents, one after the other
+  Buffer<std::int32_t>* lengths;                  // tokens of each document, its frame included
+  std::vector<std::int64_t>* special;             // the document of each special token found
+  Buffer<TokenOffset>* offsets = nullptr;         // of each id in its document, if asked for
+  std::vector<std::int64_t>* unplaced = nullptr;  // the documents whose offsets are not known
 };
 
 // An encoder has caches and scratch memory: use it from one thread at a time.
@@ -64,9 +67,9 @@ class BpeEncoder {
   virtual CacheInfo cache_info() const = 0;
 };
 
-// `words`: pretokens to enter into the cache beforehand, most frequent first, with all whole words
-// of the model among them. `wide`: ids are int32, not uint16. `vocab_size` is above all ids. Throws
-// std::invalid_argument when an id does not fit.
+// `words`: the texts of ids, to enter into the cache beforehand, most frequent first. `wide`: ids
+// are int32, not uint16. `vocab_size` is above all ids. Throws std::invalid_argument when an id
+// does not fit.
 std::unique_ptr<BpeEncoder> make_bpe_encoder(BpeModel model, std::vector<AddedToken> added,
                                              const std::vector<std::string>& words, bool wide,
                                              std::uint32_t vocab_size, const BpeOptions& options);

@@ -112,10 +112,21 @@ class CachedEncoder : public BpeEncoder {
   template <class Piece>
   void split(const AddedTokenMatcher& matcher, const std::uint8_t* text, std::size_t size,
              Piece&& piece) {
-    split_at_tokens(matcher, text, size, piece, [&](const AddedTokenMatcher::Match& match) {
-      append(match.id);
-      specials_ += match.special;
-    });
+    split_at_tokens(matcher, text, size, piece,
+                    [&](const AddedTokenMatcher::Match& match, const std::uint8_t* begin,
+                        const std::uint8_t* end) {
+                      append(match.id);
+                      if (placer_.is_on()) placer_.place_one(begin, end);
+                      specials_ += match.special;
+                    });
+  }
+
+  // Places the ids from the index `first` on, which are those of a text with `prefix` in front.
+  void place(std::size_t first, const std::uint8_t* text, std::size_t size,
+             std::size_t prefix = 0) {
+    if (!placer_.is_on()) return;
+    placer_.place(std::span<const Out>(ids_->data() + first, ids_->size() - first), text, size,
+                  prefix);
   }
 
   // Of each run of `id` in ids_, from the index `from` on, leaves one.
@@ -144,6 +155,7 @@ class CachedEncoder : public BpeEncoder {
   const std::uint8_t* data_end_ = nullptr;  // of its data
   std::size_t specials_ = 0;                // in the document
   std::size_t misses_ = 0;
+  TokenPlacer placer_;
 
  private:
   static constexpr std::size_t kCacheGrowth =
@@ -181,13 +193,23 @@ class CachedEncoder : public BpeEncoder {
       data_end_ = data.data() + data.size();
       result.lengths->resize(spans.size());
       result.special->clear();
+      placer_.set_output(result.offsets);
+      if (placer_.is_on()) {
+        result.offsets->clear();
+        result.unplaced->clear();
+      }
       for (std::size_t i = 0; i < spans.size(); ++i) {
         const std::size_t before = ids_->size();
         for (const std::uint32_t id : frame.before) append(id);
         const std::size_t first = ids_->size();
         specials_ = 0;
-        encode_document(data.data() + spans[i].begin,
-                        static_cast<std::size_t>(spans[i].end - spans[i].begin));
+        const std::uint8_t* text = data.data() + spans[i].begin;
+        const auto size = static_cast<std::size_t>(spans[i].end - spans[i].begin);
+        if (placer_.is_on()) {
+          placer_.begin_document(text, size);
+          placer_.place_outside(frame.before.size(), 0);
+        }
+        encode_document(text, size);
         if (ids_->size() == first) {
           ids_->resize(before);
         } else {
@@ -196,10 +218,23 @@ class CachedEncoder : public BpeEncoder {
         if (ids_->size() - before > kMaxDocument) {
           throw std::out_of_range("a document is too long");
         }
+        if (placer_.is_on()) complete_offsets(result, i, before, frame.after.size(), size);
         (*result.lengths)[i] = static_cast<std::int32_t>(ids_->size() - before);
         result.special->insert(result.special->end(), specials_, static_cast<std::int64_t>(i));
       }
     }
+  }
+
+  // Completes the offsets of a document of `size` bytes whose ids begin at `first`, `behind` of
+  // which are behind its text. Those of an encoder that places none are not known.
+  void complete_offsets(const EncodedDocuments<Out>& result, std::size_t document,
+                        std::size_t first, std::size_t behind, std::size_t size) {
+    Buffer<TokenOffset>& offsets = *result.offsets;
+    if (ids_->size() == first) return offsets.resize(first);
+    placer_.place_outside(behind, size);
+    const bool is_placed = placer_.is_placed() && offsets.size() == ids_->size();
+    if (!is_placed) result.unplaced->push_back(static_cast<std::int64_t>(document));
+    while (offsets.size() < ids_->size()) offsets.push_back({0, 0});
   }
 
   static Out* rare(void* owner, const std::uint8_t* text, std::size_t size, Out* out) {

@@ -81,13 +81,22 @@ class Encoder final : public CachedEncoder<Id, Out> {
     } else {
       bpe_.emplace(model_.tokens, model_.merges, model_.byte_ids, model_.unknown);
     }
+    for (std::uint32_t id = 0; id < model_.tokens.size(); ++id) {
+      const bool varies = id == model_.unknown && byte_ids().empty();
+      placer_.set_size(id, varies ? 0 : model_.tokens[id].size());
+    }
+    for (const std::uint32_t id : byte_ids()) placer_.set_size(id, 1);
     seed();
   }
 
  private:
   using Base::append, Base::copy_ids, Base::ids_, Base::join_runs, Base::kernel_,
-      Base::kMaxDocument, Base::look_up, Base::misses_, Base::remember, Base::room, Base::specials_,
-      Base::split;
+      Base::kMaxDocument, Base::look_up, Base::misses_, Base::place, Base::placer_, Base::remember,
+      Base::room, Base::specials_, Base::split;
+
+  const std::vector<std::uint32_t>& byte_ids() const {
+    return model_.scores ? model_.scores->byte_ids : model_.byte_ids;
+  }
 
   // What is looked for in normal form. Texts are put into it as encode_part() does.
   AddedTokenGroups group_added() {
@@ -122,14 +131,23 @@ class Encoder final : public CachedEncoder<Id, Out> {
     if (!normalizer_.empty() && is_utf8_(text, size)) {
       const std::string_view normal =
           normalizer_.normalize({reinterpret_cast<const char*>(text), size});
-      text = reinterpret_cast<const std::uint8_t*>(normal.data());
-      size = normal.size();
+      if (normal != std::string_view(reinterpret_cast<const char*>(text), size)) {
+        placer_.show_other_text();
+        text = reinterpret_cast<const std::uint8_t*>(normal.data());
+        size = normal.size();
+      }
     }
     const bool in_normal_form = model_.normalizes && !added_.normalized.empty();
     if (in_normal_form) {
       normal_.clear();
       if (model_.prepends) normal_.push_back(' ');
       append_folded(text, size, &normal_);
+      const std::size_t prefix = model_.prepends ? 1 : 0;
+      if (normal_.size() == size + prefix) {
+        placer_.show_copy(normal_.data(), text, prefix);
+      } else {
+        placer_.show_other_text();
+      }
       text = normal_.data();
       size = normal_.size();
     }
@@ -138,24 +156,35 @@ class Encoder final : public CachedEncoder<Id, Out> {
           [&](const std::uint8_t* segment, std::size_t segment_size) {
             encode_segment(segment, segment_size, first && segment == text, prepends);
           });
+    placer_.show_document();
   }
 
   void encode_segment(const std::uint8_t* text, std::size_t size, bool first, bool prepends) {
     const bool prefixed =
         model_.prefix == PrefixScheme::kAlways || (model_.prefix == PrefixScheme::kFirst && first);
     text_.clear();
+    std::size_t prefix = 0;
     if (model_.splits_white_space) {
       append_words(text, size);
+      placer_.show_other_text();
     } else {
-      if (prepends || (prefixed && !begins_with_space(text, size))) text_.push_back(' ');
+      prefix = prepends || (prefixed && !begins_with_space(text, size)) ? 1 : 0;
+      if (prefix != 0) text_.push_back(' ');
       append_folded(text, size, &text_);
     }
     const std::size_t end = text_.size();
     if (end > kMaxDocument) throw std::out_of_range("a document has 2^31 bytes or more");
+    const std::size_t begin = ids_->size();
+    encode_text(end);
+    if (model_.fuse_unknown) join_runs(begin, model_.unknown);
+    place(begin, text, size, prefix);
+  }
+
+  // Appends the ids of text_.
+  void encode_text(std::size_t end) {
     if (const auto whole = whole_words_.find(text_.data(), end)) return append(*whole);
     text_.resize(end + kKeySlack);
     std::memset(text_.data() + end, 0, kKeySlack);
-    const std::size_t begin = ids_->size();
     summed_ = 0;
     sum_ = 0;
     for (std::size_t at = 0; at < end;) {
@@ -165,7 +194,6 @@ class Encoder final : public CachedEncoder<Id, Out> {
       room(kLowerBlock.size() * (at - from));  // a space may be unknown, and then three bytes
       look_up(text_.data(), starts_, count);
     }
-    if (model_.fuse_unknown) join_runs(begin, model_.unknown);
   }
 
   // Each word between white space, with a space in front.

@@ -10,6 +10,7 @@ from tokpack.tokenizers.base import (
 from tokpack.tokenizers.check import self_check
 from tokpack.tokenizers.frame import Frame, frame_of, is_framed_elsewhere
 from tokpack.tokenizers.load import TOKENIZER_PATHS, TokenizerFiles, load_tokenizer
+from tokpack.tokenizers.marking import MarkedIds, MarkingEncoder
 from tokpack.tokenizers.train import train_bpe, train_byte_fallback, train_whitespace_vocab
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Encoded",
     "Encoder",
     "Frame",
+    "MarkedIds",
+    "MarkingEncoder",
     "Tokenizer",
     "TokenizerFiles",
     "UnencodableError",

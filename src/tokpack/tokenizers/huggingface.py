@@ -125,13 +125,30 @@ def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list
     DocumentsError names the texts at which the library fails or panics, UnencodableError the first
     one that takes it too long.
     """
+    return _of_each(partial(_ids, tokenizer), texts)
+
+
+def encode_with_offsets(
+    tokenizer: tokenizers.Tokenizer, texts: list[str]
+) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    """As ``encode_batch``, with the characters [begin, end) of its text that each id stands for.
+
+    A character without a part in any token (a mark that normalization joins to a letter) is none's.
+    The tokenizer's post_processor is lost: it would cut white space off.
+    """
+    tokenizer.post_processor = load_library().processors.ByteLevel(trim_offsets=False)
+    return _of_each(partial(_ids_and_offsets, tokenizer), texts)
+
+
+def _of_each(encode: Callable[..., list[Result]], texts: list[str]) -> list[Result]:
+    """What encode(texts, seconds) gives, of all at once or, where that fails, one by one."""
     with contextlib.suppress(TokenizerError, TooLongError):
-        return _ids(tokenizer, texts, _most_seconds(texts) * _PATIENCE)
-    rows: list[list[int]] = []
+        return encode(texts, _most_seconds(texts) * _PATIENCE)
+    rows: list[Result] = []
     reasons: dict[int, str] = {}
     for number, text in enumerate(texts):
         try:
-            rows += _ids(tokenizer, [text], _most_seconds([text]))
+            rows += encode([text], _most_seconds([text]))
         except TokenizerError as error:
             reasons[number] = str(error)
         except TooLongError:
@@ -152,6 +169,14 @@ def _ids(
     with failures("the tokenizers library cannot encode a text"):
         call = partial(encode, texts, add_special_tokens=False)
         return [encoding.ids for encoding in bounded(call, seconds)]
+
+
+def _ids_and_offsets(
+    tokenizer: tokenizers.Tokenizer, texts: list[str], seconds: float = MOST_SECONDS
+) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    with failures("the tokenizers library cannot encode a text"):
+        call = partial(tokenizer.encode_batch, texts, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in bounded(call, seconds)]
 
 
 def _most_seconds(texts: list[str]) -> float:

@@ -1,0 +1,152 @@
+"""Encode texts of which some spans are marked: ids, and which of them are of the marked text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokpack import _core
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers.check import reference
+from tokpack.tokenizers.frame import Frame
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, encode_with_offsets
+from tokpack.tokenizers.native import CoreTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import tokenizers
+
+    from tokpack.tokenizers.base import Tokenizer
+
+    Spans = Sequence[tuple[int, int]]
+
+
+class MarkedIds(NamedTuple):
+    """The ids of some texts, and which of them are marked.
+
+    ``ids`` uint16 or int32 and ``mask`` uint8 (1: marked) are of all texts one after the other,
+    ``lengths`` int32 the tokens of each, with its frame, which is never marked. ``special`` int64
+    has the number of the text of each special token found.
+    """
+
+    ids: npt.NDArray[Any]
+    lengths: npt.NDArray[np.int32]
+    mask: npt.NDArray[np.uint8]
+    special: npt.NDArray[np.int64]
+
+
+class MarkingEncoder:
+    """Encodes texts with spans; special tokens in them are encoded as their ids.
+
+    A token is marked where it has a part in a span, were it one byte of a character. What a
+    tokenizer puts in front of a text (the space of SentencePiece) belongs to the first character,
+    white space that a special token takes with it to that token. Raises TokenizerError for a
+    tokenizer that has no special tokens in texts.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, dtype: str, frame: Frame | None = None) -> None:
+        self._name = tokenizer.name
+        self._frame = frame or Frame()
+        self._dtype = tokenizer.check_dtype(dtype)
+        self._core: _core.AnyEncoder | None = None
+        self._tokenizer = tokenizer
+        self._library: tokenizers.Tokenizer | None = None
+        if isinstance(tokenizer, CoreTokenizer):
+            self._core = tokenizer.core(dtype=dtype, special_tokens="encode")
+        elif not isinstance(tokenizer, HuggingFaceTokenizer):
+            raise TokenizerError(
+                f"tokenizer {tokenizer.name} ({tokenizer.kind}) never encodes special tokens found "
+                "in text, of which templates of conversations are made: give the folder, or the "
+                "name, of the model with its tokenizer.json"
+            )
+
+    def encode(self, texts: Sequence[str], spans: Sequence[Spans]) -> MarkedIds:
+        """The ids of texts, and of each whether it is in one of the spans of its text.
+
+        ``spans`` are of characters, [begin, end), ascending and apart. DocumentsError for texts
+        that the tokenizer's library cannot encode, UnencodableError where it does not end.
+        """
+        return self._of_library(texts, spans) if self._core is None else self._of_core(texts, spans)
+
+    def _of_core(self, texts: Sequence[str], spans: Sequence[Spans]) -> MarkedIds:
+        assert self._core is not None
+        raw = [text.encode() for text in texts]
+        ends = np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)))
+        places = np.stack([np.append(0, ends[:-1])[: len(raw)], ends], axis=1)
+        encoded = self._core.encode(
+            b"".join(raw), places, self._frame.before, self._frame.after, offsets=True
+        )
+        in_bytes = [
+            own if len(one) == len(text) else _in_bytes(text, own)
+            for text, one, own in zip(texts, raw, spans, strict=True)
+        ]
+        mask = _marked(encoded.offsets, encoded.lengths, in_bytes)
+        unplaced = encoded.unplaced.tolist()
+        if unplaced:
+            # The library says where tokens are whose text was normalized, or is unknown.
+            again = self._of_library([texts[i] for i in unplaced], [spans[i] for i in unplaced])
+            behind = np.cumsum(encoded.lengths, dtype=np.int64)
+            at = 0
+            for number, length in zip(unplaced, again.lengths.tolist(), strict=True):
+                end = int(behind[number])
+                own = slice(end - int(encoded.lengths[number]), end)
+                if not np.array_equal(encoded.ids[own], again.ids[at : at + length]):
+                    raise TokenizerError(
+                        f"tokenizer {self._name}: the native core and the Hugging Face library "
+                        f"give different ids for {texts[number][:80]!r}. This is a fault of "
+                        "tokpack: please report it with this text"
+                    )
+                mask[own] = again.mask[at : at + length]
+                at += length
+        return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special)
+
+    def _of_library(self, texts: Sequence[str], spans: Sequence[Spans]) -> MarkedIds:
+        library = self._library_of()
+        encodings = encode_with_offsets(library, list(texts))
+        frame, special = self._frame, set(self._tokenizer.special_ids.values())
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        lengths, found = [], []
+        for number, (text, (own, places)) in enumerate(zip(texts, encodings, strict=True)):
+            before, after = (frame.before, frame.after) if own else ((), ())
+            ids += [*before, *own, *after]
+            offsets += [(0, 0)] * len(before) + places + [(len(text), len(text))] * len(after)
+            lengths.append(len(before) + len(own) + len(after))
+            found += [number] * sum(one in special for one in own)
+        counted = np.array(lengths, np.int32)
+        mask = _marked(np.array(offsets, np.int32).reshape(-1, 2), counted, spans)
+        return MarkedIds(np.array(ids, self._dtype), counted, mask, np.array(found, np.int64))
+
+    def _library_of(self) -> tokenizers.Tokenizer:
+        if self._library is None:
+            tokenizer = self._tokenizer
+            if isinstance(tokenizer, CoreTokenizer):
+                self._library = reference(tokenizer, "encode")
+            else:
+                assert isinstance(tokenizer, HuggingFaceTokenizer)
+                where = f"tokenizer {tokenizer.name}"
+                self._library = build(tokenizer.raw, special_tokens="encode", where=where)
+        return self._library
+
+
+def _marked(
+    offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], spans: Sequence[Spans]
+) -> npt.NDArray[np.uint8]:
+    counts = np.fromiter(map(len, spans), np.int64, len(spans))
+    rows = np.array([span for own in spans for span in own], np.int32).reshape(-1, 2)
+    return _core.mark_tokens(offsets, lengths, rows, counts)
+
+
+def _in_bytes(text: str, spans: Spans) -> list[tuple[int, int]]:
+    """Spans of characters as spans of the bytes of their UTF-8."""
+    made, at, size = [], 0, 0
+    for begin, end in spans:
+        size += len(text[at:begin].encode())
+        first = size
+        size += len(text[begin:end].encode())
+        made.append((first, size))
+        at = end
+    return made

@@ -1,0 +1,214 @@
+"""Which tokens are of marked text: those of which the library's offsets say so."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.marking_twin import library_of, marked
+from support.tiny_tokenizers import added, save, tiny
+from support.traps import TRAPS
+
+from tokpack import _core
+from tokpack.errors import TokenizerError
+from tokpack.tokenizers import Frame, MarkingEncoder, load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SPACE = "\u2581"
+REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+LLAMA = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": SPACE}, REPLACE]}
+PIECES = [
+    *("<|im_start|>", "<|im_end|>", "<s>", "</s>", "<t>", " <t> ", "user\n", "assistant\n"),
+    *(" ", "  ", "\n", "\t", "\u3000", "a", "b", "ab", "abab", "c", "1234", "<", "|>", "\0"),
+    *("\u00e9", "e\u0301", "\u0301", "\u4e2d", "\u0958", "\U0001f600", "\ufb01", "\u00a0"),
+    *("\U0001f468\u200d\U0001f469", "\u1112\u1161\u11ab", SPACE, "<unk>", "<0x0A>"),
+]
+
+
+def metaspace(normalizer: Any, pre_tokenizer: Any, **model: Any) -> dict[str, Any]:
+    texts = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), SPACE, "a", "b", "\n", "\u00e9"]
+    merges = [(SPACE, SPACE), ("a", "b"), (SPACE, "ab"), ("ab", "ab"), (SPACE + SPACE, "ab")]
+    texts += [left + right for left, right in merges]
+    tokens = [
+        added("<s>", len(texts)),
+        added("</s>", len(texts) + 1, normalized=True),
+        added("<t>", len(texts) + 2, lstrip=True, rstrip=True),
+        added("<|im_end|>", len(texts) + 3, rstrip=True),
+    ]
+    settings = {
+        "type": "BPE",
+        "unk_token": "<unk>",
+        "fuse_unk": True,
+        "byte_fallback": True,
+        "ignore_merges": False,
+        "vocab": {text: number for number, text in enumerate(texts)},
+        "merges": [list(pair) for pair in merges],
+        **model,
+    }
+    return {
+        **tiny(),
+        "added_tokens": tokens,
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "decoder": None,
+        "model": settings,
+    }
+
+
+def scheme(name: str, *, split: bool) -> dict[str, Any]:
+    return {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": name, "split": split}
+
+
+def byte_level(**changes: Any) -> dict[str, Any]:
+    tokens = [added("<|im_start|>", 259), added("<|im_end|>", 260), added("<t>", 261)]
+    definition = tiny()
+    definition["added_tokens"] += tokens
+    return {**definition, **changes}
+
+
+DEFINITIONS = {
+    "byte level": byte_level(),
+    "nfc": byte_level(normalizer={"type": "NFC"}),
+    "trimmed": byte_level(
+        post_processor={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    ),
+    "stripping": byte_level(added_tokens=[added("<t>", 258, lstrip=True, rstrip=True)]),
+    "prefix of its own": byte_level(
+        pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    ),
+    "llama 2": metaspace(LLAMA, None),
+    "gemma": metaspace(REPLACE, None),
+    "first": metaspace(None, scheme("first", split=False)),
+    "always": metaspace(None, scheme("always", split=True)),
+    "never": metaspace(None, scheme("never", split=True)),
+    "unknown": metaspace(LLAMA, None, byte_fallback=False),
+    "unknown one by one": metaspace(LLAMA, None, byte_fallback=False, fuse_unk=False),
+}
+NATIVE = set(DEFINITIONS) - {"stripping", "prefix of its own"}
+
+
+class Both:
+    """An encoder that marks, and the library of the same tokenizer."""
+
+    def __init__(self, path: Path) -> None:
+        self.tokenizer: Any = load_tokenizer(path)
+        self.encoder = MarkingEncoder(self.tokenizer, dtype="int32")
+        if self.tokenizer.native:
+            self.library = library_of(self.tokenizer)
+        else:
+            from tokenizers import Tokenizer, processors
+
+            self.library = Tokenizer.from_file(str(path))
+            self.library.post_processor = processors.ByteLevel(trim_offsets=False)
+
+    def compare(self, texts: Sequence[str], spans: Sequence[list[tuple[int, int]]]) -> None:
+        made = self.encoder.encode(texts, spans)
+        at = 0
+        for text, own, length in zip(texts, spans, made.lengths.tolist(), strict=True):
+            here = slice(at, at + length)
+            expected = marked(self.library, text, own)
+            assert (made.ids[here].tolist(), made.mask[here].tolist()) == expected, (text, own)
+            at += length
+        assert at == len(made.ids) == len(made.mask)
+
+
+@pytest.fixture(scope="module", params=DEFINITIONS)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    path = save(tmp_path_factory.mktemp("marking"), DEFINITIONS[request.param])
+    made = Both(path)
+    assert made.tokenizer.native == (request.param in NATIVE)
+    return made
+
+
+def spans_of(text: str, rng: random.Random) -> list[tuple[int, int]]:
+    cuts = sorted(rng.sample(range(len(text) + 1), min(len(text) + 1, 2 * rng.randrange(3))))
+    pairs = zip(cuts[::2], cuts[1::2], strict=False)
+    return [(begin, end) for begin, end in pairs if begin < end]
+
+
+def test_texts_at_awkward_places(both: Both) -> None:
+    rng = random.Random(5)
+    texts = ["".join(rng.choices(PIECES, k=rng.randrange(14))) for _ in range(400)]
+    both.compare(texts, [spans_of(text, rng) for text in texts])
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_text_and_span(both: Both, data: st.DataObject) -> None:
+    piece = st.sampled_from(PIECES) | st.text(max_size=3)
+    texts = data.draw(st.lists(st.lists(piece, max_size=8).map("".join), min_size=1, max_size=4))
+    texts = [text.encode("utf-8", "replace").decode() for text in texts]
+    seed = data.draw(st.integers(0, 1 << 30))
+    both.compare(texts, [spans_of(text, random.Random(seed)) for text in texts])
+
+
+def test_a_mark_joined_to_a_letter(tmp_path: Path) -> None:
+    """Of both characters of a letter with its mark the token is marked by the first."""
+    both = Both(save(tmp_path, DEFINITIONS["nfc"]))
+    both.compare(["e\u0301ab", "ab"], [[(0, 1)], [(0, 2)]])
+    made = both.encoder.encode(["xe\u0301 ab"], [[(1, 3)]])
+    assert made.mask.tolist() == [0, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["20B_tokenizer.json", "modern/deepseek-v3.json"])
+def test_real_tokenizers(data: Path, name: str) -> None:
+    path = data / "tokenizers" / name
+    if not path.exists():
+        pytest.skip(f"no {name} here")
+    both = Both(path)
+    rng = random.Random(7)
+    pieces = [*PIECES, *TRAPS, *both.tokenizer.special_ids]
+    texts = ["".join(rng.choices(pieces, k=rng.randrange(9))) for _ in range(250)]
+    both.compare(texts, [spans_of(text, rng) for text in texts])
+
+
+def test_most_texts_need_no_library(data: Path) -> None:
+    """Also those that are not plainly normal, but are: vowel signs of Hindi and Tamil."""
+    tokenizer: Any = load_tokenizer(data / "tokenizers" / "20B_tokenizer.json")
+    core = tokenizer.core(dtype="int32", special_tokens="encode")
+    texts = ["\u0939\u093f\u0928\u094d\u0926\u0940", "\u0ba4\u0bae\u0bbf\u0bb4\u0bcd \u0b95\u0bbe"]
+    texts += ["\ud55c\uad6d\uc5b4 \U0001f600<|endoftext|> caf\u00e9", "e\u0301"]
+    raw = [text.encode() for text in texts]
+    ends = np.cumsum([len(one) for one in raw])
+    spans = np.stack([ends - [len(one) for one in raw], ends], axis=1)
+    assert core.encode(b"".join(raw), spans, offsets=True).unplaced.tolist() == [3]
+
+
+def test_frames_are_never_marked(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, byte_level()))
+    encoder = MarkingEncoder(tokenizer, dtype="uint16", frame=Frame((258,), (258, 257)))
+    made = encoder.encode(["abc", "", "<t>"], [[(0, 3)], [], [(0, 3)]])
+    assert made.lengths.tolist() == [4, 0, 4]
+    assert made.mask.tolist() == [0, 1, 0, 0, 0, 1, 0, 0]
+    assert made.special.tolist() == [2]
+    assert made.ids.dtype == np.uint16
+
+
+def test_no_special_tokens_in_text(tmp_path: Path) -> None:
+    path = tmp_path / "words.json"
+    path.write_text(json.dumps({"<unk>": 0, "a": 1}))
+    words = load_tokenizer(vocab_file=path, tokenizer_type="Whitespace")
+    with pytest.raises(TokenizerError, match=r"never encodes special tokens .*tokenizer\.json"):
+        MarkingEncoder(words, dtype="int32")
+
+
+def test_wrong_sums() -> None:
+    offsets, lengths = np.array([[0, 1], [1, 2]], np.int32), np.array([2], np.int32)
+    spans, counts = np.array([[1, 2]], np.int32), np.array([1], np.int64)
+    assert _core.mark_tokens(offsets, lengths, spans, counts).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="lengths have another sum"):
+        _core.mark_tokens(offsets, np.array([3], np.int32), spans, counts)
+    with pytest.raises(ValueError, match="counts have another sum"):
+        _core.mark_tokens(offsets, lengths, spans, np.array([-1], np.int64))
+    with pytest.raises(ValueError, match="a number for each document"):
+        _core.mark_tokens(offsets, lengths, spans, np.array([1, 0], np.int64))
+    with pytest.raises(ValueError, match="shape"):
+        _core.mark_tokens(offsets, lengths, np.array([1, 2], np.int32), counts)
