@@ -53,8 +53,8 @@ def test_keys_that_are_not_known_are_ignored(manifest: Manifest) -> None:
 
 def test_a_newer_version_is_refused_with_advice(manifest: Manifest) -> None:
     values = json.loads(manifest.to_json())
-    values["tokpack"]["manifest"] = 5
-    with pytest.raises(FormatError, match=r"x\.json: manifest version is 5.*upgrade tokpack"):
+    values["tokpack"]["manifest"] = 6
+    with pytest.raises(FormatError, match=r"x\.json: manifest version is 6.*upgrade tokpack"):
         Manifest.from_json(json.dumps(values), "x.json")
 
 

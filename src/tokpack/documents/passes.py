@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
-from tokpack.indexed.view import ViewTokens
+from tokpack.indexed.view_tokens import ViewTokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -14,11 +14,18 @@ from tokpack.documents.base import Base
 from tokpack.errors import UsageError
 from tokpack.indexed.digests import FileDigest, HashingReader
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.lengths import document_lengths
-from tokpack.indexed.manifest import VIEW_VERSION, Manifest, manifest_path, now
+from tokpack.indexed.lengths import document_ends, document_lengths
+from tokpack.indexed.manifest import (
+    VIEW_VERSION,
+    Manifest,
+    manifest_path,
+    now,
+    tracks_of_pieces,
+)
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.records import MAX_TOTAL
 from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
+from tokpack.indexed.track import trained_ends
 from tokpack.operations.merge import (
     MergeInput,
     merged_facts,
@@ -138,6 +145,8 @@ class _Counts:
         self.documents = [0] * len(base.datasets)
         self.tokens = [0] * len(base.datasets)
         self.sequences = 0
+        self.trained: int | None = 0 if any(one.tracks for one in base.datasets) else None
+        self._trained = [_trained(one) for one in base.datasets]
         self._lengths = [document_lengths(one.sizes, one.doc_idx) for one in base.datasets]
         self._doc_idx = [
             None if lengths is one.sizes else one.doc_idx
@@ -147,12 +156,25 @@ class _Counts:
     def add(self, dataset: int, documents: Int64s) -> None:
         """Count documents of a dataset."""
         self.documents[dataset] += len(documents)
-        self.tokens[dataset] += int(self._lengths[dataset][documents].sum(dtype=np.int64))
+        tokens = int(self._lengths[dataset][documents].sum(dtype=np.int64))
+        self.tokens[dataset] += tokens
+        if self.trained is not None:
+            own = self._trained[dataset]
+            self.trained += tokens if own is None else int(own[documents].sum())
         bounds = self._doc_idx[dataset]
         if bounds is None:
             self.sequences += len(documents)
         else:
             self.sequences += int((bounds[documents + 1] - bounds[documents]).sum())
+
+
+def _trained(dataset: MMapIndexedDataset) -> Int64s | None:
+    """Trained tokens of each document: int64 [documents]; None where no track says it."""
+    if not dataset.tracks:
+        return None
+    ends = document_ends(dataset.sizes, dataset.doc_idx)
+    counts: Int64s = np.diff(trained_ends(dataset.shards(), dataset.tracks, ends))
+    return counts
 
 
 def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
@@ -188,6 +210,8 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
         pieces=tuple(
             replace(record, prefix=name_beside(output, record.prefix)) for record in base.records
         ),
+        tracks=tracks_of_pieces(base.records, sum(counts.tokens)),
+        trained=counts.trained,
         selection=chunks.digest,
         format_version=VIEW_VERSION,
     )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import FormatError, UsageError
+from tokpack.errors import UsageError
 from tokpack.indexed.described import DatasetTokenizer, report_room
 from tokpack.indexed.fingerprint import fingerprint
 from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.read_table import read_table
+from tokpack.indexed.sequences import DatasetTrack, Sequences
 from tokpack.indexed.shards import Shards, check_digest, frozen, is_virtual
 from tokpack.indexed.view import ViewIndex, open_files
 from tokpack.stores import is_file, is_url
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.indexed.lengths import LengthSums
+    from tokpack.indexed.manifest import Manifest
     from tokpack.indexed.records import ShardRecord
     from tokpack.indexed.shard import Shard
 
 Tokens = npt.NDArray[Any]
 
 
-class MMapIndexedDataset:
+class MMapIndexedDataset(Sequences):
     """The sequences of a Megatron dataset, as read-only arrays that lie in the page cache.
 
     ``path_prefix`` is the dataset's name without ``.bin`` and ``.idx`` (with either is fine too).
@@ -84,33 +85,9 @@ class MMapIndexedDataset:
         """Number of sequences."""
         return self._shards.sequences
 
-    @overload
-    def __getitem__(self, idx: SupportsIndex) -> Tokens: ...
-    @overload
-    def __getitem__(self, idx: slice) -> list[Tokens]: ...
-    def __getitem__(self, idx: SupportsIndex | slice) -> Tokens | list[Tokens]:
-        if isinstance(idx, slice):
-            return [self._at(number) for number in range(*idx.indices(len(self)))]
-        return self._at(self._position(idx))
-
     def __iter__(self) -> Iterator[Tokens]:
         shards = self.shards()  # a walk outlives close()
         return (sequence for shard in shards for sequence in shard)
-
-    def get(self, idx: SupportsIndex, offset: int = 0, length: int | None = None) -> Tokens:
-        """``length`` tokens of sequence ``idx`` from token ``offset``; all the rest without it.
-
-        IndexError where the piece does not lie inside the sequence.
-        """
-        tokens = self._at(self._position(idx))
-        begin = as_integer(offset)
-        end = len(tokens) if length is None else begin + as_integer(length)
-        if not 0 <= begin <= end <= len(tokens):
-            raise IndexError(
-                f"{self._prefix}: tokens {begin} to {end} of sequence {idx}, "
-                f"which has {len(tokens)} tokens"
-            )
-        return tokens[begin:end]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -217,26 +194,6 @@ class MMapIndexedDataset:
         only = self._shards.only
         return (len(self.doc_idx) if only is None else only.index.header.entries) - 1
 
-    def document(self, number: int) -> Tokens:
-        """Tokens of document ``number``, in [0, documents): its sequences in a row.
-
-        They are copied only where they are several. IndexError where there is no such document,
-        FormatError for a broken index.
-        """
-        bounds = self.doc_idx
-        if not 0 <= number < len(bounds) - 1:
-            raise IndexError(f"{self._prefix}: document {number} of {len(bounds) - 1}")
-        first, last = bounds.item(number), bounds.item(number + 1)
-        if not 0 <= first <= last <= len(self):
-            raise FormatError(
-                f"{self._prefix}.idx: document {number} is sequences {first} to {last} "
-                f"of {len(self)}"
-            )
-        if last - first == 1:
-            return self[first]
-        sequences = self[first:last]
-        return np.concatenate(sequences) if sequences else np.empty(0, self.dtype)
-
     @property
     def token_count(self) -> int:
         """Number of tokens."""
@@ -270,10 +227,29 @@ class MMapIndexedDataset:
         shards = self._shards
         if shards.only is None or self.view is not None:
             return shards.manifest
-        manifest = Manifest.find(self._prefix)
-        if manifest is not None:
-            shards.only.check_current("read")
-        return manifest
+        return shards.only.manifest
+
+    @property
+    def tracks(self) -> dict[str, np.dtype[Any]]:
+        """The tracks that the dataset has, beside its tokens: mask, weights, labels, and dtypes."""
+        return {} if self.manifest is None else self.manifest.track_dtypes
+
+    def track(self, name: str) -> DatasetTrack:
+        """A track, which is read like the dataset itself. UsageError where it has none such.
+
+        Reading it is an InputError where its file is missing, and a FormatError where that has not
+        a value for each token.
+        """
+        if name not in self.tracks:
+            raise UsageError(
+                f"{self._prefix}: has no {name}; it has {', '.join(self.tracks) or 'no tracks'}"
+            )
+        return DatasetTrack(self, self.tracks[name], partial(self._at, track=name))
+
+    @property
+    def mask(self) -> DatasetTrack | None:
+        """Which tokens are trained: uint8, 1 for those that are; None where no track says that."""
+        return self.track("mask") if "mask" in self.tracks else None
 
     @property
     def tokenizer(self) -> DatasetTokenizer | None:
@@ -381,16 +357,9 @@ class MMapIndexedDataset:
         """Fingerprint and sums, from one pass over the lengths."""
         return fingerprint(self.sizes, self.token_count, self._shards.tokens_from)
 
-    def _position(self, idx: SupportsIndex) -> int:
-        number = as_integer(idx)
-        count = len(self)
-        if not -count <= number < count:
-            raise IndexError(f"{self._prefix}: sequence {number} of {count}")
-        return number % count
-
-    def _at(self, number: int) -> Tokens:
+    def _at(self, number: int, track: str | None = None) -> Tokens:
         shards = self._shards
         if shards.only is not None:
-            return shards.only.sequence(number)
+            return shards.only.sequence(number, track)
         place = int(np.searchsorted(shards.starts, number, side="right")) - 1
-        return shards.open(place).sequence(number - int(shards.starts[place]))
+        return shards.open(place).sequence(number - int(shards.starts[place]), track)

@@ -32,6 +32,12 @@ class FileDigest(TypedDict, total=False):
     pieces: list[FileDigest]
 
 
+class TrackDigest(FileDigest):
+    """That of a track, with the name that numpy has of its dtype."""
+
+    dtype: str
+
+
 def checksum_of(digest: FileDigest) -> str:
     """The checksum that a digest has, 32 hexadecimal digits; "" where it has none.
 

@@ -10,10 +10,11 @@ import itertools
 import json
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import numpy as np
 import ujson
 
 from tokpack.display import brief
@@ -21,19 +22,27 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import cannot_read, replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.files.outputs import Kind, check_outputs
-from tokpack.indexed.digests import FileDigest, checksum_of
+from tokpack.indexed.digests import FileDigest, TrackDigest, checksum_of
 from tokpack.indexed.format import storage_dtype
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
 from tokpack.stores import exists, head, is_url, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
 VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
+TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
 # What ``where`` has left out, and ``map`` has left out and added: in a manifest where not zero.
 CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in")
+
+# The tracks that a dataset may have. ``docs/format.md`` says what their values mean.
+TRACK_DTYPES: dict[str, np.dtype[Any]] = {
+    "mask": np.dtype("u1"),
+    "weights": np.dtype("<f2"),
+    "labels": np.dtype("<i4"),
+}
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256
@@ -72,6 +81,8 @@ class Manifest:
     dtype: str
     bin: FileDigest
     idx: FileDigest
+    tracks: Mapping[str, TrackDigest] = field(default_factory=dict)  # by name: PREFIX.NAME
+    trained: int | None = None  # tokens that are, where tracks say it
     table: FileDigest | None = None  # of PREFIX.docs.parquet, where there is one
     dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
     pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset, or of a view
@@ -125,7 +136,18 @@ class Manifest:
             bin_bytes=self.bin["bytes"],
             idx_bytes=self.idx["bytes"],
             xxh3_128=checksum_of(self.bin),
+            tracks=self.track_sums,
         )
+
+    @property
+    def track_dtypes(self) -> dict[str, np.dtype[Any]]:
+        """The dtype of each track."""
+        return {name: TRACK_DTYPES[name] for name in self.tracks}
+
+    @property
+    def track_sums(self) -> tuple[tuple[str, str], ...]:
+        """The name and the checksum of each track."""
+        return tuple((name, checksum_of(digest)) for name, digest in self.tracks.items())
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
@@ -133,15 +155,16 @@ class Manifest:
 
     def chunks(self) -> Iterator[bytes]:
         """The same in pieces: there may be a million inputs."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
         if self.pieces is not None:
             values["pieces"] = [record.to_json() for record in self.pieces]
-        for key in ("table", "dropped", "pieces", "selection"):
-            if values[key] is None:
+        for key in ("tracks", "trained", "table", "dropped", "pieces", "selection"):
+            if values[key] in (None, {}):
                 del values[key]
         values = without_zeros(values)
+        version = values.pop("format_version")
         versions = {
-            "manifest": values.pop("format_version"),
+            "manifest": max(version, TRACKS_VERSION if self.tracks else 0),
             "version": values.pop("tokpack_version"),
         }
         # Of a list that may be long each entry is a line: it is written a hundred times as fast.
@@ -167,9 +190,9 @@ class Manifest:
         version: Any = versions.get("manifest")
         if not _is_count(version) or version == 0:
             raise FormatError(f"{name}: manifest version is {brief(version)}, expected a number")
-        if version > VIEW_VERSION:
+        if version > TRACKS_VERSION:
             raise FormatError(
-                f"{name}: manifest version is {version}, this tokpack knows {VIEW_VERSION}: "
+                f"{name}: manifest version is {version}, this tokpack knows {TRACKS_VERSION}: "
                 "upgrade tokpack; the dataset itself can be read without its manifest"
             )
         values |= {"format_version": version, "tokpack_version": versions.get("version")}
@@ -220,6 +243,16 @@ class Manifest:
         replace_file(path, self.chunks())
 
 
+def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, TrackDigest]:
+    """What the manifest of a dataset made of pieces says of its tracks: all that any piece has."""
+    names = {name for piece in pieces for name, _ in piece.tracks}
+    return {
+        name: TrackDigest(bytes=tokens * dtype.itemsize, xxh3_128="", dtype=str(dtype))
+        for name, dtype in TRACK_DTYPES.items()
+        if name in names
+    }
+
+
 def _line(entry: dict[str, Any]) -> str:
     """An entry of a long list as ``json.dumps`` has it, in a fifth of the time."""
     text: str = ujson.dumps(entry, escape_forward_slashes=False, separators=(", ", ": "))
@@ -267,13 +300,14 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
     **dict.fromkeys(("tokenizer", "options", "bin", "idx", *_OPTIONAL), dict),
     "inputs": list,
+    "tracks": dict,
 }
 
 
 def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     """The known keys of a manifest, all there, each of its type."""
-    known: dict[str, Any] = {field.name: values.get(field.name) for field in fields(Manifest)}
-    for key in (*_OPTIONAL, *CHOSEN_COUNTS):
+    known: dict[str, Any] = {one.name: values.get(one.name) for one in fields(Manifest)}
+    for key in (*_OPTIONAL, *CHOSEN_COUNTS, "tracks", "trained"):
         if known[key] is None:
             del known[key]
     pieces = known.pop("pieces")
@@ -287,10 +321,24 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
             raise FormatError(
                 f"{name}: {key} is {brief(known[key])}, expected bytes and a checksum"
             )
+    if "tracks" in known:
+        known["tracks"] = _checked_tracks(known["tracks"], name)
     if "pieces" in values:
         known["pieces"] = parse_records(pieces, name)
     elif "selection" in known:
         raise FormatError(f"{name}: has a selection, but no pieces of which it is one")
+    return known
+
+
+def _checked_tracks(tracks: dict[str, Any], name: str) -> dict[str, TrackDigest]:
+    """The tracks that are known. FormatError where what is said of one is no digest of it."""
+    known = {own: tracks[own] for own in TRACK_DTYPES if own in tracks}
+    for own, digest in known.items():
+        if not _is_digest(digest) or digest.get("dtype") != str(TRACK_DTYPES[own]):
+            raise FormatError(
+                f"{name}: the track {own} is {brief(digest)}, expected bytes, a checksum and the "
+                f"dtype {TRACK_DTYPES[own]}"
+            )
     return known
 
 

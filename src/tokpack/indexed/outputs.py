@@ -11,12 +11,14 @@ from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
 from tokpack.indexed.selection import is_selection, selection_path
 from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.indexed.table import dropped_path, is_table, table_path
+from tokpack.indexed.track import is_track
 from tokpack.stores import identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TABLE = Kind("a table of documents", is_table, beside=True)
+TRACK = Kind("a track of this dataset", is_track, beside=True)
 SELECTION = Kind("a selection", is_selection, beside=True)
 
 

@@ -18,6 +18,9 @@ SUFFIXES = (
     ".selection",
     ".docs.parquet",
     ".dropped.parquet",
+    ".mask",
+    ".weights",
+    ".labels",
 )
 
 

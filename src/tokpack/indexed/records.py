@@ -15,6 +15,8 @@ from tokpack.errors import FormatError
 if TYPE_CHECKING:
     from tokpack.indexed.shard import Shard
 
+_OPTIONAL = ("fingerprint", "tracks")
+
 MAX_TOTAL = 2**62  # sequences, tokens: sums of shards stay far inside 64 bits
 
 
@@ -30,9 +32,17 @@ class ShardRecord:
     idx_bytes: int
     xxh3_128: str  # of the .bin, from the piece's own manifest; "" where it has none
     fingerprint: str = ""  # of its documents; only a view has it
+    tracks: tuple[tuple[str, str], ...] = ()  # the name and the checksum of each
 
     @classmethod
-    def of(cls, shard: Shard, prefix: str, digest: str = "", fingerprint: str = "") -> ShardRecord:
+    def of(
+        cls,
+        shard: Shard,
+        prefix: str,
+        digest: str = "",
+        fingerprint: str = "",
+        tracks: tuple[tuple[str, str], ...] = (),
+    ) -> ShardRecord:
         """The facts of an opened shard, as ``prefix`` with the checksum ``digest``."""
         return cls(
             prefix=prefix,
@@ -43,14 +53,14 @@ class ShardRecord:
             idx_bytes=shard.idx_bytes,
             xxh3_128=digest,
             fingerprint=fingerprint,
+            tracks=tracks,
         )
 
     def to_json(self) -> dict[str, Any]:
         """The record as a manifest has it."""
         values = asdict(self)
-        if not self.fingerprint:
-            del values["fingerprint"]
-        return values
+        values["tracks"] = dict(self.tracks)
+        return {key: value for key, value in values.items() if value or key not in _OPTIONAL}
 
 
 def parse_records(rows: object, name: str) -> tuple[ShardRecord, ...]:
@@ -64,7 +74,11 @@ def _record(row: Any, name: str) -> ShardRecord:
     if not isinstance(row, dict):
         raise FormatError(f"{name} is {brief(row)}, expected an object")
     row = {"fingerprint": "", **row}
-    known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(ShardRecord)}
+    tracks = row.pop("tracks", {})
+    if not isinstance(tracks, dict) or not all(isinstance(sum_, str) for sum_ in tracks.values()):
+        raise FormatError(f"{name}: tracks is {brief(tracks)}, expected names with checksums")
+    names = [field.name for field in fields(ShardRecord) if field.name != "tracks"]
+    known: dict[str, Any] = {key: row.get(key) for key in names}
     for key, value in known.items():
         text = key in ("prefix", "xxh3_128", "fingerprint")
         right = isinstance(value, str) if text else type(value) is int and 0 <= value <= MAX_TOTAL
@@ -72,4 +86,4 @@ def _record(row: Any, name: str) -> ShardRecord:
             raise FormatError(
                 f"{name}: {key} is {brief(value)}, expected a {'name' if text else 'count'}"
             )
-    return ShardRecord(**known)
+    return ShardRecord(**known, tracks=tuple(tracks.items()))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError
-from tokpack.indexed.shard import map_file
+from tokpack.indexed.mapped import map_file
 from tokpack.stores import head
 
 if TYPE_CHECKING:

@@ -7,12 +7,9 @@ afterwards; what was opened across a replacement is opened again.
 
 from __future__ import annotations
 
-import mmap
-import os
-import stat
-import sys
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -20,7 +17,6 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError
 from tokpack.files import durable
-from tokpack.files.mistaken import not_a_dataset
 from tokpack.indexed.format import (
     HEADER_BYTES,
     Index,
@@ -32,18 +28,11 @@ from tokpack.indexed.format import (
     sequence_span,
     view_index,
 )
+from tokpack.indexed.manifest import Manifest
+from tokpack.indexed.mapped import map_file
 from tokpack.indexed.stored import LazyTokens, StoredTokens
-from tokpack.stores import (
-    StoredObject,
-    check_root,
-    copies,
-    exists,
-    identity,
-    is_url,
-    located,
-    named,
-    stats,
-)
+from tokpack.indexed.track import Values, open_track
+from tokpack.stores import StoredObject, copies, exists, identity, is_url, named, stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,13 +43,9 @@ Tokens = npt.NDArray[Any]
 
 PATIENCE_SECONDS = 2.0  # for a writer that has removed one .idx and not yet named the next
 _PAUSE_SECONDS = 0.002
-_ADVICE = (
-    "a dataset is PREFIX.bin and PREFIX.idx, and is opened by its PREFIX; a run that did not "
-    "finish leaves none, and can be run again"
-)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Shard:
     """The mapped files. Arrays hold the maps, so these live as long as any array handed out.
 
@@ -81,15 +66,54 @@ class Shard:
     def __iter__(self) -> Iterator[Tokens]:
         return (self.sequence(number) for number in range(len(self)))
 
-    def sequence(self, number: int) -> Tokens:
-        """Sequence ``number``, in [0, S)."""
+    def sequence(self, number: int, track: str | None = None) -> Tokens:
+        """Sequence ``number``, in [0, S), or the values that a track has of it."""
         begin, length = sequence_span(self.index, number, self.tokens.nbytes)
-        return self.tokens[begin : begin + length]
+        values = self.tokens if track is None else self.track(track)
+        return values[begin : begin + length]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the token ids, little endian."""
         return self.index.header.dtype
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest of these files; None where they have none. InputError, FormatError."""
+        manifest = Manifest.find(self.prefix)
+        if manifest is not None:
+            self.check_current("read")
+        return manifest
+
+    @property
+    def tracks(self) -> dict[str, np.dtype[Any]]:
+        """The tracks that the manifest names, with their dtypes."""
+        return {} if self.manifest is None else self.manifest.track_dtypes
+
+    def track(self, name: str) -> Values | LazyTokens:
+        """The values of a track, one for each token, of which slices are arrays.
+
+        A ``FilledTrack`` where these files have none. Raises as ``open_track``.
+        """
+        if name not in self._opened:
+            self._opened[name] = open_track(self, name)
+        return self._opened[name]
+
+    def pointers(self, itemsize: int) -> npt.NDArray[np.int64]:
+        """The byte where each sequence begins in a track of such values: int64 [S]."""
+        if itemsize == self.dtype.itemsize:
+            return self.index.pointers
+        if itemsize not in self._scaled:
+            self._scaled[itemsize] = self.index.pointers // self.dtype.itemsize * itemsize
+        return self._scaled[itemsize]
+
+    @cached_property
+    def _scaled(self) -> dict[int, npt.NDArray[np.int64]]:
+        return {}
+
+    @cached_property
+    def _opened(self) -> dict[str, Values | LazyTokens]:
+        return {}
 
     @property
     def idx_bytes(self) -> int:
@@ -185,37 +209,3 @@ def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = No
     mapped, _ = map_file(bin_path(prefix))
     check_ends(index, len(mapped))
     return Shard(prefix, index, np.frombuffer(mapped, header.dtype), identity)
-
-
-def map_file(
-    path: str, stored: StoredObject | None = None, advice: str = _ADVICE
-) -> tuple[bytes | mmap.mmap, Identity]:
-    """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError.
-
-    ``stored`` is the object of the URL, where it was looked up before; ``advice`` ends the error
-    about a missing file.
-    """
-    try:
-        if is_url(path):
-            stored = stored or located(path)
-        if stored is None and not stat.S_ISREG(
-            os.stat(path).st_mode
-        ):  # a pipe would block for ever
-            raise InputError(f"{path}: not a regular file")
-        with open(path if stored is None else copies([stored])[0], "rb", buffering=0) as file:
-            status = os.fstat(file.fileno())
-            size, identity = status.st_size, stored or durable.Identity.of(status)
-            if size == 0:  # cannot be mapped
-                return b"", identity
-            if sys.version_info >= (3, 13):  # keeps no second descriptor open
-                buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, trackfd=False)
-            else:
-                buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-            return buffer, identity
-    except FileNotFoundError:
-        if is_url(path):
-            check_root(path)
-        mistaken = "" if is_url(path) else not_a_dataset(path.removesuffix(".idx"))
-        raise InputError(mistaken or f"{path}: no such file; {advice}") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error

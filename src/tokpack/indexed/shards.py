@@ -106,7 +106,7 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
     counts = [record.sequences for record in records]
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    recorded = _Recorded(prefix, dtype, records, check=check)
+    recorded = _Recorded(prefix, manifest, check=check)
     # lru_cache holds no lock while it opens, so threads and forked processes may use it.
     opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
     return Shards(
@@ -129,12 +129,11 @@ def piece_prefix(prefix: str, record: ShardRecord) -> str:
 class _Recorded:
     """The shards of a virtual dataset; of those on a store it is looked once where they are."""
 
-    def __init__(
-        self, prefix: str, dtype: np.dtype[Any], records: tuple[ShardRecord, ...], *, check: bool
-    ) -> None:
-        self._prefix, self._dtype, self._records = prefix, dtype, records
-        self._check = check
-        self._paths = [piece_prefix(prefix, record) for record in records]
+    def __init__(self, prefix: str, manifest: Manifest, *, check: bool) -> None:
+        self._prefix, self._records = prefix, manifest.pieces or ()
+        self._dtype = storage_dtype(manifest.dtype)
+        self._check, self._has_tracks = check, bool(manifest.tracks)
+        self._paths = [piece_prefix(prefix, record) for record in self._records]
         self._stored: dict[int, StoredFiles | None] = {}
 
     def look_at(self, numbers: range) -> None:
@@ -156,7 +155,8 @@ class _Recorded:
             raise FormatError(
                 f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
             )
-        current = ShardRecord.of(shard, record.prefix, record.xxh3_128, record.fingerprint)
+        known = (record.prefix, record.xxh3_128, record.fingerprint, record.tracks)
+        current = ShardRecord.of(shard, *known)
         for field in fields(ShardRecord):
             now, then = getattr(current, field.name), getattr(record, field.name)
             if now != then:
@@ -166,7 +166,20 @@ class _Recorded:
                 )
         if self._check:
             self._check_content(shard, record, where)
+        if self._has_tracks:
+            self._check_tracks(shard, record, where)
         return shard
+
+    def _check_tracks(self, shard: Shard, record: ShardRecord, where: str) -> None:
+        """FormatError where a shard has other tracks than its record."""
+        now, then = dict(shard.manifest.track_sums if shard.manifest else ()), dict(record.tracks)
+        for name in sorted(now.keys() | then):
+            if now.get(name) != then.get(name):
+                raise FormatError(
+                    f"{where} was replaced: the checksum of its {name} is "
+                    f"{now.get(name, 'none')}, expected {then.get(name, 'none')}; put the old one "
+                    f"back, or {self._again} again"
+                )
 
     @property
     def _again(self) -> str:

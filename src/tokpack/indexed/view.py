@@ -27,6 +27,8 @@ from tokpack.indexed.shards import (
     recorded_shards,
 )
 from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens
+from tokpack.indexed.track import FilledTrack
+from tokpack.indexed.view_tokens import ViewTokens
 from tokpack.stores import identity
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
-_STEP = 1 << 20  # documents, or tokens, handled at a time
+_STEP = 1 << 20  # documents handled at a time
 
 
 def open_files(prefix: str) -> Shards:
@@ -88,7 +90,7 @@ class ViewIndex(Index):
         set_(self, "base", base)
         set_(self, "numbers", numbers)
         set_(self, "_head", header)
-        set_(self, "_manifest", manifest)
+        set_(self, "manifest", manifest)
         counts = [record.documents for record in base.records]
         set_(self, "document_starts", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
@@ -96,7 +98,7 @@ class ViewIndex(Index):
     numbers: Numbers
     document_starts: Int64s  # first document of each shard of the base, then all of them
     _head: bytes
-    _manifest: Manifest
+    manifest: Manifest
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
@@ -143,11 +145,11 @@ class ViewIndex(Index):
         firsts, _ = self._spans(self.numbers[documents])
         return firsts + sequences - self.doc_idx[documents]
 
-    def gather(self, rows: Int64s, targets: Int64s, out: Tokens) -> None:
-        """Write the tokens of rows to ``out``, those of row i from ``targets[i]`` on.
+    def gather(self, rows: Int64s, targets: Int64s, out: Tokens, track: str | None = None) -> None:
+        """Write the tokens of rows to ``out``, or their values in a track.
 
-        ``rows``, int64 [n, 3], are (sequence of the view, first token, number of tokens).
-        FormatError where the base does not have them.
+        Those of row i go to ``targets[i]`` and behind it. ``rows``, int64 [n, 3], are (sequence of
+        the view, first token, number of tokens). FormatError where the base does not have them.
         """
         own = self.base_rows(rows)
         text = np.empty((1, len(out)), np.int64)
@@ -155,19 +157,25 @@ class ViewIndex(Index):
         for number, here, numbers in self._by_shard(own[:, 0], self.base.starts):
             shard, part = self.base.open(number), np.ascontiguousarray(own[here])
             part[:, 0] = numbers
-            if isinstance(shard.tokens, StoredTokens):
-                spans += spans_of(shard, part, np.arange(len(rows))[here])
+            values = shard.tokens if track is None else shard.track(track)
+            if isinstance(values, LazyTokens):
+                for place, begin, count in _spans_of(shard, part, np.arange(len(rows))[here]):
+                    if isinstance(values, StoredTokens):
+                        spans.append(Span(place, values, begin, count))
+                    else:
+                        at = targets[place]
+                        text[0, at : at + count] = _integers(values[begin : begin + count])
                 continue
-            assert isinstance(shard.tokens, np.ndarray)
-            file = _core.TokenFile(shard.tokens, shard.index.pointers, shard.index.lengths)
+            pointers = shard.pointers(values.itemsize)
+            file = _core.TokenFile(_integers(values), pointers, shard.index.lengths)
             wrong = file.gather(part, np.ascontiguousarray(targets[here]), text)
             if wrong >= 0:
                 sequence_span(shard.index, int(part[wrong, 0]), shard.tokens.nbytes)
                 raise FormatError(f"{self.name}: tokens of it are not in {bin_path(shard.prefix)}")
         if spans:
             for row, tokens in Fetch(spans).take():
-                text[0, targets[row] : targets[row] + len(tokens)] = tokens
-        out[:] = text[0]
+                text[0, targets[row] : targets[row] + len(tokens)] = _integers(tokens)
+        out[:] = text[0].astype(_integers(out).dtype).view(out.dtype)
 
     def check_base(self) -> None:
         """FormatError where a dataset of the base is broken or has changed."""
@@ -215,7 +223,7 @@ class ViewIndex(Index):
                 raise FormatError(f"{self.name}: lists a sequence of a length below 0")
             at += len(part)
             tokens += int(part.sum(dtype=np.int64))
-        recorded = checksum_of(self._manifest.selection or {"bytes": 0})
+        recorded = checksum_of(self.manifest.selection or {"bytes": 0})
         if state.hexdigest() != recorded:
             raise FormatError(
                 f"{self.name}: xxh3_128 is {state.hexdigest()}, expected {recorded}, as the "
@@ -223,8 +231,8 @@ class ViewIndex(Index):
             )
         if at != len(lengths):
             raise self._differs("sequences", at, len(lengths))
-        if tokens != self._manifest.tokens:
-            raise self._differs("tokens", tokens, self._manifest.tokens)
+        if tokens != self.manifest.tokens:
+            raise self._differs("tokens", tokens, self.manifest.tokens)
         return frozen(lengths), doc_idx
 
     def _differs(self, what: str, now: int | str, then: int) -> FormatError:
@@ -278,54 +286,6 @@ class ViewIndex(Index):
             yield number, here, numbers[here] - starts[number]
 
 
-class ViewTokens(LazyTokens):
-    """The tokens of a view, one sequence after the other, gathered from where they lie."""
-
-    def __init__(self, index: ViewIndex, tokens: int) -> None:
-        self.dtype = index.header.dtype
-        self._index = index
-        self._count = tokens
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tokens."""
-        return self._count * self.dtype.itemsize
-
-    def __getitem__(self, which: slice) -> Tokens:
-        begin, end, step = which.indices(self._count)
-        out = np.empty(max(end - begin, 0), self.dtype)
-        done = 0
-        for rows in self._rows(begin, end):
-            ends = np.cumsum(rows[:, 2])
-            count = int(ends[-1])
-            self._index.gather(rows, ends - rows[:, 2], out[done : done + count])
-            done += count
-        return frozen(out[::step])
-
-    def _rows(self, begin: int, end: int) -> Iterator[Int64s]:
-        """The rows that hold tokens [begin, end), some at a time."""
-        lengths, sums = self._index.lengths, self._index.sums
-        sequence = sums.ending_within(begin)
-        offset = begin - sums.total(0, sequence)
-        while begin < end:
-            part = lengths[sequence : sequence + _STEP].astype(np.int64)
-            part[0] -= offset
-            ends = np.cumsum(part)
-            most = min(end - begin, _STEP)
-            count = min(int(np.searchsorted(ends, most)) + 1, len(ends))
-            rows = np.zeros((count, 3), np.int64)
-            rows[:, 0] = np.arange(sequence, sequence + count)
-            rows[0, 1] = offset
-            rows[:, 2] = np.diff(np.minimum(ends[:count], most), prepend=0)
-            yield rows
-            begin += int(rows[:, 2].sum())
-            sequence += count
-            offset = 0
-            if left := int(ends[count - 1]) - int(rows[:, 2].sum()):
-                sequence -= 1
-                offset = int(lengths[sequence]) - left
-
-
 @dataclass(frozen=True, eq=False)
 class ViewShard(Shard):
     """A view as the one shard of a dataset. ``identity`` is that of its manifest."""
@@ -333,7 +293,7 @@ class ViewShard(Shard):
     index: ViewIndex
     tokens: ViewTokens
 
-    def sequence(self, number: int) -> Tokens:
+    def sequence(self, number: int, track: str | None = None) -> Tokens:
         """Sequence ``number``, in [0, S): an array of the dataset that has it, not copied."""
         [own] = self.index.base_sequences(np.array([number])).tolist()
         base = self.index.base
@@ -343,7 +303,18 @@ class ViewShard(Shard):
                 f"{base.sequences}: bytes of it have changed; select again"
             )
         place = int(np.searchsorted(base.starts, own, side="right")) - 1
-        return base.open(place).sequence(own - int(base.starts[place]))
+        return base.open(place).sequence(own - int(base.starts[place]), track)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The view's own."""
+        return self.index.manifest
+
+    def track(self, name: str) -> Tokens | LazyTokens:
+        """The values of a track, gathered as the tokens are."""
+        if name not in self.tracks:
+            return FilledTrack(self.tokens, name)
+        return ViewTokens(self.index, len(self.tokens), name)
 
     def validate(self) -> None:
         """Check every entry of the selection, and of the indices of the base. FormatError."""
@@ -364,11 +335,15 @@ def numbers_of_view(prefix: str) -> Numbers:
     return shard.index.numbers
 
 
-def spans_of(shard: Shard, rows: Int64s, places: Int64s) -> Iterator[Span]:
-    """What rows of a shard on a store ask for. FormatError where its index is broken."""
-    assert isinstance(shard.tokens, StoredTokens)
+def _integers(values: Tokens) -> Tokens:
+    """The same bytes as integers, which are all that the core copies."""
+    return values if values.dtype.kind in "iu" else values.view(f"<i{values.itemsize}")
+
+
+def _spans_of(shard: Shard, rows: Int64s, places: Int64s) -> Iterator[tuple[int, int, int]]:
+    """The place, the first token in the .bin and the tokens of rows. FormatError."""
     for place, (sequence, first, count) in zip(places.tolist(), rows.tolist(), strict=True):
         begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
         if not first + count <= length:
             raise FormatError(f"{shard.index.name}: sequence {sequence} has {length} tokens")
-        yield Span(place, shard.tokens, begin + first, count)
+        yield place, begin + first, count

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import os
 from array import array
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokpack import __version__
 from tokpack.errors import OutputError, UsageError
+from tokpack.files.blocks import BlockSums, checksum_of_sums
 from tokpack.files.durable import AtomicFiles, cannot_write
+from tokpack.files.outputs import check_outputs
 from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.digests import FileDigest, HashingReader
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
-from tokpack.indexed.manifest import is_manifest, manifest_path
+from tokpack.indexed.manifest import MANIFEST, Manifest, is_manifest, manifest_path, now
+from tokpack.indexed.outputs import TRACK
+from tokpack.indexed.track import own_tracks, track_path
+from tokpack.indexed.track_writer import NewTracks, track_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 
 class MMapIndexedDatasetBuilder:
@@ -26,19 +36,34 @@ class MMapIndexedDatasetBuilder:
         builder.end_document()
         builder.finalize("wiki.idx")
 
+    ``tracks`` name what the dataset has beside its tokens, a value for each: mask (1 for a token
+    that is trained, else 0), weights, labels. ``add_item`` takes them by their names, and a
+    manifest is written, which names them:
+
+        builder = MMapIndexedDatasetBuilder("chats.bin", dtype=np.int32, tracks=["mask"])
+        builder.add_item([9906, 0, 13347, 2], mask=[0, 0, 1, 1])
+
     Tokens go to a file beside ``out_file`` until ``finalize`` syncs and renames them; ``abandon``
     removes them. As a context manager it abandons what was not finalized. Takes 4 bytes of memory a
     sequence and 8 a document.
     """
 
-    def __init__(self, out_file: str | os.PathLike[str], dtype: npt.DTypeLike = np.int64) -> None:
+    def __init__(
+        self,
+        out_file: str | os.PathLike[str],
+        dtype: npt.DTypeLike = np.int64,
+        *,
+        tracks: Iterable[str] = (),
+    ) -> None:
         self._path = os.fsdecode(out_file)
         self._dtype = storage_dtype(dtype)
         self._range = np.iinfo(self._dtype)
         self._lengths = array("i")
         self._doc_idx = array("q", [0])
         self._bytes = 0
+        self._sums = BlockSums()  # of the tokens, where a manifest will tell of them
         self._staged = AtomicFiles()
+        self._tracks = NewTracks(os.path.splitext(self._path)[0], tracks, self._staged.create)
         self._file = self._staged.create(self._path)
 
     @property
@@ -46,15 +71,18 @@ class MMapIndexedDatasetBuilder:
         """The dtype of the token ids, little endian."""
         return self._dtype
 
-    def add_item(self, tensor: npt.ArrayLike) -> None:
+    def add_item(self, tensor: npt.ArrayLike, **tracks: npt.ArrayLike) -> None:
         """Append one sequence: a list, an array or a torch tensor of integers, which may be empty.
 
-        UsageError names the first id that does not fit the dtype.
+        ``tracks`` are as many values for each track of the builder. UsageError names the first id
+        that does not fit the dtype, and a track that is missing or does not fit the sequence.
         """
         self._check_open()
         tokens = self._convert(tensor)
-        with cannot_write(self._path):
-            self._file.write(tokens.data)
+        values = self._values(tracks, tokens.size)
+        self._write(tokens)
+        if values:
+            self._tracks.append(values)
         self._lengths.append(tokens.size)
         self._bytes += tokens.nbytes
 
@@ -80,10 +108,16 @@ class MMapIndexedDatasetBuilder:
                     f"{other.path_prefix}: is multimodal, and the mode of each sequence would be "
                     "lost: use `tokpack merge`"
                 )
+            if lost := [name for name in other.tracks if name not in self._tracks.names]:
+                raise UsageError(
+                    f"{other.path_prefix}: its {' and '.join(lost)} would be lost: name them as "
+                    "tracks of the builder"
+                )
             self._end_open_document()
             offset = len(self._lengths)
-            with cannot_write(self._path):
-                self._file.write(other.tokens.data)
+            self._write(other.tokens)
+            if names := self._tracks.names:
+                self._tracks.append({name: other.shard(0).track(name)[:] for name in names})
             self._bytes += other.tokens.nbytes
             self._lengths.frombytes(other.sizes.astype(np.intc).tobytes())
             self._doc_idx.frombytes((other.doc_idx[1:] + offset).astype(np.int64).tobytes())
@@ -94,7 +128,8 @@ class MMapIndexedDatasetBuilder:
         ``index_file`` is the path of the .idx. Sequences after the last ``end_document`` make one
         more document. An index of that name, and the manifest of a dataset that is replaced, are
         removed before the tokens appear, so that a crash in between leaves no dataset rather than a
-        mixed one.
+        mixed one. UsageError where there are tracks, which belong to the name of the .bin, and the
+        .idx has another one; OutputError where a file of that name is no track or no manifest.
         """
         self._check_open()
         self._end_open_document()
@@ -104,9 +139,22 @@ class MMapIndexedDatasetBuilder:
         with cannot_write(self._path):
             self._file.flush()
         self._check_size()
-        self._staged.write(name, index_chunks(self._dtype, lengths, doc_idx))
-        manifest = manifest_path(os.path.splitext(name)[0])
-        self._staged.commit(stale=[*([manifest] if is_manifest(manifest) else []), name])
+        prefix = os.path.splitext(name)[0]
+        manifest, own = manifest_path(prefix), os.path.splitext(self._path)[0]
+        if self._tracks.names and prefix != own:
+            raise UsageError(f"{name}: must be {own}.idx, as the dataset has tracks")
+        check_outputs(
+            [(track_path(prefix, one), TRACK) for one in self._tracks.names]
+            + ([(manifest, MANIFEST)] if self._tracks.names else []),
+            (),
+            overwrite=True,
+        )
+        index = HashingReader(index_chunks(self._dtype, lengths, doc_idx))
+        self._staged.write(name, index)
+        if self._tracks.names:
+            self._staged.write(manifest, self._manifest(index.digest).chunks())
+        old = [manifest] if is_manifest(manifest) else []
+        self._staged.commit(stale=[*own_tracks(prefix), *old, name])
 
     def abandon(self) -> None:
         """Remove what was written; nothing happens after ``finalize``."""
@@ -117,6 +165,58 @@ class MMapIndexedDatasetBuilder:
 
     def __exit__(self, *_: object) -> None:
         self.abandon()
+
+    def _write(self, tokens: npt.NDArray[Any]) -> None:
+        data = tokens.view(np.uint8).data
+        with cannot_write(self._path):
+            self._file.write(data)
+        if self._tracks.names:
+            self._sums.add(data)
+
+    def _values(self, given: Mapping[str, npt.ArrayLike], size: int) -> dict[str, Any]:
+        """The values of each track for a sequence of so many tokens."""
+        where = f"{self._path}: sequence {len(self._lengths)}"
+        if given.keys() != set(self._tracks.names):
+            wanted = " and ".join(self._tracks.names) or "none"
+            raise UsageError(
+                f"{where}: its tracks are {' and '.join(given) or 'none'}, expected {wanted}, "
+                "as the builder was told"
+            )
+        values = {}
+        for name in self._tracks.names:
+            try:
+                values[name] = track_values(name, given[name])
+            except UsageError as error:
+                raise UsageError(f"{where}: {error}") from None
+            if values[name].size != size:
+                raise UsageError(
+                    f"{where}: its {name} has {values[name].size} values for {size} tokens"
+                )
+        return values
+
+    def _manifest(self, index: FileDigest) -> Manifest:
+        """What is known of a dataset that was made of ids."""
+        documents = len(self._doc_idx) - 1
+        tokens = self._bytes // self._dtype.itemsize
+        binary = FileDigest(bytes=self._bytes, xxh3_blocks=checksum_of_sums(self._sums.finish()))
+        return Manifest(
+            tokpack_version=__version__,
+            created=now(),
+            tokenizer={},
+            options={},
+            inputs=[],
+            records=documents,
+            documents=documents,
+            sequences=len(self._lengths),
+            tokens=tokens,
+            empty=0,
+            rejected=0,
+            text_bytes=0,
+            dtype=str(self._dtype),
+            bin=binary,
+            idx=index,
+            **self._tracks.finish(tokens),
+        )
 
     def _check_open(self) -> None:
         if self._file.closed:

@@ -14,7 +14,7 @@ from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.digests import FileDigest, checksum_of
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, manifest_path, now
+from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, manifest_path, now, tracks_of_pieces
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
@@ -107,7 +107,10 @@ def _inspect(prefix: str) -> MergeInput:
                 check_manifest(manifest, shard)
             # The bytes of a view are nowhere, so it has no checksum of them.
             digest = manifest.bin if manifest and dataset.view is None else None
-            record = ShardRecord.of(shard, shard.prefix, checksum_of(digest) if digest else "")
+            tracks = manifest.track_sums if manifest else ()
+            record = ShardRecord.of(
+                shard, shard.prefix, checksum_of(digest) if digest else "", tracks=tracks
+            )
             multimodal = shard.index.header.multimodal if len(shard) else None
             shards.append(InputShard(record, shard.identity, digest, multimodal))
         return MergeInput(prefix, dataset.dtype, shards, dataset.manifest)
@@ -237,6 +240,8 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
         bin=FileDigest(bytes=sum(dataset.total("bin_bytes") for dataset in inputs), xxh3_128=""),
         idx=FileDigest(bytes=sum(dataset.total("idx_bytes") for dataset in inputs), xxh3_128=""),
         pieces=records,
+        tracks=tracks_of_pieces(records, totals["tokens"]),
+        trained=merged_trained(inputs),
         **totals,
         **merged_facts(inputs),
     )
@@ -292,6 +297,15 @@ def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
             for key in (*_COUNTS, *CHOSEN_COUNTS)
         },
     }
+
+
+def merged_trained(inputs: Sequence[MergeInput]) -> int | None:
+    """How many tokens are trained of all; None where no dataset says it of its own."""
+    counts = [None if one.manifest is None else one.manifest.trained for one in inputs]
+    if all(count is None for count in counts):
+        return None
+    pairs = zip(inputs, counts, strict=True)
+    return sum(one.total("tokens") if count is None else count for one, count in pairs)
 
 
 def _plain_manifest(dataset: MergeInput) -> Manifest:

@@ -12,7 +12,7 @@ import xxhash
 
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
-from tokpack.indexed.view import ViewTokens
+from tokpack.indexed.view_tokens import ViewTokens
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
 

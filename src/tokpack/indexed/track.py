@@ -1,0 +1,142 @@
+"""Tracks, described in docs/format.md: values aligned to the tokens of a .bin, one for each."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.indexed.manifest import TRACK_DTYPES, Manifest, manifest_path
+from tokpack.indexed.mapped import map_file
+from tokpack.indexed.stored import LazyTokens, StoredTokens
+from tokpack.stores import exists, is_url, named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tokpack.indexed.shard import Shard
+
+Values = npt.NDArray[Any]
+
+_STEP = 1 << 20  # tokens looked at at a time
+
+
+def track_path(prefix: str | os.PathLike[str], name: str) -> str:
+    """Where the track ``name`` of the dataset ``prefix`` lies."""
+    return f"{os.fsdecode(prefix)}.{name}"
+
+
+def own_tracks(prefix: str) -> list[str]:
+    """The paths of the tracks of the dataset ``prefix`` that are there."""
+    paths = [track_path(prefix, name) for name in TRACK_DTYPES]
+    there = [path for path in paths if exists(path)]
+    return [path for path in there if is_track(path)]
+
+
+def is_track(path: str) -> bool:
+    """Whether a file is a track by the manifest beside it, which alone tells that."""
+    prefix, dot, name = path.rpartition(".")
+    if not dot or name not in TRACK_DTYPES:
+        return False
+    try:
+        manifest = Manifest.find(prefix)
+    except (FormatError, InputError):
+        return False
+    return manifest is not None and name in manifest.tracks
+
+
+def check_name(name: str) -> None:
+    """UsageError where no track has such a name."""
+    if name not in TRACK_DTYPES:
+        raise UsageError(f"no track is called {name!r}: there are {', '.join(TRACK_DTYPES)}")
+
+
+def count_trained(values: Mapping[str, Values]) -> int:
+    """How many of the same tokens are trained, by their values in one track or more."""
+    return int(np.count_nonzero(are_trained(values)))
+
+
+def are_trained(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
+    """Whether each of some tokens is trained: bool [n], of ``values`` [n] in one track or more."""
+    trained = np.ones(len(next(iter(values.values()))), bool)
+    for name, least in (("mask", 1), ("labels", 0)):
+        if name in values:
+            trained &= values[name] >= least
+    return trained
+
+
+def trained_ends(
+    shards: Iterable[Shard], names: Iterable[str], ends: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Trained tokens of some shards before each of some places: int64 [n].
+
+    ``ends``, int64 [n], are tokens before each place, none fewer than before the last.
+    """
+    sums = np.zeros(len(ends), np.int64)
+    names, at, total, place = list(names), 0, 0, 0
+    for shard in shards:
+        for begin in range(0, len(shard.tokens), _STEP):
+            part = {name: shard.track(name)[begin : begin + _STEP] for name in names}
+            trained = np.cumsum(are_trained(part))
+            stop = int(np.searchsorted(ends, at + len(trained), side="right"))
+            sums[place:stop] = total + np.concatenate([[0], trained])[ends[place:stop] - at]
+            at, total, place = at + len(trained), total + int(trained[-1]), stop
+    return sums
+
+
+class FilledTrack(LazyTokens):
+    """The track of a shard that has none, where another shard has: every token counts."""
+
+    def __init__(self, tokens: Values | LazyTokens, name: str) -> None:
+        self.dtype = TRACK_DTYPES[name]
+        self._tokens, self._is_labels = tokens, name == "labels"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values, if they were in a file."""
+        return len(self._tokens) * self.dtype.itemsize
+
+    def __getitem__(self, which: slice) -> Values:
+        if self._is_labels:
+            return self._tokens[which].astype(self.dtype)
+        return np.ones(len(range(*which.indices(len(self)))), self.dtype)
+
+
+def open_track(shard: Shard, name: str) -> Values | LazyTokens:
+    """The values of a track of a shard, one for each token: an array, mapped, or a lazy one.
+
+    UsageError for an unknown name; InputError where the file is missing, or the shard was replaced
+    meanwhile; FormatError where it has not a value for each token.
+    """
+    check_name(name)
+    if name not in shard.tracks:
+        return FilledTrack(shard.tokens, name)
+    assert shard.manifest is not None
+    path, dtype = track_path(shard.prefix, name), TRACK_DTYPES[name]
+    try:
+        values, size = _opened(path, dtype)
+        expected = len(shard.tokens) * dtype.itemsize
+        recorded = shard.manifest.tracks[name]["bytes"]
+        for has, where in ((recorded, f"{manifest_path(shard.prefix)}: {name}"), (size, path)):
+            if has != expected:
+                raise FormatError(
+                    f"{where}: {has} bytes, expected {expected}, {dtype.itemsize} for each token: "
+                    "the files do not belong together"
+                )
+    except (FormatError, InputError):
+        shard.check_current("read")
+        raise
+    shard.check_current("read")
+    return values
+
+
+def _opened(path: str, dtype: np.dtype[Any]) -> tuple[Values | LazyTokens, int]:
+    """What can be read of a track, and the size of its file."""
+    if is_url(path):
+        stored = StoredTokens(named(path), dtype)
+        return stored, stored.nbytes
+    buffer, _ = map_file(path, advice="the manifest names it: copy it with the dataset")
+    return np.frombuffer(buffer, dtype, len(buffer) // dtype.itemsize), len(buffer)
