@@ -16,7 +16,7 @@ import numpy as np
 
 from tokpack.encoding import where
 from tokpack.encoding.choose import Chooser, check_by_rows
-from tokpack.encoding.kept import parse_keep
+from tokpack.encoding.kept import ALL, parse_keep
 from tokpack.encoding.map_function import identity, load
 from tokpack.encoding.where import columns_of
 from tokpack.errors import InputError, TokpackError, UsageError, WorkerError, option
@@ -25,6 +25,7 @@ from tokpack.sources.base import Limits
 from tokpack.sources.iterables import DocumentReader
 from tokpack.sources.json_types import types_of, value_under
 from tokpack.sources.rows import SeenRecords, WholeRecords, with_rows_of
+from tokpack.sources.values import json_text, plain_values, root_of, values_as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,13 +52,19 @@ def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Col
     return WholeRecords(types["whole"], chosen)
 
 
-def columns_in_process(options: Mapping[str, Any]) -> Columns:
-    """The same for an object of this process; ``options`` are as ``encode`` takes them."""
+def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
+    """The same for an object of this process; ``options`` are as ``encode`` takes them.
+
+    None: all columns, of which the first records are to say which are wanted.
+    """
     names = columns_of(options.get("where"))
     if options.get("map") is not None:
         return WholeRecords({}, dict.fromkeys(names, ""))
     keep = options.get("keep") or ()
-    kept = parse_keep([keep] if isinstance(keep, str) else list(keep))
+    names_of_kept = [keep] if isinstance(keep, str) else list(keep)
+    if ALL in names_of_kept:
+        return None
+    kept = parse_keep(names_of_kept)
     return list(dict.fromkeys([*names, *kept.values()]))
 
 
@@ -71,7 +78,7 @@ def settle(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any] 
     expression = where.parse(options.where) if options.where else None
     if options.map is not None:
         load(options.map)
-    first = [_First(source, options) for source in _some(sources)]
+    first = [FirstRecords(source, options) for source in some_of(sources)]
     records = [record for one in first for record in one.records]
     paths = expression.columns if expression else ()
     types: dict[str, str] = {}
@@ -103,7 +110,7 @@ def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[
     return made
 
 
-class _First:
+class FirstRecords:
     """The first records of an input: of a table its rows, of any other as JSON has them."""
 
     def __init__(self, source: Source, options: EncodeOptions) -> None:
@@ -138,6 +145,35 @@ class _First:
             reader = DocumentReader(self.name, self.records)
             yield from _of_reader(reader, self._options, columns)
 
+    def sizes(self) -> tuple[int, dict[str, int]]:
+        """How many first records there are; bytes of the JSON texts of their values, by key."""
+        sizes: dict[str, int] = {}
+        for record in self.records:
+            for name, value in record.items():
+                size = 0 if value is None else len(json_text(value).encode("utf-8", "replace"))
+                sizes[name] = sizes.get(name, 0) + size
+        if self.records:
+            return len(self.records), sizes
+        count, columns = self._columns()
+        return count, {name: len(values_as_bytes(values)) for name, values in columns.items()}
+
+    def _columns(self) -> tuple[int, dict[str, Any]]:
+        """The values of the first rows of a table, by column."""
+        if self._table is not None:
+            schema, is_table = self._table.schema, hasattr(self._table, "to_batches")
+            batches = self._table.combine_chunks().to_batches() if is_table else [self._table]
+            names = [name for name in schema.names if root_of(name, schema)]
+            columns = {name: plain_values(one, name) for one in batches for name in names}
+            return self._table.num_rows, columns
+        if self._source.format not in _TABLES:
+            return 0, {}
+        for seen in islice(self._read(()), 1):
+            for batch in islice(self._read(list(seen.table_columns or ())), 1):
+                documents = next(iter(batch.documents.values()))
+                first = documents.select(np.arange(len(documents)) < FIRST_RECORDS)
+                return len(first), first.columns
+        return 0, {}
+
     def _read(self, columns: Columns) -> Iterator[DocumentBatch]:
         return read(
             self._source,
@@ -157,7 +193,7 @@ def _of_reader(
         yield from segment.batches if segment is not None else ()
 
 
-def _some(sources: Sequence[Source]) -> list[Source]:
+def some_of(sources: Sequence[Source]) -> list[Source]:
     """Some of the inputs, spread evenly: the first is among them."""
     count = min(len(sources), FIRST_INPUTS)
     return [sources[len(sources) * number // count] for number in range(count)]

@@ -40,6 +40,8 @@ _PYTHON_TYPES = {bool: "bool", int: "int64", float: "double", str: "large_string
 _JSON = {b"json": b"1"}  # marks a column of JSON texts
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
+ALL = "all"  # in place of keys: all columns that are small
+
 Counts = list[int]
 
 

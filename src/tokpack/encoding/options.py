@@ -201,7 +201,7 @@ class EncodeOptions:
     keep: Sequence[str] = _output(
         (),
         "write PREFIX.docs.parquet, a row for each document, with the values of these keys or "
-        "columns (NAME=KEY names one)",
+        "columns (NAME=KEY names one), or of all small ones: all",
         "KEY",
     )
     trace: bool = _output(

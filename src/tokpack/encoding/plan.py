@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack import __version__
 from tokpack.encoding.difference import difference
 from tokpack.encoding.folder import sorted_json
+from tokpack.encoding.kept import ALL
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.setup import described, load_setups, special_mode
 from tokpack.encoding.transforms import versions
@@ -347,6 +348,7 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
         else discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     )
     setups = load_setups(options)
+    options = with_columns(options, sources)
     columns = settled(options, sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
@@ -355,6 +357,22 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
     plan = replace(make_plan(options, sources, parts, setups, columns), files=divided(parts, files))
     return PlannedRun(plan, setups, workers)
+
+
+def with_columns(options: EncodeOptions, sources: Sequence[Source]) -> EncodeOptions:
+    """The options with the columns that ``keep="all"`` stands for in its place."""
+    if ALL not in options.keep:
+        return options
+    from tokpack.encoding.keep_all import with_small_columns  # as below
+
+    return with_small_columns(options, sources)
+
+
+def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
+    """The same, where a plan says which these are."""
+    if ALL not in options.keep:
+        return options
+    return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)
 
 
 def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from tokpack.encoding.commit import stage
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.piece import Job
-from tokpack.encoding.plan import plan_run
+from tokpack.encoding.plan import as_planned, plan_run
 from tokpack.encoding.renames import COMMIT, finish, staged
 from tokpack.encoding.report import NAME, RunReporter
 from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
@@ -98,6 +98,7 @@ def _encode(
 ) -> list[Manifest]:
     """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
     plan, setups, workers = planned
+    asked = as_planned(asked, plan)
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
     folder = WorkFolder(options.output + SUFFIX)

@@ -62,7 +62,7 @@ def token_digests(tokens: npt.NDArray[Any], spans: Int64s) -> npt.NDArray[np.uin
     """
     if tokens.dtype != np.uint16:
         tokens = tokens.astype("<i4", copy=False).view(np.uint32)
-    return _core.token_digests(np.require(tokens, requirements="CA"), spans)
+    return _core.token_digests(np.require(tokens, requirements=["C", "A"]), spans)
 
 
 def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:

@@ -14,6 +14,7 @@ from tokpack.encoding.plan import (
     MIN_PART_BYTES,
     deciding_options,
     settled,
+    with_columns,
 )
 from tokpack.encoding.setup import described, load_setups
 from tokpack.errors import UsageError, option
@@ -61,6 +62,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     for source in sources:
         _check_shared(source)
     (setup,) = load_setups(options)
+    options = with_columns(options, sources)
     columns = settled(options, sources)
     prints = fingerprints(sources)
     lines = []

@@ -49,12 +49,12 @@ def in_process(
     inputs: Any,
     keys: Sequence[str],
     resume_key: str | None = None,
-    columns: Columns = (),
+    columns: Columns | None = (),
 ) -> Source | tuple[str, ...]:
     """The source that an object of this process is; the names, where it names files.
 
-    ``columns`` are others whose values are wanted, as far as they are there, or whole records, for
-    which ``keys`` need not be there. ``resume_key`` stands
+    ``columns`` are others whose values are wanted, as far as they are there (None: all), or whole
+    records, for which ``keys`` need not be there. ``resume_key`` stands
     for the content of what can be read only once. UsageError for what is none of these, InputError
     where a table lacks a column of ``keys`` or has one of no text.
     """
@@ -105,7 +105,7 @@ def _is_a(value: Any, module: str, *names: str) -> bool:
 
 
 def _hugging_face(
-    value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns
+    value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns | None
 ) -> Source | None:
     if _is_a(value, "datasets", "DatasetDict", "IterableDatasetDict"):
         splits = ", ".join(map(repr, value))
@@ -139,7 +139,7 @@ def _is_whole(fragment: Any) -> bool:
 
 
 def _table(
-    value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns
+    value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns | None
 ) -> Source | None:
     """A table, or a stream of tables; None for what is neither."""
     if _is_a(value, "polars", "LazyFrame"):
@@ -157,16 +157,16 @@ def _table(
         import pyarrow
     except ImportError as error:
         raise InputError("a table needs a package: pip install 'tokpack[parquet]'") from error
-    named = () if isinstance(columns, WholeRecords) else columns
+    is_whole = columns is None or isinstance(columns, WholeRecords)
+    named = () if columns is None or isinstance(columns, WholeRecords) else columns
     if is_dataset:
         roots = filter(None, (root_of(one, value.schema) for one in named))
         chosen = list(dict.fromkeys([*keys, *roots]))
-        is_whole = isinstance(columns, WholeRecords)
         value = value.scanner(columns=None if is_whole else chosen).to_reader()
     if not hasattr(value, "__len__"):
         reader = pyarrow.RecordBatchReader.from_stream(value)
         return _stream("table", reader, resume_key, as_tables=True)
-    if (is_pandas or is_polars) and not isinstance(columns, WholeRecords):
+    if (is_pandas or is_polars) and not is_whole:
         missing = [key for key in keys if key not in value.columns]
         if missing:
             names = ", ".join(map(str, value.columns))
@@ -180,7 +180,7 @@ def _table(
         else:
             table = pyarrow.table(value)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
-        names = ", ".join(keys if not isinstance(columns, WholeRecords) else ("of it",))
+        names = ", ".join(("of it",) if is_whole else keys)
         raise InputError(
             f"table: the columns {names} cannot become Arrow ({error}); as documents one "
             "by one, iter(table['text']), bad ones are named, or left out"

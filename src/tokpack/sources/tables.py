@@ -122,9 +122,11 @@ def _text_bytes(column: Any) -> int:
 
 
 def table_source(
-    table: Any, keys: Sequence[str], name: str = "table", columns: Columns = ()
+    table: Any, keys: Sequence[str], name: str = "table", columns: Columns | None = ()
 ) -> Source:
     """A pyarrow Table as a source, also of the values of those ``columns`` that it has.
+
+    None: of all.
 
     InputError where it lacks a column of ``keys``, or has one of no text.
     """
@@ -132,7 +134,7 @@ def table_source(
         rows = Rows(table.schema, table.num_rows, table.nbytes, lambda a, b: table.slice(a, b - a))
         return _source(name, rows, rows.fingerprint((), table.schema.names))
     check_columns(name, table.schema, keys)
-    values = [one for one in columns if root_of(one, table.schema)]
+    values = _values(keys, columns, table.schema)
     texts = table.select(list(keys))
     own = table.select(_with_roots(keys, values, table.schema))
     size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, texts.columns))
@@ -140,12 +142,19 @@ def table_source(
     return _source(name, rows, rows.fingerprint(keys, values))
 
 
+def _values(keys: Sequence[str], columns: Sequence[str] | None, schema: Any) -> list[str]:
+    """Those of some columns that are there; None: all but the texts."""
+    if columns is None:
+        columns = [name for name in schema.names if name not in keys]
+    return [one for one in columns if root_of(one, schema)]
+
+
 def _with_roots(keys: Sequence[str], values: Sequence[str], schema: Any) -> list[str]:
     """The names of the columns that have texts and values."""
     return list(dict.fromkeys([*keys, *(root_of(one, schema) for one in values)]))
 
 
-def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns = ()) -> Source:
+def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = ()) -> Source:
     """A ``datasets.Dataset`` as a source, known again by the fingerprint that it has itself.
 
     InputError where it lacks a column, or has one of no text; UsageError for one that has a
@@ -164,7 +173,7 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns = ()) -> 
         own = dataset.with_format("arrow")
     else:
         check_columns(name, schema, keys)
-        values = [one for one in columns if root_of(one, schema)]
+        values = _values(keys, columns, schema)
         own = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
     stored = own.data
     size = stored.nbytes * len(own) // max(stored.num_rows, 1)  # it may be some of its rows
