@@ -26,6 +26,10 @@ class Rendered(NamedTuple):
     weight: float = 1.0
 
 
+TOO_MUCH = "takes too much work"  # reasons that say something of the template
+UNSAFE = "the template is unsafe"
+
+
 class ConversationError(ValueError):
     """Why a record is no conversation that can be used; it is counted by ``reason``.
 

@@ -1,0 +1,355 @@
+"""Records of other programs -> conversations: lists of messages, as templates take them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tokpack.chat.rendered import ConversationError
+from tokpack.display import brief
+
+if TYPE_CHECKING:
+    from tokpack.chat.options import ChatOptions
+
+# Reasons, see ConversationError.
+NO_CONVERSATION = "no conversation"
+EMPTY = "empty conversation"
+MALFORMED = "malformed message"
+UNKNOWN_ROLE = "unknown role"
+MEDIA = "has images, audio or video"
+TOO_LONG = "too many messages"
+
+MOST_MESSAGES = 100_000
+_ROLES = {
+    **{name: name for name in ("system", "developer", "user", "assistant", "tool", "function")},
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model", "bot"), "assistant"),
+    **dict.fromkeys(("observation", "function_response", "tool_response", "ipython"), "tool"),
+    "function_call": "assistant",
+}
+_CALLS = frozenset(["function_call"])  # of ShareGPT: the value is a call, as JSON
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # as transformers knows it
+_SPEECH = ("content", "tool_calls", "function_call", *_REASONING)
+_FORMS = {
+    "pairs": ("chosen", "rejected"),
+    "prompt and completion": ("prompt", "completion"),
+    "alpaca": ("instruction", "output"),
+}
+_MEDIA = ("image", "audio", "video", "file")
+_LISTS = ("messages", "conversations", "conversation")
+_SCORES = {
+    "chosen_score": ("chosen_score", "score_chosen", "chosen-rating", "chosen_rating"),
+    "rejected_score": ("rejected_score", "score_rejected", "rejected-rating", "rejected_rating"),
+    "chosen_logps": ("ref_chosen_logps", "reference_chosen_logps", "chosen_logps"),
+    "rejected_logps": ("ref_rejected_logps", "reference_rejected_logps", "rejected_logps"),
+}
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Messages with what goes with them to a template.
+
+    ``first_trained``: earlier messages are a prompt, of which nothing is trained. ``variables``
+    are for the template, beside those of the request.
+    """
+
+    messages: list[dict[str, Any]]
+    first_trained: int = 0
+    variables: dict[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+
+
+class RecordReader:
+    """Reads records as a request says; what it does not say is found in each record."""
+
+    def __init__(self, options: ChatOptions, *, parts: bool, text_arguments: bool) -> None:
+        self._roles = {**_ROLES, **options.role_map}
+        self._key = options.messages_key
+        self._pairs = options.pairs
+        self._weight = options.weight_key
+        self._parts = parts  # the template takes a content of several parts
+        self._text_arguments = text_arguments  # and the arguments of a call as they are
+
+    def read(self, record: Mapping[str, Any]) -> list[Conversation]:
+        """The conversation of a record; of a pair the preferred and the rejected one.
+
+        Raises ConversationError.
+        """
+        form = _form(record, self._key, self._pairs)
+        if form == "pairs":
+            found = self._pair(record, *(self._pairs or ("chosen", "rejected")))
+        elif form == "prompt and completion":
+            found = [self._completion(record["prompt"], record["completion"])]
+        elif form == "alpaca":
+            found = [Conversation(self._alpaca(record))]
+        else:
+            key = self._key or next(one for one in _LISTS if record.get(one) is not None)
+            found = [Conversation(self._messages(record[key]))]
+        extra = _variables(record)
+        system = record.get("system")
+        for one in found:
+            if not one.messages:
+                raise ConversationError(EMPTY)
+            if len(one.messages) > MOST_MESSAGES:
+                raise ConversationError(TOO_LONG, f"more than {MOST_MESSAGES:,}")
+            if isinstance(system, str) and system and one.messages[0]["role"] != "system":
+                one.messages.insert(0, {"role": "system", "content": system})
+                one.first_trained += one.first_trained > 0
+            one.variables = extra
+            if self._weight is not None:
+                one.weight = _weight(record, self._weight)
+        return found
+
+    def _messages(self, raw: Any) -> list[dict[str, Any]]:
+        if isinstance(raw, str):
+            raw = _json(raw, "the messages")
+        if not isinstance(raw, Iterable) or isinstance(raw, Mapping):
+            raise ConversationError(NO_CONVERSATION, f"{brief(raw)} is no list of messages")
+        found = [self._message(one, i) for i, one in enumerate(raw)]
+        if not found:
+            raise ConversationError(EMPTY)
+        return found
+
+    def _message(self, raw: Any, i: int) -> dict[str, Any]:
+        if not isinstance(raw, Mapping):
+            raise ConversationError(MALFORMED, f"message {i} is {brief(raw)}")
+        message = {k: v for k, v in raw.items() if v is not None}
+        if "role" not in message and "from" in message:
+            message = _sharegpt(message, i)
+        role = message.get("role")
+        known = self._roles.get(role) if isinstance(role, str) else None
+        if known is None:
+            raise ConversationError(UNKNOWN_ROLE, f"message {i} is by {brief(role)}")
+        message["role"] = known
+        content = message.get("content")
+        if content.__class__ is not str:
+            self._content(message, content, i)
+        if len(message) > 2:
+            self._rest(message, i)
+        return message
+
+    def _content(self, message: dict[str, Any], content: Any, i: int) -> None:
+        """A content of parts, or none."""
+        if content is None:
+            if not any(message.get(key) for key in _SPEECH):
+                raise ConversationError(MALFORMED, f"message {i} has no content")
+        elif isinstance(content, str):
+            message["content"] = str(content)
+        elif isinstance(content, Iterable) and not isinstance(content, Mapping):
+            parts = [_part(part, i) for part in content]
+            message["content"] = parts if self._parts else "".join(p["text"] for p in parts)
+        else:
+            raise ConversationError(MALFORMED, f"message {i} has the content {brief(content)}")
+
+    def _rest(self, message: dict[str, Any], i: int) -> None:
+        """What a message has beside role and content."""
+        for key, value in message.items():
+            if key.startswith(_MEDIA) and value:
+                raise ConversationError(MEDIA, f"message {i} has {key}")
+            if value.__class__ is not str:
+                message[key] = plain(value)
+        reasoning = next((message[key] for key in _REASONING if key in message), None)
+        if reasoning is not None:
+            message.setdefault("thinking", reasoning)
+            message["reasoning_content"] = reasoning
+        calls = message.get("tool_calls")
+        if isinstance(calls, str):
+            calls = message["tool_calls"] = _json(calls, f"the tool calls of message {i}")
+        if isinstance(calls, list) and not self._text_arguments:
+            for call in calls:
+                _read_arguments(call)
+
+    def _completion(self, prompt: Any, answer: Any) -> Conversation:
+        """A prompt and its answer, either as text or as messages."""
+        before = _as_messages(prompt, "user")
+        messages = self._messages([*before, *_as_messages(answer, "assistant")])
+        return Conversation(messages, len(before))
+
+    def _alpaca(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
+        asked = [record["instruction"], record.get("input")]
+        question = "\n".join(str(one) for one in asked if one)
+        return self._messages(
+            [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": record["output"]},
+            ]
+        )
+
+    def _pair(self, record: Mapping[str, Any], *keys: str) -> list[Conversation]:
+        prompt = record.get("prompt")
+        answers = []
+        for key in keys:
+            if record.get(key) is None:
+                raise ConversationError(NO_CONVERSATION, f"it has no {key}")
+            answers.append(_as_messages(record[key], "assistant"))
+        before = [] if prompt is None else _as_messages(prompt, "user")
+        if all(one[: len(before)] == before for one in answers) or (
+            isinstance(prompt, str) and all(_asks(one, prompt) for one in answers)
+        ):
+            before = []  # the answers have the prompt in them
+        both = [self._messages([*before, *answer]) for answer in answers]
+        same = 0
+        while same < min(map(len, both)) and both[0][same] == both[1][same]:
+            same += 1
+        if same == max(map(len, both)):
+            raise ConversationError(NO_CONVERSATION, "both answers of the pair are the same")
+        return [Conversation(messages, same) for messages in both]
+
+
+def detect(records: Iterable[Mapping[str, Any]], options: ChatOptions) -> str:
+    """In which form records have conversations, in a phrase; "" where none has one."""
+    forms = []
+    for record in records:
+        try:
+            forms.append(_form(record, options.messages_key, options.pairs))
+        except ConversationError:
+            continue
+    return " or ".join(dict.fromkeys(forms))
+
+
+def preference_columns(record: Mapping[str, Any]) -> dict[str, float]:
+    """The scores of a pair and its log-probabilities by a reference model, under one name each."""
+    found = {}
+    for name, keys in _SCORES.items():
+        value = next((record[key] for key in keys if record.get(key) is not None), None)
+        if value is not None:
+            found[name] = _number(value, name)
+    return found
+
+
+def _form(record: Mapping[str, Any], key: str | None, pairs: tuple[str, str] | None) -> str:
+    """The form of a record. ConversationError where it has no conversation."""
+    if pairs is not None:
+        return "pairs"
+    if key is not None and record.get(key) is None:
+        raise ConversationError(NO_CONVERSATION, f"it has no {key}")
+    if key is not None or record.get("messages") is not None:
+        return "messages"
+    if any(record.get(one) is not None for one in _LISTS):
+        return "conversations"
+    for form, needed in _FORMS.items():
+        if all(record.get(one) is not None for one in needed):
+            return form
+    keys = ", ".join(map(str, list(record)[:8])) or "nothing"
+    raise ConversationError(NO_CONVERSATION, f"it has {keys}")
+
+
+def _as_messages(value: Any, role: str) -> list[Any]:
+    """A text as the message of a role; messages as they are."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if isinstance(value, Mapping):
+        return [value]
+    if isinstance(value, Iterable):
+        return list(value)
+    raise ConversationError(MALFORMED, f"{brief(value)} is neither text nor messages")
+
+
+def _asks(messages: list[Any], prompt: str) -> bool:
+    """Whether messages begin with a prompt, before an answer."""
+    return len(messages) > 1 and any(
+        isinstance(one, Mapping) and prompt in (one.get("content"), one.get("value"))
+        for one in messages[:-1]
+    )
+
+
+def _sharegpt(message: dict[str, Any], i: int) -> dict[str, Any]:
+    """``from`` and ``value`` as ``role`` and ``content``."""
+    role, value = message.pop("from"), message.pop("value", None)
+    if role in _CALLS and isinstance(value, str):
+        call = _json(value, f"the call of message {i}")
+        calls = call if isinstance(call, list) else [call]
+        return {
+            **message,
+            "role": role,
+            "tool_calls": [{"type": "function", "function": one} for one in calls],
+        }
+    return {**message, "role": role, **({} if value is None else {"content": value})}
+
+
+def _part(part: Any, i: int) -> dict[str, Any]:
+    """One part of a content: text, or what cannot be rendered as text."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, Mapping):
+        raise ConversationError(MALFORMED, f"message {i} has the part {brief(part)}")
+    kind = str(part.get("type") or "text")
+    if kind.startswith(("image", "audio", "input_audio", "video", "file")):
+        raise ConversationError(MEDIA, f"message {i} has {kind}")
+    if not isinstance(part.get("text"), str):
+        raise ConversationError(MALFORMED, f"message {i} has a part of the type {brief(kind)}")
+    return {"type": "text", "text": part["text"]}
+
+
+def _read_arguments(call: Any) -> None:
+    """A call's arguments as a mapping, where they are JSON in a string."""
+    function = call.get("function", call) if isinstance(call, dict) else None
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if isinstance(arguments, str):
+        try:
+            value = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(value, dict):
+            function["arguments"] = value  # type: ignore[index]
+
+
+def _variables(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record has for the template: tools, documents, and chat_template_kwargs."""
+    found: dict[str, Any] = {}
+    own = record.get("chat_template_kwargs")
+    if isinstance(own, Mapping):
+        found |= {str(name): plain(value) for name, value in own.items()}
+    for name in ("tools", "documents"):
+        value = record.get(name)
+        if isinstance(value, str):
+            value = _json(value, f"its {name}") if value.strip() else None
+        if value is not None and len(value) > 0:
+            found[name] = plain(value)
+    return found
+
+
+def _weight(record: Mapping[str, Any], key: str) -> float:
+    if record.get(key) is None:
+        raise ConversationError("no weight", f"it has no {key}")
+    weight = _number(record[key], key)
+    if weight < 0:
+        raise ConversationError("no weight", f"{key} is {weight}")
+    return weight
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConversationError("no number", f"{name} is {brief(value)}")
+    return number
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConversationError(MALFORMED, f"{what} are no JSON: {brief(text)}") from None
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value of JSON's types alone: nothing else may be given to a template."""
+    if value is None or value.__class__ in (str, int, float, bool):
+        return value
+    if depth > 100:
+        raise ConversationError(MALFORMED, "its values are nested more than 100 deep")
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return {plain(k, depth + 1): plain(v, depth + 1) for k, v in value.items()}
+    if hasattr(value, "tolist"):  # an array, or a number of numpy's
+        return plain(value.tolist(), depth + 1)
+    if isinstance(value, Iterable):
+        return [plain(one, depth + 1) for one in value]
+    return f"<{type(value).__name__}>"
