@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 from support.view_server import Elements, Server
 
+from tokpack.cli.commands.view import wait_for
 from tokpack.configuration.config import Config
 from tokpack.configuration.data import spec_of_config
 from tokpack.files.durable import replace_file
@@ -271,11 +273,24 @@ def test_a_run_in_progress(server: Server) -> None:
 
 
 def test_what_cannot_be_served(tmp_path: Path) -> None:
-    assert "a folder without log.jsonl" in run("view", tmp_path, code=1).stderr
-    assert "no such dataset" in run("view", tmp_path / "x", code=1).stderr
     make(tmp_path, "one", ["one document"])
+    assert "a folder without log.jsonl" in run("view", tmp_path, code=1).stderr
+    assert "there is no folder" in run("view", tmp_path / "no" / "x", code=1).stderr
     (tmp_path / "one").mkdir()  # the dataset's inputs
     assert "give another --port" in run("view", tmp_path / "one", "--port", 99999, code=1).stderr
+
+
+def test_what_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    run_folder, dataset = tmp_path / "run", tmp_path / "wiki"
+    run_folder.mkdir()
+    for name, file in ((run_folder, run_folder / "log.jsonl"), (dataset, tmp_path / "wiki.idx")):
+        waiting = threading.Thread(target=wait_for, args=[str(name)], daemon=True)
+        waiting.start()
+        waiting.join(0.1)
+        assert waiting.is_alive()
+        file.touch()
+        waiting.join(30)
+        assert not waiting.is_alive()
 
 
 # As a browser shows it

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
+from tokpack.display import shown
 from tokpack.errors import UsageError, needs_extra
+from tokpack.stores import is_url
 
 if TYPE_CHECKING:
     import argparse
+
+_PAUSE_SECONDS = 0.3  # between two looks for what is not there yet
 
 PAGE = Page(
     "view",
@@ -31,7 +38,7 @@ PAGE = Page(
 INPUT is a dataset, also one that is being made, a blend file, or a folder to which `tokpack train`
 writes its log.jsonl; also several. The address is printed; it holds a key, and is of use on this
 machine only. Nothing is changed, and nothing shown but what was named and the datasets of blends
-and runs. Ctrl-C ends it.
+and runs. What is not there yet is waited for. Ctrl-C ends it.
 
 examples:
   tokpack view the-pile
@@ -50,11 +57,29 @@ def run(arguments: argparse.Namespace) -> int:
     from tokpack.cli.inputs import matching_datasets
     from tokpack.view.items import open_items
 
-    items = open_items(matching_datasets(arguments.inputs), tokenizer_given(arguments))
-    terminal.say("tokpack: Ctrl-C ends it")
+    names = matching_datasets(arguments.inputs)
     with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
+        for name in names:
+            wait_for(name)
+        items = open_items(names, tokenizer_given(arguments))
+        terminal.say("tokpack: Ctrl-C ends it")
         serve(items, arguments.port, _announce)
     return 0
+
+
+def wait_for(name: str) -> None:
+    """Return when there is something of a name: people look at a run that is about to begin."""
+    if is_url(name) or _is_there(name) or not os.path.isdir(os.path.dirname(name) or "."):
+        return
+    terminal.say(f"tokpack: {shown(name)}: nothing there yet; waiting for it (Ctrl-C ends it)")
+    while not _is_there(name):
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _is_there(name: str) -> bool:
+    """Whether there is a file of a name, or of one that it begins, or a folder with something."""
+    found = glob.glob(f"{glob.escape(name)}*")
+    return any(not os.path.isdir(path) or os.listdir(path) for path in found)
 
 
 def _announce(address: str) -> None:
