@@ -73,7 +73,7 @@ def served() -> Iterator[tuple[Server, Path]]:
     with tempfile.TemporaryDirectory(prefix="tokpack-faults-", dir=memory()) as name:
         folder = Path(name)
         make_inputs(folder / "inputs")
-        with Server(folder, "pyarrow.parquet") as server:
+        with Server(folder, "pyarrow.parquet", "pandas") as server:
             yield server, folder
 
 

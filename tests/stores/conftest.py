@@ -43,6 +43,12 @@ def store(served: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     return served
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a store refuses is given up four times as early: for faults that stay."""
+    monkeypatch.setattr(access, "_TURNS", 1)
+
+
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return byte_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")

@@ -182,6 +182,7 @@ def test_faults_that_pass(store: Store, local: Local, encode: Encode, operation:
     assert all(fault.done for fault in store.plan.faults)
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_fault_that_stays(store: Store, local: Local, encode: Encode, tmp_path: Path) -> None:
     """The run ends with one line, and leaves no dataset; when, a simulated clock has shown."""
     store.s3.put("stays/x.jsonl", local.content)

@@ -137,6 +137,7 @@ def test_faults_that_pass(
     assert not list(work.iterdir())
 
 
+@pytest.mark.usefixtures("hasty")
 def test_faults_that_stay(store: Store, texts: Path, tokenizer: Path, work: Path) -> None:
     """One error, no manifest and no upload under way; the next run sends what was made."""
     url = "s3://texts/stay/three"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from support.encoding_tools import documents
 from tokpack.encoding import columns
 from tokpack.encoding.options import EncodeOptions
 from tokpack.sources import discover
+
+with suppress(ImportError):  # each worker would: duckdb looks for it when it evaluates
+    import pandas  # noqa: F401
 
 Record = dict[str, Any]
 

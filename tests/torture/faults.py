@@ -435,7 +435,7 @@ def main() -> None:
     few = args.rounds is not None and args.rounds < EVERY
     some = sample(args.rounds, random.Random(args.seed)) if few else every
     total: Counter[str] = Counter()
-    with Server(folder, "pyarrow.parquet", *TORCH) as server:
+    with Server(folder, "pyarrow.parquet", "pandas", *TORCH) as server:
         train_once(server, folder / "inputs")
         for number, case in enumerate((*CASES, *HEAVY_CASES)):
             if case.name.startswith(args.only or ""):

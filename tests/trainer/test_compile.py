@@ -12,7 +12,11 @@ pytest.importorskip("torch")
 from support.parallel_tools import NEOX, Run, check, difference, in_processes, train
 from support.rounding import EXACT
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++")
+# The C++ compiler takes most of a minute.
+pytestmark = [
+    pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++"),
+    pytest.mark.slow,
+]
 DROPOUT = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
 RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
 
@@ -30,7 +34,6 @@ def compiled_once(run: Run) -> dict[str, Any]:
     return train(run)
 
 
-@pytest.mark.slow
 def test_blocks_that_drop_share_their_code_and_repeat_themselves() -> None:
     """Five blocks, whose seeds change with each of them and each micro batch.
 

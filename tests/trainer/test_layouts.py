@@ -61,14 +61,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
         {"num_layers": 4, **CLIP},
         (4, 4),
         [
-            *(({}, 1), (TP, 2), (PP, 2), ({}, 2), (RECOMPUTE, 1), ({**TP, **PP}, 8)),
-            *((ours(1), 2), (ours(2, **TP), 4), (ours(1, **PP), 4), (ours(3, **PP), 4)),
+            *(({}, 1), ({}, 2), (RECOMPUTE, 1), ({**TP, **PP}, 8)),
+            *((ours(2, **TP), 4), (ours(1, **PP), 4), (ours(3, **PP), 4)),
             *((ours(3, **TP, **PARTS), 4), ({**SEQUENCE, **PP, **PARTS}, 4)),
         ],
         [
-            *((zero(stage), 2) for stage in range(4)),
-            *((zero(stage, **TP), 2) for stage in range(4)),
-            *((zero(0, **PP), 2), (zero(1, **TP, **PP), 4)),
+            *((zero(stage), 2) for stage in range(3)),
+            *((zero(1, **TP), 2), (zero(3, **TP), 2), (zero(1, **TP, **PP), 4)),
         ],
     ),
     "neox, untied": (NEOX, (4, 2), [({}, 1), (TP, 2), (PP, 2), (ours(3), 2)], []),
@@ -76,7 +75,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
         {**LLAMA, **HEADS, "num_layers": 4},
         (6, 4),
         [({}, 1), ({**SEQUENCE, **ours(3)}, 4), ({**PP, "pipeline_split": (1, 3)}, 2)],
-        [(zero(stage), 1) for stage in (0, 1, 3)],
+        [(zero(3), 1)],
     ),
     "three data ranks, whose parts are not even": (
         {**LLAMA, **CLIP, "qk_layernorm": True, "global_batch_size": 6},
@@ -169,15 +168,15 @@ def test_only_fp16_has_a_loss_scale() -> None:
 
 
 def test_all_ranks_skip_a_step_that_overflows() -> None:
-    base = {**FP16, "initial_loss_scale": 2.0**24, "hysteresis": 1}
+    base = {**FP16, "initial_loss_scale": 2.0**23, "hysteresis": 1}
     layouts: Layouts = [({}, 1), ({**TP, **PP}, 4), (ours(1), 2), (ours(3), 2)]
     if INSTALLED:
         layouts = [*layouts, (zero(2), 2), (zero(3), 2), (zero(1, **PP), 2)]
-    runs = [Run({**base, **layout}, n, 10) for layout, n in layouts]
+    runs = [Run({**base, **layout}, n, 7) for layout, n in layouts]
     for run, figures in zip(runs, train_many(runs), strict=True):
         skipped = int(sum(figures["skipped"]))
-        assert 4 < skipped < 10, run
-        assert figures["steps"] == [10 - skipped]
-        assert figures["scale"][:3] == [2.0**24, 2.0**23, 2.0**22]
+        assert 4 <= skipped < 7, run
+        assert figures["steps"] == [7 - skipped]
+        assert figures["scale"][:3] == [2.0**23, 2.0**22, 2.0**21]
         assert not math.isfinite(figures["norm"][0])
         assert figures["loss"][0] == figures["loss"][4], run  # nothing was changed
