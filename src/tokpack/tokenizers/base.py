@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokpack.tokenizers.batch import EncodedBatch
+
 SpecialMode = Literal["text", "encode"]
 IdType = Literal["uint16", "int32"]
 
@@ -164,6 +166,31 @@ class Tokenizer(ABC):
         encoder = self.encoder(dtype="int32", append_eod=False, special_tokens=special_tokens)
         ids: list[int] = encoder.encode(data, spans).ids.tolist()
         return ids
+
+    def encode_batch(
+        self,
+        texts: Sequence[str],
+        *,
+        dtype: str = "int32",
+        append_eod: bool = False,
+        special_tokens: str = "auto",
+        threads: int = 1,
+    ) -> EncodedBatch:
+        """The ids of many texts in one array, and where each begins; options as ``encoder`` has.
+
+        ``threads`` of this process share the work; each with a cache of words of its own. Raises as
+        ``encode`` does.
+        """
+        from tokpack.tokenizers.batch import encode_batch
+
+        return encode_batch(
+            self,
+            texts,
+            dtype=dtype,
+            append_eod=append_eod,
+            special_tokens=special_tokens,
+            threads=threads,
+        )
 
     @abstractmethod
     def token_to_id(self, token: str) -> int | None:

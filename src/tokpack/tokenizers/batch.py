@@ -1,0 +1,94 @@
+"""Many texts at once: numpy arrays in the place of lists, and threads that share no lock."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from tokpack.display import brief
+from tokpack.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.tokenizers.base import Encoder, Tokenizer
+
+_RUN_CHARACTERS = 1 << 18  # of texts that are encoded at a time: text and ids stay in the cache
+
+
+class EncodedBatch(NamedTuple):
+    """Ids of n texts: those of text i are ``ids[offsets[i]:offsets[i + 1]]``."""
+
+    ids: npt.NDArray[Any]  # uint16 or int32
+    offsets: npt.NDArray[np.int64]  # [n + 1]
+
+
+_Settings = tuple[str, bool, str]
+
+# Encoders that nobody uses now, by their settings: as many as threads have used at once. They are
+# beside tokenizers, not in them, since they have no pickle.
+_idle: WeakKeyDictionary[Tokenizer, dict[_Settings, list[Encoder]]] = WeakKeyDictionary()
+
+
+def encode_batch(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    dtype: str,
+    append_eod: bool,
+    special_tokens: str,
+    threads: int,
+) -> EncodedBatch:
+    """What ``Tokenizer.encode_batch`` does."""
+    if threads < 1:
+        raise UsageError(f"threads is {threads}, expected 1 or more")
+    if isinstance(texts, str):
+        raise UsageError("encode_batch takes several texts, not one str: use encode, or a list")
+    idle = _idle.setdefault(tokenizer, {}).setdefault((dtype, append_eod, special_tokens), [])
+
+    def encode(run: Sequence[str]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+        try:
+            encoder = idle.pop()
+        except IndexError:
+            encoder = tokenizer.encoder(
+                dtype=dtype, append_eod=append_eod, special_tokens=special_tokens
+            )
+        encoded = encoder.encode(*_joined(run))
+        idle.append(encoder)
+        return encoded.ids, encoded.lengths
+
+    if threads == 1:
+        made = [encode(run) for run in _runs(texts)]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            made = list(pool.map(encode, _runs(texts)))
+    if not made:
+        return EncodedBatch(np.empty(0, tokenizer.check_dtype(dtype)), np.zeros(1, np.int64))
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.concatenate([lengths for _, lengths in made]), out=offsets[1:])
+    return EncodedBatch(np.concatenate([ids for ids, _ in made]), offsets)
+
+
+def _runs(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    begin = characters = 0
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"text {number} is {brief(text)}, no str: decode bytes first")
+        characters += len(text)
+        if characters >= _RUN_CHARACTERS:
+            yield texts[begin : number + 1]
+            begin, characters = number + 1, 0
+    if begin < len(texts):
+        yield texts[begin:]
+
+
+def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    return np.frombuffer(b"".join(encoded), np.uint8), np.stack([begins, ends], axis=1)

@@ -1,0 +1,59 @@
+"""Many texts at once are the ids of each."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokpack.errors import UsageError
+from tokpack.tokenizers import train_bpe
+from tokpack.tokenizers.load import load_tokenizer
+
+if TYPE_CHECKING:
+    from tokpack.tokenizers import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    path = tmp_path_factory.mktemp("bpe") / "tokenizer.json"
+    path.write_text(train_bpe(["the cat sat on the mat and the dog sat"] * 50, vocab_size=300))
+    return load_tokenizer(path)
+
+
+@given(
+    texts=st.lists(st.text(st.characters(codec="utf-8")), max_size=8),
+    threads=st.sampled_from([1, 3]),
+)
+def test_a_batch_is_its_texts(tokenizer: Tokenizer, texts: list[str], threads: int) -> None:
+    ids, offsets = tokenizer.encode_batch(texts, threads=threads)
+    assert ids.dtype == np.int32
+    assert len(offsets) == len(texts) + 1
+    rows = [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+    assert rows == [tokenizer.encode(text) for text in texts]
+
+
+def test_threads_share_long_texts_in_order(tokenizer: Tokenizer) -> None:
+    texts = [f"the cat {number} sat on the mat " * 2000 for number in range(40)]
+    one, many = (tokenizer.encode_batch(texts, dtype="uint16", threads=n) for n in (1, 4))
+    assert one.ids.dtype == np.uint16
+    np.testing.assert_array_equal(one.ids, many.ids)
+    np.testing.assert_array_equal(one.offsets, many.offsets)
+    assert tokenizer.decode(one.ids[one.offsets[7] : one.offsets[8]]) == texts[7]
+    assert pickle.loads(pickle.dumps(tokenizer)).encode_batch(["a"]).offsets.tolist() == [0, 1]
+
+
+def test_what_is_no_batch_is_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(UsageError, match="several texts, not one str"):
+        tokenizer.encode_batch("text")
+    with pytest.raises(UsageError, match="text 1 is b'b', no str"):
+        tokenizer.encode_batch(["a", b"b"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="threads is 0"):
+        tokenizer.encode_batch(["a"], threads=0)
+    with pytest.raises(UnicodeEncodeError):
+        tokenizer.encode_batch(["\ud800"])
