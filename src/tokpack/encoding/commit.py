@@ -22,7 +22,8 @@ from tokpack.errors import InputError, OutputError, option
 from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
-from tokpack.indexed.manifest import now, without_zeros
+from tokpack.indexed.manifest import TRACK_DTYPES, facts_of_pieces, now, without_zeros
+from tokpack.indexed.track import trained_in_files
 from tokpack.sources import content_checksum, joined_blocks
 
 if TYPE_CHECKING:
@@ -116,18 +117,15 @@ def _stage_file(
     job, manifests = pieces.job, list[Manifest]()
     for index, (one, read) in enumerate(zip(job.options.datasets, inputs, strict=True)):
         key, total, dtype = one.name, read.total, job.setups[one.tokenizer].dtype
-        kinds = ("ids", "idx", "manifest.json")
-        ids, idx, manifest = (staged(key, kind, job.name) for kind in kinds)
+        idx, manifest = (staged(key, kind, job.name) for kind in ("idx", "manifest.json"))
         lengths = _joined(
             job, job.folder.track(key, "lengths"), total["sequences"], total["tokens"]
         )
-        size = total["tokens"] * np.dtype(dtype).itemsize
-        _check_size(job.folder(ids), size)
-        files[ids] = {"bytes": size, "xxh3_blocks": checksum_of_sums(sums[ids])}
+        facts = _joined_files(job, one, total["tokens"], sums, files)
         documents = _document_index(job, key, total)
         chunks = index_chunks(dtype, lengths, documents)
         files[idx] = _write(job.folder(idx), chunks)
-        facts = {"bin": files[ids], "idx": files[idx]}
+        facts["idx"] = files[idx]
         if job.options.has_table:
             facts |= _tables(pieces, index, types[index], total, files)
         manifests.append(_manifest(job, plan, one, read, **facts))
@@ -141,11 +139,37 @@ def _whole(
     """The manifest of a dataset in several files, of which ``manifests`` are."""
     names = piece_names(os.path.basename(job.options.output_names[dataset.name]), len(manifests))
     records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
-    sizes = {
-        "bin": FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
-        "idx": FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
-    }
-    return _manifest(job, plan, dataset, inputs, pieces=records, **sizes)
+    facts = facts_of_pieces(records)
+    if facts["tracks"]:
+        facts["trained"] = sum(one.trained or 0 for one in manifests)
+    return _manifest(job, plan, dataset, inputs, **facts)
+
+
+def _joined_files(
+    job: Job,
+    dataset: DatasetRequest,
+    tokens: int,
+    sums: Mapping[str, bytes],
+    files: dict[str, FileDigest],
+) -> dict[str, Any]:
+    """Check the joined files that are outputs; what the manifest says of them: .bin and tracks.
+
+    They are added to ``files``.
+    """
+
+    def check(kind: str, dtype: npt.DTypeLike) -> FileDigest:
+        name, size = staged(dataset.name, kind, job.name), tokens * np.dtype(dtype).itemsize
+        _check_size(job.folder(name), size)
+        files[name] = {"bytes": size, "xxh3_blocks": checksum_of_sums(sums[name])}
+        return files[name]
+
+    facts: dict[str, Any] = {"bin": check("ids", job.setups[dataset.tokenizer].dtype)}
+    if names := job.options.token_tracks:
+        dtypes = {name: TRACK_DTYPES[name] for name in names}
+        paths = {name: job.folder(staged(dataset.name, name, job.name)) for name in names}
+        facts["tracks"] = {n: {**check(n, one), "dtype": str(one)} for n, one in dtypes.items()}
+        facts["trained"] = trained_in_files(paths, tokens)
+    return facts
 
 
 def _tables(

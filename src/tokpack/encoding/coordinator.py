@@ -108,7 +108,7 @@ class Coordinator:
         return [layout.ends for layout in self._layouts]
 
     def digests(self) -> dict[str, bytes]:
-        """The sums of the blocks of each file of ids, by its name, when all is finished."""
+        """The sums of the blocks of each file that is an output, when all is finished."""
         joined, tracks = self._job.joined, self._job.tracks
         return {f"{joined[n]}.{tracks[track]}": bytes(s) for (n, track), s in self._sums.items()}
 
@@ -318,7 +318,7 @@ class Coordinator:
         by_file = groupby(self.pieces, lambda piece: self._job.file_of(piece.number))
         files = {file: list(pieces) for file, pieces in by_file}
         for file, (track, name) in product(range(len(self._layouts)), enumerate(self._job.tracks)):
-            if name.endswith(".ids"):
+            if name in self._job.outputs:
                 sums, shared = joined_sums(files.get(file, ()), file, track)
                 self._sums[file, track] = sums
                 self._shared.extend(shared)

@@ -23,6 +23,7 @@ from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.outputs import same_data
 from tokpack.indexed.table import dropped_path, table_path
+from tokpack.indexed.track import track_path
 from tokpack.stores import exists, shown, stat
 from tokpack.stores.outputs import NewObjects, check_unchanged, remove
 from tokpack.stores.upload import TakenError, abort, check_writable, send
@@ -208,7 +209,8 @@ class Delivery:
         """All that is sent before the manifests, as far as it is made."""
         kinds = (bin_path, idx_path, table_path, dropped_path)
         pieces = [piece for prefix in self._prefixes.values() for piece in self._pieces(prefix)]
-        data = [kind(piece) for piece in pieces for kind in kinds]
+        data = [track_path(piece, name) for piece in pieces for name in self._asked.token_tracks]
+        data += [kind(piece) for piece in pieces for kind in kinds]
         manifests = map(manifest_path, filter(lambda p: p not in self._prefixes.values(), pieces))
         return [*data, rejects_path(self._asked), *manifests]
 

@@ -88,7 +88,11 @@ def _outputs(options: EncodeOptions, prefix: str, files: int) -> list[Output]:
     if options.overwrite:
         pieces += [name for name in _pieces_there(prefix) if name not in pieces]
     names = [prefix, *pieces]
-    return [output for name in names for output in dataset_outputs(name, table=options.has_table)]
+    return [
+        output
+        for name in names
+        for output in dataset_outputs(name, tracks=options.token_tracks, table=options.has_table)
+    ]
 
 
 def _pieces_there(prefix: str) -> list[str]:

@@ -4,7 +4,8 @@ A part becomes one piece, a stream one for each of its segments. A piece is a fe
 *tracks*: for each key the token ids, the tokens of each sequence (int32), where a document is not
 just one sequence, the sequences of each document (int32), for a table of documents their rows
 (``table.ROW``), the lines of documents without a token (int64, counted as in Documents) and the
-values that are kept, as Arrow streams (``kept``); and the bad records, as JSON lines.
+values that are kept, as Arrow streams (``kept``), and a value for each token for the tracks of the
+dataset (``indexed.track``); and the bad records, as JSON lines.
 """
 
 from __future__ import annotations
@@ -124,7 +125,14 @@ class Job:
             kinds += ["rows", "empties"]
         if self.options.kept:
             kinds.append("kept")
-        return tuple(kinds)
+        return (*kinds, *self.options.token_tracks)
+
+    @functools.cached_property
+    def outputs(self) -> frozenset[str]:
+        """The raw streams that become files as they are, so that their blocks have checksums."""
+        kinds = ("ids", *self.options.token_tracks)
+        datasets = self.options.datasets
+        return frozenset(self.folder.track(one.name, kind) for one in datasets for kind in kinds)
 
     @functools.cached_property
     def tracks(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from tokpack.indexed import (
     manifest_path,
 )
 from tokpack.indexed.table import dropped_path, table_path
+from tokpack.indexed.track import track_path
 from tokpack.stores.outputs import check_unchanged
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ COMMIT = "commit.json"
 def staged(key: str, kind: str, name: str = JOINED) -> str:
     """The name in the work folder of a file of one key's dataset.
 
-    ``kind`` is ``ids`` (the .bin), ``idx``, ``table``, ``dropped`` or ``manifest.json``.
+    ``kind`` is ``ids`` (the .bin), ``idx``, the name of a track, ``table``, ``dropped`` or
+    ``manifest.json``.
     ``name`` is that of the joined files; of several files the manifest without it is that of all.
     """
     return f"{name}.{WorkFolder.track(key, kind)}"
@@ -123,6 +125,8 @@ def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
         for name, own in zip(joined_names(count), piece_names(prefix, count), strict=True):
             targets[staged(key, "table", name)] = table_path(own)
             targets[staged(key, "dropped", name)] = dropped_path(own)
+            for track in options.token_tracks:
+                targets[staged(key, track, name)] = track_path(own, track)
             targets[staged(key, "ids", name)] = bin_path(own)
             targets[staged(key, "idx", name)] = idx_path(own)
             manifests[staged(key, "manifest.json", name)] = manifest_path(own)

@@ -65,8 +65,7 @@ def complete_datasets(options: EncodeOptions) -> list[Manifest]:
     for prefix in () if options.overwrite else options.output_names.values():
         try:
             manifest = Manifest.load(prefix)
-            whole = manifest if options.has_table else replace(manifest, table=None)
-            files = list(sizes(prefix, whole))
+            files = list(sizes(prefix, manifest, tables=options.has_table))
         except StoreError:
             raise
         except (InputError, FormatError):

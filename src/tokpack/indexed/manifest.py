@@ -92,6 +92,10 @@ class Manifest:
     mapped_in: int = 0
     format_version: int = MANIFEST_VERSION
 
+    def __post_init__(self) -> None:
+        if self.tracks:
+            object.__setattr__(self, "format_version", TRACKS_VERSION)
+
     def __repr__(self) -> str:
         return (
             f"<Manifest: {self.documents:,} documents, {self.tokens:,} tokens as {self.dtype}, "
@@ -162,9 +166,8 @@ class Manifest:
             if values[key] in (None, {}):
                 del values[key]
         values = without_zeros(values)
-        version = values.pop("format_version")
         versions = {
-            "manifest": max(version, TRACKS_VERSION if self.tracks else 0),
+            "manifest": values.pop("format_version"),
             "version": values.pop("tokpack_version"),
         }
         # Of a list that may be long each entry is a line: it is written a hundred times as fast.
@@ -241,6 +244,17 @@ class Manifest:
         path = manifest_path(prefix)
         check_outputs([(path, MANIFEST)], (), overwrite=True)
         replace_file(path, self.chunks())
+
+
+def facts_of_pieces(pieces: Sequence[ShardRecord]) -> dict[str, Any]:
+    """What the manifest of a virtual dataset says of files: its pieces', and sums of these."""
+    sums = {
+        "bin": sum(one.bin_bytes for one in pieces),
+        "idx": sum(one.idx_bytes for one in pieces),
+    }
+    sizes = {key: FileDigest(bytes=size, xxh3_128="") for key, size in sums.items()}
+    tracks = tracks_of_pieces(pieces, sum(one.tokens for one in pieces))
+    return {**sizes, "tracks": tracks, "pieces": tuple(pieces)}
 
 
 def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, TrackDigest]:

@@ -7,33 +7,37 @@ from typing import TYPE_CHECKING
 from tokpack.errors import FormatError, InputError
 from tokpack.files.outputs import DATA, Kind, Output
 from tokpack.indexed.format import bin_path, idx_path
-from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path
+from tokpack.indexed.manifest import MANIFEST, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.selection import is_selection, selection_path
 from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.indexed.table import dropped_path, is_table, table_path
-from tokpack.indexed.track import is_track
+from tokpack.indexed.track import is_track, own_tracks, track_path
 from tokpack.stores import identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 TABLE = Kind("a table of documents", is_table, beside=True)
 TRACK = Kind("a track of this dataset", is_track, beside=True)
 SELECTION = Kind("a selection", is_selection, beside=True)
 
 
-def dataset_outputs(prefix: str, *, table: bool = False, selection: bool = False) -> list[Output]:
-    """The files that a new dataset ``prefix`` replaces; with ``table`` it has tables itself.
+def dataset_outputs(
+    prefix: str, *, tracks: Iterable[str] = (), table: bool = False, selection: bool = False
+) -> list[Output]:
+    """The files that a new dataset ``prefix`` replaces; it has ``tracks``, with ``table`` tables.
 
-    A table, or the selection of a view, that is there goes even when the new dataset has none; a
-    file of that name which is none stays then. With ``selection`` it is a view.
+    A track, a table, or the selection of a view, that is there goes even when the new dataset has
+    none; a file of that name which is none stays then. With ``selection`` it is a view.
     """
+    new = [track_path(prefix, name) for name in tracks]
+    beside = [(path, TRACK) for path in dict.fromkeys([*new, *own_tracks(prefix)])]
     paths = (table_path(prefix), dropped_path(prefix))
     tables = [(path, TABLE) for path in paths if table or is_table(path)]
     path = selection_path(prefix)
     tables += [(path, SELECTION)] if selection or is_selection(path) else []
     data = [(bin_path(prefix), DATA), (idx_path(prefix), DATA)]
-    return [*tables, *data, (manifest_path(prefix), MANIFEST)]
+    return [*beside, *tables, *data, (manifest_path(prefix), MANIFEST)]
 
 
 def dataset_files(prefix: str) -> list[str]:
@@ -47,6 +51,7 @@ def dataset_files(prefix: str) -> list[str]:
         prefixes += [piece_prefix(prefix, piece) for piece in pieces]
     names = (bin_path, idx_path, manifest_path, table_path, dropped_path, selection_path)
     files = [str(name(one)) for one in prefixes for name in names]
+    files += [track_path(one, name) for one in prefixes for name in TRACK_DTYPES]
     return [*files, *(file for one in prefixes for file in _tokenizer_files(one))]
 
 
@@ -70,7 +75,10 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
         there = Manifest.load(prefix)
     except (InputError, FormatError):
         return False
-    files = [(one.bin, one.idx, one.table, one.pieces, one.selection) for one in (there, manifest)]
+    files = [
+        (one.bin, one.idx, one.tracks, one.table, one.pieces, one.selection)
+        for one in (there, manifest)
+    ]
     return files[0] == files[1] and _are_there(prefix, there)
 
 
@@ -80,8 +88,12 @@ def _are_there(prefix: str, manifest: Manifest) -> bool:
     )
 
 
-def sizes(prefix: str, manifest: Manifest) -> Iterator[tuple[str, int]]:
-    """The files of a dataset, or of its pieces, with the sizes that its manifest tells."""
+def sizes(prefix: str, manifest: Manifest, *, tables: bool = True) -> Iterator[tuple[str, int]]:
+    """The files of a dataset, or of its pieces, with the sizes that manifests tell.
+
+    Without ``tables`` those are left out that a dataset can do without. InputError, FormatError
+    where the manifest of a piece cannot be read.
+    """
     if manifest.selection:
         yield selection_path(prefix), manifest.selection["bytes"]
         return
@@ -90,8 +102,19 @@ def sizes(prefix: str, manifest: Manifest) -> Iterator[tuple[str, int]]:
             own = piece_prefix(prefix, record)
             yield bin_path(own), record.bin_bytes
             yield idx_path(own), record.idx_bytes
+            if (found := Manifest.find(own)) is not None and found.pieces is None:
+                yield from _beside(own, found, tables=tables)
         return
     yield bin_path(prefix), manifest.bin["bytes"]
     yield idx_path(prefix), manifest.idx["bytes"]
-    if manifest.table:
+    yield from _beside(prefix, manifest, tables=tables)
+
+
+def _beside(prefix: str, manifest: Manifest, *, tables: bool) -> Iterator[tuple[str, int]]:
+    """The tracks and the tables of a dataset, with their sizes."""
+    for name, digest in manifest.tracks.items():
+        yield track_path(prefix, name), digest["bytes"]
+    if tables and manifest.table:
         yield table_path(prefix), manifest.table["bytes"]
+    if tables and manifest.dropped:
+        yield dropped_path(prefix), manifest.dropped["bytes"]

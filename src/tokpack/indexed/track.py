@@ -31,21 +31,18 @@ def track_path(prefix: str | os.PathLike[str], name: str) -> str:
 
 def own_tracks(prefix: str) -> list[str]:
     """The paths of the tracks of the dataset ``prefix`` that are there."""
-    paths = [track_path(prefix, name) for name in TRACK_DTYPES]
-    there = [path for path in paths if exists(path)]
-    return [path for path in there if is_track(path)]
+    try:
+        manifest = Manifest.find(prefix)
+    except (FormatError, InputError):
+        return []
+    if manifest is None or manifest.pieces is not None:  # those of pieces lie beside these
+        return []
+    return [path for name in manifest.tracks if exists(path := track_path(prefix, name))]
 
 
 def is_track(path: str) -> bool:
     """Whether a file is a track by the manifest beside it, which alone tells that."""
-    prefix, dot, name = path.rpartition(".")
-    if not dot or name not in TRACK_DTYPES:
-        return False
-    try:
-        manifest = Manifest.find(prefix)
-    except (FormatError, InputError):
-        return False
-    return manifest is not None and name in manifest.tracks
+    return path in own_tracks(path.rpartition(".")[0])
 
 
 def check_name(name: str) -> None:
@@ -66,6 +63,14 @@ def are_trained(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
         if name in values:
             trained &= values[name] >= least
     return trained
+
+
+def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:
+    """``count_trained`` of tracks of so many tokens, by the paths of their files. InputError."""
+    mapped = {name: _opened(path, TRACK_DTYPES[name])[0] for name, path in paths.items()}
+    steps = range(0, tokens, _STEP)
+    parts = ({name: one[at : at + _STEP] for name, one in mapped.items()} for at in steps)
+    return sum(map(count_trained, parts))
 
 
 def trained_ends(

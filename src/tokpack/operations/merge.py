@@ -14,7 +14,7 @@ from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.digests import FileDigest, checksum_of
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, manifest_path, now, tracks_of_pieces
+from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, facts_of_pieces, manifest_path, now
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
@@ -237,12 +237,9 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
         tokpack_version=__version__,
         created=now(),
         dtype=str(inputs[0].dtype),
-        bin=FileDigest(bytes=sum(dataset.total("bin_bytes") for dataset in inputs), xxh3_128=""),
-        idx=FileDigest(bytes=sum(dataset.total("idx_bytes") for dataset in inputs), xxh3_128=""),
-        pieces=records,
-        tracks=tracks_of_pieces(records, totals["tokens"]),
         trained=merged_trained(inputs),
         **totals,
+        **facts_of_pieces(records),
         **merged_facts(inputs),
     )
     path = manifest_path(output)

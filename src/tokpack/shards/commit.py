@@ -8,8 +8,9 @@ from tokpack import __version__
 from tokpack.encoding.resume import check_budget
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.outputs import write_output
-from tokpack.indexed import FileDigest, Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import CHOSEN_COUNTS, MANIFEST, now
+from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
+from tokpack.indexed.manifest import CHOSEN_COUNTS, MANIFEST, facts_of_pieces, now
+from tokpack.indexed.outputs import sizes
 from tokpack.shards import storage
 from tokpack.shards.plan import beside, plan_path
 from tokpack.shards.survey import ranges
@@ -100,12 +101,12 @@ def _check(
                 f"{where}: not the shard that was planned{f' ({why})' if why else ''}: remove its "
                 "files and make it again"
             )
-        for path, digest in ((bin_path(name), one.bin), (idx_path(name), one.idx)):
+        for path, expected in sizes(name, one):
             size = files[path].size if path in files else "no"
-            if size != digest["bytes"]:
+            if size != expected:
                 raise FormatError(
                     f"{shown(path)} has {size} bytes, its manifest says "
-                    f"{digest['bytes']}: remove {where} and make the shard again"
+                    f"{expected}: remove {where} and make the shard again"
                 )
         if not one.adds_up:
             raise FormatError(f"{where}: its counts do not add up")
@@ -122,9 +123,9 @@ def _joined(
 ) -> Manifest:
     """What the dataset that consists of all shards says of itself."""
     every = (*_COUNTS, *CHOSEN_COUNTS)
-    records = tuple(
+    records = [
         one.record(name.rpartition("/")[2]) for name, one in zip(names, manifests, strict=True)
-    )
+    ]
     return Manifest(
         tokpack_version=__version__,
         created=now(),
@@ -137,11 +138,15 @@ def _joined(
         },
         inputs=_inputs(shards, manifests),
         dtype=manifests[0].dtype,
-        bin=FileDigest(bytes=sum(one.bin_bytes for one in records), xxh3_128=""),
-        idx=FileDigest(bytes=sum(one.idx_bytes for one in records), xxh3_128=""),
-        pieces=records,
+        **facts_of_pieces(records),
+        trained=_trained(manifests),
         **{name: sum(getattr(one, name) for one in manifests) for name in every},
     )
+
+
+def _trained(manifests: Sequence[Manifest]) -> int | None:
+    counts = [one.trained for one in manifests if one.trained is not None]
+    return sum(counts) if counts else None
 
 
 def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[str, Any]]:

@@ -25,8 +25,9 @@ from tokpack.files.foreign import parse_json
 from tokpack.files.outputs import DATA
 from tokpack.indexed import bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import MANIFEST
-from tokpack.indexed.outputs import TABLE
+from tokpack.indexed.outputs import TABLE, TRACK
 from tokpack.indexed.table import dropped_path, table_path
+from tokpack.indexed.track import own_tracks
 from tokpack.shards import storage
 from tokpack.sources import Part, Source
 from tokpack.stores import shown
@@ -185,7 +186,12 @@ class ShardPlan:
         """The files that are there under the names of the shards, of their reports, of the whole.
 
         Manifests come first: what is left when their removal is stopped is not taken for a shard.
+        Before them come tracks, which only these tell from files of others.
         """
+        tracks = self.encode_options(prefix, 0).token_tracks
+        for number in range(self.shards if tracks else 0):
+            for name in self.prefixes(prefix, number).values():
+                yield from ((path, TRACK) for path in own_tracks(name))
         for name in self.whole(prefix).values():
             yield manifest_path(name), MANIFEST
         begins = [f"{plan_folder(prefix)}/", f"{prefix}-"]
