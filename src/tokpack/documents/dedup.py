@@ -155,7 +155,7 @@ class _Documents:
         keys = self._files.scratch(2 * self.count, np.uint64).reshape(self.count, 2)
         for begin, dataset, ends in zip(self._starts, self._datasets, self.ends, strict=False):
             out = keys[begin : begin + len(ends) - 1]
-            token_hashes(dataset, ends, out, threads=threads, told=stage.add)
+            token_hashes(dataset, out, ends=ends, threads=threads, told=stage.add)
         for pairs in equal_documents(keys, threads=threads):
             first, copy = pairs[self._has_tokens[pairs[:, 1]]].T
             self.firsts[copy] = first

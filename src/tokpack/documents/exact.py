@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tokpack import _core
 from tokpack.documents.passes import scan_documents
 from tokpack.errors import FormatError
+from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.table import base_tables, has_table, import_parquet, token_digests
 from tokpack.machine import usable_cores
 
@@ -27,29 +28,34 @@ _PART = 1 << 22  # documents sorted at a time, of 24 bytes each
 
 def token_hashes(
     dataset: MMapIndexedDataset,
-    ends: Int64s,
     out: Keys,
     *,
+    ends: Int64s | None = None,
     threads: int,
     told: Callable[[int], None],
 ) -> None:
     """Write XXH3-128 of each document's tokens to ``out``, uint64 [documents, 2].
 
+    In [documents, 1] only the upper halves are written.
     They are hashed as int32, little endian, whatever the dtype of the dataset, and read from the
-    table of its documents where there is one. ``told`` hears how many bytes of the .bin are done.
+    table of its documents where there is one; else ``ends`` are the tokens before each document,
+    which are counted where they are not given. ``told`` hears how many bytes of the .bin are done.
     """
+    width = out.shape[1]
     if has_table(dataset.path_prefix):
         if dataset.view is None:
             _read_tables(dataset, out)
         else:
-            base = np.empty((int(dataset.view.document_starts[-1]), 2), np.uint64)
+            base = np.empty((int(dataset.view.document_starts[-1]), width), np.uint64)
             _read_tables(dataset, base)
             out[:] = base[dataset.view.numbers]
-        told(int(ends[-1]) * dataset.dtype.itemsize)
+        told(dataset.token_count * dataset.dtype.itemsize)
         return
+    if ends is None:
+        ends = document_ends(dataset.sizes, dataset.doc_idx)
 
     def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> None:
-        out[first : first + len(spans)] = _as_keys(token_digests(tokens, spans))
+        out[first : first + len(spans)] = _as_keys(token_digests(tokens, spans))[:, :width]
 
     for size, _ in scan_documents(dataset, ends, look, threads=threads):
         told(size)
@@ -83,7 +89,8 @@ def _read_tables(dataset: MMapIndexedDataset, out: Keys) -> None:
         for batch in arrow.parquet.ParquetFile(path).iter_batches(columns=["tokens_xxh3"]):
             column = batch.column(0)
             begin, count = 16 * column.offset, 16 * len(column)
-            out[at : at + len(column)] = _as_keys(column.buffers()[1][begin : begin + count])
+            keys = _as_keys(column.buffers()[1][begin : begin + count])
+            out[at : at + len(column)] = keys[:, : out.shape[1]]
             at += len(column)
     if at != len(out):
         raise FormatError(

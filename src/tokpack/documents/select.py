@@ -79,7 +79,7 @@ def select(
     outputs = [os.fspath(output), *([] if rest is None else [os.fspath(rest)])]
     datasets = [MMapIndexedDataset(prefix) for prefix in prefixes]
     with NewViews(outputs, datasets, overwrite=overwrite) as new:
-        selection = choice.of(new.base)
+        selection = choice.of(new.base, with_left=rest is not None)
         numbers = [selection.kept, *([] if rest is None else [selection.left])]
         specs = [
             ViewSpec(name, documents, {"select": {**choice.to_json(part), **selection.counts}})
@@ -173,28 +173,29 @@ class _Choice:
         }
         return {name: value for name, value in values.items() if value is not None}
 
-    def of(self, base: Base) -> _Selection:
-        """Choose among the documents of datasets."""
+    def of(self, base: Base, *, with_left: bool) -> _Selection:
+        """Choose among the documents of datasets; what a share leaves out is noted if asked for."""
         documents = int(base.starts[-1])
         answer = Answer(np.ones(documents, np.bool_), None, None)
         if self.request.where is not None or self.request.repeat is not None:
             answer = evaluate(self.request, base)
         within = self._within(base, answer)
         kept, left = [], []
-        passed = lost = 0  # by the expression, and to a repeat of 0
+        passed = outside = lost = 0  # by the expression; by the share; by a repeat of 0
         for numbers, own in _documents(base):
             passes = answer.chosen[own]
             inside = self._inside(own[passes], within, passed)
             passed += len(inside)
-            chosen = numbers[passes][inside]
-            left.append(numbers[passes][~inside])
+            outside += len(chosen := numbers[passes]) - int(np.count_nonzero(inside))
+            if with_left:
+                left.append(chosen[~inside])
+            chosen = chosen[inside]
             if answer.times is not None:
                 times = answer.times[own[passes][inside]]
                 lost += int(np.count_nonzero(times == 0))
                 chosen = np.repeat(chosen, times)
             kept.append(chosen)
         total = int(base.firsts[-1])
-        outside = sum(map(len, left))
         dropped = {"where": total - passed, "repeat": lost, self.share or "": outside}
         counts: dict[str, Any] = {
             "documents": total,

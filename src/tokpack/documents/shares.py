@@ -16,7 +16,6 @@ from xxhash import xxh3_128_intdigest
 from tokpack import _core
 from tokpack.documents.exact import token_hashes
 from tokpack.indexed import MMapIndexedDataset
-from tokpack.indexed.lengths import document_ends
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
 
 Hashes = npt.NDArray[np.uint64]
 
+_STEP = 1 << 16  # numbers handled at a time, so that they stay in the cache
 _BUCKET_BITS = 16
+_BUCKET_SHIFT = np.uint64(64 - _BUCKET_BITS)
 _EMPTY = xxh3_128_intdigest(b"") >> 64  # the upper half of the hash of no tokens
 
 
@@ -34,14 +35,13 @@ def draw(base: Base, seed: int) -> Hashes:
     It is uniform, and for another ``seed`` another. Read from the tables of documents where there
     are some, and else computed from their tokens.
     """
-    numbers = np.empty(int(base.starts[-1]), np.uint64)
+    numbers = np.full(int(base.starts[-1]), _EMPTY, np.uint64)
     for number, record in enumerate(base.records):
+        own = numbers[base.starts[number] : base.starts[number + 1], None]
         with MMapIndexedDataset(record.prefix) as dataset:
-            ends = document_ends(dataset.sizes, dataset.doc_idx)
-            hashes = np.full((len(ends) - 1, 2), _EMPTY, np.uint64)
-            token_hashes(dataset, ends, hashes, threads=usable_cores(), told=lambda size: None)
-        numbers[base.starts[number] : base.starts[number + 1]] = hashes[:, 0]
-    _mix(numbers, _core.mix(seed))
+            token_hashes(dataset, own, threads=usable_cores(), told=lambda size: None)
+    for begin in range(0, len(numbers), _STEP):
+        _mix(numbers[begin : begin + _STEP], _core.mix(seed))
     return numbers
 
 
@@ -60,17 +60,30 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
     Those of weight 0 count for nothing and may be among them. Those of one number are together
     among them, or not.
     """
-    buckets = numbers >> np.uint64(64 - _BUCKET_BITS)
-    sums = np.bincount(buckets.astype(np.int64), weights, minlength=1 << _BUCKET_BITS)
+    sums = np.zeros(1 << _BUCKET_BITS)
+    for begin in range(0, len(numbers), _STEP):
+        buckets = (numbers[begin : begin + _STEP] >> _BUCKET_SHIFT).astype(np.int64)
+        sums += np.bincount(buckets, weights[begin : begin + _STEP], minlength=len(sums))
     ends = np.cumsum(sums)  # exact: far below 2^53
     bucket = int(np.searchsorted(ends, most, side="right"))
-    within: npt.NDArray[np.bool_] = buckets < np.uint64(bucket)
-    last = np.flatnonzero(buckets == np.uint64(bucket))
+    if bucket == len(sums):
+        return np.ones(len(numbers), np.bool_)
+    within: npt.NDArray[np.bool_] = numbers < np.uint64(bucket << int(_BUCKET_SHIFT))
+    last = _in_bucket(numbers, bucket)
     left = most - (int(ends[bucket - 1]) if bucket else 0)
     order = last[np.argsort(numbers[last], kind="stable")]
     over = order[np.cumsum(weights[order]) > left]
     within[last] = numbers[last] < numbers[over[0]] if len(over) else True
     return within
+
+
+def _in_bucket(numbers: Hashes, bucket: int) -> npt.NDArray[np.int64]:
+    """Where the numbers of a bucket are, ascending."""
+    found = [np.zeros(0, np.int64)]
+    for begin in range(0, len(numbers), _STEP):
+        part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
+        found.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
+    return np.concatenate(found)
 
 
 def _mix(numbers: Hashes, key: int) -> None:
