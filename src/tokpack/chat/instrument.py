@@ -51,7 +51,7 @@ class Instrumented:
             and isinstance(loop.target, nodes.Name)
             and not loop.recursive
             and self.is_messages(loop.iter)
-            and next(loop.find_all(nodes.Output), None) is not None
+            and any(map(_writes, loop.find_all(nodes.Output)))
         ]
         self.main = loops[0] if len(loops) == 1 else None
         self.has_turns = self.main is not None
@@ -68,7 +68,7 @@ class Instrumented:
             if node.name in (GENERATION_BEGINS, GENERATION_ENDS) and node not in inline:
                 node.name = STEP  # its place in the text is not known there
         if self.main is not None:
-            _watch_rest(tree.body, self.main)
+            self._watch_rest(tree.body, self.main)
         self.tree = _Signals(self).visit(tree)
         self.tree.set_environment(tree.environment)
 
@@ -103,6 +103,27 @@ class Instrumented:
         names = _names(node) - {PROMPT, "loop"}
         return not names & (self._assigned | self.aliases)
 
+    def _watch_rest(self, body: list[Any], main: nodes.For) -> bool:
+        """Signal the end of the main loop, and what may write after it; whether it is in there."""
+        for i, node in enumerate(body):
+            inside = any(self._watch_rest(part, main) for part in _bodies(node))
+            if node is main or inside:
+                rest = body[i + 1 :]
+                marks = [signal(TURNS_END, node.lineno)] if node is main else []
+                if any(map(self._may_differ, rest)):
+                    marks.append(signal(AHEAD, node.lineno))
+                body[i + 1 :] = [*marks, *rest]
+                return True
+        return False
+
+    def _may_differ(self, node: nodes.Node) -> bool:
+        """Whether a statement after the messages may write something for some of them alone."""
+        writes = isinstance(node, nodes.Output) or next(node.find_all(nodes.Output), None)
+        only_prompt = isinstance(node, nodes.If) and not node.elif_ and not node.else_
+        if not writes or (only_prompt and _off(node.test)):  # type: ignore[attr-defined]
+            return False
+        return not self._is_free(node)
+
 
 def _is_messages(node: nodes.Node | None, names: set[str]) -> bool:
     """As `Instrumented.is_messages`, of such variables."""
@@ -111,6 +132,17 @@ def _is_messages(node: nodes.Node | None, names: set[str]) -> bool:
     if isinstance(node, nodes.Name):
         return node.name in names
     return _is_tail(node) and _is_messages(node.node, names)  # type: ignore[union-attr]
+
+
+def _writes(node: nodes.Output) -> bool:
+    """Whether a statement writes more than white space, and does not only raise an exception."""
+    for one in node.nodes:
+        if isinstance(one, nodes.TemplateData):
+            if one.data.strip():
+                return True
+        elif not isinstance(one, nodes.Call) or "raise_exception" not in _names(one.node):
+            return True
+    return False
 
 
 def _prompts(node: nodes.Node) -> int:
@@ -188,29 +220,6 @@ def _bodies(node: nodes.Node) -> Iterator[list[Any]]:
         part = getattr(node, name, None)
         if isinstance(part, list):
             yield part
-
-
-def _watch_rest(body: list[Any], main: nodes.For) -> bool:
-    """Signal the end of the main loop, and what may write after it; whether it is in there."""
-    for i, node in enumerate(body):
-        inside = any(_watch_rest(part, main) for part in _bodies(node))
-        if node is main or inside:
-            rest = body[i + 1 :]
-            marks = [signal(TURNS_END, node.lineno)] if node is main else []
-            if any(map(_may_write, rest)):
-                marks.append(signal(AHEAD, node.lineno))
-            body[i + 1 :] = [*marks, *rest]
-            return True
-    return False
-
-
-def _may_write(node: nodes.Node) -> bool:
-    """Whether a statement after the messages may write something for some of them alone."""
-    if isinstance(node, nodes.Output):
-        return any(not isinstance(n, nodes.TemplateData) for n in node.nodes)
-    if isinstance(node, nodes.If) and not node.elif_ and not node.else_ and _off(node.test):
-        return False
-    return next(node.find_all(nodes.Output), None) is not None
 
 
 def _off(node: nodes.Node) -> bool:

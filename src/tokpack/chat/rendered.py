@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tokpack.errors import worded
+
 
 class Turn(NamedTuple):
     """A message in the rendered text: characters [begin, end), and who speaks."""
@@ -39,3 +41,6 @@ class ConversationError(ValueError):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
+
+    def __str__(self) -> str:
+        return worded(str(self.args[0]))

@@ -9,7 +9,7 @@ from tokpack.chat.records import RecordReader
 from tokpack.chat.rendered import TOO_MUCH, UNSAFE, ConversationError, Rendered, Turn
 from tokpack.chat.spans import Ends, Rules, joined, trained, without
 from tokpack.chat.template import ChatTemplate
-from tokpack.chat.turns import REWRITTEN, Own, Text, Turns
+from tokpack.chat.turns import REWRITTEN, Own, Text, Turns, advice
 from tokpack.display import brief
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 
@@ -172,17 +172,27 @@ class _Rendering:
             found = {i: turns.as_written(whole, messages, i, variables) for i in answers}
             if all(found.values()):
                 return cast("dict[int, Own]", found)
+        try:
+            return self._by_beginnings(whole, messages, answers, variables)
+        except ConversationError as error:
+            if error.reason == REWRITTEN and rewriting == "split":
+                return None
+            raise
+
+    def _by_beginnings(
+        self, whole: Text, messages: list[Any], answers: list[int], variables: Mapping[str, Any]
+    ) -> dict[int, Own]:
+        """As `_owns`, by definition. ConversationError where a turn is rewritten."""
         owns: dict[int, Own] = {}
         for i in answers:
-            if tagged:
-                text = turns.beginning(whole, messages, i, variables)
+            if self._program.generation:
+                up_to = self._turns.beginning(whole, messages, i, variables)
+                beginning = up_to.text[: up_to.end]
             else:
-                owns[i] = turns.by_beginnings(whole, messages, i, variables)
-                text = owns[i].text
-            if not whole.text.startswith(text):
-                if rewriting == "split":
-                    return None
-                raise ConversationError(REWRITTEN, _advice(i))
+                owns[i] = self._turns.by_beginnings(whole, messages, i, variables)
+                beginning = owns[i].text[: owns[i].end]
+            if not whole.text.startswith(beginning):
+                raise ConversationError(REWRITTEN, advice(i))
         return owns
 
     def _check(
@@ -204,7 +214,8 @@ class _Rendering:
             return
         for i, own in found.items():
             expected = self._turns.by_beginnings(whole, messages, i, variables)
-            if own is None or own.span != expected.span or not whole.text.startswith(expected.text):
+            beginning = expected.text[: expected.end]
+            if own is None or own.span != expected.span or not whole.text.startswith(beginning):
                 raise TokpackError(
                     f"the turn of message {i} is at {expected.span} by the conversation's "
                     f"beginning, and at {own and own.span} in the whole: this is a fault of "
@@ -215,7 +226,10 @@ class _Rendering:
         self, own: Own, messages: list[Any], i: int, variables: Mapping[str, Any]
     ) -> list[Span]:
         """The trained spans of an answer."""
-        spans = trained(own.text, own.span, self._ends, self._rules, opened=own.opened)
+        begin, end = own.span
+        if i == len(messages) - 1 and not self._ends.found(own.text, begin, end):
+            end = len(own.text)  # what ends the turn may be what ends the text
+        spans = trained(own.text, (begin, end), self._ends, self._rules, opened=own.opened)
         if messages[i].get("tool_calls") and not self._options.loss_on_tool_calls:
             spans = without(spans, self._calls(own, messages, i, variables))
         return spans
@@ -271,11 +285,10 @@ class _Rendering:
         found = []
         for i in answers:
             messages = conversation.messages[: i + 1]
-            whole = self._turns.render(messages, variables)
+            whole, own = self._turns.alone(messages, variables)
             if self._program.generation:
                 spans = self._generated(whole, messages, [i])
             else:
-                own = self._turns.by_beginnings(whole, messages, i, variables)
                 spans = self._trained(own, messages, i, variables)
             found.append(self._rendered(whole, messages, spans, conversation))
         return found
@@ -319,14 +332,6 @@ def _characters(messages: list[Any]) -> int:
     return total
 
 
-def _advice(i: int) -> str:
-    return (
-        f"the template writes message {i} otherwise once there are later ones (as templates do "
-        f"that drop earlier thinking): choose {option('rewriting', 'split')} for a document for "
-        f"each answer, or {option('rewriting', 'as-is')}"
-    )
-
-
 def _ends(program: Program, turns: Turns, variables: Mapping[str, Any]) -> list[str]:
     """The end-of-turn tokens: what the template writes behind an answer, by trying."""
     said = "unlike anything 7351"
@@ -343,5 +348,6 @@ def _ends(program: Program, turns: Turns, variables: Mapping[str, Any]) -> list[
                 raise UsageError(f"{program.where}: {error}") from None
             continue
         spans = [(0, len(whole.text))] if whole.turns is None else whole.turns[1::2]
-        found += [whole.text[: s[1]].rpartition(said)[2].strip() for s in spans if s is not None]
+        tails = [whole.text[: s[1]].rpartition(said)[2].strip() for s in spans if s is not None]
+        found += tails if any(tails) else [whole.text.rpartition(said)[2].strip()]
     return found

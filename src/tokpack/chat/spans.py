@@ -44,6 +44,11 @@ class Ends:
                 return max(last - len(token), begin), last
         return end, end
 
+    def found(self, text: str, begin: int, end: int) -> bool:
+        """Whether a turn ends with one of the tokens."""
+        last, with_token = self.trim(text, begin, end)
+        return last != with_token
+
 
 class Rules(NamedTuple):
     """What of an assistant's turn is trained."""
