@@ -9,6 +9,7 @@
 #include "bind/arrays.hpp"
 #include "core/samples/gather_tokens.hpp"
 #include "core/samples/listed_samples.hpp"
+#include "core/samples/loss_tracks.hpp"
 #include "core/samples/sample_arrays.hpp"
 
 namespace tokpack {
@@ -74,12 +75,13 @@ TokenType type_of(const py::array& tokens) {
 class HeldTokenFile {
  public:
   HeldTokenFile(py::array tokens, Int64s pointers, Array<std::int32_t> lengths,
-                const std::string& level, std::optional<py::array> numbers)
+                const std::string& level, std::optional<py::array> numbers,
+                std::size_t token_bytes)
       : tokens_(std::move(tokens)),
         pointers_(std::move(pointers)),
         lengths_(std::move(lengths)),
         numbers_(std::move(numbers)),
-        file_(make(parse_level(level))) {}
+        file_(make(parse_level(level), token_bytes)) {}
 
   std::int64_t gather(const Int64s& rows, const Int64s& targets, Int64s& text) const {
     const auto out = text_of(text);
@@ -107,7 +109,7 @@ class HeldTokenFile {
     return done == rows ? -1 : static_cast<std::int64_t>(done);
   }
 
-  TokenFile make(Level level) const {
+  TokenFile make(Level level, std::size_t token_bytes) const {
     const TokenType type = type_of(tokens_);
     if (pointers_.ndim() != 1 || lengths_.ndim() != 1 || pointers_.size() != lengths_.size()) {
       throw py::value_error("pointers and lengths must be as many, in one dimension");
@@ -115,7 +117,7 @@ class HeldTokenFile {
     const std::span<const unsigned char> tokens(static_cast<const unsigned char*>(tokens_.data()),
                                                 static_cast<std::size_t>(tokens_.nbytes()));
     return TokenFile(tokens, type, bytes_of(lengths_), bytes_of(pointers_),
-                     static_cast<std::size_t>(lengths_.size()), level, view());
+                     static_cast<std::size_t>(lengths_.size()), level, view(), token_bytes);
   }
 
   ViewNumbers view() const {
@@ -213,6 +215,44 @@ class Assembly {
   std::int64_t length_;
   SampleRules rules_{};
 };
+
+LossTrack parse_track(const std::string& kind) {
+  if (kind == "mask") return LossTrack::kMask;
+  if (kind == "weights") return LossTrack::kWeights;
+  if (kind == "labels") return LossTrack::kLabels;
+  throw py::value_error("no track: " + kind);
+}
+
+std::int64_t apply_to_lines(const std::string& name, const Int64s& values, const Int64s& places,
+                            Array<float>& loss_mask, std::optional<Int64s>& labels) {
+  const LossTrack kind = parse_track(name);
+  const auto lines = vector_of(places, "places");
+  const auto count = static_cast<py::ssize_t>(lines.size());
+  if (values.ndim() != 2 || values.shape(0) != count || values.shape(1) < 1 ||
+      !is_aligned(values)) {
+    throw py::value_error("values must be aligned int64 [places, length + 1]");
+  }
+  if (loss_mask.ndim() != 2) throw py::value_error("loss_mask must be [samples, length]");
+  const py::ssize_t width = values.shape(1), samples = loss_mask.shape(0);
+  float* mask = lines_of(loss_mask, samples, width - 1, "loss_mask");
+  if ((kind == LossTrack::kLabels) != labels.has_value()) {
+    throw py::value_error("labels are written where they are the track, and only there");
+  }
+  std::int64_t* text = labels ? lines_of(*labels, samples, width, "labels") : nullptr;
+  for (const std::int64_t place : lines) {
+    if (place < 0 || place >= samples) throw py::value_error("places leave the batch");
+  }
+  const py::gil_scoped_release release;
+  const auto all = static_cast<std::size_t>(width);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::span own(values.data() + static_cast<py::ssize_t>(i) * width, all);
+    const std::span out(mask + lines[i] * (width - 1), all - 1);
+    const auto to = text == nullptr ? std::span<std::int64_t>()
+                                    : std::span<std::int64_t>(text + lines[i] * width, all);
+    if (!apply_track(kind, own, out, to)) return static_cast<std::int64_t>(i);
+  }
+  return -1;
+}
 
 // Memory for arrays, used again when nobody holds an array in it any more: the operating system
 // takes longer to hand out fresh pages than gathering a batch takes.
@@ -322,9 +362,9 @@ void bind_gather(py::module_& module) {
 
   py::class_<HeldTokenFile>(module, "TokenFile")
       .def(py::init<py::array, Int64s, Array<std::int32_t>, const std::string&,
-                    std::optional<py::array>>(),
+                    std::optional<py::array>, std::size_t>(),
            py::arg("tokens"), py::arg("pointers"), py::arg("lengths"), py::arg("level") = "auto",
-           py::arg("numbers") = py::none())
+           py::arg("numbers") = py::none(), py::arg("token_bytes") = 0)
       .def("gather", &HeldTokenFile::gather, py::arg("rows"), py::arg("targets"),
            py::arg("text").noconvert())
       .def("gather_samples", &HeldTokenFile::gather_samples, py::arg("rows"), py::arg("counts"),
@@ -339,6 +379,9 @@ void bind_gather(py::module_& module) {
       .def("fill", &Assembly::fill, py::arg("text").noconvert(), py::arg("rows"), py::arg("counts"),
            py::arg("places"), py::arg("loss_mask").noconvert(), py::arg("position_ids").noconvert(),
            py::arg("cu_seqlens").noconvert(), py::arg("max_seqlen").noconvert());
+
+  module.def("apply_track", &apply_to_lines, py::arg("kind"), py::arg("values"), py::arg("places"),
+             py::arg("loss_mask").noconvert(), py::arg("labels").noconvert() = py::none());
 
   py::class_<ArrayPool>(module, "ArrayPool")
       .def(py::init<>())

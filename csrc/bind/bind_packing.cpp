@@ -35,7 +35,8 @@ py::dict pack_documents(const Array<std::int32_t>& lengths, std::int64_t seq_len
     packed = pack(input, together);
   }
   const auto& t = packed.totals;
-  const std::vector<std::int64_t> totals{t.tokens, t.left_out, t.pieces, t.placed, t.labels};
+  const std::vector<std::int64_t> totals{t.tokens, t.left_out, t.pieces, t.placed,
+                                         t.labels, t.cut,      t.few};
   const auto count = [](const auto& values) { return static_cast<py::ssize_t>(values.size()); };
   const py::ssize_t entries = count(packed.entries), starts = count(packed.starts),
                     windows = count(packed.windows);

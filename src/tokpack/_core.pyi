@@ -280,11 +280,12 @@ def lay_out(
     """
 
 class TokenFile:
-    """The .bin of a dataset and its index, [n] each, aligned or not; nothing is copied or believed.
+    """The .bin of a dataset, or a track, and its index, [n] each, aligned or not, not copied.
 
     Both functions copy tokens into ``text`` and return -1, or the first row that lies outside its
     sequence, or whose sequence has a wrong entry in the index; those before it are copied. With
     ``numbers``, uint32 or uint64 [m], rows are of a view: of the sequences ``numbers[sequence]``.
+    ``token_bytes`` are those of a token of the .bin, where ``tokens`` are a track beside it.
     """
 
     def __init__(
@@ -294,6 +295,7 @@ class TokenFile:
         lengths: npt.NDArray[np.int32],
         level: Level = "auto",
         numbers: npt.NDArray[np.unsignedinteger[Any]] | None = None,
+        token_bytes: int = 0,
     ) -> None: ...
     def gather(
         self,
@@ -338,6 +340,15 @@ class Assembly:
         max_seqlen: npt.NDArray[np.int32] | None,  # [B]
     ) -> None:
         """Write the lines ``places`` of the arrays; the last two with ``boundaries`` only."""
+
+def apply_track(
+    kind: str,  # "mask", "weights", "labels"
+    values: npt.NDArray[np.int64],  # [n, length + 1]; of weights the bits
+    places: npt.NDArray[np.int64],  # [n]
+    loss_mask: npt.NDArray[np.float32],  # [B, length]
+    labels: npt.NDArray[np.int64] | None = None,  # [B, length + 1], of the track "labels" alone
+) -> int:
+    """Apply values to the lines ``places``; -1, or the line with a weight that is not finite."""
 
 class ArrayPool:
     """Memory for arrays, used again when nobody holds an array in it any more."""

@@ -77,10 +77,30 @@ def test_labels_that_are_the_tokens_change_nothing(tmp_path: Path) -> None:
     for number in range(len(plain)):
         for name, array in plain[number].items():
             assert np.array_equal(labelled[number][name], array)
-    with pytest.raises(UsageError, match="only one has labels of its own"):
-        BlendedDataset([plain, labelled], [1, 1])
-    blend = BlendedDataset([labelled, labelled], [1, 1])
-    assert blend.batch([0, 1])["labels"].shape == (2, 32)
+    assert np.array_equal(plain.batch([3, 1])["labels"], labelled.batch([3, 1])["labels"])
+
+
+def test_where_only_one_dataset_of_a_blend_has_labels_the_others_predict_their_tokens(
+    tmp_path: Path,
+) -> None:
+    sequences = write_dataset(tmp_path / "text", some_lengths(50))
+    label_of = write_labels(tmp_path / "labels", sequences)
+    plain = GPTDataset(tmp_path / "text", 32)
+    labelled = GPTDataset(tmp_path / "text", 32, labels=tmp_path / "labels")
+    blend = BlendedDataset([plain, labelled], [1, 1])
+    batch = blend.batch(range(len(blend)))
+    seen = set()
+    for number in range(len(blend)):
+        which, index = blend.locate(number)
+        expected = (plain, labelled)[which][index]
+        assert expected["labels"].tolist() == [
+            token if which == 0 else max(label_of[token], 0)
+            for token in plain[index]["labels"].tolist()
+        ]
+        for name, array in expected.items():
+            assert np.array_equal(batch[name][number], array)
+        seen.add(which)
+    assert seen == {0, 1}
 
 
 def test_neox_leaves_out_what_has_no_label(tmp_path: Path) -> None:

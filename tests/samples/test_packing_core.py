@@ -52,7 +52,9 @@ def test_equals_the_twin(
     assert [tuple(row) for row in rows.tolist()] == [piece for s in expected for piece in s]
     placed = sum(piece[2] for sample in expected for piece in sample)
     pieces = sum(map(len, expected))
-    assert arrays["totals"].tolist()[2:] == [pieces, placed, placed - pieces]
+    cut = sum(length > seq_length + extra for length in lengths)
+    short = sum(length < 2 for length in lengths)
+    assert arrays["totals"].tolist()[2:] == [pieces, placed, placed - pieces, cut, short]
 
 
 @pytest.mark.parametrize("count", [twin.WINDOW, twin.WINDOW + 1])

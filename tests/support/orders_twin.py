@@ -138,3 +138,10 @@ def epoch_of_blocks(
         key_of_samples = mix(*key, w, 6)
         taken += [cut[begun[permute(len(begun), key_of_samples, i)]] for i in range(len(begun))]
     return taken
+
+
+def epoch_of_pairs(begin: int, end: int, key: tuple[int, ...]) -> list[int]:
+    """The sequence of each sample of an epoch of pairs; ``key`` as of ``epoch_of_blocks``."""
+    pairs = [(n, n + 1) for n in range(0, end, 2) if n >= begin and n + 1 < end]
+    order = [pairs[permute(len(pairs), mix(*key, 7), i)] for i in range(len(pairs))]
+    return [sequence for pair in order for sequence in pair]

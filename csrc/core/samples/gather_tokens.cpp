@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,13 @@ std::size_t item_bytes(TokenType type) {
       return 8;
   }
   throw std::invalid_argument("unknown type of tokens");
+}
+
+unsigned shift_of(std::size_t token_bytes) {
+  if (!std::has_single_bit(token_bytes) || token_bytes > 8) {
+    throw std::invalid_argument("tokens of " + std::to_string(token_bytes) + " bytes");
+  }
+  return static_cast<unsigned>(std::countr_zero(token_bytes));
 }
 
 std::string number(std::int64_t value) { return std::to_string(value); }
@@ -70,11 +78,12 @@ void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int
   if (row != rows.size()) throw std::invalid_argument("rows of no sample");
 }
 
-TokenFile::TokenFile(std::span<const unsigned char> tokens, TokenType type,
+TokenFile::TokenFile(std::span<const unsigned char> values, TokenType type,
                      const unsigned char* lengths, const unsigned char* pointers, std::size_t n,
-                     Level level, ViewNumbers view)
-    : tokens_(tokens),
+                     Level level, ViewNumbers view, std::size_t token_bytes)
+    : values_(values),
       item_bytes_(item_bytes(type)),
+      token_shift_(shift_of(token_bytes == 0 ? item_bytes_ : token_bytes)),
       widen_(widen_tokens(type, level)),
       lengths_(lengths),
       pointers_(pointers),
@@ -114,19 +123,20 @@ const unsigned char* TokenFile::find(const Row& row) const {
   if (sequence >= count_) return nullptr;
   const std::int64_t length = load<std::int32_t>(lengths_ + 4 * sequence);
   const auto begin = load<std::int64_t>(pointers_ + 8 * sequence);
-  const auto size = static_cast<std::int64_t>(tokens_.size());
-  const auto item = static_cast<std::int64_t>(item_bytes_);
+  const auto size = static_cast<std::int64_t>(values_.size() / item_bytes_ << token_shift_);
+  const std::int64_t item = std::int64_t{1} << token_shift_;
   const std::int64_t end =
       sequence + 1 < count_ ? load<std::int64_t>(pointers_ + 8 * (sequence + 1)) : size;
   // 0 <= begin <= end <= size, so that end - begin is right; a length has 31 bits.
-  if (length < 0 || begin < 0 || begin > end || end > size || begin % item != 0 ||
+  if (length < 0 || begin < 0 || begin > end || end > size || (begin & (item - 1)) != 0 ||
       end - begin != length * item) {
     return nullptr;
   }
   if (row.first < 0 || row.first > length || row.count < 0 || row.count > length - row.first) {
     return nullptr;
   }
-  return tokens_.data() + begin + row.first * item;
+  const std::int64_t first = (begin >> token_shift_) + row.first;
+  return values_.data() + static_cast<std::size_t>(first) * item_bytes_;
 }
 
 std::uint64_t TokenFile::sequence_of(const Row& row) const {

@@ -38,16 +38,18 @@ struct ViewNumbers {
   std::size_t bytes;
 };
 
-// The .bin of a dataset with the lengths and pointers of its .idx. Files may be broken, so that
-// each entry is checked before it is used.
+// The .bin of a dataset, or a track beside it with one value for each of its tokens, with the
+// lengths and pointers of its .idx. Files may be broken, so that each entry is checked before it is
+// used.
 class TokenFile {
  public:
-  // tokens: the .bin, little endian. lengths, pointers: of n sequences, int32 and int64 in the
-  // machine's byte order, at any address. All of them, and the numbers of a view, must outlive this
-  // object. Without numbers rows are of the sequences of the .bin.
-  TokenFile(std::span<const unsigned char> tokens, TokenType type, const unsigned char* lengths,
+  // values: the .bin or the track, little endian. lengths, pointers: of n sequences, int32 and int64
+  // in the machine's byte order, at any address; pointers are bytes of a .bin whose tokens have
+  // token_bytes, 1, 2, 4 or 8; 0 for as many as the values have. All of them, and the numbers of a
+  // view, must outlive this object. Without numbers rows are of the sequences of the .bin.
+  TokenFile(std::span<const unsigned char> values, TokenType type, const unsigned char* lengths,
             const unsigned char* pointers, std::size_t n, Level level = best_level(),
-            ViewNumbers view = {nullptr, 0, 0});
+            ViewNumbers view = {nullptr, 0, 0}, std::size_t token_bytes = 0);
 
   // Copies the tokens of rows[r] to out[targets[r]] and what follows it. Returns the number of
   // rows, or the first one that lies outside its sequence or outside `out`, or whose sequence does
@@ -63,8 +65,9 @@ class TokenFile {
   void prefetch_entry(const Row& row) const;
   void prefetch_tokens(const unsigned char* begin, std::int64_t count) const;
 
-  std::span<const unsigned char> tokens_;
+  std::span<const unsigned char> values_;
   std::size_t item_bytes_;
+  unsigned token_shift_;  // a token of the .bin has 1 << token_shift_ bytes
   WidenTokens widen_;
   const unsigned char* lengths_;
   const unsigned char* pointers_;

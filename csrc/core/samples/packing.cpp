@@ -77,6 +77,8 @@ class Packer {
     totals.placed += placed;
     totals.left_out += length - (placed - repeated);
     totals.labels += placed - pieces;
+    totals.cut += length > input_.capacity() ? 1 : 0;
+    totals.few += length < PackingInput::kLeast ? 1 : 0;
   }
 
   // The sample of each rest in sample_of_; their number.

@@ -62,6 +62,8 @@ struct PackedSamples {
     std::int64_t pieces = 0;
     std::int64_t placed = 0;  // tokens of all pieces; one that two pieces share counts twice
     std::int64_t labels = 0;  // tokens that a piece predicts
+    std::int64_t cut = 0;     // documents longer than a sample
+    std::int64_t few = 0;     // documents of fewer than kLeast tokens
   };
 
   std::vector<std::uint16_t> entries;  // position of the piece's document in the window

@@ -88,6 +88,11 @@ class Assembler:
             new((samples, length + 1), _INT64) if labels else None,
         )
 
+    def text(self, samples: int) -> npt.NDArray[np.int64]:
+        """Memory for values of samples, int64 [samples, S + 1], which are not set yet."""
+        new = np.empty if samples * self._seq_length < _POOLED else self._pool.empty
+        return new((samples, self._seq_length + 1), _INT64)
+
     def fill(self, batch: Batch, rows: Rows, counts: Counts, places: npt.NDArray[np.int64]) -> None:
         """Set all arrays but ``text``, which is filled already and 0 behind the end of a sample.
 
@@ -113,12 +118,14 @@ class Assembler:
 class SampleDataset(ABC):
     """A map-style dataset of ``_size`` samples that are written into the arrays of a batch."""
 
+    has_labels = False  # others than its tokens
+    group = 1  # samples in a row that belong together
     _size: int
     _kind = ""  # what messages say before the number of samples
 
     @abstractmethod
-    def empty(self, samples: int) -> Batch:
-        """Arrays of a batch whose values are not set yet."""
+    def empty(self, samples: int, *, labels: bool = False) -> Batch:
+        """Arrays of a batch whose values are not set yet, with ``labels`` for labels too."""
 
     @abstractmethod
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> object:

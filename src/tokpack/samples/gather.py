@@ -9,7 +9,7 @@ import numpy as np
 from tokpack import _core
 from tokpack.errors import FormatError
 from tokpack.indexed.format import sequence_span
-from tokpack.indexed.stored import Fetch, Span, StoredTokens
+from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens
 from tokpack.samples.fetch import BlockFetch
 
 if TYPE_CHECKING:
@@ -31,12 +31,17 @@ _MOST_ASKED = 256  # requests that are kept; older ones were probably for nothin
 class Gatherer:
     """Copies the tokens of rows out of ``dataset``; rows are checked before they are read.
 
+    With ``track`` the values of that track are copied in their place; of float16 the bits.
+
     ``blocks``, int64 [B + 1], are the first sequences of the blocks of the order, if it has any:
     from a dataset on a store whole blocks are read then, and kept in the cache.
     """
 
-    def __init__(self, dataset: MMapIndexedDataset, blocks: Int64s | None = None) -> None:
+    def __init__(
+        self, dataset: MMapIndexedDataset, blocks: Int64s | None = None, track: str | None = None
+    ) -> None:
         self._dataset = dataset
+        self._track = track
         self._view = view = dataset.view
         # Of a view the datasets are read whose documents it lists, where no block lies together.
         self._blocks = blocks if view is None else None
@@ -50,7 +55,7 @@ class Gatherer:
         looks_up = alone and view is not None and view.is_simple
         self._file = None
         if alone and (view is None or looks_up):
-            self._file = _open(self._shard(0), None if view is None else view.numbers)
+            self._file = self._open(self._shard(0), None if view is None else view.numbers)
 
     def fill(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
@@ -84,13 +89,30 @@ class Gatherer:
             fetch = self._asked.pop(rows.tobytes(), None) or self._fetch(rows)
             flat = text.reshape(-1)
             for row, tokens in fetch.take():
-                flat[targets[row] : targets[row] + len(tokens)] = tokens
+                flat[targets[row] : targets[row] + len(tokens)] = _integers(tokens)
         for shard, here, own in self._by_shard(rows):
-            if isinstance(shard.tokens, StoredTokens):
+            values = self._values(shard)
+            if isinstance(values, StoredTokens):
                 continue
-            wrong = _open(shard).gather(own, targets[here], text)
+            if isinstance(values, LazyTokens):
+                for place, begin, count in self._spans(shard, here, own, rows):
+                    at = targets[place]
+                    text.reshape(-1)[at : at + count] = _integers(values[begin : begin + count])
+                continue
+            wrong = self._open(shard).gather(own, targets[here], text)
             if wrong >= 0:
                 raise _broken(dataset, *rows[here][wrong].tolist())
+
+    def _values(self, shard: Shard) -> npt.NDArray[Any] | LazyTokens:
+        return shard.tokens if self._track is None else shard.track(self._track)
+
+    def _open(self, shard: Shard, numbers: npt.NDArray[Any] | None = None) -> _core.TokenFile:
+        values, index = self._values(shard), shard.index
+        assert isinstance(values, np.ndarray)
+        width = shard.dtype.itemsize
+        return _core.TokenFile(
+            _integers(values), index.pointers, index.lengths, numbers=numbers, token_bytes=width
+        )
 
     def _by_shard(self, rows: Rows) -> Iterator[tuple[Shard, Int64s, Rows]]:
         """Each shard, the places of its rows, and these rows as the shard numbers sequences."""
@@ -116,18 +138,26 @@ class Gatherer:
     def _fetch(self, rows: Rows) -> Fetch | BlockFetch:
         spans, blocks = [], []
         for shard, here, own in self._by_shard(rows):
-            if not isinstance(shard.tokens, StoredTokens):
+            values = self._values(shard)
+            if not isinstance(values, StoredTokens):
                 continue
             if self._blocks is not None:
                 blocks += self._blocks_of(shard, rows[here], own)
-            for place, (sequence, first, count) in zip(here.tolist(), own.tolist(), strict=True):
-                begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
-                if first < 0 or not 0 <= count <= length - first:
-                    raise _broken(self._dataset, *rows[place].tolist())
-                spans.append(Span(place, shard.tokens, begin + first, count))
+            for place, begin, count in self._spans(shard, here, own, rows):
+                spans.append(Span(place, values, begin, count))
         if self._blocks is None:
             return Fetch(spans)
         return BlockFetch((s, *block) for s, block in zip(spans, blocks, strict=True))
+
+    def _spans(
+        self, shard: Shard, here: Int64s, own: Rows, rows: Rows
+    ) -> Iterator[tuple[int, int, int]]:
+        """The place of each row of a shard, its first token in the .bin, and how many it has."""
+        for place, (sequence, first, count) in zip(here.tolist(), own.tolist(), strict=True):
+            begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
+            if first < 0 or not 0 <= count <= length - first:
+                raise _broken(self._dataset, *rows[place].tolist())
+            yield place, begin + first, count
 
     def _blocks_of(self, shard: Shard, rows: Rows, own: Rows) -> list[tuple[int, int]]:
         """The range [first, end) of tokens of a shard that is the block of each row.
@@ -147,10 +177,9 @@ class Gatherer:
         return ranges
 
 
-def _open(shard: Shard, numbers: npt.NDArray[Any] | None = None) -> _core.TokenFile:
-    assert isinstance(shard.tokens, np.ndarray)
-    index = shard.index
-    return _core.TokenFile(shard.tokens, index.pointers, index.lengths, numbers=numbers)
+def _integers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values, or the bits of floating point numbers."""
+    return values if values.dtype.kind in "iu" else values.view(f"<u{values.itemsize}")
 
 
 def _broken(dataset: MMapIndexedDataset, sequence: int, first: int, count: int) -> Exception:

@@ -16,9 +16,9 @@ from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
 from tokpack.samples.fim import FillInTheMiddle
 from tokpack.samples.gather import Gatherer
 from tokpack.samples.identity import identify
-from tokpack.samples.labels import Labels
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.settings import Settings
+from tokpack.samples.tracks import LossTracks
 from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
@@ -56,8 +56,10 @@ class GPTDataset(SampleDataset):
     It is a map-style dataset, as torch's DataLoader takes it, and needs no torch. A pickle of it
     holds the settings and the path, no data.
 
-    ``dataset`` is an MMapIndexedDataset or its prefix, ``labels`` another with a label for every
-    token, see Labels. ``num_samples`` is Megatron's name of ``samples``.
+    ``dataset`` is an MMapIndexedDataset or its prefix. Its tracks, if it has any, decide which
+    labels count, see LossTracks: a mask and weights multiply ``loss_mask``, labels take the place
+    of the tokens, and do not count below 0. ``labels`` is another dataset with a label for every
+    token, in place of a track. ``num_samples`` is Megatron's name of ``samples``.
 
     The stateless order has no end: sample k depends on the data, the split, ``seq_length``,
     ``add_extra_token`` and ``seed``, and on nothing else; the length is that of ``epochs`` (1), or
@@ -93,25 +95,21 @@ class GPTDataset(SampleDataset):
                 raise UsageError("num_samples is another name of samples: give one of them")
             options["samples"] = num_samples
         settings = self._settings = Settings(seq_length=seq_length, **options)
-        for name in ("fim", "pad_id"):
-            if labels is not None and getattr(settings, name) is not None:
-                raise UsageError(
-                    f"{name} is for labels that are the tokens themselves: give {name} or labels"
-                )
         if not isinstance(dataset, MMapIndexedDataset):
             dataset = MMapIndexedDataset(dataset)
         self.dataset = dataset
         self.path_prefix: str = dataset.path_prefix
+        tracks = self._tracks = LossTracks(dataset, labels, every_token=settings.loss == "all")
+        self.has_labels = tracks.labels is not None
+        self._check_tracks()
         self.seq_length = seq_length = settings.seq_length
         self.order = settings.order
-        self._labels = None if labels is None else Labels(labels, dataset)
-        of_labels = None if self._labels is None else self._labels.dataset
-        self.on_store = dataset.on_store or (of_labels is not None and of_labels.on_store)
+        self.on_store = dataset.on_store or tracks.on_store
         eod = self._eod() if settings.needs_eod else None
         self._range = self._part()
         self._data = dataset.fingerprint
         try:
-            order = self._order = make_order(settings, dataset, self._range, of_labels)
+            order = self._order = make_order(settings, dataset, self._range, tracks.labels)
         except UsageError as error:
             raise UsageError(f"{self.path_prefix}: {error.args[0]}") from None
         self.tokens = order.tokens
@@ -120,11 +118,14 @@ class GPTDataset(SampleDataset):
         self.samples_per_epoch = max(self.tokens - settings.extra, 0) // seq_length
         if self.packing_stats is not None:
             self.samples_per_epoch = order.samples
+        self.group = settings.packing_rules.group
         self._fim: FillInTheMiddle | None = None
         if settings.fim is not None and eod is not None:
             key = (settings.seed, self._data, *self._range)
             self._fim = FillInTheMiddle(settings.fim, eod, seq_length + settings.extra, key)
-        self._gatherer = Gatherer(dataset, getattr(order, "blocks", None))
+        blocks = getattr(order, "blocks", None)
+        self._gatherer = Gatherer(dataset, blocks)
+        tracks.open(blocks)
         self._assembler = Assembler(settings, eod, joined=order.joined)
         self._size = order.samples
         if settings.rules.endless:
@@ -155,9 +156,9 @@ class GPTDataset(SampleDataset):
         """
         return self._order.find(sequences, samples)
 
-    def empty(self, samples: int) -> Batch:
-        """Arrays of a batch whose values are not set yet."""
-        return self._assembler.empty(samples, labels=self._labels is not None)
+    def empty(self, samples: int, *, labels: bool = False) -> Batch:
+        """Arrays of a batch whose values are not set yet, with ``labels`` for labels too."""
+        return self._assembler.empty(samples, labels=labels or self.has_labels)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> Rows:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other.
@@ -170,8 +171,9 @@ class GPTDataset(SampleDataset):
         if self._fim is not None:
             rows = self._fim.fill(batch.text, rows, counts, where, numbers)
         self._assembler.fill(batch, rows, counts, where)
-        if self._labels is not None:
-            self._labels.fill(batch, rows, counts, where)
+        if self._tracks or batch.label_text is not None:
+            values = self._assembler.text(len(where))
+            self._tracks.fill(batch, rows, counts, where, values)
         return rows
 
     def ask(self, numbers: Numbers) -> None:
@@ -179,8 +181,7 @@ class GPTDataset(SampleDataset):
         if self.on_store:
             rows, _ = self._order.locate_many(numbers)
             self._gatherer.ask(rows)
-            if self._labels is not None:
-                self._labels.ask(rows)
+            self._tracks.ask(rows)
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:
@@ -199,18 +200,36 @@ class GPTDataset(SampleDataset):
             deciding["fim"] = self._settings.fim.identity
         if self._settings.pad_id is not None:
             deciding["pad_id"] = self._settings.pad_id
-        if self._labels is not None:
-            deciding["labels"] = self._labels.dataset.fingerprint
+        deciding |= self._tracks.identity
         return identify({"data": self._data, "sequences": self._range, **deciding})
 
     def __reduce__(self) -> tuple[Callable[..., GPTDataset], tuple[MMapIndexedDataset]]:
         settings = dict(vars(self._settings))
-        if self._labels is not None:
-            settings["labels"] = self._labels.dataset
+        if self._tracks.label_dataset is not None:
+            settings["labels"] = self._tracks.label_dataset
         return partial(type(self), **settings), (self.dataset,)
 
     def __repr__(self) -> str:
         return f"GPTDataset({self.path_prefix!r}, {self._size} samples of {self.seq_length})"
+
+    def _check_tracks(self) -> None:
+        """UsageError for options that only go with labels that are the tokens themselves."""
+        tracks, settings = self._tracks, self._settings
+        for name in ("fim", "pad_id"):
+            if tracks.label_dataset is not None and getattr(settings, name) is not None:
+                raise UsageError(
+                    f"{name} is for labels that are the tokens themselves: give {name} or labels"
+                )
+        if settings.fim is not None and tracks.names:
+            raise UsageError(
+                f"{self.path_prefix}: fim moves tokens away from their {' and '.join(tracks.names)}"
+                f": leave it out, or let all tokens count with {option('loss', 'all')}"
+            )
+        if settings.pad_id is not None and self.has_labels:
+            raise UsageError(
+                f"{self.path_prefix} has labels, and {option('pad_id')} is for labels that are the "
+                f"tokens themselves: leave it out, or give {option('loss', 'all')}"
+            )
 
     def _eod(self) -> int:
         eod = self._settings.eod_id

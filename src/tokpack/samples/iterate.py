@@ -126,6 +126,12 @@ class SampleIterator:
         load: Callable[[MicroBatches], Iterable[Any]] | None = None,
         prefetch: int = 0,
     ) -> None:
+        group = getattr(dataset, "group", 1)
+        if micro_batch_size % group:
+            raise UsageError(
+                f"micro_batch_size is {micro_batch_size}, and {group} samples belong together: "
+                f"give a multiple of {group}"
+            )
         if prefetch < 0:
             raise UsageError(f"prefetch is {prefetch}, expected 0 or more")
         self._dataset = dataset

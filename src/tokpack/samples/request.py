@@ -33,6 +33,7 @@ class CommonOptions(TypedDict, total=False):
     reset_attention_mask: bool
     document_boundaries: bool
     packing: PackingName
+    loss: str
     fim: FIM | None
     cache: str | os.PathLike[str] | None
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_SAMPLES = 2**62  # the largest number of samples that an order can have
 LONGEST_PACKED = 2**24 - 1  # tokens of a sample that documents are packed into
 SPLIT_BY = ("documents", "tokens")
+LOSSES = ("trained", "all")
 
 
 def described(
@@ -89,6 +90,12 @@ class SampleSettings:
         "pack_until_overflow and unpacked are NeoX's",
         "NAME",
     )
+    loss: str = described(
+        "trained",
+        "labels that count: of a dataset with a mask, weights or labels beside it those that they "
+        "say, or all",
+        choices=LOSSES,
+    )
     fim: FIM | None = described(None, "rearrange documents for filling in the middle, see FIM")
     cache: str | os.PathLike[str] | None = described(
         None,
@@ -119,10 +126,6 @@ class Settings(SampleSettings):
         self._check_kinds()
         if self.rules.endless and not self.drop_last:
             raise UsageError("drop_last=False: the stateless order has whole samples only")
-        if self.split_by not in SPLIT_BY:
-            raise UsageError(
-                f"{option('split_by')} is {self.split_by!r}, expected one of {', '.join(SPLIT_BY)}"
-            )
         if self.seq_length < 1:
             raise UsageError(f"{option('seq_length')} is {self.seq_length}, expected 1 or more")
         if not 0 <= self.seed < 2**64:
@@ -157,6 +160,9 @@ class Settings(SampleSettings):
                 raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
 
     def _check_kinds(self) -> None:
+        for name, words in (("split_by", SPLIT_BY), ("loss", LOSSES)):
+            if (word := getattr(self, name)) not in words:
+                raise UsageError(f"{option(name)} is {word!r}, expected one of {', '.join(words)}")
         for name in ("seq_length", "seed", "split_index", "epochs", "samples", "eod_id", "pad_id"):
             value = getattr(self, name)
             if value is None and getattr(Settings, name, 0) is None:

@@ -71,8 +71,10 @@ class BlendedDataset(SampleDataset):
         _check_alike(self.datasets)
         first = self.datasets[0]
         self.seq_length: int = first.seq_length
+        self.group = first.group
         self.order: OrderName = first.order
         self.path_prefix: str = ", ".join(one.path_prefix for one in self.datasets)
+        self.has_labels = any(one.has_labels for one in self.datasets)
         self.on_store: bool = any(one.on_store for one in self.datasets)
         tokenizers = (one.tokenizer for one in self.datasets if one.tokenizer is not None)
         self.tokenizer: dict[str, Any] | None = next(tokenizers, None)
@@ -105,9 +107,9 @@ class BlendedDataset(SampleDataset):
             self._size = longest(self._order, lengths) if size is None else size
         self.limit: int | None = None if self._endless else self._size
 
-    def empty(self, samples: int) -> Batch:
-        """Arrays of a batch whose values are not set yet."""
-        return self.datasets[0].empty(samples)
+    def empty(self, samples: int, *, labels: bool = False) -> Batch:
+        """Arrays of a batch whose values are not set yet, with ``labels`` for labels too."""
+        return self.datasets[0].empty(samples, labels=labels or self.has_labels)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
@@ -205,7 +207,7 @@ class BlendedDataset(SampleDataset):
         if self._endless:
             if self._fused:
                 raise UsageError("fused: the stateless order is the same on all processors")
-            return blend_order(self.schedule)
+            return blend_order(self.schedule, self.group)
         lengths = [len(dataset) for dataset in self.datasets]
         if size is None and self._weights is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")
@@ -253,10 +255,10 @@ def _check_alike(datasets: Sequence[GPTDataset | BlendedDataset]) -> None:
                 f"{', '.join(names)}: set {option('document_boundaries')} or packing for all "
                 "in a blend"
             )
-        if (dataset.empty(0).label_text is None) != (first.empty(0).label_text is None):
+        if dataset.group != first.group:
             raise UsageError(
-                f"{first.path_prefix} and {dataset.path_prefix}: only one has labels of its "
-                "own; where every token counts, give its own prefix as labels"
+                f"{first.path_prefix} and {dataset.path_prefix}: only one has "
+                f"{option('packing', 'pairs')}: set it for all in a blend"
             )
         if dataset.order != first.order:
             raise UsageError(

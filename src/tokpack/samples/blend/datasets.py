@@ -12,7 +12,7 @@ from tokpack.files.mistaken import not_a_dataset
 from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
 from tokpack.indexed.digests import checksum_of
 from tokpack.samples.identity import versioned
-from tokpack.samples.labels import check_labels
+from tokpack.samples.tracks import check_labels
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:

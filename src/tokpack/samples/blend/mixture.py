@@ -14,12 +14,14 @@ import numpy as np
 
 from tokpack.errors import UsageError
 from tokpack.samples.blend.order import Phase, blend_order, longest
+from tokpack.samples.orders.pairs import pairs_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.blend.spec import BlendSpec, Changes
+    from tokpack.samples.settings import Settings
     from tokpack.samples.split_string import Range
 
 _CHUNK = 1 << 20
@@ -63,8 +65,11 @@ class Portion:
         """The name of the dataset."""
         return self.dataset.path_prefix
 
-    def pieces(self, seq_length: int) -> int:
+    def pieces(self, settings: Settings) -> int:
         """How many samples there are where each has one sequence, and long ones are cut."""
+        if settings.packing_rules.group == 2:
+            return 2 * len(pairs_in(self.begin, self.end))
+        seq_length = settings.seq_length
         if seq_length not in self._pieces:
             sizes, total = self.dataset.sizes, 0
             for begin in range(self.begin, self.end, _CHUNK):
@@ -164,7 +169,7 @@ class Mixture:
             return sum(lengths) if self.requested is None else min(self.requested, sum(lengths))
         if self.name == "train" or not self.spec.rules.endless or len(self.portions) == 1:
             return self.epoch_samples(*self.portions)
-        return longest(blend_order(self.phases), lengths)
+        return longest(blend_order(self.phases, self.spec.settings.packing_rules.group), lengths)
 
     def epoch_samples(self, *portions: Portion, epochs: float = 1.0) -> int:
         """Samples of portions together in which no token comes more than ``epochs`` times.
@@ -174,7 +179,7 @@ class Mixture:
         settings = self.spec.settings
         length, extra, packing = settings.seq_length, settings.extra, settings.packing_rules
         if packing.one_document:
-            return int(epochs * sum(portion.pieces(length) for portion in portions))
+            return int(epochs * sum(portion.pieces(settings) for portion in portions))
         tokens = int(epochs * sum(portion.tokens for portion in portions))
         if not packing.counted:
             return -(-tokens // (length + extra))
@@ -239,7 +244,7 @@ class Mixture:
         """The size of a portion, by which it counts: tokens, or samples of one document each."""
         settings = self.spec.settings
         alone = settings.packing_rules.one_document
-        return float(portion.pieces(settings.seq_length) if alone else portion.tokens)
+        return float(portion.pieces(settings) if alone else portion.tokens)
 
     def _size_of_weight(self, portion: Portion) -> float:
         """What a weight of 1 means of a portion: a token, a document's worth of them, or all."""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
+from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,8 +102,38 @@ class ListedOrder:
         return np.bincount(self._datasets[:size], minlength=self._n)
 
 
-def blend_order(phases: Sequence[Phase]) -> BlendOrder:
-    """The stateless order of a blend."""
+class GroupedOrder:
+    """The order of a blend in which ``group`` samples in a row come from one dataset."""
+
+    def __init__(self, order: BlendOrder, group: int) -> None:
+        self._order, self._group = order, group
+
+    def locate(self, number: int, /) -> tuple[int, int]:
+        """The dataset of sample ``number``, and the number of the sample in it."""
+        whole, place = divmod(number, self._group)
+        dataset, index = self._order.locate(whole)
+        return dataset, index * self._group + place
+
+    def counts(self, size: int, /) -> npt.NDArray[np.int64]:
+        """How many of the first ``size`` samples each dataset gives."""
+        whole, rest = divmod(size, self._group)
+        counts = self._order.counts(whole) * self._group
+        if rest:
+            counts[self._order.locate(whole)[0]] += rest
+        return counts
+
+
+def blend_order(phases: Sequence[Phase], group: int = 1) -> BlendOrder:
+    """The stateless order of a blend. UsageError for a phase that begins within a group."""
+    if group > 1:
+        for first, _ in phases:
+            if first % group:
+                raise UsageError(
+                    f"the weights change at sample {first}, and {group} samples belong together: "
+                    f"give a multiple of {group}"
+                )
+        inner = [Phase(first // group, shares) for first, shares in phases]
+        return GroupedOrder(blend_order(inner), group)
     if len(phases) == 1 and all(phases[0].shares):
         return _core.BlendOrder(np.array(phases[0].shares, np.float64))
     return ScheduledOrder(phases)

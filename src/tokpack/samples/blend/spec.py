@@ -164,7 +164,8 @@ def check_spec(spec: BlendSpec) -> None:
             raise UsageError(f"a validation set is named {name}: give it another name")
         if not entries:
             raise UsageError(f"{name} has no datasets: name one, or leave it out")
-        _check_labels(entries, spec.fim)
+        if spec.fim is not None and any(entry.labels is not None for entry in entries):
+            raise UsageError("fim moves tokens away from their labels: give fim or labels")
         _check_weights(entries, spec.schedule if entries is spec.datasets else (), spec.rules)
     if spec.split is not None:
         wanted = wanted_parts(spec.split)
@@ -204,17 +205,6 @@ def _check_weights(entries: Entries, schedule: Changes, rules: OrderRules) -> No
         check_schedule(names, [(0, weights), *schedule], rules)
     elif weights:
         check_weights(names, weights)
-
-
-def _check_labels(entries: Entries, fim: Any) -> None:
-    without = [entry.prefix for entry in entries if entry.labels is None]
-    if without and len(without) < len(entries):
-        raise UsageError(
-            f"{without[0]} has no labels, and others of its blend have: where every token counts, "
-            "give its own prefix as labels"
-        )
-    if fim is not None and len(without) < len(entries):
-        raise UsageError("fim moves tokens away from their labels: give fim or labels")
 
 
 def check_schedule(

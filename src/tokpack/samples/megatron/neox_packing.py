@@ -13,8 +13,11 @@ from tokpack.samples.orders.rows import Order
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.indexed import MMapIndexedDataset
+    import numpy.typing as npt
+
+    from tokpack._core import RandomState
     from tokpack.samples.orders.rows import Counts, Numbers, OrderInput, Rows
+    from tokpack.samples.tracks import Values
 
 _IGNORED = -100
 
@@ -49,7 +52,7 @@ class NeoxPackedOrder(Order):
         num_samples: int,
         *,
         packing: str,
-        labels: MMapIndexedDataset | None = None,
+        labels: Values | None = None,
     ) -> None:
         end, seq_length = data.end, data.seq_length
         self._lengths = data.lengths
@@ -62,11 +65,13 @@ class NeoxPackedOrder(Order):
         if packing == "unpacked":
             if labels is None:
                 raise UsageError("packing='unpacked' reads labels, as NeoX does: give labels=")
-            documents = _in_turn(end, labels, seq_length, None)
+            documents = _in_turn(self._lengths[:end], labels, seq_length, None)
             sequences = [next(documents) for _ in range(num_samples + 1)]
             begins = list(range(num_samples + 1))
         else:
-            sequences, begins = self._pack(_in_turn(end, labels, self._capacity, random))
+            sequences, begins = self._pack(
+                _in_turn(self._lengths[:end], labels, self._capacity, random)
+            )
         self.document_index = np.array(sequences, np.int64)
         self.sample_index = np.zeros((num_samples + 1, 2), np.int64)
         self.sample_index[:, 0] = begins
@@ -118,18 +123,18 @@ class NeoxPackedOrder(Order):
 
 
 def _in_turn(
-    count: int, labels: MMapIndexedDataset | None, read: int, random: _core.RandomState | None
+    lengths: npt.NDArray[np.int32], labels: Values | None, read: int, random: RandomState | None
 ) -> Iterator[int]:
     """The documents that have a label that counts among the first ``read``, pass after pass.
 
     As in NeoX the order of the pass before is shuffled once more; without ``random`` it is that of
     the dataset.
     """
+    count = len(lengths)
     usable = np.ones(count, np.bool_)
     if labels is not None:
-        sizes = labels.sizes
-        for number in range(count):
-            of_document = labels.get(number, 0, min(read, int(sizes[number])))
+        for number, length in enumerate(lengths.tolist()):
+            of_document = labels.get(number, 0, min(read, length))
             usable[number] = (of_document != _IGNORED).any()
     if not usable.any():
         raise UsageError(f"all labels of {count} sequences are {_IGNORED}: there is no sample")

@@ -11,6 +11,7 @@ from tokpack.samples.megatron.neox_packing import NeoxPackedOrder
 from tokpack.samples.megatron.orders import MegatronOrder
 from tokpack.samples.orders.blocks import BLOCK_TOKENS, BlockOrder
 from tokpack.samples.orders.packing import PackedOrder
+from tokpack.samples.orders.pairs import PairOrder
 from tokpack.samples.orders.rows import OrderInput
 from tokpack.samples.orders.stateless import StatelessOrder
 
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Order
     from tokpack.samples.settings import Settings
     from tokpack.samples.split_string import Range
+    from tokpack.samples.tracks import Values
 
 
 def make_order(
     settings: Settings,
     dataset: MMapIndexedDataset,
     part: Range,
-    labels: MMapIndexedDataset | None = None,
+    labels: Values | None = None,
 ) -> Order:
     """The order that ``settings`` name, of the sequences ``part`` of a dataset.
 
-    ``labels`` is the dataset of labels, which NeoX's packing looks at.
+    ``labels`` are those of its tokens, at which NeoX's packing looks.
     UsageError where they do not fill one sample.
     """
     begin, end = part
@@ -40,6 +42,9 @@ def make_order(
     data = OrderInput(
         dataset.sizes, begin, end, length, extra, settings.seed, dataset.fingerprint, tokens
     )
+    if settings.packing_rules.group == 2:
+        _check_pairs(dataset)
+        return PairOrder(data)
     if settings.packing_rules.order == "stateless":
         return PackedOrder(data, settings.packing, cache)
     if settings.packing_rules.order == "neox":
@@ -60,3 +65,13 @@ def make_order(
         samples = (settings.epochs * tokens - extra) // length
     key = megatron_index_key(data, samples, flavour=settings.order, drop_last=settings.drop_last)
     return MegatronOrder(key, flavour=settings.order, cache=cache)
+
+
+def _check_pairs(dataset: MMapIndexedDataset) -> None:
+    sequences, documents = len(dataset), dataset.documents
+    if sequences != documents or documents % 2:
+        raise UsageError(
+            f"{option('packing', 'pairs')} needs documents 2i (chosen) and 2i + 1 (rejected) of "
+            f"one sequence each, as `tokpack encode --chat --pairs` makes them: there are "
+            f"{documents} documents in {sequences} sequences"
+        )

@@ -36,6 +36,7 @@ class PackingStats:
     tokens, in which there is nothing to predict. ``pieces`` have ``placed`` tokens: where a
     sequence is cut, one token is in both pieces, as label and as input. ``labels`` are the tokens
     predicted from the tokens before. ``padding`` is what the samples have room for besides.
+    ``cut`` sequences are longer than a sample, ``short`` ones have fewer than two tokens.
     """
 
     samples: int
@@ -45,6 +46,8 @@ class PackingStats:
     placed: int
     labels: int
     padding: int
+    cut: int
+    short: int
 
     @property
     def fill(self) -> float:
@@ -81,7 +84,7 @@ class PackedOrder(EpochOrder):
             return [ChunkedArray.of(name, array) for name, array in arrays.items()]
 
         settings = {
-            "layout": 1,  # of the arrays
+            "layout": 2,  # of the arrays
             "data": data.fingerprint,
             "begin": data.begin,
             "end": data.end,
@@ -135,7 +138,6 @@ class PackedOrder(EpochOrder):
 
 
 def _stats(totals: npt.NDArray[np.int64], samples: int, capacity: int) -> PackingStats:
-    tokens, left_out, pieces, placed, labels = totals.tolist()
-    return PackingStats(
-        samples, pieces, tokens, left_out, placed, labels, samples * capacity - placed
-    )
+    tokens, left_out, pieces, placed, labels, cut, short = totals.tolist()
+    padding = samples * capacity - placed
+    return PackingStats(samples, pieces, tokens, left_out, placed, labels, padding, cut, short)

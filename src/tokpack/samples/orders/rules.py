@@ -19,7 +19,7 @@ FlavourName = Literal[
     "microsoft",
 ]
 OrderName = Literal[OwnOrderName, FlavourName]
-PackingName = Literal["none", "best_fit", "document", "pack_until_overflow", "unpacked"]
+PackingName = Literal["none", "best_fit", "document", "pairs", "pack_until_overflow", "unpacked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +95,21 @@ class PackingRules:
     - ``one_document``: a sample has one sequence, or a piece of one
     - ``counted``: the lengths alone tell how many samples there are
     - ``needs_samples``: their number decides them, and so must be given
+    - ``group``: so many samples in a row belong together, from a multiple of it on
     """
 
     order: str | None
     one_document: bool = False
     counted: bool = True
     needs_samples: bool = False
+    group: int = 1
 
 
 PACKINGS: dict[str, PackingRules] = {
     "none": PackingRules(None),
     "best_fit": PackingRules("stateless", counted=False),
     "document": PackingRules("stateless", one_document=True),
+    "pairs": PackingRules("stateless", one_document=True, group=2),
     "pack_until_overflow": PackingRules("neox", needs_samples=True),
     "unpacked": PackingRules("neox", needs_samples=True),
 }

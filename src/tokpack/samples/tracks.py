@@ -1,0 +1,177 @@
+"""What stands beside tokens and says how much each label counts: masks, weights, other labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack import _core
+from tokpack.errors import FormatError, UsageError
+from tokpack.indexed import MMapIndexedDataset
+from tokpack.samples.gather import Gatherer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from tokpack.samples.batch import Batch
+    from tokpack.samples.orders.rows import Counts, Rows
+
+_CHUNK = 1 << 20
+_PROBE = 1 << 16  # values looked at in each of three places
+
+
+class Values(Protocol):
+    """Values of sequences: a track, or a dataset."""
+
+    def get(self, idx: int, offset: int = 0, length: int | None = None) -> npt.NDArray[Any]: ...
+
+
+class LossTracks:
+    """What says which labels of ``dataset`` count, and what they are: its own tracks.
+
+    ``labels`` is a dataset of labels that takes the place of a track of them: it has the same
+    sequences with the same lengths. Value i of a sequence is about its token i as a label, which a
+    model predicts that has read tokens 0 to i - 1: nothing is shifted on disk.
+
+    - mask: 0 where the label does not count
+    - weights: how much it counts
+    - labels: what is to be predicted in place of the token; below 0 (-100 by custom) nothing
+
+    ``blocks`` are those of the order, see Gatherer. ``every_token`` leaves the dataset's tracks
+    aside: all labels count. UsageError where the datasets do not go together.
+    """
+
+    def __init__(
+        self,
+        dataset: MMapIndexedDataset,
+        labels: MMapIndexedDataset | str | os.PathLike[str] | None = None,
+        *,
+        every_token: bool = False,
+    ) -> None:
+        if labels is not None and not isinstance(labels, MMapIndexedDataset):
+            labels = MMapIndexedDataset(labels)
+        self._dataset = dataset
+        self.names = () if every_token else tuple(getattr(dataset, "tracks", {}))
+        self.label_dataset = labels
+        if labels is not None:
+            check_labels(labels, dataset)
+        self._gatherers: dict[str, Gatherer] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.names) or self.label_dataset is not None
+
+    @property
+    def on_store(self) -> bool:
+        """Whether labels of another dataset lie on a store; tracks lie where their dataset does."""
+        return self.label_dataset is not None and self.label_dataset.on_store
+
+    @property
+    def labels(self) -> Values | None:
+        """The labels that are not the tokens themselves."""
+        if self.label_dataset is not None or "labels" not in self.names:
+            return self.label_dataset
+        return self._dataset.track("labels")
+
+    @property
+    def identity(self) -> dict[str, int]:
+        """What tells them from others; nothing without any."""
+        prints = {name: _fingerprint(self._dataset, name) for name in self.names}
+        return (
+            prints
+            if self.label_dataset is None
+            else prints | {"labels": self.label_dataset.fingerprint}
+        )
+
+    def open(self, blocks: npt.NDArray[np.int64] | None) -> None:
+        """Get ready to read; ``blocks`` are those of the order, see Gatherer."""
+        for name in self.names:
+            self._gatherers[name] = Gatherer(self._dataset, blocks, name)
+        if self.label_dataset is not None:
+            self._gatherers["labels"] = Gatherer(self.label_dataset)
+
+    def ask(self, rows: Rows) -> None:
+        """Begin to read the values of rows from the store, if they lie on one, for ``fill``."""
+        for gatherer in self._gatherers.values():
+            gatherer.ask(rows)
+
+    def fill(
+        self,
+        batch: Batch,
+        rows: Rows,
+        counts: Counts,
+        places: npt.NDArray[np.int64],
+        values: npt.NDArray[np.int64],
+    ) -> None:
+        """Write the labels of samples, where these are others than their tokens, and what counts.
+
+        Sample i has ``counts[i]`` of the rows and stands at ``places[i]`` of the batch, whose loss
+        mask is multiplied. ``values``, int64 [samples, S + 1], is memory to work in. FormatError
+        for a weight that is not a finite number.
+        """
+        lines = np.arange(len(places))
+        if batch.label_text is not None and self.labels is None:
+            batch.label_text[places] = batch.text[places]
+        for name, gatherer in self._gatherers.items():
+            gatherer.fill(values, rows, counts, lines)
+            labels = batch.label_text if name == "labels" else None
+            wrong = _core.apply_track(name, values, places, batch.loss_mask, labels)
+            if wrong >= 0:
+                first = int(np.sum(counts[:wrong]))
+                sequences = rows[first : first + int(counts[wrong]), 0].tolist()
+                raise FormatError(
+                    f"{self._dataset.path_prefix}.weights: a weight of the sequences {sequences} "
+                    "is infinite or not a number: `tokpack verify` compares the file with its "
+                    "checksum"
+                )
+
+
+def check_labels(labels: MMapIndexedDataset, tokens: MMapIndexedDataset) -> None:
+    """UsageError where ``labels`` has not one signed label for each of ``tokens``."""
+    names = f"{labels.path_prefix} has labels for {tokens.path_prefix}"
+    if np.dtype(labels.dtype).kind == "u" and labels.path_prefix != tokens.path_prefix:
+        raise UsageError(
+            f"{names}, but its dtype is {np.dtype(labels.dtype).name}: -100, a label that does "
+            "not count, needs a signed one such as int32"
+        )
+    if len(labels.sizes) != len(tokens.sizes):
+        raise UsageError(
+            f"{names}, but it has {len(labels.sizes)} sequences and not {len(tokens.sizes)}"
+        )
+    for start in range(0, len(tokens.sizes), _CHUNK):
+        end = start + _CHUNK
+        differ = np.flatnonzero(labels.sizes[start:end] != tokens.sizes[start:end])
+        if len(differ):
+            first = start + int(differ[0])
+            raise UsageError(
+                f"{names}, but its sequence {first} has {labels.sizes[first]} of them for "
+                f"{tokens.sizes[first]} tokens"
+            )
+
+
+def _fingerprint(dataset: MMapIndexedDataset, name: str) -> int:
+    """64 bits of the values in three places, however they lie in files, as of the tokens."""
+    state = xxhash.xxh3_64(name.encode())
+    last = max(dataset.token_count - _PROBE, 0)
+    for begin in (0, last // 2, last):
+        for piece in track_values(dataset, name, begin, begin + _PROBE):
+            state.update(np.ascontiguousarray(piece).data)
+    return state.intdigest()
+
+
+def track_values(
+    dataset: MMapIndexedDataset, name: str, begin: int, end: int
+) -> Iterator[npt.NDArray[Any]]:
+    """The values of tokens [begin, end), or up to the last one, at most 2^20 at a time."""
+    before = 0
+    for shard in dataset.shards():
+        size = len(shard.tokens)
+        first, stop = max(begin - before, 0), min(end - before, size)
+        for at in range(first, stop, _CHUNK):
+            yield shard.track(name)[at : min(at + _CHUNK, stop)]
+        before += size
+        if before >= end:
+            return
