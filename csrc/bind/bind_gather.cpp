@@ -42,15 +42,18 @@ std::span<std::int64_t> text_of(Int64s& text) {
   return {text.mutable_data(), static_cast<std::size_t>(text.size())};
 }
 
-Layout layout_of(const Int64s& counts, const Int64s& places, const Int64s& text) {
-  return {vector_of(counts, "counts"), vector_of(places, "places"), text.shape(1)};
+Layout layout_of(const Int64s& counts, const Int64s& places, const Int64s& text,
+                 std::int64_t multiple) {
+  return {vector_of(counts, "counts"), vector_of(places, "places"), text.shape(1), multiple};
 }
 
-Int64s lay_out_rows(const Int64s& rows, const Int64s& counts, const Int64s& places, Int64s& text) {
+Int64s lay_out_rows(const Int64s& rows, const Int64s& counts, const Int64s& places, Int64s& text,
+                    std::int64_t multiple) {
   const auto out = text_of(text);
   const auto span = row_span(rows);
   Int64s targets(static_cast<py::ssize_t>(span.size()));
-  lay_out(span, layout_of(counts, places, text), {targets.mutable_data(), span.size()}, out);
+  lay_out(span, layout_of(counts, places, text, multiple), {targets.mutable_data(), span.size()},
+          out);
   return targets;
 }
 
@@ -75,8 +78,7 @@ TokenType type_of(const py::array& tokens) {
 class HeldTokenFile {
  public:
   HeldTokenFile(py::array tokens, Int64s pointers, Array<std::int32_t> lengths,
-                const std::string& level, std::optional<py::array> numbers,
-                std::size_t token_bytes)
+                const std::string& level, std::optional<py::array> numbers, std::size_t token_bytes)
       : tokens_(std::move(tokens)),
         pointers_(std::move(pointers)),
         lengths_(std::move(lengths)),
@@ -93,10 +95,10 @@ class HeldTokenFile {
   }
 
   std::int64_t gather_samples(const Int64s& rows, const Int64s& counts, const Int64s& places,
-                              Int64s& text) const {
+                              Int64s& text, std::int64_t multiple) const {
     const auto out = text_of(text);
     const auto span = row_span(rows);
-    const auto layout = layout_of(counts, places, text);
+    const auto layout = layout_of(counts, places, text, multiple);
     const py::gil_scoped_release release;
     thread_local std::vector<std::int64_t> targets;
     targets.resize(span.size());
@@ -147,13 +149,22 @@ class Assembly {
  public:
   Assembly(std::int64_t length, bool extra, bool joined, bool boundaries,
            std::optional<std::int64_t> mask_eod, std::optional<std::int64_t> reset_at,
-           std::optional<std::int64_t> cut_at)
+           std::optional<std::int64_t> cut_at, std::int64_t multiple)
       : length_(length) {
+    if (multiple < 1 || (multiple > 1 && (joined || length % multiple != 0))) {
+      throw py::value_error("rows at multiples of " + std::to_string(multiple));
+    }
     if (length < 1 || length >= std::numeric_limits<std::int32_t>::max()) {
       throw py::value_error("samples of " + std::to_string(length) + " tokens");
     }
-    rules_ = {
-        static_cast<std::size_t>(length), extra, joined, boundaries, mask_eod, reset_at, cut_at};
+    rules_ = {static_cast<std::size_t>(length),
+              extra,
+              joined,
+              boundaries,
+              mask_eod,
+              reset_at,
+              cut_at,
+              multiple};
   }
 
   void fill(Int64s& text, const Int64s& rows, const Int64s& counts, const Int64s& places,
@@ -161,7 +172,7 @@ class Assembly {
             std::optional<Array<std::int32_t>>& longest) const {
     const auto words = text_of(text);
     const auto span = row_span(rows);
-    const Layout layout = layout_of(counts, places, text);
+    const Layout layout = layout_of(counts, places, text, rules_.multiple);
     const py::ssize_t lines = text.shape(0);
     if (layout.width != length_ + 1) throw py::value_error("text must be [samples, length + 1]");
     if (rules_.boundaries && !(edges && longest)) throw py::value_error("nowhere to put documents");
@@ -203,10 +214,13 @@ class Assembly {
           static_cast<std::uint64_t>(count) > rows.size() - row) {
         throw py::value_error("counts or places leave the batch");
       }
-      std::int64_t room = layout.width;
+      std::int64_t filled = 0;
       for (const Row& one : rows.subspan(row, static_cast<std::size_t>(count))) {
-        if (one.count < 0 || one.count > room) throw py::value_error("rows do not fit the sample");
-        room -= one.count;
+        filled = round_up(filled, layout.multiple);
+        if (one.count < 0 || one.count > layout.width - filled) {
+          throw py::value_error("rows do not fit the sample");
+        }
+        filled += one.count;
       }
       row += static_cast<std::size_t>(count);
     }
@@ -358,7 +372,7 @@ class HeldListedSamples {
 
 void bind_gather(py::module_& module) {
   module.def("lay_out", &lay_out_rows, py::arg("rows"), py::arg("counts"), py::arg("places"),
-             py::arg("text").noconvert());
+             py::arg("text").noconvert(), py::arg("multiple") = 1);
 
   py::class_<HeldTokenFile>(module, "TokenFile")
       .def(py::init<py::array, Int64s, Array<std::int32_t>, const std::string&,
@@ -368,14 +382,14 @@ void bind_gather(py::module_& module) {
       .def("gather", &HeldTokenFile::gather, py::arg("rows"), py::arg("targets"),
            py::arg("text").noconvert())
       .def("gather_samples", &HeldTokenFile::gather_samples, py::arg("rows"), py::arg("counts"),
-           py::arg("places"), py::arg("text").noconvert());
+           py::arg("places"), py::arg("text").noconvert(), py::arg("multiple") = 1);
 
   py::class_<Assembly>(module, "Assembly")
       .def(py::init<std::int64_t, bool, bool, bool, std::optional<std::int64_t>,
-                    std::optional<std::int64_t>, std::optional<std::int64_t>>(),
+                    std::optional<std::int64_t>, std::optional<std::int64_t>, std::int64_t>(),
            py::arg("length"), py::kw_only(), py::arg("extra"), py::arg("joined"),
            py::arg("boundaries"), py::arg("mask_eod"), py::arg("reset_at"),
-           py::arg("cut_at") = py::none())
+           py::arg("cut_at") = py::none(), py::arg("multiple") = 1)
       .def("fill", &Assembly::fill, py::arg("text").noconvert(), py::arg("rows"), py::arg("counts"),
            py::arg("places"), py::arg("loss_mask").noconvert(), py::arg("position_ids").noconvert(),
            py::arg("cu_seqlens").noconvert(), py::arg("max_seqlen").noconvert());

@@ -10,9 +10,13 @@ namespace {
 static_assert(sizeof(PackedSamples::Window) == 3 * sizeof(std::int64_t));
 
 PackingInput make_input(const Array<std::int32_t>& lengths, std::int64_t seq_length,
-                        std::int64_t extra, std::uint64_t key) {
-  return {lengths_of(lengths).data(), static_cast<std::size_t>(lengths.size()), seq_length, extra,
-          key};
+                        std::int64_t extra, std::uint64_t key, std::int64_t multiple) {
+  return {lengths_of(lengths).data(),
+          static_cast<std::size_t>(lengths.size()),
+          seq_length,
+          extra,
+          key,
+          multiple};
 }
 
 // An array that owns the vector's memory; no copy.
@@ -27,8 +31,9 @@ Array<T> own(std::vector<V>&& values, std::vector<py::ssize_t> shape) {
 }
 
 py::dict pack_documents(const Array<std::int32_t>& lengths, std::int64_t seq_length,
-                        std::int64_t extra, std::uint64_t key, bool together) {
-  const PackingInput input = make_input(lengths, seq_length, extra, key);
+                        std::int64_t extra, std::uint64_t key, bool together,
+                        std::int64_t multiple) {
+  const PackingInput input = make_input(lengths, seq_length, extra, key, multiple);
   PackedSamples packed;
   {
     const py::gil_scoped_release release;
@@ -52,13 +57,15 @@ py::dict pack_documents(const Array<std::int32_t>& lengths, std::int64_t seq_len
 class HeldPacking {
  public:
   HeldPacking(Array<std::int32_t> lengths, std::int64_t seq_length, std::int64_t extra,
-              std::uint64_t key, Array<std::uint16_t> entries, Int64s starts, Int64s windows)
+              std::uint64_t key, Array<std::uint16_t> entries, Int64s starts, Int64s windows,
+              std::int64_t multiple)
       : lengths_(std::move(lengths)),
         entries_(std::move(entries)),
         starts_(std::move(starts)),
         windows_(std::move(windows)),
-        packing_(make_input(lengths_, seq_length, extra, key), vector_of(entries_, "entries"),
-                 vector_of(starts_, "starts"), windows_of(windows_)) {}
+        packing_(make_input(lengths_, seq_length, extra, key, multiple),
+                 vector_of(entries_, "entries"), vector_of(starts_, "starts"),
+                 windows_of(windows_)) {}
 
   std::int64_t samples() const { return packing_.samples(); }
 
@@ -95,12 +102,13 @@ class HeldPacking {
 
 void bind_packing(py::module_& module) {
   module.def("pack", &pack_documents, py::arg("lengths"), py::arg("seq_length"), py::arg("extra"),
-             py::arg("key"), py::kw_only(), py::arg("together"));
+             py::arg("key"), py::kw_only(), py::arg("together"), py::arg("multiple") = 1);
   py::class_<HeldPacking>(module, "Packing")
       .def(py::init<Array<std::int32_t>, std::int64_t, std::int64_t, std::uint64_t,
-                    Array<std::uint16_t>, Int64s, Int64s>(),
+                    Array<std::uint16_t>, Int64s, Int64s, std::int64_t>(),
            py::arg("lengths"), py::arg("seq_length"), py::arg("extra"), py::arg("key"),
-           py::kw_only(), py::arg("entries"), py::arg("starts"), py::arg("windows"))
+           py::kw_only(), py::arg("entries"), py::arg("starts"), py::arg("windows"),
+           py::arg("multiple") = 1)
       .def("__len__", &HeldPacking::samples)
       .def("locate", &HeldPacking::locate, py::arg("sample"))
       .def("locate_many", &HeldPacking::locate_many, py::arg("samples"));

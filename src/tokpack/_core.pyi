@@ -272,11 +272,13 @@ def lay_out(
     counts: npt.NDArray[np.int64],
     places: npt.NDArray[np.int64],
     text: npt.NDArray[np.int64],
+    multiple: int = 1,
 ) -> npt.NDArray[np.int64]:
     """Where in ``text`` (int64 [B, S + 1], all of it flat) the tokens of each row go.
 
-    Rows are those of ``locate_many``; sample i goes to ``text[places[i]]``, and the tokens that it
-    lacks are set to 0. ValueError for what does not fit.
+    Rows are those of ``locate_many``; sample i goes to ``text[places[i]]``, where its rows begin at
+    multiples of ``multiple``, and the tokens that it lacks are set to 0. ValueError for what does
+    not fit.
     """
 
 class TokenFile:
@@ -311,6 +313,7 @@ class TokenFile:
         counts: npt.NDArray[np.int64],
         places: npt.NDArray[np.int64],
         text: npt.NDArray[np.int64],
+        multiple: int = 1,
     ) -> int:
         """``lay_out`` and ``gather``."""
 
@@ -327,6 +330,7 @@ class Assembly:
         mask_eod: int | None,
         reset_at: int | None,
         cut_at: int | None = None,
+        multiple: int = 1,
     ) -> None: ...
     def fill(
         self,
@@ -383,6 +387,7 @@ def pack(
     key: int,
     *,
     together: bool,
+    multiple: int = 1,
 ) -> dict[str, npt.NDArray[Any]]:
     """Documents packed into samples, best-fit in windows, or not ``together``: one piece a sample.
 
@@ -408,6 +413,7 @@ class Packing:
         entries: npt.NDArray[np.uint16],
         starts: npt.NDArray[np.int64],
         windows: npt.NDArray[np.int64],
+        multiple: int = 1,
     ) -> None: ...
     def __len__(self) -> int: ...
     def locate(self, sample: int) -> npt.NDArray[np.int64]:

@@ -41,11 +41,12 @@ struct File {
   std::vector<std::int32_t> lengths;
   std::vector<std::int64_t> pointers;
 
-  explicit File(std::mt19937_64& random) {
+  // Pointers count bytes of a .bin whose tokens have `token_bytes`.
+  explicit File(std::mt19937_64& random, std::size_t token_bytes = sizeof(T)) {
     const std::size_t count = random() % 40 + 1;
     for (std::size_t i = 0; i < count; ++i) {
       lengths.push_back(static_cast<std::int32_t>(random() % 4 == 0 ? 0 : random() % 150));
-      pointers.push_back(static_cast<std::int64_t>(tokens.size() * sizeof(T)));
+      pointers.push_back(static_cast<std::int64_t>(tokens.size() * token_bytes));
       for (std::int32_t k = 0; k < lengths.back(); ++k) tokens.push_back(static_cast<T>(random()));
     }
   }
@@ -60,10 +61,12 @@ void test_right_rows(TokenType type) {
   std::mt19937_64 random(static_cast<std::uint64_t>(type));
   for (const Level level : levels()) {
     for (int n = 0; n < 60; ++n) {
-      const File<T> file(random);
+      const std::size_t token_bytes = n % 2 ? sizeof(T) : std::size_t{1} << random() % 4;
+      const File<T> file(random, token_bytes);
       const Odd tokens(file.tokens), lengths(file.lengths), pointers(file.pointers);
       const TokenFile gather({tokens.data(), file.tokens.size() * sizeof(T)}, type, lengths.data(),
-                             pointers.data(), file.lengths.size(), level);
+                             pointers.data(), file.lengths.size(), level, {nullptr, 0, 0},
+                             token_bytes);
       std::vector<Row> rows;
       std::vector<std::int64_t> expected;
       for (std::size_t r = random() % 50; r > 0; --r) {
@@ -73,7 +76,7 @@ void test_right_rows(TokenType type) {
         rows.push_back({sequence, first, below(random, length - first + 1)});
         const auto begin =
             static_cast<std::size_t>(file.pointers[static_cast<std::size_t>(sequence)] /
-                                         static_cast<std::int64_t>(sizeof(T)) +
+                                         static_cast<std::int64_t>(token_bytes) +
                                      first);
         for (std::int64_t k = 0; k < rows.back().count; ++k) {
           expected.push_back(file.tokens[begin + static_cast<std::size_t>(k)]);
@@ -103,7 +106,8 @@ std::int64_t odd_number(std::mt19937_64& random) {
 void test_lies() {
   std::mt19937_64 random(7);
   for (int n = 0; n < 4000; ++n) {
-    File<std::uint16_t> file(random);
+    const std::size_t token_bytes = std::size_t{1} << random() % 4;
+    File<std::uint16_t> file(random, token_bytes);
     for (std::size_t lie = random() % 3; lie > 0; --lie) {
       const std::size_t where = random() % file.lengths.size();
       if (random() % 2) file.pointers[where] = odd_number(random);
@@ -111,7 +115,8 @@ void test_lies() {
     }
     const Odd tokens(file.tokens), lengths(file.lengths), pointers(file.pointers);
     const TokenFile gather({tokens.data(), file.tokens.size() * 2}, TokenType::kUint16,
-                           lengths.data(), pointers.data(), file.lengths.size());
+                           lengths.data(), pointers.data(), file.lengths.size(), best_level(),
+                           {nullptr, 0, 0}, token_bytes);
     std::vector<Row> rows;
     std::vector<std::int64_t> targets;
     for (std::size_t r = random() % 20; r > 0; --r) {
@@ -154,7 +159,10 @@ void test_layouts_that_do_not_fit() {
     const std::size_t room = random() % 30;
     const auto out = std::make_unique<std::int64_t[]>(room);
     const std::int64_t width = random() % 9 ? 5 : odd_number(random);
-    refused += refuses([&] { lay_out(rows, {counts, places, width}, targets, {out.get(), room}); });
+    const std::int64_t multiple =
+        random() % 9 ? static_cast<std::int64_t>(random() % 3 + 1) : odd_number(random);
+    const Layout layout{counts, places, width, multiple};
+    refused += refuses([&] { lay_out(rows, layout, targets, {out.get(), room}); });
   }
   CHECK(refused > 1000 && refused < 4000);
 }

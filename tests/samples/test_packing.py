@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def expected(pieces: list[list[int]], seq_length: int) -> dict[str, list[int]]:
+def expected(pieces: list[list[int]], seq_length: int, multiple: int) -> dict[str, list[int]]:
     """The arrays of a sample of separate documents, position by position."""
     edges = [0]
     text, mask, positions = [], [], []
-    for piece in pieces:
-        text += piece
-        mask += [1] * (len(piece) - 1) + [0]
-        positions += range(len(piece))
+    for number, piece in enumerate(pieces):
+        gap = -len(piece) % multiple if multiple > 1 or number + 1 < len(pieces) else 0
+        text += piece + [0] * gap
+        mask += [1] * (len(piece) - 1) + [0] + [0] * gap
+        positions += range(len(piece) + gap)
         edges.append(len(text))
+    mask, positions = mask[: seq_length + 1], positions[: seq_length + 1]
+    text = text[: seq_length + 1]
     missing = seq_length + 1 - len(text)
     positions += range(missing)
     edges = [edge for edge in edges if edge < seq_length]
@@ -49,7 +52,10 @@ def expected(pieces: list[list[int]], seq_length: int) -> dict[str, list[int]]:
 @pytest.mark.parametrize("packing", ["best_fit", "document"])
 @given(
     lengths=st.lists(st.integers(0, 60), min_size=3, max_size=40),
-    seq_length=st.integers(1, 50),
+    shape=st.one_of(
+        st.tuples(st.integers(1, 50), st.just(1)),
+        st.sampled_from([(2, 2), (16, 2), (40, 5), (48, 8)]),
+    ),
     extra=st.booleans(),
 )
 @settings(
@@ -58,10 +64,12 @@ def expected(pieces: list[list[int]], seq_length: int) -> dict[str, list[int]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_samples_are_separate_documents(
-    tmp_path: Path, packing: str, lengths: list[int], seq_length: int, extra: bool
+    tmp_path: Path, packing: str, lengths: list[int], shape: tuple[int, int], extra: bool
 ) -> None:
     sequences = write_dataset(tmp_path / "data", lengths)
+    seq_length, multiple = shape
     options: dict[str, Any] = {"packing": packing, "add_extra_token": extra}
+    options["pad_to_multiple_of"] = multiple
     if max(lengths) < 2 or seq_length + extra < 2:
         if max(lengths) > 0:
             with pytest.raises(UsageError, match=r"data: sequences 0 to \d+: none has two tokens"):
@@ -87,7 +95,8 @@ def test_samples_are_separate_documents(
             assert at % seq_length == 0
             pieces.append(piece)
         found = {name: array.tolist() for name, array in sample.items()}
-        assert found == expected(pieces, seq_length)
+        assert found == expected(pieces, seq_length, multiple)
+        assert all(start % multiple == 0 for start in starts)
         labels += int(sample["loss_mask"].sum())
         assert packing == "best_fit" or len(pieces) == 1
     assert dataset.packing_stats is not None
@@ -132,6 +141,9 @@ def test_wrong_requests_are_named(tmp_path: Path) -> None:
     refused("packing='best_fit' goes with order='stateless', not 'megatron'",
             packing="best_fit", order="megatron")  # fmt: skip
     refused("packing='unpacked' goes with order='neox', not 'stateless'", packing="unpacked")
+    refused("pad_to_multiple_of is 3, expected a divisor of seq_length, 8",
+            packing="best_fit", pad_to_multiple_of=3)  # fmt: skip
+    refused("pad_to_multiple_of is for packed documents", pad_to_multiple_of=4)
     refused("needs samples", packing="pack_until_overflow", order="neox")
     refused("packing='unpacked' reads labels", packing="unpacked", order="neox", num_samples=3)
     refused("counts sequences from the first of the file, so instead of 2 to 4",

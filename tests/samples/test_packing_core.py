@@ -32,20 +32,31 @@ def packed(
     array = np.array(lengths, np.int32)
     found = _core.pack(array, seq_length, extra, key, **options)
     arrays = {name: found[name] for name in ("entries", "starts", "windows")}
-    return _core.Packing(array, seq_length, extra, key, **arrays), found
+    multiple = options.get("multiple", 1)
+    return _core.Packing(array, seq_length, extra, key, **arrays, multiple=multiple), found
 
 
 def listed(packing: _core.Packing) -> list[list[tuple[int, ...]]]:
     return [[tuple(row) for row in packing.locate(k).tolist()] for k in range(len(packing))]
 
 
-@given(LENGTHS, st.integers(1, 70), st.sampled_from((0, 1)), KEYS, st.booleans())
+SHAPES = st.one_of(
+    st.tuples(st.integers(1, 70), st.just(1)),
+    st.sampled_from([2, 3, 8]).flatmap(
+        lambda m: st.integers(1, 9).map(lambda times: (m * times, m))
+    ),
+)
+
+
+@given(LENGTHS, SHAPES, st.sampled_from((0, 1)), KEYS, st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_equals_the_twin(
-    lengths: list[int], seq_length: int, extra: int, key: int, together: bool
+    lengths: list[int], shape: tuple[int, int], extra: int, key: int, together: bool
 ) -> None:
-    packing, arrays = packed(lengths, seq_length, extra, key, together=together)
-    expected = twin.pack(lengths, seq_length, extra, key, together=together)
+    seq_length, multiple = shape
+    options: dict[str, Any] = {"together": together, "multiple": multiple}
+    packing, arrays = packed(lengths, seq_length, extra, key, **options)
+    expected = twin.pack(lengths, seq_length, extra, key, **options)
     assert listed(packing) == expected
     rows, counts = packing.locate_many(np.arange(len(packing)))
     assert counts.tolist() == [len(sample) for sample in expected]

@@ -31,24 +31,34 @@ def windows(lengths: list[int], key: int) -> list[list[int]]:
     return [[order.pop(0) for _ in range(size)] for size in sizes]
 
 
-def best_fit(pieces: list[Piece], capacity: int) -> list[list[Piece]]:
-    """Longest first, each to the sample with the least room, of equal ones the one touched last."""
+def best_fit(pieces: list[Piece], capacity: int, multiple: int = 1) -> list[list[Piece]]:
+    """Longest first, each to the sample with the least room, of equal ones the one touched last.
+
+    Sizes are rounded up to a multiple.
+    """
+    size = {piece: -(-piece[2] // multiple) * multiple for piece in pieces}
     samples: list[list[Piece]] = []
     rooms: list[tuple[int, int, int]] = []  # room, how long ago it was touched, sample
-    for time, piece in enumerate(sorted(pieces, key=lambda piece: -piece[2])):
-        found = bisect_left(rooms, (piece[2], -len(pieces), 0))
+    for time, piece in enumerate(sorted(pieces, key=lambda piece: -size[piece])):
+        found = bisect_left(rooms, (size[piece], -len(pieces), 0))
         if found == len(rooms):
             room, number = capacity, len(samples)
             samples.append([])
         else:
             room, _, number = rooms.pop(found)
         samples[number].append(piece)
-        insort(rooms, (room - piece[2], -time, number))
+        insort(rooms, (room - size[piece], -time, number))
     return samples
 
 
 def pack(
-    lengths: list[int], seq_length: int, extra: int, key: int, *, together: bool
+    lengths: list[int],
+    seq_length: int,
+    extra: int,
+    key: int,
+    *,
+    together: bool,
+    multiple: int = 1,
 ) -> list[list[Piece]]:
     """The pieces of every sample, in the order that is stored."""
     capacity, samples = seq_length + extra, []
@@ -61,6 +71,7 @@ def pack(
         full = [[piece] for piece in pieces if piece[2] == capacity]
         rest = [piece for piece in pieces if piece[2] < capacity]
         place = {document: i for i, document in enumerate(documents)}
-        mixed = best_fit(rest, capacity) if together else [[piece] for piece in rest]
+        room = capacity // multiple * multiple
+        mixed = best_fit(rest, room, multiple) if together else [[piece] for piece in rest]
         samples += [sorted(sample, key=lambda piece: place[piece[0]]) for sample in mixed] + full
     return samples

@@ -48,7 +48,8 @@ std::string number(std::int64_t value) { return std::to_string(value); }
 void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int64_t> targets,
              std::span<std::int64_t> out) {
   const std::int64_t width = layout.width;
-  if (width < 1 || targets.size() != rows.size() || layout.counts.size() != layout.places.size()) {
+  if (layout.multiple < 1 || layout.multiple > width || targets.size() != rows.size() ||
+      layout.counts.size() != layout.places.size()) {
     throw std::invalid_argument("arrays of samples that do not belong together");
   }
   const auto lines = static_cast<std::int64_t>(out.size()) / width;
@@ -62,9 +63,13 @@ void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int
       throw std::invalid_argument(number(count) + " rows of a sample, but " +
                                   std::to_string(rows.size() - row) + " are left");
     }
+    const auto line = out.subspan(static_cast<std::size_t>(place * width));
     std::int64_t filled = 0;
     for (const std::size_t end = row + static_cast<std::size_t>(count); row < end; ++row) {
       const std::int64_t tokens = rows[row].count;
+      const std::int64_t gap = std::min(round_up(filled, layout.multiple), width) - filled;
+      std::fill_n(line.begin() + filled, gap, 0);
+      filled += gap;
       if (tokens < 0 || tokens > width - filled) {
         throw std::invalid_argument("a row of " + number(tokens) + " tokens where " +
                                     number(width - filled) + " fit");
@@ -72,7 +77,6 @@ void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int
       targets[row] = place * width + filled;
       filled += tokens;
     }
-    const auto line = out.subspan(static_cast<std::size_t>(place * width));
     std::fill_n(line.begin() + filled, width - filled, 0);
   }
   if (row != rows.size()) throw std::invalid_argument("rows of no sample");

@@ -10,6 +10,11 @@
 
 namespace tokpack {
 
+// The least multiple that is not below the value. REQUIRES: value >= 0, multiple >= 1.
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return multiple == 1 ? value : (value + multiple - 1) / multiple * multiple;
+}
+
 // `count` tokens of a sequence from its token `first`.
 struct Row {
   std::int64_t sequence;
@@ -18,15 +23,17 @@ struct Row {
 };
 
 // Samples one after the other: counts[b] rows make a sample, whose tokens begin at
-// places[b] * width of an array.
+// places[b] * width of an array. Rows begin at multiples of `multiple` in it.
 struct Layout {
   std::span<const std::int64_t> counts;
   std::span<const std::int64_t> places;
   std::int64_t width;
+  std::int64_t multiple = 1;
 };
 
 // Sets targets[r] to where in `out` the tokens of rows[r] go, and sets to 0 what the rows of a
-// sample leave of its `width`. Throws std::invalid_argument for rows or places that do not fit.
+// sample leave of its `width`, between and behind them. Throws std::invalid_argument for rows or
+// places that do not fit.
 void lay_out(std::span<const Row> rows, const Layout& layout, std::span<std::int64_t> targets,
              std::span<std::int64_t> out);
 
@@ -43,10 +50,10 @@ struct ViewNumbers {
 // used.
 class TokenFile {
  public:
-  // values: the .bin or the track, little endian. lengths, pointers: of n sequences, int32 and int64
-  // in the machine's byte order, at any address; pointers are bytes of a .bin whose tokens have
-  // token_bytes, 1, 2, 4 or 8; 0 for as many as the values have. All of them, and the numbers of a
-  // view, must outlive this object. Without numbers rows are of the sequences of the .bin.
+  // values: the .bin or the track, little endian. lengths, pointers: of n sequences, int32 and
+  // int64 in the machine's byte order, at any address; pointers are bytes of a .bin whose tokens
+  // have token_bytes, 1, 2, 4 or 8; 0 for as many as the values have. All of them, and the numbers
+  // of a view, must outlive this object. Without numbers rows are of the sequences of the .bin.
   TokenFile(std::span<const unsigned char> values, TokenType type, const unsigned char* lengths,
             const unsigned char* pointers, std::size_t n, Level level = best_level(),
             ViewNumbers view = {nullptr, 0, 0}, std::size_t token_bytes = 0);

@@ -16,8 +16,9 @@ enum class LossTrack : std::uint8_t {
 };
 
 // Applies the values of one sample, length + 1 of them, to its loss mask of `length`. With kLabels
-// the labels are written to `labels`, length + 1, 0 for those that do not count. Returns false for a
-// weight that is not a finite number. REQUIRES: out.size() + 1 values, and as many labels, or none.
+// the labels are written to `labels`, length + 1, 0 for those that do not count. Returns false for
+// a weight that is not a finite number. REQUIRES: out.size() + 1 values, and as many labels, or
+// none.
 bool apply_track(LossTrack kind, std::span<const std::int64_t> values, std::span<float> loss_mask,
                  std::span<std::int64_t> labels);
 

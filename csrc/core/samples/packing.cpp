@@ -24,7 +24,7 @@ class Packer {
   Packer(const PackingInput& input, bool together)
       : input_(input),
         permutation_(input.documents, input.key),
-        best_fit_(together ? input.capacity() : 0, PackingInput::kLeast),
+        best_fit_(together ? input.room() : 0, PackingInput::kLeast),
         together_(together) {}
 
   PackedSamples run() {
@@ -61,7 +61,7 @@ class Packer {
                                     std::to_string(length) + " tokens");
       }
       const PackingInput::Cut cut = input_.cut(length);
-      rests_[i] = static_cast<std::int32_t>(cut.rest);
+      rests_[i] = static_cast<std::int32_t>(input_.room_of(cut.rest));
       if (cut.full > 0) full_.push_back({static_cast<std::uint16_t>(i), cut.full});
       count(length, cut);
     }
@@ -159,6 +159,10 @@ void PackingInput::check() const {
   if (seq_length < 1 || seq_length > kMaxCapacity - 1) {
     throw std::invalid_argument("a sequence length of " + std::to_string(seq_length) +
                                 "; it must be 1 to 2^24 - 1 to pack documents");
+  }
+  if (multiple < 1 || seq_length % multiple != 0) {
+    throw std::invalid_argument("a sequence length of " + std::to_string(seq_length) +
+                                "; it must be a multiple of " + std::to_string(multiple));
   }
 }
 
@@ -268,13 +272,14 @@ void Packing::find(std::int64_t sample, Found& found) const {
 }
 
 void Packing::cut(const Found& found, std::vector<Piece>& pieces) const {
-  std::int64_t room = input_.capacity();
+  std::int64_t room = input_.room();
   for (const std::uint64_t document : found.documents) {
     const PackingInput::Cut cut = input_.cut(input_.length_of(document));
     const bool whole = found.piece >= 0;
     const std::int64_t length = whole ? input_.capacity() : cut.rest;
-    if (length == 0 || length > room || (whole && found.piece >= cut.full)) fail();
-    room -= length;
+    const std::int64_t taken = whole ? room : input_.room_of(length);
+    if (length == 0 || taken > room || (whole && found.piece >= cut.full)) fail();
+    room -= taken;
     const std::int64_t offset = (whole ? found.piece : cut.full) * input_.seq_length;
     pieces.push_back({static_cast<std::int64_t>(document), offset, length});
   }

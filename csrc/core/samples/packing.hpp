@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/samples/gather_tokens.hpp"
 #include "core/samples/permutation.hpp"
 
 namespace tokpack {
@@ -25,7 +26,8 @@ struct PackingInput {
   std::size_t documents;
   std::int64_t seq_length;
   std::int64_t extra;
-  std::uint64_t key;  // of the order in which documents enter windows
+  std::uint64_t key;          // of the order in which documents enter windows
+  std::int64_t multiple = 1;  // pieces begin at multiples of it in a sample
 
   struct Cut {
     std::int64_t full;  // pieces of capacity() tokens
@@ -33,6 +35,9 @@ struct PackingInput {
   };
 
   std::int64_t capacity() const { return seq_length + extra; }
+  // Where pieces begin at multiples, the last label of a sample has no room behind other pieces.
+  std::int64_t room() const { return capacity() / multiple * multiple; }
+  std::int64_t room_of(std::int64_t rest) const { return round_up(rest, multiple); }
   std::size_t windows() const { return (documents + kWindow - 1) / kWindow; }
   std::size_t window_begin(
       std::size_t window) const;  // windows are of equal size, give or take one
@@ -40,7 +45,7 @@ struct PackingInput {
   Cut cut(std::int64_t length) const;
 
   // Throws std::invalid_argument for a seq_length below 1 or beyond kMaxCapacity, an extra not
-  // 0, 1.
+  // 0, 1, and a multiple that does not divide seq_length.
   void check() const;
 };
 

@@ -6,6 +6,11 @@
 namespace tokpack {
 namespace {
 
+// Where a row begins whose predecessor ends at `end`.
+std::size_t next_begin(const SampleRules& rules, std::size_t end) {
+  return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(end), rules.multiple));
+}
+
 void write_loss_mask(const SampleRules& rules, std::span<const Row> rows, const std::int64_t* text,
                      std::size_t filled, float* out) {
   // The last token has no label, nor has padding.
@@ -15,9 +20,12 @@ void write_loss_mask(const SampleRules& rules, std::span<const Row> rows, const 
   if (!rules.joined) {
     std::size_t end = 0;
     for (const Row& row : rows) {
-      end += static_cast<std::size_t>(row.count);
-      if (end > 0 && end <= rules.length) out[end - 1] = 0.0F;
+      const std::size_t begin = next_begin(rules, end);
+      // The last label of a row would be the first token of the next; padding has none either.
+      if (end > 0) std::fill(out + end - 1, out + std::min(begin, rules.length), 0.0F);
+      end = begin + static_cast<std::size_t>(row.count);
     }
+    if (end > 0 && end <= rules.length) out[end - 1] = 0.0F;
   }
   if (rules.mask_eod) {
     const std::int64_t eod = *rules.mask_eod;
@@ -29,9 +37,9 @@ void count_from_zero(std::int64_t* begin, std::int64_t* end) {
   std::iota(begin, end, std::int64_t{0});
 }
 
-// Writes edges, longest and positions of documents that begin where rows do. Padding belongs to the
-// last document, or is one more behind separate documents. A row whose only token is the last label
-// begins no document.
+// Writes edges, longest and positions of documents that begin where rows do. Padding behind all
+// belongs to the last document, or is one more behind separate documents. A row whose only token is
+// the last label begins no document.
 void begin_documents_at_rows(const SampleRules& rules, std::span<const Row> rows,
                              std::size_t filled, const SampleArrays& out) {
   const std::size_t label = rules.joined && rules.extra && filled > 0 ? 1 : 0;
@@ -44,10 +52,12 @@ void begin_documents_at_rows(const SampleRules& rules, std::span<const Row> rows
     begin = end;
   };
   for (const Row& row : rows) {
+    start = next_begin(rules, start);
     if (row.count > 0 && start > 0 && start < inputs) close(start);
     start += static_cast<std::size_t>(row.count);
   }
-  if (!rules.joined && filled > 0 && filled < rules.length) close(filled);
+  const std::size_t rest = next_begin(rules, filled);
+  if (!rules.joined && filled > 0 && rest < rules.length) close(rest);
   close(rules.length);
   std::fill(out.edges + written, out.edges + rules.length + 1,
             static_cast<std::int32_t>(rules.length));
@@ -87,7 +97,9 @@ void end_documents_at(std::int64_t eod, const std::int64_t* text, std::size_t in
 void assemble(const SampleRules& rules, std::span<const Row> rows, const std::int64_t* text,
               const SampleArrays& out) {
   std::size_t filled = 0;
-  for (const Row& row : rows) filled += static_cast<std::size_t>(row.count);
+  for (const Row& row : rows) {
+    filled = next_begin(rules, filled) + static_cast<std::size_t>(row.count);
+  }
   write_loss_mask(rules, rows, text, filled, out.loss_mask);
   if (rules.boundaries && rules.cut_at)
     end_documents_at(*rules.cut_at, text, filled, rules.length, out);

@@ -19,6 +19,7 @@ struct SampleRules {
   std::optional<std::int64_t> mask_eod;  // no loss where the input is this token
   std::optional<std::int64_t> reset_at;  // positions begin anew behind this token
   std::optional<std::int64_t> cut_at;    // documents begin behind this token, not where rows do
+  std::int64_t multiple = 1;  // rows begin at multiples of it; what lies between is padding
 };
 
 // Where the arrays of one sample are written. The last two only with `boundaries`.

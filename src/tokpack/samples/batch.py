@@ -73,6 +73,7 @@ class Assembler:
             mask_eod=eod if settings.eod_mask_loss else None,
             reset_at=eod if settings.reset_position_ids else None,
             cut_at=eod if cut else None,
+            multiple=settings.pad_to_multiple_of,
         )
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:

@@ -34,14 +34,19 @@ class Gatherer:
     With ``track`` the values of that track are copied in their place; of float16 the bits.
 
     ``blocks``, int64 [B + 1], are the first sequences of the blocks of the order, if it has any:
-    from a dataset on a store whole blocks are read then, and kept in the cache.
+    from a dataset on a store whole blocks are read then, and kept in the cache. Rows begin at
+    multiples of ``multiple`` in a sample.
     """
 
     def __init__(
-        self, dataset: MMapIndexedDataset, blocks: Int64s | None = None, track: str | None = None
+        self,
+        dataset: MMapIndexedDataset,
+        blocks: Int64s | None = None,
+        track: str | None = None,
+        multiple: int = 1,
     ) -> None:
         self._dataset = dataset
-        self._track = track
+        self._track, self._multiple = track, multiple
         self._view = view = dataset.view
         # Of a view the datasets are read whose documents it lists, where no block lies together.
         self._blocks = blocks if view is None else None
@@ -61,14 +66,14 @@ class Gatherer:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
 
         Sample i has ``counts[i]`` of the rows; its tokens go to the beginning of
-        ``text[places[i]]``, and what they do not fill becomes 0. FormatError for rows that are not
+        ``text[places[i]]``, and what they leave becomes 0. FormatError for rows that are not
         in the dataset or do not fit, and for a sequence whose entry in the index is wrong.
         """
         try:
             if self._file is None:
                 self._fill_from_shards(text, rows, counts, places)
                 return
-            wrong = self._file.gather_samples(rows, counts, places, text)
+            wrong = self._file.gather_samples(rows, counts, places, text, self._multiple)
         except ValueError as error:
             name = self._dataset.path_prefix
             raise FormatError(f"{name}: {error}: the order does not fit the samples") from None
@@ -84,7 +89,7 @@ class Gatherer:
 
     def _fill_from_shards(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         dataset = self._dataset
-        targets = _core.lay_out(rows, counts, places, text)
+        targets = _core.lay_out(rows, counts, places, text, self._multiple)
         if self._on_store:
             fetch = self._asked.pop(rows.tobytes(), None) or self._fetch(rows)
             flat = text.reshape(-1)

@@ -124,8 +124,9 @@ class GPTDataset(SampleDataset):
             key = (settings.seed, self._data, *self._range)
             self._fim = FillInTheMiddle(settings.fim, eod, seq_length + settings.extra, key)
         blocks = getattr(order, "blocks", None)
-        self._gatherer = Gatherer(dataset, blocks)
-        tracks.open(blocks)
+        self.multiple = settings.pad_to_multiple_of
+        self._gatherer = Gatherer(dataset, blocks, multiple=self.multiple)
+        tracks.open(blocks, self.multiple)
         self._assembler = Assembler(settings, eod, joined=order.joined)
         self._size = order.samples
         if settings.rules.endless:
@@ -200,6 +201,8 @@ class GPTDataset(SampleDataset):
             deciding["fim"] = self._settings.fim.identity
         if self._settings.pad_id is not None:
             deciding["pad_id"] = self._settings.pad_id
+        if self.multiple > 1:
+            deciding["multiple"] = self.multiple
         deciding |= self._tracks.identity
         return identify({"data": self._data, "sequences": self._range, **deciding})
 

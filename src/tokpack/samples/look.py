@@ -91,6 +91,7 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
     epoch = index // dataset.samples_per_epoch if dataset.limit is None else None
     pieces, at = [], 0
     for sequence, first, count in rows.tolist():
+        at += -at % dataset.multiple
         tokens = min(count, dataset.seq_length - at)  # one more may be read, as the last label
         if tokens > 0:
             document = bisect_right(dataset.dataset.doc_idx, sequence) - 1

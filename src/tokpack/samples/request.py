@@ -33,6 +33,7 @@ class CommonOptions(TypedDict, total=False):
     reset_attention_mask: bool
     document_boundaries: bool
     packing: PackingName
+    pad_to_multiple_of: int
     loss: str
     fim: FIM | None
     cache: str | os.PathLike[str] | None

@@ -90,6 +90,13 @@ class SampleSettings:
         "pack_until_overflow and unpacked are NeoX's",
         "NAME",
     )
+    pad_to_multiple_of: int = described(
+        1,
+        "packed documents are padded to a multiple of N tokens, such as lcm(2 CP, CP TP) for "
+        "context parallelism",
+        "N",
+        least=1,
+    )
     loss: str = described(
         "trained",
         "labels that count: of a dataset with a mask, weights or labels beside it those that they "
@@ -163,7 +170,16 @@ class Settings(SampleSettings):
         for name, words in (("split_by", SPLIT_BY), ("loss", LOSSES)):
             if (word := getattr(self, name)) not in words:
                 raise UsageError(f"{option(name)} is {word!r}, expected one of {', '.join(words)}")
-        for name in ("seq_length", "seed", "split_index", "epochs", "samples", "eod_id", "pad_id"):
+        for name in (
+            "seq_length",
+            "seed",
+            "split_index",
+            "epochs",
+            "samples",
+            "eod_id",
+            "pad_id",
+            "pad_to_multiple_of",
+        ):
             value = getattr(self, name)
             if value is None and getattr(Settings, name, 0) is None:
                 continue
@@ -194,6 +210,8 @@ class Settings(SampleSettings):
                 f"{option('packing', self.packing)} goes with {option('order', rules.order)}, not "
                 f"{self.order!r}"
             )
+        if self.pad_to_multiple_of != 1:
+            self._check_multiple()
         if rules.order == "stateless" and self.seq_length > LONGEST_PACKED:
             raise UsageError(
                 f"{option('seq_length')} is {self.seq_length}: documents are packed into "
@@ -204,6 +222,19 @@ class Settings(SampleSettings):
             raise UsageError(
                 f"{option('packing', self.packing)} needs samples, which NeoX takes from its "
                 "training iterations, add_extra_token and drop_last"
+            )
+
+    def _check_multiple(self) -> None:
+        multiple = self.pad_to_multiple_of
+        if multiple < 1 or self.seq_length % multiple:
+            raise UsageError(
+                f"{option('pad_to_multiple_of')} is {multiple}, expected a divisor of "
+                f"{option('seq_length')}, {self.seq_length}"
+            )
+        if self.packing_rules.order != "stateless" or self.fim is not None:
+            raise UsageError(
+                f"{option('pad_to_multiple_of')} is for packed documents, such as with "
+                f"{option('packing', 'best_fit')}, and not for fim"
             )
 
     @property

@@ -41,8 +41,8 @@ class LossTracks:
     - weights: how much it counts
     - labels: what is to be predicted in place of the token; below 0 (-100 by custom) nothing
 
-    ``blocks`` are those of the order, see Gatherer. ``every_token`` leaves the dataset's tracks
-    aside: all labels count. UsageError where the datasets do not go together.
+    ``every_token`` leaves the dataset's tracks aside: all labels count. UsageError where the
+    datasets do not go together.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class LossTracks:
             else prints | {"labels": self.label_dataset.fingerprint}
         )
 
-    def open(self, blocks: npt.NDArray[np.int64] | None) -> None:
-        """Get ready to read; ``blocks`` are those of the order, see Gatherer."""
+    def open(self, blocks: npt.NDArray[np.int64] | None, multiple: int) -> None:
+        """Get ready to read; ``blocks`` and ``multiple`` are those of the tokens' Gatherer."""
         for name in self.names:
-            self._gatherers[name] = Gatherer(self._dataset, blocks, name)
+            self._gatherers[name] = Gatherer(self._dataset, blocks, name, multiple)
         if self.label_dataset is not None:
-            self._gatherers["labels"] = Gatherer(self.label_dataset)
+            self._gatherers["labels"] = Gatherer(self.label_dataset, multiple=multiple)
 
     def ask(self, rows: Rows) -> None:
         """Begin to read the values of rows from the store, if they lie on one, for ``fill``."""

@@ -40,7 +40,15 @@ def make_order(
     settings.check_enough(tokens)
     length, extra = settings.seq_length, settings.extra
     data = OrderInput(
-        dataset.sizes, begin, end, length, extra, settings.seed, dataset.fingerprint, tokens
+        dataset.sizes,
+        begin,
+        end,
+        length,
+        extra,
+        settings.seed,
+        dataset.fingerprint,
+        tokens,
+        settings.pad_to_multiple_of,
     )
     if settings.packing_rules.group == 2:
         _check_pairs(dataset)

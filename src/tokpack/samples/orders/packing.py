@@ -80,7 +80,10 @@ class PackedOrder(EpochOrder):
         key = _core.mix(*data.key, _WINDOWS)
 
         def build() -> list[ChunkedArray]:
-            arrays = _core.pack(part, seq_length, extra, key, together=packing == "best_fit")
+            together = packing == "best_fit"
+            arrays = _core.pack(
+                part, seq_length, extra, key, together=together, multiple=data.multiple
+            )
             return [ChunkedArray.of(name, array) for name, array in arrays.items()]
 
         settings = {
@@ -93,6 +96,8 @@ class PackedOrder(EpochOrder):
             "seed": data.seed,
             "packing": packing,
         }
+        if data.multiple > 1:
+            settings["multiple"] = data.multiple
         self.cached: CacheEntry | None = None
         if cache is None:
             arrays = {part.name: part.array() for part in build()}
@@ -108,6 +113,7 @@ class PackedOrder(EpochOrder):
                 entries=arrays["entries"],
                 starts=arrays["starts"],
                 windows=arrays["windows"],
+                multiple=data.multiple,
             )
         except ValueError as error:
             where = None if self.cached is None else self.cached.path

@@ -25,7 +25,7 @@ class OrderInput:
 
     ``lengths`` int32 [n] are the tokens of every sequence of the dataset, aligned or not. A sample
     reads ``seq_length`` tokens and ``extra`` more, 0 or 1. ``token_count`` is that of the
-    sequences, where it is known.
+    sequences, where it is known. Packed documents begin at multiples of ``multiple`` in a sample.
     """
 
     lengths: npt.NDArray[np.int32]
@@ -36,6 +36,7 @@ class OrderInput:
     seed: int
     fingerprint: int  # of the data
     token_count: int | None = None
+    multiple: int = 1
 
     @property
     def part(self) -> npt.NDArray[np.int32]:
