@@ -55,7 +55,7 @@ class LossTracks:
         if labels is not None and not isinstance(labels, MMapIndexedDataset):
             labels = MMapIndexedDataset(labels)
         self._dataset = dataset
-        self.names = () if every_token else tuple(getattr(dataset, "tracks", {}))
+        self.names = () if every_token else tuple(dataset.tracks)
         self.label_dataset = labels
         if labels is not None:
             check_labels(labels, dataset)
@@ -167,11 +167,9 @@ def track_values(
 ) -> Iterator[npt.NDArray[Any]]:
     """The values of tokens [begin, end), or up to the last one, at most 2^20 at a time."""
     before = 0
-    for shard in dataset.shards():
-        size = len(shard.tokens)
-        first, stop = max(begin - before, 0), min(end - before, size)
+    counts = [record.tokens for record in dataset.records] or [dataset.token_count]
+    for number, tokens in enumerate(counts):
+        first, stop = max(begin - before, 0), min(end - before, tokens)
         for at in range(first, stop, _CHUNK):
-            yield shard.track(name)[at : min(at + _CHUNK, stop)]
-        before += size
-        if before >= end:
-            return
+            yield dataset.shard(number).track(name)[at : min(at + _CHUNK, stop)]
+        before += tokens
