@@ -196,7 +196,12 @@ class TestPlan:
             (["small"], {"sample": 3}, UsageError, "no setting 'sample'; did you mean samples"),
             (["small"], {"order": "megatrom"}, UsageError, "order 'megatrom' is unknown"),
             (["small"], {"temperature": -1.0}, UsageError, "the temperature is -1"),
-            (["small"], {"by": "x"}, UsageError, "by tokens, documents, epochs, not by 'x'"),
+            (
+                ["small"],
+                {"by": "x"},
+                UsageError,
+                "by tokens, documents, epochs, trained, not by 'x'",
+            ),
             (["small", "large"], {"weights": [1]}, UsageError, "1 weights for 2 datasets"),
         ],
     )

@@ -17,7 +17,7 @@ from tokpack.documents import write_view
 from tokpack.errors import FormatError, UsageError
 from tokpack.operations.merge import merge
 from tokpack.samples import FIM, SampleIterator, open_blend
-from tokpack.samples.tracks import track_values
+from tokpack.samples.tracks import count_trained, track_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -239,3 +239,44 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, bits: int) -> N
         dataset.batch(range(3))
     for number in {0, 1, 2} - set(bad):
         assert np.isfinite(dataset[number]["loss_mask"]).all()
+
+
+def test_weights_by_trained_tokens_are_shares_of_them(tmp_path: Path) -> None:
+    first = write(tmp_path / "chat", [20, 40] * 40, ["mask", "labels"])
+    write(tmp_path / "plain", [50] * 60, first=first)
+    spec: dict[str, Any] = {
+        "datasets": {str(tmp_path / "chat"): 3, str(tmp_path / "plain"): 1},
+        "seq_length": 30,
+        "by": "trained",
+        "samples": 400,
+    }
+    train = open_blend(spec).train
+    loss = np.zeros(2)
+    for number in range(400):
+        loss[train.locate(number)[0]] += train[number]["loss_mask"].sum()
+    assert loss[0] / loss.sum() == pytest.approx(0.75, abs=0.01)
+    everything = open_blend(spec, loss="all").train
+    assert everything.counts(400) == [300, 100]
+    by_size = open_blend({**spec, "datasets": [*spec["datasets"]]}).train
+    assert by_size.counts(54)[0] == pytest.approx(54 * 2400 / 5400, abs=1.5)
+    for begin, end in ((0, 80), (3, 4), (7, 71)):  # the whole by the manifest, parts by a pass
+        tokens = [t for n in range(begin, end) for t in MMapIndexedDataset(tmp_path / "chat")[n]]
+        expected = sum(t % 3 > 0 and t % 4 > 0 for t in tokens)
+        dataset = MMapIndexedDataset(tmp_path / "chat")
+        assert count_trained(dataset, None, range(begin, end)) == expected
+        plain = MMapIndexedDataset(tmp_path / "plain")
+        assert count_trained(plain, None, range(3, 9)) == 300
+
+
+def test_a_dataset_without_trained_tokens_has_no_share_of_them(tmp_path: Path) -> None:
+    write(tmp_path / "plain", [50] * 9)
+    with MMapIndexedDatasetBuilder(f"{tmp_path}/none.bin", np.uint16, tracks=["mask"]) as builder:
+        builder.add_item(range(90), mask=[0] * 90)
+        builder.finalize(f"{tmp_path}/none.idx")
+    spec: dict[str, Any] = {
+        "datasets": {str(tmp_path / "plain"): 1, str(tmp_path / "none"): 1},
+        "seq_length": 30,
+    }
+    assert len(open_blend(spec).train) == 17
+    with pytest.raises(UsageError, match=r"none: no token of it is trained in train.*by='tokens'"):
+        open_blend(spec, by="trained")

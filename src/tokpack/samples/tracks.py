@@ -11,6 +11,7 @@ import xxhash
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
 from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.track import are_trained
 from tokpack.samples.gather import Gatherer
 
 if TYPE_CHECKING:
@@ -162,14 +163,47 @@ def _fingerprint(dataset: MMapIndexedDataset, name: str) -> int:
     return state.intdigest()
 
 
+def count_trained(
+    dataset: MMapIndexedDataset, labels: MMapIndexedDataset | None, sequences: range
+) -> int:
+    """How many tokens of the ``sequences`` are trained: all of them in a dataset without tracks.
+
+    By the manifest where it counts them, else in a pass over the mask and the labels.
+    """
+    named: dict[str, MMapIndexedDataset] = {
+        name: dataset for name in ("mask", "labels") if name in dataset.tracks
+    }
+    tokens = dataset.tokens_in(sequences.start, sequences.stop)
+    known = None if dataset.manifest is None else dataset.manifest.trained
+    if labels is None and known is not None and len(sequences) == len(dataset):
+        return known
+    if labels is not None:
+        named["labels"] = labels
+    if not named:
+        return tokens
+    begin, trained = dataset.tokens_in(0, sequences.start), 0
+    for at in range(begin, begin + tokens, _CHUNK):
+        end = min(at + _CHUNK, begin + tokens)
+        values = {
+            name: np.concatenate([*track_values(of, name, at, end)]) for name, of in named.items()
+        }
+        trained += int(np.count_nonzero(are_trained(values)))
+    return trained
+
+
 def track_values(
     dataset: MMapIndexedDataset, name: str, begin: int, end: int
 ) -> Iterator[npt.NDArray[Any]]:
-    """The values of tokens [begin, end), or up to the last one, at most 2^20 at a time."""
+    """The values of tokens [begin, end), or up to the last one, at most 2^20 at a time.
+
+    Of a dataset of labels, which has no such track, its tokens.
+    """
     before = 0
     counts = [record.tokens for record in dataset.records] or [dataset.token_count]
     for number, tokens in enumerate(counts):
         first, stop = max(begin - before, 0), min(end - before, tokens)
         for at in range(first, stop, _CHUNK):
-            yield dataset.shard(number).track(name)[at : min(at + _CHUNK, stop)]
+            shard = dataset.shard(number)
+            values = shard.track(name) if name in dataset.tracks else shard.tokens
+            yield values[at : min(at + _CHUNK, stop)]
         before += tokens

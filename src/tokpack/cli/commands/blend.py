@@ -86,7 +86,16 @@ PAGE = Page(
                 setting("test_samples"),
             ),
         ),
-        Group("order", (setting("order"), setting("seed"), setting("packing"))),
+        Group(
+            "samples",
+            (
+                setting("order"),
+                setting("seed"),
+                setting("packing"),
+                setting("pad_to_multiple_of"),
+                setting("loss"),
+            ),
+        ),
         Group(
             "output",
             (

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.samples.blend.order import Phase, blend_order, longest
 from tokpack.samples.orders.pairs import pairs_in
+from tokpack.samples.tracks import count_trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,11 @@ class Portion:
             documents = bisect_right(numbers, end - 1, key=entry) + 1 - first
         tokens = dataset.tokens_in(begin, end)
         return cls(dataset, begin, end, documents, tokens, weight, labels)
+
+    @cached_property
+    def trained(self) -> int:
+        """Tokens that are trained, see ``count_trained``."""
+        return count_trained(self.dataset, self.labels, range(self.begin, self.end))
 
     @property
     def prefix(self) -> str:
@@ -247,10 +253,24 @@ class Mixture:
         return float(portion.pieces(settings) if alone else portion.tokens)
 
     def _size_of_weight(self, portion: Portion) -> float:
-        """What a weight of 1 means of a portion: a token, a document's worth of them, or all."""
+        """What a weight of 1 means of a portion.
+
+        A token, as many as a document or a trained token come with, or all of them.
+        """
+        if self.spec.by == "trained":
+            return self._size(portion) / self._trained(portion)
         if self.spec.by == "documents":
             return self._size(portion) / portion.documents
         return self._size(portion) if self.spec.by == "epochs" else 1.0
+
+    def _trained(self, portion: Portion) -> int:
+        trained = portion.tokens if self.spec.loss == "all" else portion.trained
+        if not trained:
+            raise UsageError(
+                f"{portion.prefix}: no token of it is trained in {self.name}, so it can have no "
+                f"share of the trained tokens: leave it out, or give {option('by', 'tokens')}"
+            )
+        return trained
 
 
 def root(value: float, temperature: float) -> float:

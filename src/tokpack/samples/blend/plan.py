@@ -258,6 +258,7 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
                 "prefix": portion.prefix,
                 "documents": portion.documents,
                 "tokens": portion.tokens,
+                **({"trained": portion.trained} if mixture.spec.by == "trained" else {}),
                 "weight": portion.weight,
                 "share": share,
                 "samples": samples,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rules import OrderRules
     from tokpack.samples.request import BlendOptions
 
-MEANINGS = ("tokens", "documents", "epochs")
+MEANINGS = ("tokens", "documents", "epochs", "trained")
 LENGTHS = ("samples", "tokens", "epochs")
 
 
@@ -54,7 +54,7 @@ class BlendSpec(SampleSettings):
     test: Entries = described((), "a test set of datasets of its own")
     by: str = described(
         "tokens",
-        "what weights are: shares of tokens, shares of documents, or epochs",
+        "what weights are: shares of tokens, of documents, epochs, or shares of trained tokens",
         choices=MEANINGS,
     )
     temperature: float = described(
