@@ -18,10 +18,9 @@ from support.converting import run, same
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import read_plainly, write_plainly
 
-from tokpack import GPTDataset
 from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
-from tokpack.operations.convert import detect
+from tokpack.operations.detect import detect
 from tokpack.operations.merge import merge
 
 
@@ -99,10 +98,10 @@ def test_any_format_becomes_any_other(tmp_path: Path) -> None:
     run(tmp_path / "d.npy", tmp_path / "e", eod=0)
     assert documents_of(tmp_path / "e") == documents
     (tmp_path / "a.ds.loss").write_bytes(bytes(6))
-    (note,) = run(tmp_path / "a.ds", tmp_path / "f.parquet").notes
-    assert "a.ds.loss is left out" in note
+    (*_, note) = run(tmp_path / "a.ds", tmp_path / "f.npy", to="npy").notes
+    assert "mask of tokens is left out" in note
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.operations.parquet._GROUP_IDS", 2)
+        patch.setattr("tokpack.operations.write_lists._GROUP_IDS", 2)
         patch.setattr("tokpack.operations.foreign.STEP", 2)
         run(tmp_path / "e", tmp_path / "g.parquet")
     run(tmp_path / "g.parquet", tmp_path / "h")
@@ -140,30 +139,21 @@ def test_a_manifest_is_kept_and_one_is_made(tmp_path: Path) -> None:
     assert (made.inputs[0]["name"], made.inputs[0]["format"]) == ("two.npy", "npy")
 
 
-def test_masks_of_datatrove_become_labels(tmp_path: Path) -> None:
+def test_masks_of_datatrove(tmp_path: Path) -> None:
     write_plainly(tmp_path / "all", plain([[[5, 6, 7]], [[]], [[8, 60000]]]))
     run(tmp_path / "all", tmp_path / "x.ds")
     loss = tmp_path / "x.ds.loss"
     loss.write_bytes(bytes([0, 1, 1, 0, 1]))
     made = run(tmp_path / "x.ds", tmp_path / "out")
     assert documents_of(tmp_path / "out") == documents_of(tmp_path / "all")
-    assert documents_of(tmp_path / "out_labels") == [[[-100, 6, 7]], [[]], [[-100, 60000]]]
-    assert [Path(path).name for path in made.paths[2:5]] == [
-        "out.json",
-        "out_labels.bin",
-        "out_labels.idx",
-    ]
-    assert "out_labels has labels: the tokens where x.ds.loss is 1" in made.notes[0]
-    names = {"labels": tmp_path / "out_labels", "order": "stateless", "seed": 1}
-    batch = GPTDataset(tmp_path / "out", 4, **names).batch([0])
-    text = [*batch["tokens"][0].tolist(), int(batch["labels"][0][-1])]
-    counts = {6: 1, 7: 1, 60000: 1, 5: 0, 8: 0}
-    assert batch["loss_mask"][0].tolist() == [counts[token] for token in text[1:]]
+    assert (tmp_path / "out.mask").read_bytes() == loss.read_bytes()
+    names = ["out.bin", "out.idx", "out.mask", "out.json"]
+    assert [Path(path).name for path in made.paths] == names
     with pytest.raises(OutputError, match=r"x\.ds\.loss exists: it would be taken for the mask"):
         run(tmp_path / "all", tmp_path / "x.ds", overwrite=True)
     for data, message in (
         (b"\1" * 4, r"x\.ds\.loss: 4 bytes, expected 5, one for each id"),
-        (b"\1\1\1\2\1", r"x\.ds\.loss: byte 3 is 2, expected 0 or 1"),
+        (b"\1\1\1\2\1", r"x\.ds: the mask of token 3 is 2, expected 0 or 1"),
     ):
         loss.write_bytes(data)
         with pytest.raises(FormatError, match=message):

@@ -12,6 +12,7 @@ import shutil
 import tarfile
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import zstandard
@@ -21,7 +22,7 @@ from support.rank_files import BYTES, WORDS, save_lines
 from support.report_tools import run
 from support.table_tools import add_table
 from tokpack.cli.main import COMMANDS, module_of
-from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.indexed.table import TABLE_SUFFIX
 from tokpack.tokenizers import train_bpe
 
@@ -168,9 +169,20 @@ def make_datasets(folder: Path, blend: str) -> None:
     shutil.copy(folder / "wiki.bin", folder / "ids.bin")
     column = pyarrow.array([[1, 2, 3], [4]], pyarrow.list_(pyarrow.int32()))
     pyarrow.parquet.write_table(pyarrow.table({"tokens": column}), folder / "tokens.parquet")
+    make_chats()
     (folder / "hand.yaml").write_text(blend)
     (folder / "ids.json").write_text('{"class": "GPT2BPETokenizer"}')
     run("blend", "0.35", "wiki", "0.65", "owt", "-o", "blend.yaml", "-q")
+
+
+def make_chats() -> None:
+    """A dataset with a mask, and what axolotl would make of it."""
+    with MMapIndexedDatasetBuilder("chats.bin", np.uint16, tracks=["mask"]) as builder:
+        for length in range(10, 40):
+            builder.add_item(range(length), mask=[0] * 5 + [1] * (length - 5))
+            builder.end_document()
+        builder.finalize("chats.idx")
+    run("convert", "chats", "prepared", "--to", "arrow", "-q")
 
 
 def make_room(command: str, folder: Path) -> None:

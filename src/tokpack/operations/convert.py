@@ -5,25 +5,39 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.errors import InputError, UsageError
-from tokpack.files.durable import cannot_read, cannot_write
-from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.format import HEADER_BYTES, bin_path, idx_path, parse_header, storage_dtype
-from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, manifest_path
+from tokpack.errors import UsageError, option
+from tokpack.files.durable import cannot_write
+from tokpack.indexed.format import bin_path, idx_path, storage_dtype
+from tokpack.indexed.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefix_of
-from tokpack.operations import foreign, parquet
-from tokpack.operations.export import EXPORTS, Content, export, export_dtype, new_export
+from tokpack.indexed.track import track_path
+from tokpack.operations import foreign, lists
+from tokpack.operations.aligned import (
+    aligned_base,
+    aligned_paths,
+    open_mindspeed,
+    open_neox,
+)
+from tokpack.operations.detect import detect
+from tokpack.operations.export import (
+    EXPORTS,
+    Content,
+    export,
+    export_dtype,
+    export_paths,
+    new_export,
+)
 from tokpack.operations.merge import plain_facts
-from tokpack.operations.olmo import olmo_paths, open_olmo
+from tokpack.operations.olmo import olmo_mask, olmo_paths, open_olmo
 from tokpack.operations.output import NewDataset, new_datasets, scratch_folder
 from tokpack.operations.tables import all_tables, tables_of
-from tokpack.stores import exists, head, identity, is_file, is_url, open_file, shown
+from tokpack.stores import exists, is_url, open_file, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +49,13 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike
 
-SOURCES = ("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet")
+SOURCES = (
+    *("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet", "arrow"),
+    *("neox", "mindspeed"),
+)
 TARGETS = ("mmap", *EXPORTS)
-_SUFFIXES = {".parquet": "parquet", ".ds": "datatrove"}
-_HEAD = 64
+_SUFFIXES = {".idx.parquet": "bridge", ".parquet": "parquet", ".ds": "datatrove"}
+
 _COPY = 4 << 20
 
 
@@ -64,6 +81,7 @@ def convert(
     input_dtype: str | None = None,
     eod: int | None = None,
     column: str | None = None,
+    seq_length: int | None = None,
     overwrite: bool = False,
     progress: Show | None = None,
 ) -> ConvertResult:
@@ -71,9 +89,11 @@ def convert(
 
     ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and
     by name where they are "". ``eod`` cuts formats that are one run of ids; ``input_dtype`` is
-    that of raw files without a header; ``column`` is that of parquet files. ``progress`` is told
-    the tokens that are converted. The output appears whole or not at all. UsageError for ids that
-    do not fit the dtype, FormatError for a broken input, OutputError for a taken output.
+    that of raw files without a header; ``column`` is that of parquet files; with ``seq_length``
+    documents are packed into rows of Megatron-Bridge. Tracks that say which tokens are trained go
+    with the ids. ``progress`` is told the tokens that are converted. The output appears whole or
+    not at all. UsageError for ids that do not fit the dtype, FormatError for a broken input,
+    OutputError for a taken output.
     """
     name, path = os.fspath(input), os.fspath(output)
     target = _target(path, to)
@@ -85,43 +105,85 @@ def convert(
             f"{name} is in the mmap format already: say --to FORMAT ({', '.join(EXPORTS)}), or "
             "--dtype for other ids"
         )
+    if seq_length is not None and target != "bridge":
+        raise UsageError(f"only bridge packs documents, to which {option('seq_length')} belongs")
     with ExitStack() as stack:
         here = name
-        if is_url(name) and source != "mmap":
+        if is_url(name) and source not in ("mmap", "neox", "mindspeed"):
             here = _brought(name, source, stack.enter_context(scratch_folder(shown(name))))
         opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
-        inputs = _input_files(name, source)
-        if target == "mmap":
-            prefix = _output_prefix(path)
-            paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
-            prefixes = [prefix]
-            if opened.labels:
-                prefixes.append(f"{prefix}_labels")
-                paths += [one(prefixes[1]) for one in (bin_path, idx_path, manifest_path)]
-            stored = storage_dtype(dtype) if dtype else _default_dtype(opened.dtype)
-            tables = tables_of([prefix_of(name)]) if source == "mmap" else None
-            new = stack.enter_context(
-                new_datasets(prefixes, inputs, overwrite=overwrite, tables=tables is not None)
-            )
-            content = Content(opened, stored, new, progress=progress)
-            notes = _write_datasets(content, prefixes, name, source, dtype, tables=tables)
-        else:
-            if opened.modes is not None:
-                raise UsageError(
-                    f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
-                    "sequence: only .bin/.idx has (mmap)"
-                )
-            paths = EXPORTS[target].paths(path)
-            stored = export_dtype(target, opened.dtype, dtype or _smallest(target, opened))
-            eod = _appended_eod(opened.manifest) if eod is None else eod
-            new = stack.enter_context(new_export(target, path, inputs, overwrite=overwrite))
-            content = Content(opened, stored, new, eod=eod, progress=progress)
-            notes = export(content, target, path, new)
-            if opened.labels:
-                notes.append(f"{opened.labels.name} is left out: only mmap has a place for labels")
-        new.publish()
+        asked = _Asked(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
+        write = _to_dataset if target == "mmap" else _to_format
+        paths, content, notes = write(asked, opened, stack)
     counts = len(content.doc_idx) - 1, len(content.lengths), content.tokens
-    return ConvertResult(paths, target, *counts, str(stored), notes)
+    notes = [*opened.notes, *notes]
+    return ConvertResult(paths, target, *counts, str(content.dtype), notes)
+
+
+class _Asked(NamedTuple):
+    """What was asked for, as ``convert`` was told it."""
+
+    name: str
+    output: str
+    source: str
+    target: str
+    dtype: str | None
+    eod: int | None
+    seq_length: int | None
+    overwrite: bool
+    progress: Show | None
+
+
+_Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes for users
+
+
+def _to_dataset(asked: _Asked, opened: ForeignDataset, stack: ExitStack) -> _Made:
+    """Write ``.bin/.idx`` with tracks, tables and manifest."""
+    prefix = _output_prefix(asked.output)
+    paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
+    paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
+    stored = storage_dtype(asked.dtype) if asked.dtype else _default_dtype(opened.dtype)
+    tables = tables_of([prefix_of(asked.name)]) if asked.source == "mmap" else None
+    new = stack.enter_context(
+        new_datasets(
+            [prefix],
+            _input_files(asked.name, asked.source),
+            overwrite=asked.overwrite,
+            tables=tables is not None,
+            tracks=opened.tracks,
+        )
+    )
+    content = Content(opened, stored, new, progress=asked.progress)
+    out = NewDataset(prefix, new, tracks=opened.tracks)
+    for ids, tracks in content.with_tracks(*opened.tracks):
+        out.append(ids, tracks)
+    facts = _facts(content, asked)
+    write = functools.partial(_write_tables, tables, prefix, new, facts)
+    out.complete(stored, content.lengths, content.doc_idx, facts, opened.modes, tables=write)
+    new.publish()
+    return paths, content, []
+
+
+def _to_format(asked: _Asked, opened: ForeignDataset, stack: ExitStack) -> _Made:
+    """Write the files of another format."""
+    target, output = asked.target, asked.output
+    if opened.modes is not None:
+        raise UsageError(
+            f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
+            "sequence: only .bin/.idx has (mmap)"
+        )
+    stored = export_dtype(target, opened.dtype, asked.dtype or _smallest(target, opened))
+    eod = _appended_eod(opened.manifest) if asked.eod is None else asked.eod
+    inputs = _input_files(asked.name, asked.source)
+    new = stack.enter_context(
+        new_export(target, output, inputs, opened.tracks, overwrite=asked.overwrite)
+    )
+    content = Content(
+        opened, stored, new, eod=eod, seq_length=asked.seq_length, progress=asked.progress
+    )
+    notes = export(content, target, output, new)
+    new.publish()
+    return export_paths(target, output, opened.tracks), content, notes
 
 
 def _target(output: str, to: str) -> str:
@@ -130,7 +192,8 @@ def _target(output: str, to: str) -> str:
             f"{output}: a .npy has numpy's header (--to npy), or none, as OLMo-core and "
             "dolma read it (--to olmo): say which"
         )
-    target = to or _SUFFIXES.get(os.path.splitext(output)[1], "mmap")
+    known = (form for suffix, form in _SUFFIXES.items() if output.endswith(suffix))
+    target = to or next(known, "mmap")
     if target not in TARGETS:
         raise UsageError(f"no format {target!r} to convert to: {', '.join(TARGETS)}")
     return target
@@ -148,62 +211,6 @@ def _brought(url: str, source: str, folder: str) -> str:
     return copy
 
 
-def detect(name: str) -> str:
-    """The format of a dataset, by its content: a prefix of .bin/.idx, or a file.
-
-    FormatError for a format that cannot be read, UsageError where nothing tells the format.
-    """
-    if name.startswith(("http://", "https://")):
-        # First what is named: a signature is of this file alone, and to ask for others may fail.
-        with suppress(InputError):
-            if known := _by_magic(_head(name)):
-                return known
-    prefix = prefix_of(name)
-    if index := identity(idx_path(prefix)):
-        head = _head(idx_path(prefix))[:HEADER_BYTES]
-        parse_header(head, index.size, idx_path(prefix))  # other programs' are refused by name
-        return "mmap"
-    if MMapIndexedDataset.exists(prefix):  # a virtual one
-        return "mmap"
-    if not is_file(name):
-        raise InputError(
-            f"{name}: no such file, nor {idx_path(prefix)}; name a dataset by its prefix, "
-            "anything else by its file"
-        )
-    known = _by_magic(_head(name))
-    if known in ("npy", "parquet"):
-        return known
-    if is_file(f"{name}.index"):
-        return "datatrove"
-    if known:
-        return known
-    if name.endswith(".npy"):
-        raise UsageError(
-            f"{name}: a .npy without numpy's header: say --from olmo if OLMo-core or dolma wrote "
-            "it, else --from raw; either takes --input-dtype uint16 --eod ID"
-        )
-    raise UsageError(
-        f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
-        "--from raw --input-dtype uint16 --eod ID"
-    )
-
-
-def _by_magic(head: bytes) -> str:
-    """The format of a file that begins so, "" where that does not tell it."""
-    if head.startswith(foreign.NPY_MAGIC):
-        return "npy"
-    if head.startswith(parquet.MAGIC):
-        return "parquet"
-    return "llm.c" if foreign.is_shard(head) else ""
-
-
-def _head(path: str) -> bytes:
-    if is_url(path):
-        return head(path, _HEAD)
-    with cannot_read(path), open(path, "rb") as file:
-        return file.read(_HEAD)
-
-
 def _open(
     name: str, source: str, *, input_dtype: str | None, eod: int | None, column: str | None
 ) -> ForeignDataset:
@@ -214,35 +221,12 @@ def _open(
         "npy": lambda: foreign.open_npy(name, eod),
         "raw": lambda: foreign.open_raw(name, input_dtype, eod),
         "llm.c": lambda: foreign.open_shard(name, eod),
-        "parquet": lambda: parquet.open_parquet(name, column),
+        "parquet": lambda: lists.open_parquet(name, column),
+        "arrow": lambda: lists.open_arrow(name, column),
+        "neox": lambda: open_neox(name),
+        "mindspeed": lambda: open_mindspeed(name),
     }
     return openers[source]()
-
-
-def _write_datasets(
-    content: Content,
-    prefixes: list[str],
-    name: str,
-    source: str,
-    dtype: str | None,
-    *,
-    tables: Tables | None,
-) -> list[str]:
-    """Write ``.bin/.idx``, and those of the labels; notes for users."""
-    opened, notes = content.source, list[str]()
-    contents = [content]
-    if opened.labels:
-        contents.append(Content(opened.labels, np.dtype("<i4"), content.new))
-        loss = os.path.basename(opened.labels.name)
-        notes.append(f"{prefixes[1]} has labels: the tokens where {loss} is 1, -100 elsewhere")
-    for prefix, one in zip(prefixes, contents, strict=True):
-        out = NewDataset(prefix, content.new)
-        for part in one.ids():
-            out.append(part)
-        facts = _facts(one, name, source, dtype)
-        write = functools.partial(_write_tables, tables, prefix, content.new, facts)
-        out.complete(one.dtype, one.lengths, one.doc_idx, facts, opened.modes, tables=write)
-    return notes
 
 
 def _write_tables(
@@ -251,15 +235,15 @@ def _write_tables(
     return all_tables(tables, prefix, new, binary, facts)
 
 
-def _facts(content: Content, name: str, source: str, dtype: str | None) -> dict[str, Any]:
+def _facts(content: Content, asked: _Asked) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
         kept = {key: getattr(manifest, key) for key in (*keys, *CHOSEN_COUNTS)}
-        return {**kept, "options": {**manifest.options, "dtype": dtype}}
+        return {**kept, "options": {**manifest.options, "dtype": asked.dtype}}
     size = content.tokens * opened.dtype.itemsize
-    facts = plain_facts(shown(name), len(content.doc_idx) - 1, content.tokens, size)
-    facts["inputs"][0]["format"] = source
+    facts = plain_facts(shown(asked.name), len(content.doc_idx) - 1, content.tokens, size)
+    facts["inputs"][0]["format"] = asked.source
     if opened.tokenizer:
         facts["tokenizer"] = {"name": opened.tokenizer}
     return facts
@@ -296,6 +280,10 @@ def _input_files(name: str, source: str) -> list[str]:
     """All files of a dataset that there may be."""
     if source == "mmap":
         return [name, *dataset_files(prefix_of(name))]
+    if source in ("neox", "mindspeed"):
+        return [name, *aligned_paths(aligned_base(name, source), source)]
     if source == "datatrove":
         return [name, *(f"{name}.{what}" for what in ("index", "metadata", "loss"))]
-    return [name, *(olmo_paths(name)[:1] if source == "olmo" else ())]
+    if source == "olmo" and name.endswith(".npy"):
+        return [name, *olmo_paths(name)[:1], olmo_mask(name)]
+    return [name]

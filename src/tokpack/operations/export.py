@@ -12,14 +12,23 @@ from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import DATA
 from tokpack.indexed.lengths import document_ends
-from tokpack.operations.olmo import checked_ids, olmo_paths, write_documents
+from tokpack.indexed.manifest import TRACK_DTYPES
+from tokpack.operations.aligned import aligned_paths, write_mindspeed, write_neox
+from tokpack.operations.masks import IGNORED, in_step
+from tokpack.operations.olmo import checked_ids, olmo_mask, olmo_paths, write_documents
 from tokpack.operations.output import NewFiles
-from tokpack.operations.parquet import write_lists
+from tokpack.operations.write_lists import (
+    arrow_paths,
+    bridge_paths,
+    write_arrow,
+    write_bridge,
+    write_parquet,
+)
 from tokpack.progress import ProgressStage
 from tokpack.stores import exists, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import BinaryIO
 
     from tokpack.operations.foreign import Arrays, ForeignDataset
@@ -65,9 +74,10 @@ class Content:
         new: NewFiles,
         *,
         eod: int | None = None,  # which ends each document, where that is known
+        seq_length: int | None = None,  # tokens of a row of packed documents
         progress: Show | None = None,
     ) -> None:
-        self.source, self.dtype, self.eod = source, dtype, eod
+        self.source, self.dtype, self.eod, self.seq_length = source, dtype, eod, seq_length
         self.new, self._progress = new, progress
         self._lengths: npt.NDArray[np.int32] | None = None
         if not source.both:
@@ -105,6 +115,16 @@ class Content:
         """Where each document ends, in ids."""
         return document_ends(self.lengths, self.doc_idx)[1:]
 
+    @property
+    def document_lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each document."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether tracks say which tokens are trained."""
+        return not self.source.tracks.keys().isdisjoint(("mask", "labels"))
+
     def ids(self) -> Arrays:
         """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
         total = self.source.tokens_about if self._lengths is None else self.tokens
@@ -117,6 +137,40 @@ class Content:
             stage.add(part.size)
         if done != self.tokens:
             raise FormatError(f"{self.name}: {done} ids, expected {self.tokens}")
+
+    def _track(self, name: str) -> Arrays:
+        """The values of a track, in its dtype. FormatError for a mask that is not of 0 and 1."""
+        first, dtype = 0, TRACK_DTYPES[name]
+        for part in self.source.tracks[name]():
+            if name == "mask" and part.max(initial=0) > 1:
+                at = int(np.argmax(part > 1))
+                raise FormatError(
+                    f"{self.name}: the mask of token {first + at} is {part[at]}, expected 0 or 1"
+                )
+            yield np.ascontiguousarray(part, dtype)
+            first += len(part)
+
+    def labelled(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+        """Ids and the label that stands for each, -100 where it is not trained, in parts."""
+        for ids, tracks in self.with_tracks("mask", "labels"):
+            labels = tracks.get("labels", ids).astype(np.int64)
+            if "mask" in tracks:
+                labels[tracks["mask"] == 0] = IGNORED
+            yield ids, labels
+
+    def masks(self) -> Arrays:
+        """Whether each token is trained, in parts: uint8."""
+        for ids, tracks in self.with_tracks("mask", "labels"):
+            mask = tracks.get("mask", np.ones(len(ids), np.uint8))
+            yield mask & (tracks["labels"] >= 0) if "labels" in tracks else mask
+
+    def with_tracks(
+        self, *names: str
+    ) -> Iterator[tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]]:
+        """Ids with the values of those of some tracks that there are."""
+        own = [name for name in names if name in self.source.tracks]
+        for ids, *values in in_step(self.ids(), *(self._track(name) for name in own)):
+            yield ids, dict(zip(own, values, strict=True))
 
     def _parts(self) -> Arrays:
         if self._lengths is not None or not self.source.both:
@@ -156,11 +210,13 @@ class Target(NamedTuple):
     paths: Callable[[str], list[str]]
     dtypes: tuple[str, ...]  # allowed; the first is chosen where the dataset's own is not among it
     write: Callable[[list[BinaryIO], Content], list[str]]
-    ends: bool = True  # whether it tells where documents end
+    holds: tuple[str, ...] = ()  # what it holds of tracks; of labels all, or which are trained
+    mask: Callable[[str], str] | None = None  # one more file, first, where there is a mask
+    documents: bool = True  # whether a document is all that it knows
 
 
 def _write_datatrove(files: list[BinaryIO], content: Content) -> list[str]:
-    metadata, index, ids = files
+    metadata, index, ids = _beside_mask(files, 3, content)
     ids.writelines(part.data for part in content.ids())
     index.write(content.ends.astype("<i8", copy=False).data)
     name = content.source.tokenizer or "Unknown Tokenizer"
@@ -170,10 +226,17 @@ def _write_datatrove(files: list[BinaryIO], content: Content) -> list[str]:
 
 
 def _write_olmo(files: list[BinaryIO], content: Content) -> list[str]:
-    documents, ids = files
+    documents, ids = _beside_mask(files, 2, content)
     ids.writelines(part.data for part in checked_ids(content))
     left_out = write_documents(documents, content.ends)
     return [f"{left_out} documents without ids are left out"] if left_out else []
+
+
+def _beside_mask(files: list[BinaryIO], count: int, content: Content) -> list[BinaryIO]:
+    """The files of ids, the last ``count``; where there is one more, it gets the mask."""
+    for mask in files[:-count]:
+        mask.writelines(part.data for part in content.masks())
+    return files[-count:]
 
 
 def _write_npy(files: list[BinaryIO], content: Content) -> list[str]:
@@ -189,31 +252,52 @@ def _write_raw(files: list[BinaryIO], content: Content) -> list[str]:
     return [_BOUNDS_LOST]
 
 
-def _write_parquet(files: list[BinaryIO], content: Content) -> list[str]:
-    write_lists(files[0], content)
-    return []
-
-
 _ANY = ("int32", "uint16", "uint8", "int64", "uint32")
 _NARROW = ("uint32", "uint16")
+_INT32 = ("int32",)
+_LABELS = ("mask", "labels")
 EXPORTS = {
     "datatrove": Target(
-        lambda name: [f"{name}.metadata", f"{name}.index", name], _NARROW, _write_datatrove
+        lambda name: [f"{name}.metadata", f"{name}.index", name],
+        _NARROW,
+        _write_datatrove,
+        holds=("mask",),
+        mask=lambda name: f"{name}.loss",
     ),
-    "olmo": Target(olmo_paths, _NARROW, _write_olmo),
-    "npy": Target(lambda name: [name], _ANY, _write_npy, ends=False),
-    "raw": Target(lambda name: [name], _ANY, _write_raw, ends=False),
-    "parquet": Target(lambda name: [name], _ANY, _write_parquet),
+    "olmo": Target(olmo_paths, _NARROW, _write_olmo, holds=("mask",), mask=olmo_mask),
+    "npy": Target(lambda name: [name], _ANY, _write_npy, documents=False),
+    "raw": Target(lambda name: [name], _ANY, _write_raw, documents=False),
+    "parquet": Target(lambda name: [name], _ANY, write_parquet, holds=_LABELS),
+    "arrow": Target(arrow_paths, _INT32, write_arrow, holds=_LABELS),
+    "bridge": Target(bridge_paths, _INT32, write_bridge, holds=("mask",)),
+    "neox": Target(
+        lambda name: aligned_paths(name, "neox"), _INT32, write_neox, holds=_LABELS, documents=False
+    ),
+    "mindspeed": Target(
+        lambda name: aligned_paths(name, "mindspeed"), _INT32, write_mindspeed, holds=_LABELS
+    ),
 }
 
 
-def new_export(target: str, output: str, inputs: Iterable[str], *, overwrite: bool) -> NewFiles:
-    """The files of an output in the format ``target``, a key of EXPORTS."""
-    paths = EXPORTS[target].paths(output)
-    mask = f"{output}.loss"
-    if target == "datatrove" and exists(mask):
+def export_paths(target: str, output: str, tracks: Iterable[str] = ()) -> list[str]:
+    """The files of an output in the format ``target``, a key of EXPORTS, the main one last."""
+    form = EXPORTS[target]
+    masked = form.mask is not None and not {"mask", "labels"}.isdisjoint(tracks)
+    return [*([form.mask(output)] if form.mask and masked else []), *form.paths(output)]
+
+
+def new_export(
+    target: str, output: str, inputs: Iterable[str], tracks: Iterable[str], *, overwrite: bool
+) -> NewFiles:
+    """The new files of an output; ``tracks`` are those of the dataset.
+
+    OutputError where a mask is there that would be taken for that of a new dataset without one.
+    """
+    paths = export_paths(target, output, tracks)
+    mask = EXPORTS[target].mask
+    if mask and (path := mask(output)) not in paths and exists(path):
         raise OutputError(
-            f"{shown(mask)} exists: it would be taken for the mask of the new dataset; remove it, "
+            f"{shown(path)} exists: it would be taken for the mask of the new dataset; remove it, "
             "or choose another output"
         )
     # What an old dataset is known by goes before a file of the new one comes.
@@ -226,11 +310,17 @@ def export(content: Content, target: str, output: str, new: NewFiles) -> list[st
 
     UsageError where the format needs documents that end with an EOD, and one does not.
     """
-    form = EXPORTS[target]
+    form, tracks = EXPORTS[target], content.source.tracks
     with cannot_write(output):
-        notes = form.write([new.create(path) for path in form.paths(output)], content)
-    if form.ends and len(content.lengths) != len(content.ends):
+        files = [new.create(path) for path in export_paths(target, output, tracks)]
+        notes = form.write(files, content)
+    if form.documents and len(content.lengths) != len(content.ends):
         notes.append("the sequences of a document were joined: the format knows documents only")
+    for name in tracks:
+        if name == "labels" and form.holds == ("mask",):
+            notes.append(f"only which labels count is kept: {target} holds a mask")
+        elif name not in form.holds:
+            notes.append(f"{name} of tokens is left out: {target} has no place for it")
     return notes
 
 

@@ -6,6 +6,7 @@ anything behind a header is looked at, and every entry of an index is checked.
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tokpack.indexed.manifest import Manifest
     from tokpack.indexed.stored import LazyTokens
@@ -53,7 +54,8 @@ class ForeignDataset:
     manifest: Manifest | None = None
     tokenizer: str = ""  # its name, where the format tells it
     notes: tuple[str, ...] = field(default=())  # what a user should know
-    labels: ForeignDataset | None = None  # of the same sequences, with a label for each id
+    # A value for each id, in parts of any size: the tracks that docs/format.md describes.
+    tracks: Mapping[str, Callable[[], Arrays]] = field(default_factory=dict)
     # Lengths and ids of the same sequences, in parts, where neither is read without the other.
     both: Callable[[], Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] | None = None
     tokens_about: int = 0  # for the progress of ``both``
@@ -89,7 +91,12 @@ def open_mmap(prefix: str) -> ForeignDataset:
         dataset.modes,
         dataset.manifest,
         str(dataset.tokenizer.get("name", "")) if dataset.tokenizer else "",
+        tracks={name: functools.partial(_track_parts, dataset, name) for name in dataset.tracks},
     )
+
+
+def _track_parts(dataset: MMapIndexedDataset, name: str) -> Arrays:
+    return (part for shard in dataset.shards() for part in parts_of(shard.track(name)))
 
 
 def parts_of(array: npt.NDArray[Any] | LazyTokens) -> Arrays:
@@ -101,7 +108,7 @@ def open_datatrove(path: str) -> ForeignDataset:
     """A datatrove ``.ds`` file, with the ends of its documents in ``.ds.index``.
 
     ``.ds.metadata`` tells the tokenizer, the bytes of an id and the number of ids; without it an id
-    has as many bytes as the last end of a document says. ``.ds.loss`` gives labels.
+    has as many bytes as the last end of a document says. ``.ds.loss`` is a mask.
     """
     ends = map_file(f"{path}.index", np.dtype("<u8"))
     tokenizer, width, count = _datatrove_metadata(f"{path}.metadata")
@@ -109,28 +116,18 @@ def open_datatrove(path: str) -> ForeignDataset:
     opened = cut_at_ends(path, f"{path}.index", ends, dtype, tokenizer)
     if count is not None:
         _check_count(path, f"{path}.metadata", count, opened.dtype)
-    if not os.path.exists(f"{path}.loss"):
+    loss = f"{path}.loss"
+    if not os.path.exists(loss):
         return opened
-    return replace(opened, labels=_labels(opened, f"{path}.loss", int(ends[-1:].sum())))
+    return replace(opened, tracks={"mask": masks_of(loss, int(ends[-1:].sum()))})
 
 
-def _labels(opened: ForeignDataset, path: str, total: int) -> ForeignDataset:
-    """The labels that a file says with a byte for each id: the id for a 1, -100 for a 0."""
-    loss = map_file(path)
-    if len(loss) != total:
-        raise FormatError(f"{path}: {len(loss)} bytes, expected {total}, one for each id")
-
-    def labels() -> Arrays:
-        begin = 0
-        for ids in opened.ids():
-            counts = loss[begin : begin + len(ids)]
-            if counts.max(initial=0) > 1:
-                at = int(np.argmax(counts > 1))
-                raise FormatError(f"{path}: byte {begin + at} is {counts[at]}, expected 0 or 1")
-            yield np.where(counts, ids.astype(np.int64), -100)
-            begin += len(counts)
-
-    return replace(opened, name=path, ids=labels)
+def masks_of(path: str, total: int) -> Callable[[], Arrays]:
+    """The mask in a file with a byte for each of ``total`` ids, in parts. FormatError."""
+    mask = map_file(path)
+    if len(mask) != total:
+        raise FormatError(f"{path}: {len(mask)} bytes, expected {total}, one for each id")
+    return lambda: parts_of(mask)
 
 
 def cut_at_ends(
@@ -157,7 +154,7 @@ def cut_at_ends(
             if wrong.size:
                 number = start + int(wrong[0])
                 raise FormatError(f"{index}: document {number} ends before it begins")
-            yield _short_enough(np.diff(bounds), start, index)
+            yield short_enough(np.diff(bounds), start, index)
             last = bounds[-1:]
 
     return ForeignDataset(
@@ -281,7 +278,7 @@ def _cut_at_eod(
     def lengths() -> Arrays:
         last, number = 0, 0
         for bounds in _document_ends(ids, eod, first=first):
-            yield _short_enough(np.diff(bounds, prepend=last), number, path)
+            yield short_enough(np.diff(bounds, prepend=last), number, path)
             last, number = int(bounds[-1]), number + len(bounds)
 
     return ForeignDataset(path, ids.dtype, count, lengths, lambda: parts_of(ids))
@@ -300,7 +297,8 @@ def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Arrays:
         yield np.array([len(ids)])
 
 
-def _short_enough(lengths: npt.NDArray[Any], start: int, name: str) -> npt.NDArray[Any]:
+def short_enough(lengths: npt.NDArray[Any], start: int, name: str) -> npt.NDArray[Any]:
+    """Lengths of documents, from number ``start`` on; FormatError where one has too many ids."""
     wrong = np.flatnonzero(lengths > MAX_LENGTH)
     if wrong.size:
         raise FormatError(

@@ -30,6 +30,7 @@ from tokpack.indexed.manifest import (
     MANIFEST,
     MANIFEST_VERSION,
     PIECES_VERSION,
+    TRACK_DTYPES,
     Manifest,
     manifest_path,
     now,
@@ -39,6 +40,8 @@ from tokpack.indexed.scan import scan
 from tokpack.indexed.selection import selection_path
 from tokpack.indexed.stored import LazyTokens, StoredTokens
 from tokpack.indexed.table import dropped_path, table_path
+from tokpack.indexed.track import track_path
+from tokpack.indexed.track_writer import NewTracks
 from tokpack.stores import is_url
 from tokpack.stores.outputs import NewObjects, check_unchanged, look
 from tokpack.stores.ranges import LocalFile, Range
@@ -169,9 +172,10 @@ def new_datasets(
     overwrite: bool,
     views: bool = False,
     tables: bool = False,
+    tracks: Iterable[str] = (),
     beside: Sequence[Output] = (),
 ) -> NewFiles:
-    """The files of datasets, with ``tables`` or not, or of ``views``, and others beside them.
+    """The files of datasets, with ``tables`` and ``tracks`` or not, or of ``views``, and others.
 
     What would say something wrong of a new dataset goes before the old one is replaced; tables
     and a selection go only where they are such.
@@ -180,13 +184,16 @@ def new_datasets(
     outputs = [
         output
         for prefix in prefixes
-        for output in dataset_outputs(prefix, table=tables, selection=views)
+        for output in dataset_outputs(prefix, table=tables, selection=views, tracks=tracks)
     ]
     return NewFiles(
         [*beside, *outputs],
         inputs,
         overwrite=overwrite,
-        stale=[name(prefix) for prefix in prefixes for name in names],
+        stale=[
+            *(name(prefix) for prefix in prefixes for name in names),
+            *(track_path(prefix, name) for prefix in prefixes for name in TRACK_DTYPES),
+        ],
     )
 
 
@@ -211,9 +218,10 @@ class NewDataset:
 
     _version = MANIFEST_VERSION
 
-    def __init__(self, prefix: str, files: NewFiles) -> None:
+    def __init__(self, prefix: str, files: NewFiles, tracks: Iterable[str] = ()) -> None:
         self.prefix = prefix
         self._files = files
+        self._tracks = NewTracks(prefix, tracks, files.create)
         self._sums = BlockSums()
         self._bytes = 0
         self._open()
@@ -226,8 +234,12 @@ class NewDataset:
         """What the manifest says of the .bin."""
         return FileDigest(bytes=self._bytes, xxh3_blocks=checksum_of_sums(self._sums.finish()))
 
-    def append(self, ids: npt.NDArray[Any]) -> None:
-        """Append token ids, which are of the dataset's dtype already."""
+    def append(
+        self, ids: npt.NDArray[Any], tracks: Mapping[str, npt.NDArray[Any]] | None = None
+    ) -> None:
+        """Append token ids, which are of the dataset's dtype already, and the values of tracks."""
+        if tracks:
+            self._tracks.append(tracks)
         view = np.ascontiguousarray(ids).view(np.uint8).data
         self._sums.add(view)
         with cannot_write(bin_path(self.prefix)):
@@ -326,6 +338,7 @@ class NewDataset:
             idx=index.digest,
             format_version=self._version,
             **facts,
+            **self._tracks.finish(tokens),
             **tables(binary),
         )
         self._files.write(manifest_path(self.prefix), manifest.chunks())

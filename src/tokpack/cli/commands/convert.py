@@ -26,7 +26,8 @@ PAGE = Page(
                 --dtype DTYPE        type of an id in OUTPUT
                 --eod ID             the id that ends a document, for formats that need one
                 --input-dtype DTYPE  type of an id in an INPUT without a header
-                --column NAME        parquet column with the ids (input_ids)
+                --column NAME        column with the ids, of parquet and Arrow (input_ids)
+                --seq-length N       bridge: pack documents into rows of at most N tokens, best-fit
                 --overwrite          replace what is there
                 --json               print what was made as JSON on stdout
                 """,
@@ -34,6 +35,7 @@ PAGE = Page(
                 to={"default": ""},
                 dtype={"choices": DTYPES},
                 eod={"type": number(0)},
+                seq_length={"type": number(1)},
                 input_dtype={"choices": (*DTYPES, "uint64")},
             ),
         ),
@@ -50,12 +52,21 @@ formats:
   raw        ids and nothing else, as nanoGPT has them
   llm.c      a shard of llm.c or modded-nanogpt; from only
   parquet    a list of ids a row
+  arrow      a folder of Hugging Face's datasets, as TRL and axolotl have them
+  bridge     NAME.idx.parquet, packed, as Megatron-Bridge has it; from: parquet
+  neox       OUTPUT_document and OUTPUT_label_document of GPT-NeoX
+  mindspeed  OUTPUT_packed_input_ids_document and so on, of MindSpeed-LLM
+
+Which tokens are trained, the mask of a dataset, goes along: as labels, of which -100 does
+not count, or as a mask, to and from all but npy, raw and llm.c.
 
 examples:
   tokpack convert ids.bin train --from raw --input-dtype uint16 --eod 50256
   tokpack convert wiki wiki.parquet
   tokpack convert wiki wiki.npy --to olmo
   tokpack convert wiki wiki32 --dtype int32
+  tokpack convert chats neox/chats --to neox
+  tokpack convert chats chats.idx.parquet --seq-length 4096
 """,
     usage="INPUT OUTPUT [flags]",
 )

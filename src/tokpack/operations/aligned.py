@@ -1,0 +1,166 @@
+"""Ids and labels in .bin/.idx files beside each other, as GPT-NeoX and MindSpeed-LLM have them.
+
+GPT-NeoX's ``preprocess_data_with_chat_template.py`` writes P_document and P_label_document (and
+P_reward_document, with a number for each document), MindSpeed-LLM's ``preprocess_data.py``
+P_packed_input_ids_document, P_packed_labels_document and P_packed_attention_mask_document: all
+are int32, labels are unshifted, and -100 does not count. With ``--neat-pack`` MindSpeed's
+attention mask numbers the conversations in a sequence from 1, and 0 is padding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError
+from tokpack.indexed.dataset import MMapIndexedDataset
+from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
+from tokpack.indexed.prefix import prefix_of
+from tokpack.operations.foreign import ForeignDataset, open_mmap
+from tokpack.operations.masks import in_step, tracks_of_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from tokpack.operations.export import Content
+    from tokpack.operations.foreign import Arrays
+
+_DTYPE = storage_dtype("int32")
+_NEOX = ("_document", "_label_document")
+_MINDSPEED = tuple(f"_packed_{key}_document" for key in ("input_ids", "labels", "attention_mask"))
+_SUFFIXES = {"neox": _NEOX, "mindspeed": _MINDSPEED}
+
+
+def aligned_base(name: str, source: str) -> str:
+    """P, of whatever file of a dataset of GPT-NeoX or MindSpeed-LLM, or of P itself."""
+    prefix = prefix_of(name)
+    for suffix in reversed(_SUFFIXES[source]):
+        if prefix.endswith(suffix):
+            return prefix.removesuffix(suffix)
+    return prefix
+
+
+def aligned_prefixes(base: str, source: str) -> list[str]:
+    """The prefixes of a dataset of GPT-NeoX or MindSpeed-LLM: ids, labels, attention mask."""
+    return [base + suffix for suffix in _SUFFIXES[source]]
+
+
+def aligned_paths(base: str, source: str) -> list[str]:
+    """The files of such a dataset."""
+    prefixes = aligned_prefixes(base, source)
+    return [path(prefix) for prefix in prefixes for path in (bin_path, idx_path)]
+
+
+def find_aligned(name: str) -> str | None:
+    """The format of a dataset with labels in files beside it; None where it has none."""
+    for source in _SUFFIXES:
+        prefixes = aligned_prefixes(aligned_base(name, source), source)
+        if all(MMapIndexedDataset.exists(prefix) for prefix in prefixes):
+            return source
+    return None
+
+
+def open_neox(name: str) -> ForeignDataset:
+    """Documents of GPT-NeoX with their labels. FormatError where these are not of them."""
+    base = aligned_base(name, "neox")
+    text, labels = (open_mmap(prefix) for prefix in aligned_prefixes(base, "neox"))
+    _check_same(text, labels)
+    rewards = f"{base}_reward_document"
+    left_out = (f"{rewards} is left out: add it as a column of the table of documents",)
+    return replace(
+        text,
+        tracks=tracks_of_labels(labels.name, lambda: _pairs(text, labels)),
+        notes=left_out if MMapIndexedDataset.exists(rewards) else (),
+    )
+
+
+def open_mindspeed(name: str) -> ForeignDataset:
+    """Conversations of MindSpeed-LLM with their labels: a sequence each, or packed neatly."""
+    prefixes = aligned_prefixes(aligned_base(name, "mindspeed"), "mindspeed")
+    ids, labels, attention = (open_mmap(prefix) for prefix in prefixes)
+    _check_same(ids, labels)
+    _check_same(ids, attention)
+    if all((part == 1).all() for part in attention.ids()):
+        tracks = tracks_of_labels(labels.name, lambda: _pairs(ids, labels))
+        return replace(ids, tracks=tracks)
+
+    def kept(source: ForeignDataset) -> Arrays:
+        return (part[numbers > 0] for part, numbers in in_step(source.ids(), attention.ids()))
+
+    unpadded = replace(labels, ids=lambda: kept(labels))
+    lengths = _neat_lengths(ids, attention)
+    opened = ForeignDataset(
+        ids.name, ids.dtype, len(lengths), lambda: iter([lengths]), lambda: kept(ids)
+    )
+    return replace(opened, tracks=tracks_of_labels(labels.name, lambda: _pairs(opened, unpadded)))
+
+
+def _pairs(
+    ids: ForeignDataset, labels: ForeignDataset
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+    return ((part, values) for part, values in in_step(ids.ids(), labels.ids()))
+
+
+def _check_same(ids: ForeignDataset, other: ForeignDataset) -> None:
+    """FormatError where a dataset has not the sequences and documents of another."""
+    if other.dtype.kind != "i" or other.dtype.itemsize < 4:
+        raise FormatError(f"{other.name}: holds {other.dtype}, expected int32")
+    if other.sequences != ids.sequences:
+        raise FormatError(
+            f"{other.name}: {other.sequences} sequences, expected {ids.sequences}, as in {ids.name}"
+        )
+    first = 0
+    for one, two in in_step(ids.lengths(), other.lengths()):
+        if (wrong := np.flatnonzero(one != two)).size:
+            raise FormatError(
+                f"{other.name}: sequence {first + wrong[0]} has {two[wrong[0]]} tokens, expected "
+                f"{one[wrong[0]]}, as in {ids.name}: the files do not belong together"
+            )
+        first += len(one)
+    if not np.array_equal(ids.doc_idx, other.doc_idx):  # type: ignore[arg-type]
+        raise FormatError(f"{other.name}: has other documents than {ids.name}")
+
+
+def _neat_lengths(ids: ForeignDataset, attention: ForeignDataset) -> npt.NDArray[np.int64]:
+    """The lengths of the conversations that an attention mask numbers in each sequence."""
+    begins, at, last = [np.concatenate([[0], *ids.lengths()]).cumsum()], 0, -1
+    for part in attention.ids():
+        changes = np.flatnonzero(np.diff(part, prepend=last)) + at
+        begins.append(changes)
+        at, last = at + len(part), int(part[-1])
+    bounds = np.unique(np.concatenate(begins))
+    lengths, kept = np.diff(bounds), np.zeros(len(bounds) - 1, bool)
+    at = 0
+    for part in attention.ids():
+        here = slice(*np.searchsorted(bounds[:-1], [at, at + len(part)]))
+        kept[here] = part[bounds[:-1][here] - at] > 0
+        at += len(part)
+    return lengths[kept].astype(np.int64)
+
+
+def write_neox(files: list[BinaryIO], content: Content) -> list[str]:
+    """Write documents and their labels as GPT-NeoX's script does."""
+    text, text_index, labels, labels_index = files
+    for ids, values in content.labelled():
+        text.write(ids.data)
+        labels.write(values.astype(_DTYPE).data)
+    for index in (text_index, labels_index):
+        index.writelines(index_chunks(_DTYPE, content.lengths, content.doc_idx))
+    return []
+
+
+def write_mindspeed(files: list[BinaryIO], content: Content) -> list[str]:
+    """Write documents, their labels and ones as MindSpeed-LLM does without packing."""
+    for ids, values in content.labelled():
+        for file, array in zip(files[::2], (ids, values, np.ones_like(ids)), strict=True):
+            file.write(array.astype(_DTYPE).data)
+    lengths = content.document_lengths
+    filled = lengths[lengths > 0].astype(np.int32)
+    for index in files[1::2]:
+        index.writelines(index_chunks(_DTYPE, filled, np.arange(len(filled) + 1)))
+    left_out = len(lengths) - len(filled)
+    return [f"{left_out} documents without ids are left out"] if left_out else []

@@ -1,0 +1,333 @@
+"""Token ids as lists in a column: parquet, Hugging Face's Arrow, packs of Megatron-Bridge.
+
+A row is a document. Beside the ids there may be, for each, a label, -100 where it is not trained,
+as ``datasets`` has them for TRL and axolotl, and masks of TRL, which are unshifted too. A row of
+Megatron-Bridge has several documents; its mask is shifted.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.durable import cannot_read
+from tokpack.files.foreign import read_object
+from tokpack.operations.foreign import ForeignDataset
+from tokpack.operations.masks import IGNORED, tracks_of_labels, unshifted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAGIC = b"PAR1"
+ARROW_MAGICS = (b"ARROW1", b"\xff\xff\xff\xff")  # of a file, of a stream
+NAMES = ("input_ids", "tokens", "token_ids", "ids")  # columns that hold ids, the likeliest first
+MASKS = ("completion_mask", "assistant_masks", "assistant_mask")  # 1: trained
+BRIDGE = {"input_ids", "loss_mask", "seq_start_id"}
+STATE = "state.json"
+_ROWS = 1024  # read at once
+
+
+def pyarrow() -> Any:
+    """The library. UsageError where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.ipc
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(
+            'parquet and Arrow files need pyarrow: pip install "tokpack[parquet]"'
+        ) from None
+    return pyarrow
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file, or a folder of files, with columns."""
+
+    path: str
+    schema: Any
+    rows: int
+    read: Callable[[list[str]], Iterator[Any]]  # of some columns, as record batches
+    values: Callable[[str], int]  # of a column of lists, about
+
+    def batches(self, names: list[str]) -> Iterator[tuple[int, Any]]:
+        """Record batches with columns, each with the number of its first row. FormatError."""
+        row = 0
+        try:
+            for batch in self.read(names):
+                yield row, batch
+                row += len(batch)
+        except (OSError, ValueError, pyarrow().ArrowException) as error:
+            raise _broken(self.path, f"row {row} or a later one is broken", error) from None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns of lists of integers."""
+        types = pyarrow().types
+        return [
+            field.name
+            for field in self.schema
+            if hasattr(field.type, "value_type") and types.is_integer(field.type.value_type)
+        ]
+
+
+class _Part(NamedTuple):
+    """Some documents: their lengths [d], and for each id a value of each column."""
+
+    lengths: npt.NDArray[Any]
+    values: dict[str, npt.NDArray[Any]]
+
+
+def open_parquet(path: str, column: str | None) -> ForeignDataset:
+    """Open the lists of ids under ``column``, or under the only column that has such lists."""
+    arrow = pyarrow()
+    try:
+        file = arrow.parquet.ParquetFile(path)
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise _broken(path, "not a right parquet file", error) from None
+    if file.metadata.num_rows < 0:
+        raise FormatError(f"{path}: not a right parquet file: it says it has less than no rows")
+    opened = _File(
+        path,
+        file.schema_arrow,
+        file.metadata.num_rows,
+        lambda names: file.iter_batches(batch_size=_ROWS, columns=names),
+        lambda name: _parquet_values(file.metadata, name),
+    )
+    if column is None and BRIDGE.issubset(opened.columns):
+        return _open_bridge(opened)
+    return _open_rows(opened, column)
+
+
+def _parquet_values(metadata: Any, name: str) -> int:
+    """Values of a column of lists: its ids, and one for each empty list."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sum(one.num_values for one in columns if one.path_in_schema.startswith(f"{name}."))
+
+
+def is_arrow_folder(path: str) -> bool:
+    """Whether a folder is one of ``save_to_disk``; UsageError for one that has several."""
+    if os.path.exists(os.path.join(path, "dataset_dict.json")):
+        raise UsageError(f"{path}: has several splits, each in a folder: name one of them")
+    return os.path.exists(os.path.join(path, STATE))
+
+
+def open_arrow(path: str, column: str | None) -> ForeignDataset:
+    """Open an Arrow file or stream, or a folder that ``Dataset.save_to_disk`` made."""
+    arrow, paths = pyarrow(), [path]
+    if os.path.isdir(path):
+        paths = _data_files(path)
+
+    def batches() -> Iterator[Any]:
+        for one in paths:
+            with cannot_read(one), open(one, "rb") as file:
+                is_file = file.read(6) == ARROW_MAGICS[0]
+            with arrow.memory_map(one) as source:
+                if is_file:
+                    reader = arrow.ipc.open_file(source)
+                    yield from map(reader.get_batch, range(reader.num_record_batches))
+                else:
+                    yield from arrow.ipc.open_stream(source)
+
+    try:
+        counts, schema = 0, None
+        for batch in batches():
+            if schema is not None and schema != batch.schema:
+                raise FormatError(f"{path}: its files have different columns")
+            batch.validate(full=True)  # a file says where its lists lie: nothing else checks that
+            counts, schema = counts + len(batch), batch.schema
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise _broken(path, "not a right Arrow file", error) from None
+    if schema is None:
+        raise FormatError(f"{path}: has no rows")
+    return _open_rows(
+        _File(
+            path,
+            schema,
+            counts,
+            lambda names: (batch.select(names) for batch in batches()),
+            lambda name: sum(len(batch.column(name).flatten()) for batch in batches()),
+        ),
+        column,
+    )
+
+
+def _data_files(folder: str) -> list[str]:
+    """The files of data that ``state.json`` names. FormatError."""
+    state = os.path.join(folder, STATE)
+    facts = read_object(state)
+    entries = facts.get("_data_files")
+    listed = entries if isinstance(entries, list) else []
+    found = [one.get("filename") if isinstance(one, dict) else None for one in listed]
+    names = [name for name in found if isinstance(name, str)]
+    if not names or names != found:
+        raise FormatError(f"{state}: _data_files names no files")
+    if facts.get("_indices_data_files"):
+        raise FormatError(f"{folder}: is a selection of rows: call flatten_indices() and save it")
+    if any(os.path.basename(name) != name for name in names):
+        raise FormatError(f"{state}: names a file that is not in its folder")
+    return [os.path.join(folder, name) for name in names]
+
+
+def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
+    # Arrow reports much of what it finds in a file as an OSError without a number.
+    if getattr(error, "errno", None):
+        return InputError(f"{path}: cannot be read: {error}")
+    return FormatError(f"{path}: {what}: {error}")
+
+
+def _open_rows(file: _File, column: str | None) -> ForeignDataset:
+    """A document a row, with what other columns say of which ids are trained."""
+    name = _column(file, column)
+    columns = file.columns
+    masks = [one for one in MASKS if one in columns]
+    padding = ["attention_mask"] if "attention_mask" in columns else []
+    labels = ["labels"] if "labels" in columns else []
+    dtype = np.dtype(file.schema.field(name).type.value_type.to_pandas_dtype())
+
+    def parts(*names: str) -> Iterator[_Part]:
+        wanted = [name, *names, *padding]
+        return (_without_padding(_part(file, wanted, *batch)) for batch in file.batches(wanted))
+
+    def labelled() -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        for part in parts(*labels, *masks):
+            ids = part.values[name]
+            trained = part.values["labels"] if labels else ids.astype(np.int64)
+            for mask in masks:
+                trained = np.where(part.values[mask] == 0, IGNORED, trained)
+            yield ids, trained
+
+    opened = ForeignDataset(
+        file.path,
+        dtype,
+        file.rows,
+        lambda: (part.lengths for part in parts()),
+        lambda: (part.values[name] for part in parts()),
+        both=lambda: ((part.lengths, part.values[name]) for part in parts()),
+        tokens_about=file.values(name),
+    )
+    if "loss_mask" in columns:
+        note = "loss_mask is left out: only with seq_start_id is known what it is aligned to"
+        opened = replace(opened, notes=(note,))
+    if not labels and not masks:
+        return opened
+    return replace(opened, tracks=tracks_of_labels(file.path, labelled))
+
+
+def _open_bridge(file: _File) -> ForeignDataset:
+    """The documents of packed rows, with their mask."""
+
+    def parts(*names: str) -> Iterator[tuple[npt.NDArray[np.int64], _Part]]:
+        for row, batch in file.batches(["input_ids", *names, "seq_start_id"]):
+            part = _part(file, ["input_ids", *names], row, batch)
+            begins = _begins(file, part.lengths, row, batch.column("seq_start_id"))
+            yield begins, part
+
+    def lengths(begins: npt.NDArray[np.int64], part: _Part) -> npt.NDArray[np.int64]:
+        return np.diff(begins, append=int(part.lengths.sum()))
+
+    sequences = sum(len(begins) for begins, _ in parts())
+    return ForeignDataset(
+        file.path,
+        np.dtype(file.schema.field("input_ids").type.value_type.to_pandas_dtype()),
+        sequences,
+        lambda: (lengths(*one) for one in parts()),
+        lambda: (part.values["input_ids"] for _, part in parts()),
+        both=lambda: ((lengths(*one), one[1].values["input_ids"]) for one in parts()),
+        tokens_about=file.values("input_ids"),
+        tracks={
+            "mask": lambda: (
+                unshifted(part.values["loss_mask"], begins) for begins, part in parts("loss_mask")
+            )
+        },
+    )
+
+
+def _begins(file: _File, lengths: npt.NDArray[Any], row: int, lists: Any) -> npt.NDArray[np.int64]:
+    """Where the documents of packed rows begin, in the ids of all of them. FormatError."""
+    counts, starts = _lengths(file.path, "seq_start_id", row, lists), lists.flatten().to_numpy()
+    rows = np.repeat(np.arange(len(lengths)), counts)
+    first = np.diff(rows, prepend=-1) > 0
+    steps = np.diff(starts, prepend=0)
+    wrong = np.where(first, starts != 0, steps < 0) | (starts > lengths[rows])
+    empty = np.flatnonzero((counts == 0) & (lengths > 0))
+    if wrong.any() or empty.size:
+        number = row + int(empty[0] if empty.size else rows[np.argmax(wrong)])
+        raise FormatError(
+            f"{file.path}: seq_start_id of row {number} is not where documents begin: 0, and up"
+        )
+    before: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    begins: npt.NDArray[np.int64] = before[rows] + starts
+    return begins
+
+
+def _column(file: _File, column: str | None) -> str:
+    columns = file.columns
+    if column is not None:
+        if column not in columns:
+            raise UsageError(
+                f"{file.path}: no column {column!r} of lists of integers; it has {columns}"
+            )
+        return column
+    likely = [name for name in NAMES if name in columns]
+    if likely or len(columns) == 1:
+        return str((likely or columns)[0])
+    raise UsageError(
+        f"{file.path}: "
+        + (
+            f"several columns hold lists of integers: name one of {columns} with --column"
+            if columns
+            else f"no column of lists of integers among {file.schema.names}"
+        )
+    )
+
+
+def _part(file: _File, names: list[str], row: int, batch: Any) -> _Part:
+    """Columns of a record batch, which begins with ``row``. FormatError where they differ."""
+    lengths = _lengths(file.path, names[0], row, batch.column(names[0]))
+    values = {}
+    for name in names:
+        column = batch.column(name)
+        own = _lengths(file.path, name, row, column)
+        if (wrong := np.flatnonzero(own != lengths)).size:
+            raise FormatError(
+                f"{file.path}: {name} of row {row + wrong[0]} has {own[wrong[0]]} values, expected "
+                f"{lengths[wrong[0]]}, one for each of {names[0]}"
+            )
+        values[name] = _values(file.path, name, row, column)
+    return _Part(lengths, values)
+
+
+def _without_padding(part: _Part) -> _Part:
+    """Without what the attention mask has 0 for, where there is one."""
+    attention = part.values.pop("attention_mask", None)
+    if attention is None or (attention != 0).all():
+        return part
+    kept = attention != 0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    lengths = np.diff(before[np.concatenate([[0], np.cumsum(part.lengths)])])
+    return _Part(lengths, {name: values[kept] for name, values in part.values.items()})
+
+
+def _lengths(path: str, name: str, row: int, lists: Any) -> npt.NDArray[Any]:
+    if lists.null_count:
+        number = row + lists.is_null().to_pylist().index(True)
+        raise FormatError(f"{path}: {name} of row {number} is null, expected a list of integers")
+    if not hasattr(lists, "value_lengths"):  # lists of one fixed size
+        return np.full(len(lists), lists.type.list_size)
+    lengths: npt.NDArray[Any] = lists.value_lengths().to_numpy(zero_copy_only=False)
+    return lengths
+
+
+def _values(path: str, name: str, row: int, lists: Any) -> npt.NDArray[Any]:
+    values = lists.flatten()
+    if values.null_count:
+        raise FormatError(f"{path}: {name} has null among the ids in rows {row} and following")
+    numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return numbers
