@@ -143,11 +143,11 @@ class Program:
             raise ConversationError(UNSAFE, _first_line(error)) from None
         except (UsageError, ConversationError):
             raise
-        except TemplateError as error:
-            raise ConversationError("refused by the template", _first_line(error)) from None
         except RecursionError:
             raise ConversationError("the template fails", "it calls itself without end") from None
         except Exception as error:  # whatever expressions of others do to values of others
+            if type(error) is TemplateError:  # its own words
+                raise ConversationError("refused by the template", _first_line(error)) from None
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {_first_line(error)}") from None
         return "".join(chunks)

@@ -212,7 +212,8 @@ class _Rendering:
             and zlib.crc32(whole.text[-512:].encode(errors="replace")) % _ONE_IN
         ):
             return
-        for i, own in found.items():
+        several = list(found.items())
+        for i, own in {*several[:1], *several[len(several) // 2 :][:1], *several[-1:]}:
             expected = self._turns.by_beginnings(whole, messages, i, variables)
             beginning = expected.text[: expected.end]
             if own is None or own.span != expected.span or not whole.text.startswith(beginning):

@@ -32,8 +32,10 @@ GENERATION_ENDS = "a generation ends"
 _UNITS = 10**10  # of work for a conversation: about 10 s, or 10^8 characters made
 _UNITS_OF_INPUT = 1000  # more of it for each character of the conversation
 _STEP = 300  # for a round of a loop, or a call
+_CALL = 5000  # more for a call, of a macro at worst
 _CHARACTER = 100  # for a character that is made
 _ELEMENT = 64  # for an element of a list that is made, or given to a filter
+_VISIT = 256  # for one that is looked at here
 
 _WIDTH = re.compile(r"%[^a-zA-Z%]*(\d{5,}|\*)|\{[^{}]*(\d{5,}|\{)")  # in formats: far too wide
 _CONTAINERS = (list, tuple, dict)
@@ -88,7 +90,7 @@ class Budget:
                 total += len(one)
             elif isinstance(one, _CONTAINERS):
                 total += len(one) + 1
-                self.take((len(one) + 1) * _ELEMENT)
+                self.take((len(one) + 1) * _VISIT)
                 waiting += one.values() if isinstance(one, dict) else one
         return total
 
@@ -217,7 +219,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, function: Any, /, *values: Any, **named: Any) -> Any:
         """Call what a template calls: a method, a macro, a global function."""
         budget = self.budget
-        budget.take(budget.step)
+        budget.take(budget.step + _CALL)
         name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
         if isinstance(owner, str | bytes):
             budget.arguments(name, (owner, *values), named)
