@@ -161,9 +161,9 @@ def test_what_is_no_json_is_shown_to_no_template() -> None:
         secret = "hidden"
 
     talk: list[dict[str, Any]] = [{**TALK[0], "odd": Odd()}, TALK[1]]
-    template = "{% for m in messages if m.odd %}[{{ m.role }}]{{ m.odd }}{{ m.odd.secret }}{{ m.content }}{% endfor %}"
+    template = "{% for m in messages if m.odd %}{{ m.odd }}{{ m.odd.secret }}{% endfor %}"
     (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
-    assert rendered.text == "[user]<Odd>Hello"
+    assert rendered.text == "<Odd>"
 
 
 def test_values_nested_without_end_are_refused() -> None:
