@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from torture.faults import CASES, KINDS, Case, Server, compiler, make_inputs, memory, rounds, sample
+from torture.cases import CASES, Case
+from torture.faults import KINDS, Server, compiler, make_inputs, memory, rounds, sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

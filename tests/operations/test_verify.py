@@ -353,28 +353,6 @@ def test_the_command_tells_good_from_bad(
     assert "id is 99, expected an id of the vocabulary, which has 99" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "no INPUT"),
-        (["x", "--eod", "-1"], "not a whole number of at least 0"),
-        (["nothing"], "nothing.idx: no such file"),
-    ],
-)
-def test_a_wrong_request_is_told(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(*arguments) == 1
-    out, err = capsys.readouterr()
-    assert message in err
-    assert out == ""
-
-
 def test_a_name_that_is_no_utf8_goes_out_as_it_is(tmp_path: Path) -> None:
     name = os.fsencode(tmp_path) + b"/a\xff b"
     make(Path(os.fsdecode(name)))

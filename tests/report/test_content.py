@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("content")
-
-
-@pytest.fixture(scope="module")
-def prefix(folder: Path) -> str:
-    return make(folder, "data", sample_texts())
-
-
 def test_texts_are_those_that_were_encoded(prefix: str, folder: Path) -> None:
     texts = sample_texts()
     dataset = tokpack.MMapIndexedDataset(prefix)

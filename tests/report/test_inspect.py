@@ -1,4 +1,4 @@
-"""``tokpack inspect``: the overview, documents token by token, and the search."""
+"""``tokpack inspect``: the overview, and documents token by token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import pty
-import random
 import re
 import shutil
 import subprocess
@@ -34,16 +33,6 @@ from tokpack.report import (
 )
 
 TOKPACK = [sys.executable, "-m", "tokpack"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("inspect")
-
-
-@pytest.fixture(scope="module")
-def prefix(folder: Path) -> str:
-    return make(folder, "data", sample_texts())
 
 
 def raw(path: Path, rows: list[list[int]], doc_idx: list[int], dtype: str = "uint16") -> str:
@@ -238,45 +227,6 @@ def test_controls_never_reach_the_terminal(tmp_path: Path) -> None:
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202e\u2028]", out)
     (shown,) = run_json("inspect", name, "--doc", "0")["documents"]
     assert shown["text"] == hostile + "<|endoftext|>"
-
-
-# The search
-
-
-def test_grep_finds_what_is_there(prefix: str) -> None:
-    texts = sample_texts()
-    wanted = texts[40][5:25]
-    expected = [i for i, text in enumerate(texts) if wanted in text]
-    opened = MMapIndexedDataset(prefix)
-    tokenizer = find_tokenizer(opened).tokenizer
-    assert tokenizer
-    found = list(grep(opened, Spelling(tokenizer), wanted))
-    assert [match.document for match in found] == expected
-    for match in found:
-        row = opened.document(match.document)
-        assert texts[match.document].encode().find(wanted.encode()) == match.byte
-        before = len(tokenizer.decode_bytes(row[: match.token].tolist()))
-        assert before <= match.byte < before + len(tokenizer.decode_bytes([row[match.token]]))
-
-
-def test_grep_says_how_far_it_went(prefix: str) -> None:
-    done = run("inspect", prefix, "--grep", "the", "--limit", "2", "--json")
-    assert len(json.loads(done.stdout)["documents"]) == 2
-    assert re.search(r"found in 2 of \d+ documents searched, of 6\d", done.stderr)
-    done = run("inspect", prefix, "--grep", "no such text anywhere")
-    count = len(sample_texts())
-    assert f"found in 0 of {count} documents searched" in done.stderr
-    assert done.stdout == ""
-
-
-def test_grep_shows_the_place(tmp_path: Path) -> None:
-    rng = random.Random(5)
-    words = ["the", "of", "and"]
-    long = " ".join(rng.choice(words) for _ in range(3000))
-    name = make(tmp_path, "long", [long + " needle " + long])
-    out = run("inspect", name, "--grep", "needle", "--max-tokens", "30").stdout
-    assert "needle" in re.sub(r"\| *", "", out)
-    assert " before" in out
 
 
 # The tokenizer

@@ -31,11 +31,6 @@ V1 = GOLDEN / "v1"
 EOD = 0
 
 
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make(tmp_path_factory.mktemp("stats"), "data", sample_texts())
-
-
 def write(path: Path, documents: list[list[int]], dtype: str = "int32") -> str:
     """A dataset with one sequence for each document."""
     lengths = np.array([len(row) for row in documents], np.int32)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 BYTES = [bytes([i]) for i in range(256)]
 WORDS = [b"th", b"the", b" the", b"in", b"ing", b" in", b"  ", b"\xc3\xa9", b"12"]
+OWN = [*BYTES, *WORDS]
 
 
 def lines(tokens: Sequence[bytes]) -> bytes:

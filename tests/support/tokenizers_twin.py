@@ -11,7 +11,7 @@ import numpy as np
 import zstandard
 
 from tokpack import _core
-from tokpack.tokenizers import load_tokenizer, self_check
+from tokpack.tokenizers import Tokenizer, load_tokenizer, self_check
 from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, encode_batch
 from tokpack.tokenizers.native import MetaspaceTokenizer, NativeTokenizer
@@ -119,3 +119,9 @@ def _lines(path: Path, limit: int) -> Iterator[bytes]:
             *lines, rest = (rest + chunk).split(b"\n")
             yield from lines
             seen += len(chunk)
+
+
+def ids(tokenizer: Tokenizer, texts: list[str], mode: str = "auto") -> list[list[int]]:
+    """What a tokenizer makes of texts, without the token that ends them."""
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False, special_tokens=mode)
+    return rows(encoder.encode(*block(texts)))

@@ -12,31 +12,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from support.optional import SHARED
-from support.rank_files import BYTES, WORDS, entries, lines, save_lines, save_tekken
-from support.tokenizers_twin import block, corpus, rows
+from support.rank_files import BYTES, OWN, entries, lines, save_lines, save_tekken
+from support.tokenizers_twin import block, corpus, ids, rows
 
 from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.tokenizers import Tokenizer, load_tokenizer, self_check
-from tokpack.tokenizers.patterns import names, pre_tokenizer_of, recognize
+from tokpack.tokenizers import load_tokenizer, self_check
+from tokpack.tokenizers.patterns import pre_tokenizer_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("no_network")
+
 MODERN = SHARED / "tokenizers" / "modern"
-OWN = [*BYTES, *WORDS]
-
-
-@pytest.fixture(autouse=True)
-def _no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "tiktoken"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-
-def ids(tokenizer: Tokenizer, texts: list[str], mode: str = "auto") -> list[list[int]]:
-    encoder = tokenizer.encoder(dtype="int32", append_eod=False, special_tokens=mode)
-    return rows(encoder.encode(*block(texts)))
 
 
 # The ids.
@@ -153,16 +142,6 @@ def test_the_content_of_a_file_says_what_it_is(tmp_path: Path) -> None:
     assert load_tokenizer(path, pattern="gpt2").fingerprint != by_file.fingerprint
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.json"])
-def test_only_ranks_take_a_pattern(tmp_path: Path, file: str) -> None:
-    path = tmp_path / file
-    path.write_text("{}")
-    with pytest.raises(UsageError, match="pattern cannot be chosen"):
-        load_tokenizer(path, pattern="gpt2")
-    with pytest.raises(UsageError, match="pattern"):
-        load_tokenizer(path, pattern="gpt2", tokenizer_type="Whitespace")
-
-
 # Names of tiktoken.
 
 
@@ -206,84 +185,6 @@ def test_another_file_under_the_name_is_refused(tmp_path: Path) -> None:
 
 
 # Patterns.
-
-
-def test_every_name_is_a_pattern() -> None:
-    for name in names():
-        known = recognize(pre_tokenizer_of(name))
-        assert known in _core.patterns() or (name == "v1" and known is None)
-
-
-def test_an_expression_is_cut_as_tiktoken_does(tmp_path: Path) -> None:
-    tiktoken = pytest.importorskip("tiktoken")
-    path = save_lines(tmp_path, OWN)
-    texts = ["in the  thing\n$x$ 12 34", "thing", "\nthe\n the$", "caf\u00e9 th\u00e9", "[a]$"]
-    for pattern in (
-        r"\p{L}+$|\p{L}++|^\s+|[^\p{L}$^]+?|[$^\]]",
-        r"(?i:the|in)|\d{1,2}|[\s\S]",
-        r"\pL+|[\pN]{1,3}|\PL+",
-        r"\x{74}+|\x68|[\s\S]",
-    ):
-        tokenizer = load_tokenizer(path, pattern=pattern)
-        assert not tokenizer.native
-        assert "pattern" in tokenizer.why_not_native
-        reference = tiktoken.Encoding(
-            "own",
-            pat_str=pattern,
-            mergeable_ranks={token: i for i, token in enumerate(OWN)},
-            special_tokens={},
-        )
-        assert ids(tokenizer, texts) == [reference.encode_ordinary(text) for text in texts]
-
-
-def test_the_text_of_a_known_pattern_is_native(tmp_path: Path) -> None:
-    path = save_lines(tmp_path, OWN)
-    text = (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-    )
-    by_text, by_name = load_tokenizer(path, pattern=text), load_tokenizer(path, pattern="qwen2")
-    assert by_text.native
-    assert by_text.fingerprint == by_name.fingerprint
-
-
-def test_text_that_an_expression_does_not_match_stays(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(save_lines(tmp_path, OWN), pattern=r"\p{L}+")
-    assert ids(tokenizer, ["the!in"]) == [[257, 33, 259]]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "reason"),
-    [
-        ("(", "cannot be compiled.*parenthesis"),
-        ("[a", "cannot be compiled"),
-        ("cl10k", "unknown: did you mean cl100k"),
-        ("", "unknown"),
-        (r"\p{Nonsense}+", "cannot be compiled"),
-        (r"(?m:^a)|(?sm)b", r"flag m in '\(\?m'"),
-        (r"(?i)\p{Lu}+|.", r"flag i in '\(\?i'"),
-        (r"(?i:\p{Lu}+)|.", r"flag i in '\(\?i'"),
-        (r"(?i:mass|of)|.", r"flag i in '\(\?i'"),
-        (r"\0|.", r"has \\0, which tiktoken does not know"),
-        (r"\X|[\Qa\E]", r"has \\X, which tiktoken does not know"),
-        (r".|\p", r"ends in \\p, without"),
-        (r"[a-z--[aeiou]]+|.", "has -- in a set"),
-        (r"[^a~~b]+|.", "has ~~ in a set"),
-        ("(" * 100_000, "cannot be compiled"),
-        (r"\p{N}{1,3}+|.", r"possessive in tiktoken: write \(\?>X\{1,3\}\)"),
-    ],
-)
-def test_a_pattern_that_is_none(tmp_path: Path, pattern: str, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason) as caught:
-        load_tokenizer(save_lines(tmp_path, OWN), pattern=pattern)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 500
-
-
-def test_a_pattern_that_runs_away_ends_with_an_error(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(save_lines(tmp_path, OWN), pattern=r"(a+)+$|\s+")
-    with pytest.raises(TokenizerError, match=r"the pattern .*retry-limit"):
-        ids(tokenizer, ["a" * 40 + "b"])
 
 
 # Wrong files.

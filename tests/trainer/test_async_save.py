@@ -29,8 +29,6 @@ from tokpack.trainer.metrics import StepMeter  # noqa: E402
 if TYPE_CHECKING:
     from pathlib import Path
 
-torch.set_num_threads(1)
-
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_files_are_the_librarys(tmp_path: Path, dtype: torch.dtype) -> None:

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from tokpack.checkpoints.files import RunState
     from tokpack.trainer.engine import Engine
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(autouse=True)
 def _locks_go() -> Iterator[None]:

@@ -39,11 +39,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def train(count: int, batches: Path, folder: Path, *flags: str) -> None:
     """A real run of ``count`` processes that writes its batches down."""
     batches.mkdir(exist_ok=True)

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-torch.set_num_threads(1)
-
 
 def logits_of(folder: Path) -> Tensor:
     """What ``transformers`` computes from a folder, which must fit its class exactly."""

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-import torch
 from support.flags_tools import config, write
 from support.trainer_model_tools import model_of
 from support.trainer_tools import FLAGS, losses, settings, write_tokens
@@ -45,7 +44,6 @@ def opened(folder: Path, *words: str) -> Data:
 def test_extra_checkpoints(folder: Path, tmp_path: Path) -> None:
     """Those that are asked for, the beginning too, and each is one to go on from."""
     base = settings(str(folder / "big"), train_samples=40, keep_checkpoints=0, save_interval=2)
-    torch.set_num_threads(1)
     assert train(Config(**base, save=str(tmp_path / "a"), extra_save_iters=(0, 3, 999)))
     saved = sorted(path.name for path in (tmp_path / "a").glob("step_*"))
     assert saved == [f"step_{number:08d}" for number in (0, 2, 3, 4, 5)]

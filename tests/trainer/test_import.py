@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from tokpack.progress import Progress
 
-torch.set_num_threads(1)
-
 HF_GPT2 = {"vocab_size": VOCAB, "n_positions": 64, "n_embd": 64, "n_layer": 2, "n_head": 4}
 HF = {
     "vocab_size": VOCAB,

@@ -22,8 +22,6 @@ from tokpack.errors import FormatError, UsageError  # noqa: E402
 if TYPE_CHECKING:
     from torch import Tensor
 
-torch.set_num_threads(1)
-
 
 @pytest.mark.parametrize("newer", [False, True])
 @pytest.mark.parametrize("settings", [NEOX, {**NEOX, "parallel_residual": False}, {}])

@@ -14,20 +14,13 @@ pytest.importorskip("safetensors")
 
 import yaml  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-from support.trainer_tools import settings, write_tokens  # noqa: E402
+from support.trainer_tools import settings  # noqa: E402
 
 import tokpack  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_tokens(tmp_path_factory.mktemp("data") / "corpus")
 
 
 @pytest.mark.usefixtures("float64")

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(autouse=True)
 def _float64() -> Iterator[None]:

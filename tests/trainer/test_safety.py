@@ -25,7 +25,6 @@ from support.trainer_tools import (  # noqa: E402
     records,
     settings,
     start,
-    write_tokens,
 )
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
@@ -42,13 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from typing import Any
-
-torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_tokens(tmp_path_factory.mktemp("data") / "corpus")
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,6 @@ import tokpack  # noqa: E402
 if TYPE_CHECKING:
     from pathlib import Path
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(scope="module")
 def prefixes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
