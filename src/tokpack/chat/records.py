@@ -24,13 +24,13 @@ TOO_LONG = "too many messages"
 
 MOST_MESSAGES = 100_000
 _ROLES = {
+    "function_call": "assistant",
     **{name: name for name in ("system", "developer", "user", "assistant", "tool", "function")},
     **dict.fromkeys(("human", "prompter"), "user"),
     **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model", "bot"), "assistant"),
     **dict.fromkeys(("observation", "function_response", "tool_response", "ipython"), "tool"),
-    "function_call": "assistant",
 }
-_CALLS = frozenset(["function_call"])  # of ShareGPT: the value is a call, as JSON
+_CALL = "function_call"  # a role of ShareGPT: the value is a call, as JSON
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # as transformers knows it
 _SPEECH = ("content", "tool_calls", "function_call", *_REASONING)
 _FORMS = {
@@ -127,7 +127,7 @@ class RecordReader:
         content = message.get("content")
         if content.__class__ is not str:
             self._content(message, content, i)
-        if len(message) > 2:
+        if len(message) > 2 or content is None:
             self._rest(message, i)
         return message
 
@@ -259,7 +259,7 @@ def _asks(messages: list[Any], prompt: str) -> bool:
 def _sharegpt(message: dict[str, Any], i: int) -> dict[str, Any]:
     """``from`` and ``value`` as ``role`` and ``content``."""
     role, value = message.pop("from"), message.pop("value", None)
-    if role in _CALLS and isinstance(value, str):
+    if role == _CALL and isinstance(value, str):
         call = _json(value, f"the call of message {i}")
         calls = call if isinstance(call, list) else [call]
         return {
