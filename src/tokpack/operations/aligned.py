@@ -89,7 +89,10 @@ def open_mindspeed(name: str) -> ForeignDataset:
         return replace(ids, tracks=tracks)
 
     def kept(source: ForeignDataset) -> Arrays:
-        return (part[numbers > 0] for part, numbers in in_step(source.ids(), attention.ids()))
+        return (
+            part[numbers > 0]
+            for part, numbers in in_step(source.name, source.ids(), attention.ids())
+        )
 
     unpadded = replace(labels, ids=lambda: kept(labels))
     lengths = _neat_lengths(ids, attention)
@@ -102,7 +105,7 @@ def open_mindspeed(name: str) -> ForeignDataset:
 def _pairs(
     ids: ForeignDataset, labels: ForeignDataset
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-    return ((part, values) for part, values in in_step(ids.ids(), labels.ids()))
+    return ((part, values) for part, values in in_step(labels.name, ids.ids(), labels.ids()))
 
 
 def _check_same(ids: ForeignDataset, other: ForeignDataset) -> None:
@@ -114,7 +117,7 @@ def _check_same(ids: ForeignDataset, other: ForeignDataset) -> None:
             f"{other.name}: {other.sequences} sequences, expected {ids.sequences}, as in {ids.name}"
         )
     first = 0
-    for one, two in in_step(ids.lengths(), other.lengths()):
+    for one, two in in_step(other.name, ids.lengths(), other.lengths()):
         if (wrong := np.flatnonzero(one != two)).size:
             raise FormatError(
                 f"{other.name}: sequence {first + wrong[0]} has {two[wrong[0]]} tokens, expected "

@@ -127,7 +127,7 @@ class Content:
 
     def ids(self) -> Arrays:
         """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
-        total = self.source.tokens_about if self._lengths is None else self.tokens
+        total = 0 if self._lengths is None else self.tokens  # 0: not known
         stage = ProgressStage(self._progress, "convert", total, "tokens")
         done = 0
         for part in self._parts():
@@ -169,7 +169,7 @@ class Content:
     ) -> Iterator[tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]]:
         """Ids with the values of those of some tracks that there are."""
         own = [name for name in names if name in self.source.tracks]
-        for ids, *values in in_step(self.ids(), *(self._track(name) for name in own)):
+        for ids, *values in in_step(self.name, self.ids(), *(self._track(name) for name in own)):
             yield ids, dict(zip(own, values, strict=True))
 
     def _parts(self) -> Arrays:

@@ -58,7 +58,6 @@ class ForeignDataset:
     tracks: Mapping[str, Callable[[], Arrays]] = field(default_factory=dict)
     # Lengths and ids of the same sequences, in parts, where neither is read without the other.
     both: Callable[[], Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]] | None = None
-    tokens_about: int = 0  # for the progress of ``both``
 
 
 def size_of(path: str) -> int:

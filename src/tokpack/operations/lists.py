@@ -53,7 +53,6 @@ class _File:
     schema: Any
     rows: int
     read: Callable[[list[str]], Iterator[Any]]  # of some columns, as record batches
-    values: Callable[[str], int]  # of a column of lists, about
 
     def batches(self, names: list[str]) -> Iterator[tuple[int, Any]]:
         """Record batches with columns, each with the number of its first row. FormatError."""
@@ -69,11 +68,14 @@ class _File:
     def columns(self) -> list[str]:
         """The names of the columns of lists of integers."""
         types = pyarrow().types
-        return [
-            field.name
-            for field in self.schema
-            if hasattr(field.type, "value_type") and types.is_integer(field.type.value_type)
-        ]
+        try:
+            return [
+                field.name
+                for field in self.schema
+                if hasattr(field.type, "value_type") and types.is_integer(field.type.value_type)
+            ]
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{self.path}: has a column with a broken name: {error}") from None
 
 
 class _Part(NamedTuple):
@@ -97,18 +99,10 @@ def open_parquet(path: str, column: str | None) -> ForeignDataset:
         file.schema_arrow,
         file.metadata.num_rows,
         lambda names: file.iter_batches(batch_size=_ROWS, columns=names),
-        lambda name: _parquet_values(file.metadata, name),
     )
     if column is None and BRIDGE.issubset(opened.columns):
         return _open_bridge(opened)
     return _open_rows(opened, column)
-
-
-def _parquet_values(metadata: Any, name: str) -> int:
-    """Values of a column of lists: its ids, and one for each empty list."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    return sum(one.num_values for one in columns if one.path_in_schema.startswith(f"{name}."))
 
 
 def is_arrow_folder(path: str) -> bool:
@@ -152,7 +146,6 @@ def open_arrow(path: str, column: str | None) -> ForeignDataset:
             schema,
             counts,
             lambda names: (batch.select(names) for batch in batches()),
-            lambda name: sum(len(batch.column(name).flatten()) for batch in batches()),
         ),
         column,
     )
@@ -210,7 +203,6 @@ def _open_rows(file: _File, column: str | None) -> ForeignDataset:
         lambda: (part.lengths for part in parts()),
         lambda: (part.values[name] for part in parts()),
         both=lambda: ((part.lengths, part.values[name]) for part in parts()),
-        tokens_about=file.values(name),
     )
     if "loss_mask" in columns:
         note = "loss_mask is left out: only with seq_start_id is known what it is aligned to"
@@ -240,7 +232,6 @@ def _open_bridge(file: _File) -> ForeignDataset:
         lambda: (lengths(*one) for one in parts()),
         lambda: (part.values["input_ids"] for _, part in parts()),
         both=lambda: ((lengths(*one), one[1].values["input_ids"]) for one in parts()),
-        tokens_about=file.values("input_ids"),
         tracks={
             "mask": lambda: (
                 unshifted(part.values["loss_mask"], begins) for begins, part in parts("loss_mask")

@@ -22,12 +22,12 @@ _LABELS = np.iinfo(np.int32)
 _NONE: npt.NDArray[Any] = np.zeros(0, np.int8)
 
 
-def in_step(first: Arrays, *others: Arrays) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+def in_step(name: str, first: Arrays, *others: Arrays) -> Iterator[tuple[npt.NDArray[Any], ...]]:
     """The parts of the first array, each with the same values of the others.
 
-    ValueError where another one ends before the first.
+    FormatError, about ``name``, where another one ends before the first.
     """
-    cutters = [_Cutter(other) for other in others]
+    cutters = [_Cutter(name, other) for other in others]
     for part in first:
         yield part, *(cutter.take(len(part)) for cutter in cutters)
 
@@ -35,8 +35,8 @@ def in_step(first: Arrays, *others: Arrays) -> Iterator[tuple[npt.NDArray[Any], 
 class _Cutter:
     """An array that comes in parts, cut into others."""
 
-    def __init__(self, parts: Arrays) -> None:
-        self._parts, self._rest = parts, next(parts, _NONE)
+    def __init__(self, name: str, parts: Arrays) -> None:
+        self._name, self._parts, self._rest = name, parts, next(parts, _NONE)
 
     def take(self, count: int) -> npt.NDArray[Any]:
         found, missing = [self._rest[:count]], count - len(self._rest)
@@ -44,7 +44,7 @@ class _Cutter:
         while missing > 0:
             part = next(self._parts, None)
             if part is None:
-                raise ValueError(f"{missing} values are missing")
+                raise FormatError(f"{self._name}: {missing} values are missing: it is cut off")
             found.append(part[:missing])
             self._rest, missing = part[missing:], missing - len(part)
         filled = [part for part in found if len(part)] or found[:1]
