@@ -11,7 +11,8 @@ from importlib import import_module
 from inspect import getdoc, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tokpack.encoding.options import EncodeOptions, list_of
+from tokpack.encoding.option import list_of
+from tokpack.encoding.options import EncodeOptions
 from tokpack.errors import TokenizerError, UsageError, needs_extra, option
 from tokpack.progress import shown
 from tokpack.shards import SHARD_BYTES

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.parser import flag, number, size
-from tokpack.encoding.options import EncodeOptions, about, default_of
+from tokpack.encoding.option import about, default_of
+from tokpack.encoding.options import EncodeOptions
 
 if TYPE_CHECKING:
     from tokpack.cli.parser import Flag
@@ -24,7 +26,9 @@ def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
     names = said.flags.split() or [f"--{name.replace('_', '-')}"]
     without = otherwise or said.otherwise or (default if isinstance(default, str) else "")
     made: dict[str, Any] = {"help": f"{said.help} ({without})" if without else said.help}
-    if isinstance(default, bool):
+    if default is True:
+        made |= {"action": argparse.BooleanOptionalAction, "default": True}
+    elif default is False:
         made["action"] = "store_true"
     else:
         made["default"] = default or None

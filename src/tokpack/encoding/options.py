@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from tokpack.encoding.chat_options import ChatRequest
 from tokpack.encoding.names import default_output, label_of
+from tokpack.encoding.option import Option, about, check, in_group, list_of
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.stores.storage import PathLike
 
@@ -24,42 +25,11 @@ OnError = Literal["fail", "skip"]
 Empty = Literal["skip", "document"]
 
 
-@dataclass(frozen=True)
-class Option:
-    """What is said of a field of EncodeOptions, to those who type its flag and in Python.
-
-    ``otherwise`` is what holds without it, where the default does not say that. ``flags`` are the
-    names of its flag, where that is not its own; ``value`` is how pages call the flag's value.
-    ``least`` is its smallest number, ``choices`` are the words that it can be. ``loads`` and
-    ``frames`` say that load_tokenizer, or frame_of, has a parameter of this name.
-    """
-
-    help: str = ""
-    value: str = ""
-    otherwise: str = ""
-    flags: str = ""
-    least: int | None = None
-    choices: tuple[str, ...] = ()
-    loads: bool = False
-    frames: bool = False
-    group: str = ""  # of the help page; "" for what has no flag of its own
-
-
-def _in(group: str, **common: bool) -> Callable[..., Any]:
-    """A function that declares a field of EncodeOptions: its default, and what Option has."""
-
-    def declare(default: Any, help: str, value: str = "", **more: Any) -> Any:  # noqa: A002
-        about = Option(help, value, group=group, **{**common, **more})
-        return field(default=default, metadata={"option": about})
-
-    return declare
-
-
-_input, _text, _output, _run = map(_in, ("input", "text", "output", "run"))
-_tokenizer = _in("tokenizer")
-_loads, _frames = _in("tokenizer", loads=True), _in("tokenizer", frames=True)
-_tik = _in("", loads=True)
-_other = _in("")
+_input, _text, _output, _run = map(in_group, ("input", "text", "output", "run"))
+_tokenizer = in_group("tokenizer")
+_loads, _frames = in_group("tokenizer", loads=True), in_group("tokenizer", frames=True)
+_tik = in_group("", loads=True)
+_other = in_group("")
 
 
 class DatasetRequest(NamedTuple):
@@ -71,7 +41,7 @@ class DatasetRequest(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EncodeOptions:
+class EncodeOptions(ChatRequest):
     """A request to turn ``inputs`` into one dataset for each key.
 
     ``output`` is the exact PREFIX of PREFIX.bin, .idx and .json, by default made from the inputs'
@@ -170,7 +140,9 @@ class EncodeOptions:
         flags="--special-tokens-count --tiktoken-num-special-tokens",
         least=0,
     )
-    append_eod: bool = _frames(True, "end each document with the EOD token")
+    append_eod: bool | None = _frames(
+        None, "end each document with the EOD token", otherwise="yes; with --chat no"
+    )
     eod_token: str | int | None = _loads(None, "the EOD, where it is not the usual one", "TOKEN|ID")
     prepend_bos: bool = _frames(
         False, "begin each document with the BOS token", flags="--prepend-bos --bos"
@@ -234,17 +206,20 @@ class EncodeOptions:
             object.__setattr__(self, name, _path(name, getattr(self, name)))
         if not self.inputs:
             raise UsageError("no input given")
+        if self.append_eod is None:
+            object.__setattr__(self, "append_eod", not self.chat)
         if not self.keys or len(set(self.keys)) != len(self.keys) or "" in self.keys:
             raise UsageError(
                 f"{option('keys')} is {list(self.keys)}; it needs one or more different names"
             )
         for one in fields(self):
-            _check(one.name, getattr(self, one.name), one.default, about(one))
+            check(one.name, getattr(self, one.name), one.default, about(one))
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
             raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
         _ = self.kept  # which checks it
+        self.check_chat()
         self._check_tokenizers()
         self._name_outputs()
 
@@ -332,42 +307,7 @@ class EncodeOptions:
         return 0 if self.on_error == "fail" else self.max_rejects
 
 
-def about(one: Field[Any]) -> Option:
-    """What is said of a field of EncodeOptions."""
-    described: Option = one.metadata.get("option") or Option()
-    return described
-
-
-def text_of(one: Field[Any]) -> str:
-    """What is said of a field of EncodeOptions in Python, and what holds without it."""
-    said = about(one)
-    return f"{said.help} ({said.otherwise})" if said.otherwise else said.help
-
-
-def list_of(options: Iterable[Field[Any]]) -> str:
-    """The fields of EncodeOptions as a list for a docstring."""
-    return "\n".join(f"- ``{one.name}``: {text_of(one)}" for one in options if about(one).help)
-
-
-def default_of(one: Field[Any]) -> Any:
-    """The default of a field of EncodeOptions in Python; None where it is made anew."""
-    return None if one.default is MISSING else one.default
-
-
 EncodeOptions.__doc__ = f"{getdoc(EncodeOptions)}\n\n{list_of(fields(EncodeOptions))}\n"
-
-
-def _check(name: str, value: object, default: object, said: Option) -> None:
-    """UsageError for a word that is no choice, and for a number that is too small."""
-    if said.choices and value not in said.choices:
-        allowed = ", ".join(said.choices)
-        raise UsageError(f"{option(name)} is {value!r}; it can be {allowed}")
-    if said.least is None or (value is None and default is None):
-        return
-    if not isinstance(value, SupportsIndex):
-        raise UsageError(f"{option(name)} is {value!r}, which is no whole number")
-    if operator.index(value) < said.least:
-        raise UsageError(f"{option(name)} is {value}; the least is {said.least}")
 
 
 def _path(name: str, value: object) -> str | None:

@@ -264,13 +264,14 @@ class BadRecord:
     """A record that cannot be used; ``line`` counts as in Documents.
 
     ``raw`` has the first RAW_BYTES_KEPT bytes of it. ``keys`` are those of a record without the key
-    that was asked for.
+    that was asked for. ``kind`` is a phrase by which such records are counted.
     """
 
     line: int
     reason: str
     raw: bytes
     keys: tuple[str, ...] | None = None
+    kind: str = ""
 
     @property
     def keys_there(self) -> str:
@@ -286,8 +287,8 @@ class BadRecord:
 class Rows:
     """Records as rows of tables; ``lines`` as in Documents.
 
-    ``whole``, a RecordBatch of Arrow, has all columns; ``columns`` those by which records are
-    chosen. The memory may be used again, as that of Documents.
+    ``whole``, a RecordBatch of Arrow, has all columns, or is a list of mappings; ``columns`` has
+    those by which records are chosen. The memory may be used again, as that of Documents.
     """
 
     columns: Any

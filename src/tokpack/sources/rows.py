@@ -18,7 +18,13 @@ from tokpack.errors import InputError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
 from tokpack.sources.json_types import json_column, json_columns
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
-from tokpack.sources.values import JsonValues, plain_values, root_of
+from tokpack.sources.values import (
+    JsonValues,
+    plain_values,
+    root_of,
+    select_values,
+    values_as_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from tokpack.sources.json_types import Records
 
 
+_BLANK = b" \t\r\n"  # of a line that is no record
 TEXT = "text"  # the column of an input that has no others
 
 
@@ -80,6 +87,27 @@ class SeenRecords(WholeRecords):
         return super().of_records(records, lines)
 
 
+@dataclass(frozen=True)
+class PythonRecords(WholeRecords):
+    """As WholeRecords, with each row as a mapping of Python: of JSON what ``json`` reads.
+
+    ``whole`` of the rows is a list of these. ``columns`` is None where nothing is chosen by them.
+    """
+
+    def of_records(
+        self, records: Records, lines: npt.NDArray[np.int64]
+    ) -> tuple[Rows, dict[int, str]]:
+        columns, bad = json_columns(records, self.chosen)
+        chosen = _flat(columns, len(records)) if columns else None
+        return Rows(chosen, lines, list(records)), bad
+
+    def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
+        batch = super().of_table(whole, row, name)
+        assert batch.rows is not None
+        batch.rows.whole = whole.to_pylist()
+        return batch
+
+
 Columns = Sequence[str] | WholeRecords  # that are wanted
 
 
@@ -92,6 +120,8 @@ def no_column(name: str, column: str, there: Iterable[str]) -> InputError:
 
 def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
     """What reads JSON lines: their texts, or whole records."""
+    if isinstance(columns, PythonRecords):
+        return _PythonParser(columns)
     if isinstance(columns, WholeRecords):
         return _RecordParser(keys[0], columns)
     return JsonLinesParser(keys, columns)
@@ -129,6 +159,29 @@ class _RecordParser:
                 bad.append(BadRecord(line + first_line, str(error), text))
         batch = DocumentBatch({}, bad, len(lines), extracted.line_count)
         return with_rows_of(batch, records, np.array(good, np.int64) + first_line, self._whole)
+
+
+class _PythonParser:
+    """Takes records from JSON lines as Python's ``json`` reads them."""
+
+    def __init__(self, whole: PythonRecords) -> None:
+        self._whole = whole
+
+    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
+        """As that of a parser of texts, with rows in the place of documents."""
+        spans = split_lines(block).tolist()
+        records, bad, good = [], [], []
+        for line, (begin, end) in enumerate(spans, first_line):
+            raw = bytes(block[begin:end])
+            if not raw.strip(_BLANK):
+                continue
+            try:
+                records.append(record_of(raw))
+                good.append(line)
+            except ValueError as error:
+                bad.append(BadRecord(line, str(error), raw[:RAW_BYTES_KEPT]))
+        batch = DocumentBatch({}, bad, len(records) + len(bad), len(spans))
+        return with_rows_of(batch, records, np.array(good, np.int64), self._whole)
 
 
 class _LineParser:
@@ -228,7 +281,9 @@ def chosen_columns(
 
 
 def content_of(columns: Any) -> bytes:
-    """Bytes that follow from the values of a RecordBatch, wherever it is a slice of."""
+    """Bytes that follow from the values of rows: a RecordBatch, wherever it is a slice of."""
+    if isinstance(columns, list):
+        return values_as_bytes(columns)
     import pyarrow
 
     whole = columns.take(pyarrow.array(np.arange(columns.num_rows)))
@@ -252,12 +307,12 @@ def text_array(documents: Documents) -> Any:
 
 def take(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
     """The rows of a mask."""
-    import pyarrow
-
     if kept.all():
         return rows
-    mask = pyarrow.array(kept)
-    return Rows(rows.columns.filter(mask), rows.lines[kept], rows.whole.filter(mask))
+    columns = rows.columns
+    if columns is not None:
+        columns = select_values(columns, kept)
+    return Rows(columns, rows.lines[kept], select_values(rows.whole, kept))
 
 
 def nested(columns: Any, paths: Sequence[tuple[str, ...]]) -> Any:

@@ -1,0 +1,78 @@
+"""What is said of each option of encode, beside its type and default: one record for all uses."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import MISSING, Field, dataclass, field
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from tokpack.errors import UsageError, option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is said of a field of EncodeOptions, to those who type its flag and in Python.
+
+    ``otherwise`` is what holds without it, where the default does not say that. ``flags`` are the
+    names of its flag, where that is not its own; ``value`` is how pages call the flag's value.
+    ``least`` is its smallest number, ``choices`` are the words that it can be. ``loads`` and
+    ``frames`` say that load_tokenizer, or frame_of, has a parameter of this name.
+    """
+
+    help: str = ""
+    value: str = ""
+    otherwise: str = ""
+    flags: str = ""
+    least: int | None = None
+    choices: tuple[str, ...] = ()
+    loads: bool = False
+    frames: bool = False
+    group: str = ""  # of the help page; "" for what has no flag of its own
+
+
+def in_group(group: str, **common: bool) -> Callable[..., Any]:
+    """A function that declares a field of EncodeOptions: its default, and what Option has."""
+
+    def declare(default: Any, help: str, value: str = "", **more: Any) -> Any:  # noqa: A002
+        about = Option(help, value, group=group, **{**common, **more})
+        return field(default=default, metadata={"option": about})
+
+    return declare
+
+
+def about(one: Field[Any]) -> Option:
+    """What is said of a field of EncodeOptions."""
+    described: Option = one.metadata.get("option") or Option()
+    return described
+
+
+def text_of(one: Field[Any]) -> str:
+    """What is said of a field of EncodeOptions in Python, and what holds without it."""
+    said = about(one)
+    return f"{said.help} ({said.otherwise})" if said.otherwise else said.help
+
+
+def list_of(options: Iterable[Field[Any]]) -> str:
+    """The fields of EncodeOptions as a list for a docstring."""
+    return "\n".join(f"- ``{one.name}``: {text_of(one)}" for one in options if about(one).help)
+
+
+def default_of(one: Field[Any]) -> Any:
+    """The default of a field of EncodeOptions in Python; None where it is made anew."""
+    return None if one.default is MISSING else one.default
+
+
+def check(name: str, value: object, default: object, said: Option) -> None:
+    """UsageError for a word that is no choice, and for a number that is too small."""
+    if said.choices and value not in said.choices:
+        allowed = ", ".join(said.choices)
+        raise UsageError(f"{option(name)} is {value!r}; it can be {allowed}")
+    if said.least is None or (value is None and default is None):
+        return
+    if not isinstance(value, SupportsIndex):
+        raise UsageError(f"{option(name)} is {value!r}, which is no whole number")
+    if operator.index(value) < said.least:
+        raise UsageError(f"{option(name)} is {value}; the least is {said.least}")
