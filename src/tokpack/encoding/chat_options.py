@@ -13,6 +13,7 @@ from tokpack.encoding.option import in_group
 from tokpack.errors import UsageError, option
 
 _chat = in_group("chat")
+_REWRITING, _TRUNCATE = get_args(Rewriting), get_args(Truncate)
 # Options that say something of plain documents alone, and what they are without being asked for.
 _OF_TEXT = {"split_sentences": False, "ftfy": False, "map": None, "empty": "skip"}
 
@@ -57,13 +58,13 @@ class ChatRequest:
         "refuse",
         "of a template that writes earlier turns anew: refuse it, a document for each turn of the "
         "assistant (split), or one of the last text (as-is)",
-        choices=get_args(Rewriting),
+        choices=_REWRITING,
     )
     max_length: int | None = _chat(None, "the most tokens of a conversation", "N", least=1)
     truncate: Truncate = _chat(
         "drop",
         "a longer one is left out (drop), or loses its first (left) or last (right) tokens",
-        choices=get_args(Truncate),
+        choices=_TRUNCATE,
     )
     pairs: tuple[str, str] | None = _chat(
         None,
@@ -82,13 +83,24 @@ class ChatRequest:
         same |= {"role_map": self.role_map or {}, "variables": self.template_var or {}}
         return ChatOptions(template=self.chat_template, **same)
 
+    @property
+    def token_tracks(self) -> tuple[str, ...]:
+        """The tracks that each dataset has beside its tokens, in the order of TRACK_DTYPES."""
+        if not self.chat:
+            return ()
+        return ("mask", "weights") if self.weight_key is not None else ("mask",)
+
     def check_chat(self) -> None:
         """Raise UsageError for options that do not go together."""
-        if not self.chat:
-            for one in fields(ChatRequest):
-                if getattr(self, one.name) != one.default and one.name != "chat":
-                    raise UsageError(f"{option(one.name)} needs {option('chat', True)}")
+        if self.chat:
+            self._check_together()
+            self._check_values()
             return
+        for one in fields(ChatRequest):
+            if getattr(self, one.name) != one.default and one.name != "chat":
+                raise UsageError(f"{option(one.name)} needs {option('chat', True)}")
+
+    def _check_together(self) -> None:
         everything = vars(self)
         for name, default in _OF_TEXT.items():
             if everything[name] != default:
@@ -106,6 +118,8 @@ class ChatRequest:
                 "in rendered conversations are encoded as their ids"
             )
         object.__setattr__(self, "special_tokens", "encode")
+
+    def _check_values(self) -> None:
         pairs = self.pairs
         if pairs is not None:
             if isinstance(pairs, str) or len(pairs) != len({*pairs}) or len(pairs) != len("AB"):

@@ -25,7 +25,9 @@ def check_first_documents(job: Job) -> None:
     which would be in memory twice.
     """
     part = next((part for part in job.parts if not job.sources[part.source].is_pipe), None)
-    if part is None or job.types is not None:  # what is encoded is not yet known
+    if (
+        part is None or job.types is not None or job.chat is not None
+    ):  # what is encoded is not yet known
         return
     key = job.options.keys[0]
     batches = read(

@@ -24,7 +24,7 @@ from tokpack.sources import DocumentBatch, Part, read
 from tokpack.sources.base import Limits
 from tokpack.sources.iterables import DocumentReader
 from tokpack.sources.json_types import types_of, value_under
-from tokpack.sources.rows import SeenRecords, WholeRecords, with_rows_of
+from tokpack.sources.rows import PythonRecords, SeenRecords, WholeRecords, with_rows_of
 from tokpack.sources.values import json_text, plain_values, root_of, values_as_bytes
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ _SHOWN = 40  # columns in a message
 def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Columns:
     """The columns that are read besides texts, or instead of them; ``types`` as a plan has them."""
     kept = list(options.kept.values())
+    if options.chat:
+        known = {} if types is None else types["chosen"]
+        return PythonRecords(
+            {}, {one: known.get(one, "string") for one in columns_of(options.where)}
+        )
     if types is None:
         return kept
     if options.map is None:
@@ -58,6 +63,8 @@ def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
     None: all columns, of which the first records are to say which are wanted.
     """
     names = columns_of(options.get("where"))
+    if options.get("chat"):
+        return PythonRecords({}, dict.fromkeys(names, ""))
     if options.get("map") is not None:
         return WholeRecords({}, dict.fromkeys(names, ""))
     keep = options.get("keep") or ()
@@ -96,6 +103,23 @@ def settle(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any] 
     batches = [(one.name, batch) for one in first for batch in one.batches(columns)]
     _apart(_try, options, types, batches)
     return settled
+
+
+def first_conversations(
+    options: EncodeOptions, sources: Sequence[Source]
+) -> list[Mapping[str, Any]]:
+    """Some of the first records of some inputs, as Python mappings."""
+    records: list[Mapping[str, Any]] = []
+    for source in some_of(sources):
+        first = FirstRecords(source, options)
+        seen = first.records or [
+            record
+            for batch in first.batches(PythonRecords({}, {}))
+            if batch.rows is not None
+            for record in batch.rows.whole[:FIRST_RECORDS]
+        ]
+        records += seen
+    return records
 
 
 def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.chat import ConversationError
+from tokpack.chat import ChatOptions, ConversationError
+from tokpack.chat.records import detect
+from tokpack.chat.renderer import Renderer
+from tokpack.chat.template import ChatTemplate, load_template
+from tokpack.errors import InputError, option
+from tokpack.quantities import counted
 from tokpack.sources import BadRecord, Documents
 from tokpack.sources.base import RAW_BYTES_KEPT
 from tokpack.sources.records import joined, value_at
 from tokpack.sources.values import json_text
-from tokpack.tokenizers import MarkedIds
+from tokpack.tokenizers import MarkedIds, MarkingEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,14 +26,17 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.chat import Rendered
-    from tokpack.chat.renderer import Renderer
+    from tokpack.encoding.options import EncodeOptions
     from tokpack.sources import DocumentBatch
+    from tokpack.tokenizers import Tokenizer
 
 TOO_LONG = "too long"
 UNTRAINED = "nothing is trained"
 CUT_OFF = "what is trained is cut off"
 OTHER_OF_PAIR = "the other of its pair is left out"
 _NO_TEXT = "a lone surrogate"
+_MIXED = "a pair of answers"
+_SHOWN = 40  # keys in a message
 
 
 @dataclass
@@ -43,15 +51,79 @@ class Conversations(Documents):
         kept = list(compress(self.made, chosen.tolist()))
         return Conversations(plain.data, plain.spans, plain.lines, plain.columns, kept)
 
+    def encode(self, encoder: MarkingEncoder) -> MarkedIds:
+        """Their ids, and which of them are trained. As ``MarkingEncoder.encode``."""
+        return encoder.encode([one.text for one in self.made], [one.trained for one in self.made])
+
+    def tracks(self, encoded: MarkedIds, *, weighted: bool) -> list[npt.NDArray[Any]]:
+        """The arrays aligned to their tokens: the mask and, if asked for, weights."""
+        if not weighted:
+            return [encoded.mask]
+        weights = np.array([one.weight for one in self.made], np.float16)
+        return [encoded.mask, np.repeat(weights, encoded.lengths)]
+
+
+def settle(
+    options: EncodeOptions, tokenizer: Tokenizer, records: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What a plan has of conversations, as JSON values: all that decides text and mask.
+
+    ``records`` are the first ones of the inputs, by which their form is known. UsageError where
+    there is no template, or where it cannot be used, InputError where no record has a conversation.
+    """
+    import jinja2
+
+    asked = options.conversations
+    form = detect(records, asked)
+    if records and not form:
+        keys = ", ".join(map(str, list(records[0])[:_SHOWN])) or "none"
+        raise InputError(
+            f"none of the first {counted(len(records), 'record')} has a conversation: their keys "
+            f"are {keys}; name that of the messages with {option('messages_key')}"
+        )
+    if asked.pairs is None and "pairs" in form:
+        if form != "pairs":
+            raise InputError(
+                f"the first records are {form}: encode pairs, with {option('pairs')}, and others "
+                "each into a dataset of their own"
+            )
+        asked = replace(asked, pairs=("chosen", "rejected"))
+    template = load_template(tokenizer, asked)
+    asked = replace(asked, template=None)
+    Renderer(template, asked)  # raises where it cannot be used
+    return {
+        **asdict(asked),
+        "pairs": list(asked.pairs) if asked.pairs else None,
+        "form": form,
+        "template": template.source,
+        "tool_use": template.tool_use,
+        "tokens": dict(template.tokens) if template.tokens is not None else None,
+        "jinja2": jinja2.__version__,
+    }
+
+
+def renderer_of(settled: Mapping[str, Any], where: str) -> Renderer:
+    """What renders conversations as a plan has it; ``where`` is its template's place in words."""
+    names = {one.name for one in fields(ChatOptions)} - {"template", "pairs"}
+    pairs = tuple(settled["pairs"]) if settled["pairs"] else None
+    options = ChatOptions(**{name: settled[name] for name in names}, pairs=pairs)
+    template = ChatTemplate(settled["template"], settled["tokens"], settled["tool_use"], where)
+    return Renderer(template, options)
+
 
 class ConversationMaker:
     """Renders the records of batches: their rows become documents under ``key``.
 
-    ``kept`` are the keys of values that documents keep.
+    ``settled`` is what a plan has, ``tokenizer`` a name for messages, ``kept`` are the keys of
+    values that documents keep.
     """
 
-    def __init__(self, renderer: Renderer, key: str, kept: Sequence[str]) -> None:
-        self._renderer = renderer
+    def __init__(
+        self, settled: Mapping[str, Any], tokenizer: str, key: str, kept: Sequence[str]
+    ) -> None:
+        self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
+        self._in_pairs = settled["pairs"] is not None
+        self._split = settled["rewriting"] == "split"
         self._key = key
         self._kept = kept
 
@@ -71,7 +143,7 @@ class ConversationMaker:
         pairs = zip(rows.whole, rows.lines.tolist(), strict=True) if rows is not None else ()
         for record, line in pairs:
             try:
-                rendered = self._renderer.render(record)
+                rendered = self._render(record)
                 encoded = [one.text.encode() for one in rendered]
             except ConversationError as error:
                 bad.append(bad_record(record, line, error.reason, str(error)))
@@ -91,6 +163,12 @@ class ConversationMaker:
         batch.documents = {self._key: Conversations(*plain, columns, made)}
         batch.bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
         batch.rows = None
+
+    def _render(self, record: Mapping[str, Any]) -> list[Rendered]:
+        rendered = self._renderer.render(record)
+        if not self._in_pairs and len(rendered) != 1 and not self._split:
+            raise ConversationError(_MIXED, "the first records of the inputs are none")
+        return rendered
 
 
 def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.encoding.conversations import OTHER_OF_PAIR, ConversationMaker, Conversations, fit
 from tokpack.encoding.kept import pack
 from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.rejects import lines_of
@@ -25,7 +26,13 @@ from tokpack.sources import (
 )
 from tokpack.sources.base import RAW_BYTES_KEPT
 from tokpack.sources.rows import take
-from tokpack.tokenizers import DocumentsError, Frame, UnencodableError, self_check
+from tokpack.tokenizers import (
+    DocumentsError,
+    Frame,
+    MarkingEncoder,
+    UnencodableError,
+    self_check,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -96,11 +103,17 @@ class PartEncoder:
             from tokpack.encoding.choose import Chooser
 
             self._choose = Chooser(options, job.types["chosen"])
+        self._conversations: ConversationMaker | None = None
+        if job.chat is not None:
+            key, kept = options.keys[0], tuple(options.kept.values())
+            self._conversations = ConversationMaker(job.chat, job.tokenizer.name, key, kept)
         self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
         self._columns = tuple(options.kept.values())
-        self._encoders = [
-            setup.tokenizer.encoder(
+        self._encoders: list[Any] = [
+            MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
+            if job.chat is not None
+            else setup.tokenizer.encoder(
                 dtype=setup.dtype,
                 special_tokens=options.special_tokens,
                 frame=Frame() if self._sentences else setup.frame,
@@ -184,6 +197,8 @@ class PartEncoder:
         if self._choose is not None:
             batches = self._choose(batches, origin.source.name, origin.place)
             over = 0  # what is encoded nobody has seen before
+        if self._conversations is not None:
+            batches, over = self._conversations(batches), 0
         try:
             self._counters.start()
             for batch in self._checked(batches, over):
@@ -199,8 +214,11 @@ class PartEncoder:
         self, counts: npt.NDArray[np.int64], tracks: Tracks, batch: DocumentBatch, origin: _Origin
     ) -> None:
         batch, texts = self._encodable(batch, origin)
-        if batch.bad:
-            lines = np.frombuffer(lines_of(batch.bad), np.uint8)
+        left_out: list[BadRecord] = []
+        if self.job.chat is not None:
+            batch, texts, left_out = self._fitted(batch, texts[0])
+        if batch.bad or left_out:
+            lines = np.frombuffer(lines_of(batch.bad, left_out), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
         self._counters.spent(_ENCODE)
         of_batch = (
@@ -251,7 +269,10 @@ class PartEncoder:
                 if self._transform is not None:
                     data, spans, per_document = self._transform(data, spans)
             try:
-                encoded = self._encoders[number].encode(data, spans)
+                if isinstance(documents, Conversations):
+                    encoded = documents.encode(self._encoders[number])
+                else:
+                    encoded = self._encoders[number].encode(data, spans)
                 texts.append(_Text(encoded, per_document))
                 if len(encoded.special) and self.job.options.special_tokens == "error":
                     line = _line(documents, int(encoded.special[0]), per_document)
@@ -260,6 +281,11 @@ class PartEncoder:
                 wrong.append((_line(documents, error.document, per_document), str(error), ""))
             except DocumentsError as error:
                 reasons = {_number(i, per_document): why for i, why in error.reasons.items()}
+                if (
+                    self.job.chat is not None and self.job.chat["pairs"]
+                ):  # one without the other is of no use
+                    others = {number ^ 1: OTHER_OF_PAIR for number in reasons}
+                    reasons = {**others, **reasons}
                 return self._encodable(without_records(batch, documents, reasons), origin)
         if batch.bad and self.job.options.on_error == "fail":
             wrong.append((batch.bad[0].line, batch.bad[0].reason, _advice(batch)))
@@ -269,6 +295,22 @@ class PartEncoder:
             place = origin.source.name, before + line + 1
             raise RecordError(*place, reason, advice, origin.source.unit)
         return batch, texts
+
+    def _fitted(
+        self, batch: DocumentBatch, text: _Text
+    ) -> tuple[DocumentBatch, list[_Text], list[BadRecord]]:
+        """The batch without the conversations that are too long, or have no trained token."""
+        options = self.job.options
+        (key, documents), *_ = batch.documents.items()
+        fitted = fit(
+            documents,
+            text.encoded,
+            max_length=options.max_length,
+            truncate=options.truncate,
+            in_pairs=self.job.chat["pairs"] is not None,
+        )
+        batch = replace(batch, documents={key: fitted.documents}, mapped_out=len(fitted.left_out))
+        return batch, [_Text(fitted.encoded, None)], fitted.left_out
 
     def _tokens(
         self, documents: Documents, text: _Text, frame: Frame
@@ -300,9 +342,19 @@ class PartEncoder:
             columns = [with_rows.columns.get(name) for name in self._columns]
             values, kinds = pack(columns, len(with_rows))
             tracks.append(np.frombuffer(values, np.uint8))
+        if isinstance(documents, Conversations):
+            tracks += documents.tracks(encoded, weighted=self.job.options.weight_key is not None)
         key_bytes = int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
         empty = len(sequences) - with_tokens
-        counts = (with_tokens, kept, len(ids), empty, len(encoded.special), key_bytes, *kinds)
+        counts = (
+            with_tokens,
+            kept,
+            len(ids),
+            empty,
+            len(encoded.special),
+            key_bytes,
+            *kinds,
+        )
         return tuple(tracks), counts
 
 

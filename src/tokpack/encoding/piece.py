@@ -74,6 +74,7 @@ class Job:
     name: str = JOINED  # of its one joined file in the work folder
     types: Mapping[str, Any] | None = None  # of columns, where others than texts are read
     more: tuple[TokenizerSetup, ...] = ()  # of the other tokenizers
+    chat: Mapping[str, Any] | None = None  # how conversations are rendered, as the plan has it
 
     @functools.cached_property
     def setups(self) -> tuple[TokenizerSetup, ...]:
@@ -104,7 +105,7 @@ class Job:
     @functools.cached_property
     def columns_read(self) -> Columns:
         """The columns that are read, besides texts or instead of them."""
-        if self.types is None:
+        if self.types is None and not self.options.chat:
             return tuple(self.options.kept.values())
         from tokpack.encoding.columns import columns_read
 

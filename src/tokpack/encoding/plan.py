@@ -240,11 +240,15 @@ def _fingerprint(
 
 
 def deciding_options(
-    options: EncodeOptions, setup: TokenizerSetup, columns: Mapping[str, Any] | None = None
+    options: EncodeOptions,
+    setup: TokenizerSetup,
+    columns: Mapping[str, Any] | None = None,
+    chat: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The options that change the bytes of the result, resolved, as JSON values.
 
-    ``columns`` are those of the records, as ``settle`` has them.
+    ``columns`` are those of the records, and ``chat`` is what is known of conversations, as
+    ``settled`` and ``settled_chat`` have them.
     """
     made: dict[str, Any] = {
         "keys": list(options.keys),
@@ -260,6 +264,7 @@ def deciding_options(
         "max_document_bytes": options.max_document_bytes,
         "where": options.where or None,
         "map": None,
+        "chat": chat,
     }
     if columns is not None:
         from tokpack.encoding.columns import deciding
@@ -306,11 +311,13 @@ def make_plan(
     sources: Sequence[Source],
     parts: Sequence[Part],
     setups: Sequence[TokenizerSetup],
+    *,
     columns: Mapping[str, Any] | None = None,
+    chat: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
     told = [described(options, one) for one in setups]
-    made = deciding_options(options, setups[0], columns)
+    made = deciding_options(options, setups[0], columns, chat)
     others = [{"dtype": s.dtype, "special_tokens": special_mode(options, s)} for s in setups[1:]]
     if options.tokenizers:
         names = ("name", "sha256", "eod_id", "frame")
@@ -350,12 +357,14 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     setups = load_setups(options)
     options = with_columns(options, sources)
     columns = settled(options, sources)
+    chat = settled_chat(options, setups[0], sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
     # Files end where parts do, so these must not depend on the workers where there are several.
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
-    plan = replace(make_plan(options, sources, parts, setups, columns), files=divided(parts, files))
+    plan = make_plan(options, sources, parts, setups, columns=columns, chat=chat)
+    plan = replace(plan, files=divided(parts, files))
     return PlannedRun(plan, setups, workers)
 
 
@@ -382,3 +391,15 @@ def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any]
     from tokpack.encoding.columns import settle  # most runs need none of it
 
     return settle(options, sources)
+
+
+def settled_chat(
+    options: EncodeOptions, setup: TokenizerSetup, sources: Sequence[Source]
+) -> dict[str, Any] | None:
+    """What decides the text and the mask of conversations; None where records are none."""
+    if not options.chat:
+        return None
+    from tokpack.encoding.columns import first_conversations
+    from tokpack.encoding.conversations import settle
+
+    return settle(options, setup.tokenizer, first_conversations(options, sources))

@@ -112,7 +112,7 @@ def _encode(
         first, *more = setups
         types = plan.options.get("columns")
         job = Job(folder, plan.sources, plan.parts, *first, options, plan.files, types=types)
-        job = replace(job, more=tuple(more))
+        job = replace(job, more=tuple(more), chat=plan.options.get("chat"))
         is_staged = os.path.lexists(folder(COMMIT))
         if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)

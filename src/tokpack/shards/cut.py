@@ -14,6 +14,7 @@ from tokpack.encoding.plan import (
     MIN_PART_BYTES,
     deciding_options,
     settled,
+    settled_chat,
     with_columns,
 )
 from tokpack.encoding.setup import described, load_setups
@@ -77,7 +78,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     return ShardPlan(
         version=__version__,
         options=_same_everywhere(options),
-        deciding=deciding_options(options, setup, columns),
+        deciding=deciding_options(options, setup, columns, settled_chat(options, setup, sources)),
         tokenizer=described(options, setup),
         names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},
         inputs=len(sources),

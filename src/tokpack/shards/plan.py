@@ -145,7 +145,9 @@ class ShardPlan:
         here = replace(
             self._common,
             tokenizer=described(options, setup),
-            options=deciding_options(options, setup, self.deciding.get("columns")),
+            options=deciding_options(
+                options, setup, self.deciding.get("columns"), self.deciding.get("chat")
+            ),
         )
         if words := self._common.difference(here):
             raise ResumeError(f"this machine would not make what was planned: {words}")
