@@ -12,7 +12,7 @@ from tokpack.chat.options import Rewriting, Truncate
 from tokpack.encoding.option import in_group
 from tokpack.errors import UsageError, option
 
-_chat = in_group("chat")
+(_chat,) = map(in_group, ("chat",))
 _REWRITING, _TRUNCATE = get_args(Rewriting), get_args(Truncate)
 # Options that say something of plain documents alone, and what they are without being asked for.
 _OF_TEXT = {"split_sentences": False, "ftfy": False, "map": None, "empty": "skip"}
@@ -54,14 +54,14 @@ class ChatRequest:
     loss_on_tool_calls: bool = _chat(True, "train calls of tools", otherwise="yes")
     loss_on_thinking: bool = _chat(True, "train thinking", otherwise="yes")
     loss_on_empty_thinking: bool = _chat(False, "train an empty <think></think>, too")
-    rewriting: Rewriting = _chat(
+    rewriting: str = _chat(
         "refuse",
         "of a template that writes earlier turns anew: refuse it, a document for each turn of the "
         "assistant (split), or one of the last text (as-is)",
         choices=_REWRITING,
     )
     max_length: int | None = _chat(None, "the most tokens of a conversation", "N", least=1)
-    truncate: Truncate = _chat(
+    truncate: str = _chat(
         "drop",
         "a longer one is left out (drop), or loses its first (left) or last (right) tokens",
         choices=_TRUNCATE,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tokpack.chat import Rendered
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import DocumentBatch
+    from tokpack.sources import DocumentBatch, Source
     from tokpack.tokenizers import Tokenizer
 
 TOO_LONG = "too long"
@@ -63,17 +63,19 @@ class Conversations(Documents):
         return [encoded.mask, np.repeat(weights, encoded.lengths)]
 
 
-def settle(
-    options: EncodeOptions, tokenizer: Tokenizer, records: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def settled_chat(
+    options: EncodeOptions, tokenizer: Tokenizer, sources: Sequence[Source]
+) -> dict[str, Any] | None:
     """What a plan has of conversations, as JSON values: all that decides text and mask.
 
-    ``records`` are the first ones of the inputs, by which their form is known. UsageError where
-    there is no template, or where it cannot be used, InputError where no record has a conversation.
+    None where records are none. UsageError where there is no template, or it cannot be used,
+    InputError where none of the first records has a conversation.
     """
-    import jinja2
+    if not options.chat:
+        return None
+    from tokpack.encoding.columns import first_conversations
 
-    asked = options.conversations
+    asked, records = options.conversations, first_conversations(options, sources)
     form = detect(records, asked)
     if records and not form:
         keys = ", ".join(map(str, list(records[0])[:_SHOWN])) or "none"
@@ -90,15 +92,16 @@ def settle(
         asked = replace(asked, pairs=("chosen", "rejected"))
     template = load_template(tokenizer, asked)
     asked = replace(asked, template=None)
-    Renderer(template, asked)  # raises where it cannot be used
+    renderer = Renderer(template, asked)
     return {
         **asdict(asked),
+        **renderer.identity(),
+        "variables": dict(asked.variables),
         "pairs": list(asked.pairs) if asked.pairs else None,
         "form": form,
         "template": template.source,
         "tool_use": template.tool_use,
         "tokens": dict(template.tokens) if template.tokens is not None else None,
-        "jinja2": jinja2.__version__,
     }
 
 

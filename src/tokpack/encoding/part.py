@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.encoding.batches import first_batches, without_records
 from tokpack.encoding.conversations import OTHER_OF_PAIR, ConversationMaker, Conversations, fit
 from tokpack.encoding.kept import pack
 from tokpack.encoding.piece import Job, Piece
@@ -24,11 +25,10 @@ from tokpack.sources import (
     parse,
     read,
 )
-from tokpack.sources.base import RAW_BYTES_KEPT
-from tokpack.sources.rows import take
 from tokpack.tokenizers import (
     DocumentsError,
     Frame,
+    MarkedIds,
     MarkingEncoder,
     UnencodableError,
     self_check,
@@ -146,7 +146,7 @@ class PartEncoder:
                 tell_sums=sums.append if source.is_on_disk and limit is None else None,
             )
             origin = _Origin(source, None, to_read)
-            self._encode(piece, piece.counts[row], tracks, _first(batches, limit), origin)
+            self._encode(piece, piece.counts[row], tracks, first_batches(batches, limit), origin)
             if limit is not None:
                 limit -= int(piece.counts[row, 0])
             elif sums:
@@ -175,7 +175,7 @@ class PartEncoder:
         most, columns = options.max_document_bytes, self.job.columns_read
         batches = parse(source, options.keys, blocks, most, columns)
         origin = _Origin(source, line, self.job.parts[piece.number])
-        self._encode(piece, piece.counts[0], tracks, _first(batches, limit), origin)
+        self._encode(piece, piece.counts[0], tracks, first_batches(batches, limit), origin)
 
     def encode_documents(self, piece: Piece, tracks: Tracks, task: EncodeDocuments) -> None:
         """Encode a segment of an iterable. As ``encode_part``."""
@@ -300,14 +300,16 @@ class PartEncoder:
         self, batch: DocumentBatch, text: _Text
     ) -> tuple[DocumentBatch, list[_Text], list[BadRecord]]:
         """The batch without the conversations that are too long, or have no trained token."""
-        options = self.job.options
-        (key, documents), *_ = batch.documents.items()
+        chat, (key, documents) = self.job.chat, next(iter(batch.documents.items()))
+        assert chat is not None
+        assert isinstance(documents, Conversations)
+        assert isinstance(text.encoded, MarkedIds)
         fitted = fit(
             documents,
             text.encoded,
-            max_length=options.max_length,
-            truncate=options.truncate,
-            in_pairs=self.job.chat["pairs"] is not None,
+            max_length=chat["max_length"],
+            truncate=chat["truncate"],
+            in_pairs=chat["pairs"] is not None,
         )
         batch = replace(batch, documents={key: fitted.documents}, mapped_out=len(fitted.left_out))
         return batch, [_Text(fitted.encoded, None)], fitted.left_out
@@ -342,7 +344,7 @@ class PartEncoder:
             columns = [with_rows.columns.get(name) for name in self._columns]
             values, kinds = pack(columns, len(with_rows))
             tracks.append(np.frombuffer(values, np.uint8))
-        if isinstance(documents, Conversations):
+        if isinstance(documents, Conversations) and isinstance(encoded, MarkedIds):
             tracks += documents.tracks(encoded, weighted=self.job.options.weight_key is not None)
         key_bytes = int((documents.spans[:, 1] - documents.spans[:, 0]).sum())
         empty = len(sequences) - with_tokens
@@ -356,49 +358,6 @@ class PartEncoder:
             *kinds,
         )
         return tuple(tracks), counts
-
-
-def _first(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[DocumentBatch]:
-    """The batches, until there were ``limit`` records."""
-    for batch in batches:
-        if limit is None:
-            yield batch
-            continue
-        yield first_records(batch, limit)
-        limit -= batch.records
-        if limit <= 0:
-            return
-
-
-def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
-    """The batch cut after its first ``limit`` records."""
-    if batch.records <= limit:
-        return batch
-    read = batch.rows if batch.rows is not None else next(iter(batch.documents.values()))
-    lines = np.concatenate([read.lines, [record.line for record in batch.bad]])
-    end = np.partition(lines, limit)[limit]
-    documents = {key: docs.select(docs.lines < end) for key, docs in batch.documents.items()}
-    bad = [record for record in batch.bad if record.line < end]
-    rows = None if batch.rows is None else take(batch.rows, batch.rows.lines < end)
-    return replace(batch, documents=documents, bad=bad, records=limit, rows=rows)
-
-
-def without_records(
-    batch: DocumentBatch, documents: Documents, reasons: dict[int, str]
-) -> DocumentBatch:
-    """The batch with some documents, by number, as bad records.
-
-    ``documents`` are those of the key at fault; those of all keys are of the same records.
-    """
-    bad = [
-        BadRecord(int(documents.lines[i]), reason, documents.text(i)[:RAW_BYTES_KEPT])
-        for i, reason in reasons.items()
-    ]
-    good = np.ones(len(documents), np.bool_)
-    good[list(reasons)] = False
-    kept = {key: docs.select(good) for key, docs in batch.documents.items()}
-    every = sorted([*batch.bad, *bad], key=lambda record: record.line)
-    return replace(batch, documents=kept, bad=every)
 
 
 def no_memory(what: str, error: MemoryError) -> WorkerError:

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
+from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.difference import difference
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.kept import ALL
@@ -357,7 +358,7 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     setups = load_setups(options)
     options = with_columns(options, sources)
     columns = settled(options, sources)
-    chat = settled_chat(options, setups[0], sources)
+    chat = settled_chat(options, setups[0].tokenizer, sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
@@ -391,15 +392,3 @@ def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any]
     from tokpack.encoding.columns import settle  # most runs need none of it
 
     return settle(options, sources)
-
-
-def settled_chat(
-    options: EncodeOptions, setup: TokenizerSetup, sources: Sequence[Source]
-) -> dict[str, Any] | None:
-    """What decides the text and the mask of conversations; None where records are none."""
-    if not options.chat:
-        return None
-    from tokpack.encoding.columns import first_conversations
-    from tokpack.encoding.conversations import settle
-
-    return settle(options, setup.tokenizer, first_conversations(options, sources))

@@ -22,7 +22,7 @@ class TokenizerSetup(NamedTuple):
 
     def has_usual_frame(self, options: EncodeOptions) -> bool:
         """Whether nothing but the EOD, if that is asked for, goes around a document."""
-        return self.frame == frame_of(self.tokenizer, append_eod=options.append_eod)
+        return self.frame == frame_of(self.tokenizer, append_eod=bool(options.append_eod))
 
 
 def described(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:

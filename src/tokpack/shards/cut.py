@@ -8,13 +8,13 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
+from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.map_function import importable_name
 from tokpack.encoding.plan import (
     MAX_PART_BYTES,
     MIN_PART_BYTES,
     deciding_options,
     settled,
-    settled_chat,
     with_columns,
 )
 from tokpack.encoding.setup import described, load_setups
@@ -78,7 +78,9 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     return ShardPlan(
         version=__version__,
         options=_same_everywhere(options),
-        deciding=deciding_options(options, setup, columns, settled_chat(options, setup, sources)),
+        deciding=deciding_options(
+            options, setup, columns, settled_chat(options, setup.tokenizer, sources)
+        ),
         tokenizer=described(options, setup),
         names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},
         inputs=len(sources),

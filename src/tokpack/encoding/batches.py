@@ -1,0 +1,60 @@
+"""Batches of documents that are cut short, or lose some of their records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokpack.sources import BadRecord, DocumentBatch
+from tokpack.sources.base import RAW_BYTES_KEPT
+from tokpack.sources.rows import take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tokpack.sources import Documents
+
+
+def first_batches(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[DocumentBatch]:
+    """The batches, until there were ``limit`` records."""
+    for batch in batches:
+        if limit is None:
+            yield batch
+            continue
+        yield first_records(batch, limit)
+        limit -= batch.records
+        if limit <= 0:
+            return
+
+
+def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
+    """The batch cut after its first ``limit`` records."""
+    if batch.records <= limit:
+        return batch
+    read = batch.rows if batch.rows is not None else next(iter(batch.documents.values()))
+    lines = np.concatenate([read.lines, [record.line for record in batch.bad]])
+    end = np.partition(lines, limit)[limit]
+    documents = {key: docs.select(docs.lines < end) for key, docs in batch.documents.items()}
+    bad = [record for record in batch.bad if record.line < end]
+    rows = None if batch.rows is None else take(batch.rows, batch.rows.lines < end)
+    return replace(batch, documents=documents, bad=bad, records=limit, rows=rows)
+
+
+def without_records(
+    batch: DocumentBatch, documents: Documents, reasons: dict[int, str]
+) -> DocumentBatch:
+    """The batch with some documents, by number, as bad records.
+
+    ``documents`` are those of the key at fault; those of all keys are of the same records.
+    """
+    bad = [
+        BadRecord(int(documents.lines[i]), reason, documents.text(i)[:RAW_BYTES_KEPT])
+        for i, reason in reasons.items()
+    ]
+    good = np.ones(len(documents), np.bool_)
+    good[list(reasons)] = False
+    kept = {key: docs.select(good) for key, docs in batch.documents.items()}
+    every = sorted([*batch.bad, *bad], key=lambda record: record.line)
+    return replace(batch, documents=kept, bad=every)
