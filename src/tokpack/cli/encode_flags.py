@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import legacy
 from tokpack.cli.inputs import INPUT_FORMAT
@@ -28,6 +29,33 @@ def _error_policy(text: str) -> tuple[str, int | None]:
     raise argparse.ArgumentTypeError(f"{text!r} is not fail, skip or skip:N")
 
 
+def _variable(text: str) -> tuple[str, Any]:
+    """NAME=VALUE, of which the value is JSON, or a text as it is."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _roles(text: str) -> tuple[str, str]:
+    one, _, other = text.partition("=")
+    if not (one and other):
+        raise argparse.ArgumentTypeError(f"{text!r} is not ROLE=ROLE, such as human=user")
+    return one, other
+
+
+CHAT = Group(
+    "conversations",
+    flags_of(
+        "chat",
+        flag_of("template_var", type=_variable, action="append"),
+        flag_of("role_map", type=_roles, action="append"),
+        flag_of("pairs", nargs=2, metavar="KEY KEY"),
+    ),
+)
 GROUPS = (
     Group(
         "input",
@@ -50,7 +78,7 @@ GROUPS = (
             "tokenizer",
             flag_of(
                 "append_eod",
-                otherwise="yes; with --output-prefix no",
+                otherwise="yes; with --output-prefix or --chat no",
                 action=argparse.BooleanOptionalAction,
                 default=None,
             ),
@@ -58,6 +86,7 @@ GROUPS = (
         ),
     ),
     Group("text", flags_of("text")),
+    CHAT,
 )
 OUTPUT = flags_of(
     "output",
@@ -83,7 +112,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         sentences = arguments.split_sentences or whitespace
         names = megatron_names(arguments.output_prefix, keys, sentences=sentences)
     append_eod = arguments.append_eod
-    if append_eod is None:
+    if append_eod is None and not arguments.chat:
         append_eod = whitespace or not arguments.output_prefix
         if not append_eod:
             notes.append("no EOD after documents, as in preprocess_data.py; --append-eod adds it")
@@ -102,6 +131,8 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         "files": options.get("files") or (1 if arguments.output_prefix else None),
         "keep": _keys(arguments.keep),
         "append_eod": append_eod,
+        "template_var": dict(arguments.template_var) if arguments.template_var else None,
+        "role_map": dict(arguments.role_map) if arguments.role_map else None,
         "on_error": on_error,
         "max_rejects": max_rejects,
         "input_format": arguments.input_format or ("text" if whitespace else "auto"),

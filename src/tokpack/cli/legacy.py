@@ -43,7 +43,6 @@ IGNORED: dict[str, tuple[int | str | None, str]] = {
     "--tokenizer-hf-no-use-fast": (0, _NO_NEED),
     _NONE_ADDED: (0, "none are added where --add-special-tokens is not given"),
     "--tokenizer-sentencepiece-ignore-extra-whitespaces": (0, "the model says it"),
-    "--chat-template": (None, "documents are text, not conversations"),
     "--trust-remote-code": (0, "no code of a tokenizer's repository is run"),
 }
 
