@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.main import pages
-from tokpack.encoding.options import EncodeOptions, default_of, text_of
+from tokpack.encoding.option import default_of, text_of
+from tokpack.encoding.options import EncodeOptions
 from tokpack.samples.settings import Settings
 
 if TYPE_CHECKING:

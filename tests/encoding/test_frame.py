@@ -257,11 +257,10 @@ def test_special_tokens_of_the_flags_of_other_programs() -> None:
         assert arguments is not None
         return resolve(arguments)
 
-    options, notes = said("--tokenizer-hf-no-include-special-tokens", "--chat-template", "x")
+    options, notes = said("--tokenizer-hf-no-include-special-tokens")
     assert not options.add_special_tokens
     assert [note.partition(" is not needed: ")[0] for note in notes] == [
         "--tokenizer-hf-no-include-special-tokens",
-        "--chat-template",
     ]
     with pytest.raises(UsageError, match="contradict each other"):
         said("--add-special-tokens", "--tokenizer-hf-no-include-special-tokens")

@@ -15,7 +15,8 @@ import tokpack
 from tokpack import errors
 from tokpack.cli.main import COMMANDS, module_of
 from tokpack.cli.parser import flag_names
-from tokpack.encoding.options import EncodeOptions, default_of, text_of
+from tokpack.encoding.option import default_of, text_of
+from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.request import EncodeRequest, PlanRequest
 from tokpack.samples.blend.prebuild import index_files, prebuild
 from tokpack.samples.blend.spec import BlendSpec

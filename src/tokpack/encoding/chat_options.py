@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_args
 
@@ -54,19 +54,19 @@ class ChatRequest:
     loss_on_tool_calls: bool = _chat(True, "train calls of tools", otherwise="yes")
     loss_on_thinking: bool = _chat(True, "train thinking", otherwise="yes")
     loss_on_empty_thinking: bool = _chat(False, "train an empty <think></think>, too")
-    rewriting: str = _chat(
+    rewriting: Rewriting = _chat(  # noqa: RUF009
         "refuse",
         "of a template that writes earlier turns anew: refuse it, a document for each turn of the "
         "assistant (split), or one of the last text (as-is)",
         choices=_REWRITING,
     )
     max_length: int | None = _chat(None, "the most tokens of a conversation", "N", least=1)
-    truncate: str = _chat(
+    truncate: Truncate = _chat(  # noqa: RUF009
         "drop",
         "a longer one is left out (drop), or loses its first (left) or last (right) tokens",
         choices=_TRUNCATE,
     )
-    pairs: tuple[str, str] | None = _chat(
+    pairs: Sequence[str] | None = _chat(
         None,
         "keys of a preferred and a rejected answer: two documents of a record, one after the other",
         "KEY",
@@ -122,7 +122,7 @@ class ChatRequest:
     def _check_values(self) -> None:
         pairs = self.pairs
         if pairs is not None:
-            if isinstance(pairs, str) or len(pairs) != len({*pairs}) or len(pairs) != len("AB"):
+            if isinstance(pairs, str) or len(pairs) != 2 or len({*pairs}) != len(pairs):
                 raise UsageError(f"{option('pairs')} is {pairs!r}; it takes two different keys")
             object.__setattr__(self, "pairs", tuple(pairs))
         for name in ("template_var", "role_map"):

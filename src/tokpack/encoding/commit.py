@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,13 @@ import numpy.typing as npt
 
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.kept import KINDS, column_type
+from tokpack.encoding.no_tokens import no_tokens
 from tokpack.encoding.outputs import piece_names
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS
-from tokpack.encoding.rejects import reject_lines, rejected_lines
+from tokpack.encoding.rejects import reject_kinds, reject_lines, rejected_lines
 from tokpack.encoding.renames import REJECTS, staged, write_commit
 from tokpack.encoding.table import write_dropped, write_table
-from tokpack.errors import InputError, OutputError, option
+from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
@@ -50,6 +52,7 @@ _COUNTED = {
     "left_out": "left_out",
     "mapped_out": "mapped_out",
     "mapped_in": "mapped_in",
+    "truncated": "truncated",
 }
 
 
@@ -69,7 +72,7 @@ def stage(
     inputs = [_Inputs(plan, contents, _counts(job, sums, n)) for n in range(len(datasets))]
     for one, read in zip(datasets, inputs, strict=True):
         if not read.total["tokens"] and "shard" not in plan.options:
-            raise InputError(_no_tokens(job, read.total, one.key))
+            raise InputError(no_tokens(finished.pieces, read.total, one.key))
     several = list(finished.pieces.by_file(plan))
     files: dict[str, FileDigest] = {}
     made: list[list[Manifest]] = []  # by file and dataset
@@ -94,11 +97,17 @@ def stage(
         for one, manifest in zip(datasets, manifests, strict=True):
             name = staged(one.name, "manifest.json")
             files[name] = _write(folder(name), manifest.chunks())
-    if sums[:, SOURCE_COLUMNS.index("rejected")].any():
+    columns = [SOURCE_COLUMNS.index(name) for name in ("rejected", *_left_out_columns(job))]
+    if sums[:, columns].any():
         lines = chain.from_iterable(reject_lines(pieces) for _, pieces in several)
         files[REJECTS] = _write(folder(REJECTS), lines)
     write_commit(job, versions, files)
     return manifests
+
+
+def _left_out_columns(job: Job) -> tuple[str, ...]:
+    """The columns of what is among the rejects beside bad records: conversations left out."""
+    return () if job.chat is None else ("mapped_out",)
 
 
 def _stage_file(
@@ -128,6 +137,8 @@ def _stage_file(
         facts["idx"] = files[idx]
         if job.options.has_table:
             facts |= _tables(pieces, index, types[index], total, files)
+        if job.chat is not None:
+            facts["reasons"] = dict(reject_kinds(pieces))
         manifests.append(_manifest(job, plan, one, read, **facts))
         files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
     return manifests
@@ -140,6 +151,7 @@ def _whole(
     names = piece_names(os.path.basename(job.options.output_names[dataset.name]), len(manifests))
     records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
     facts = facts_of_pieces(records)
+    facts["reasons"] = dict(sum((Counter(one.reasons) for one in manifests), Counter()))
     if facts["tracks"]:
         facts["trained"] = sum(one.trained or 0 for one in manifests)
     return _manifest(job, plan, dataset, inputs, **facts)
@@ -214,27 +226,6 @@ def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
     digested = HashingReader(chunks)
     replace_file(path, digested)
     return digested.digest
-
-
-def _no_tokens(job: Job, total: Mapping[str, int], key: str) -> str:
-    names = job.sources[0].name
-    if len(job.sources) > 1:
-        names += f" and {len(job.sources) - 1} more"
-    is_pipe = any(source.is_pipe and source.memory is None for source in job.sources)
-    if not total["records"] and not is_pipe and not any(source.size for source in job.sources):
-        return f"{names}: empty, so there is no document to encode"
-    return (
-        f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
-        f"read, {total['rejected']} of them were bad and the others empty" + _chosen(total)
-    )
-
-
-def _chosen(total: Mapping[str, int]) -> str:
-    """What ``where`` and ``map`` have left out, for a message; "" for nothing."""
-    where, made = total["left_out"], total["mapped_out"]
-    words = [f"{option('where')} left out {where}"] if where else []
-    words += [f"{option('map')} left out {made}"] if made else []
-    return ", or left out: " + " and ".join(words) if words else ""
 
 
 def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int32]:

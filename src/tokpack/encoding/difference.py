@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tokpack.encoding.plan import Plan
 
 # Flags whose names are not those of their options.
@@ -15,7 +17,13 @@ _SHOWN = {
     "duckdb": "the version of duckdb",
     "columns": "the types of the columns of its first records",
     "map_source": "the source of --map, with the hash",
+    "template_sha256": "the sha256 of the chat template",
+    "form": "the form of its conversations",
+    "jinja2": "the version of jinja2",
+    "tokens": "the special tokens of the chat template",
+    "variables": "--template-var",
 }
+_UNSHOWN = {"template", "tool_use"}  # of which there is a hash
 _AROUND = {
     "eod_id": "the EOD (--eod-token)",
     "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
@@ -62,9 +70,16 @@ def _other_tokenizer(one: Plan, other: Plan) -> str:
 
 
 def _other_option(one: Plan, other: Plan) -> str:
-    for key in sorted({*one.options, *other.options}):
-        before, now = one.options.get(key, False), other.options.get(key, False)
+    old, new = _flat(one.options), _flat(other.options)
+    for key in sorted({*old, *new} - _UNSHOWN):
+        before, now = old.get(key, False), new.get(key, False)
         if before != now:
             name = _SHOWN.get(key, "--" + key.replace("_", "-"))
             return f"it has {name} = {before!r}, this run has {now!r}"
     return ""
+
+
+def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with those of conversations beside the others."""
+    chat = options.get("chat") or {}
+    return {**options, **chat, "chat": bool(chat)}

@@ -272,11 +272,6 @@ class EncodeOptions(ChatRequest):
         """Whether a dataset has a table of its documents."""
         return self.trace or bool(self.keep)
 
-    @property
-    def token_tracks(self) -> tuple[str, ...]:
-        """The tracks that each dataset has beside its tokens, in the order of TRACK_DTYPES."""
-        return ()
-
     @cached_property
     def kept(self) -> dict[str, str]:
         """The kept columns of the table: their names, and the keys of their values. UsageError."""

@@ -51,6 +51,7 @@ _SPECIAL = (
     "the document contains a special token of the tokenizer "
     "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
 )
+_CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
 _SKIP = "--on-error skip (on_error='skip') puts bad records aside and goes on"
 
 
@@ -223,7 +224,7 @@ class PartEncoder:
         self._counters.spent(_ENCODE)
         of_batch = (
             *(batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes),
-            *(batch.left_out, batch.mapped_out, batch.mapped_in),
+            *(batch.left_out, batch.mapped_out, batch.mapped_in, batch.truncated),
         )
         counts[: len(of_batch)] += of_batch
         documents = tokens = 0
@@ -311,7 +312,12 @@ class PartEncoder:
             truncate=chat["truncate"],
             in_pairs=chat["pairs"] is not None,
         )
-        batch = replace(batch, documents={key: fitted.documents}, mapped_out=len(fitted.left_out))
+        batch = replace(
+            batch,
+            documents={key: fitted.documents},
+            mapped_out=len(fitted.left_out),
+            truncated=fitted.truncated,
+        )
         return batch, [_Text(fitted.encoded, None)], fitted.left_out
 
     def _tokens(
@@ -375,6 +381,8 @@ def _advice(batch: DocumentBatch) -> str:
     if not keys:
         return _SKIP
     advice = f"{keys}: name one with --json-keys (keys=)"
+    if not _CONVERSATIONS.isdisjoint(batch.bad[0].keys or ()):
+        advice = f"{keys}: conversations are encoded with --chat (chat=True)"
     # If no record so far has the key, skipping is no help: it would skip them all.
     others_have_it = any(len(documents) for documents in batch.documents.values())
     return f"{advice}, or {_SKIP}" if others_have_it else advice

@@ -42,6 +42,7 @@ SOURCE_COLUMNS = (
     *("records", "lines", "rejected", "bytes_read", "text_bytes"),
     # not chosen by ``where``; left out and added by ``map``
     *("left_out", "mapped_out", "mapped_in"),
+    "truncated",  # conversations
 )
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
 # and UTF-8 bytes of documents as read; behind them for each kept column values of each of KINDS.

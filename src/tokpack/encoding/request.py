@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from tokpack.chat.options import Rewriting, Truncate
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
 
 
@@ -22,7 +23,7 @@ class PlanRequest(TokenizerFiles, total=False):
     output_names: Mapping[str, str] | None
     vocab_size: int | None
     special_tokens_count: int | None
-    append_eod: bool
+    append_eod: bool | None
     eod_token: str | int | None
     prepend_bos: bool
     bos_token: str | int | None
@@ -45,6 +46,22 @@ class PlanRequest(TokenizerFiles, total=False):
     keep: Sequence[str]
     trace: bool
     max_document_bytes: int
+
+    chat: bool
+    chat_template: str | None
+    template_var: Mapping[str, Any] | None
+    messages_key: str | None
+    role_map: Mapping[str, str] | None
+    loss: str
+    loss_on_eot: bool
+    loss_on_tool_calls: bool
+    loss_on_thinking: bool
+    loss_on_empty_thinking: bool
+    rewriting: Rewriting
+    max_length: int | None
+    truncate: Truncate
+    pairs: Sequence[str] | None
+    weight_key: str | None
 
 
 class EncodeRequest(PlanRequest, total=False):

@@ -34,8 +34,9 @@ MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
 VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
 TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
-# What ``where`` has left out, and ``map`` has left out and added: in a manifest where not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in")
+# What ``where`` has left out, what ``map`` (of conversations: their template and their length) has
+# left out and added, and conversations that were cut: in a manifest where not zero.
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated")
 
 # The tracks that a dataset may have. ``docs/format.md`` says what their values mean.
 TRACK_DTYPES: dict[str, np.dtype[Any]] = {
@@ -61,7 +62,10 @@ class Manifest:
     The counts add up: ``records == documents + empty + rejected``, where ``documents`` are those in
     the dataset, ``empty`` those left out because they have no token. Where ``where`` has
     ``left_out`` records, and ``map`` has left out ``mapped_out`` and added ``mapped_in`` rows,
-    ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``.
+    ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``. Of conversations
+    ``mapped_out`` are those that no document was made of, though they are none of the bad records
+    (too long, nothing trained), ``mapped_in`` the documents of a record beside its first;
+    ``reasons`` has how many have no document, bad ones too, by a phrase that says why.
     """
 
     tokpack_version: str
@@ -90,6 +94,8 @@ class Manifest:
     left_out: int = 0
     mapped_out: int = 0
     mapped_in: int = 0
+    truncated: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
     format_version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:
@@ -162,7 +168,7 @@ class Manifest:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         if self.pieces is not None:
             values["pieces"] = [record.to_json() for record in self.pieces]
-        for key in ("tracks", "trained", "table", "dropped", "pieces", "selection"):
+        for key in ("tracks", "trained", "reasons", "table", "dropped", "pieces", "selection"):
             if values[key] in (None, {}):
                 del values[key]
         values = without_zeros(values)
@@ -314,14 +320,14 @@ _TYPES: dict[str, type] = {
     **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
     **dict.fromkeys(("tokenizer", "options", "bin", "idx", *_OPTIONAL), dict),
     "inputs": list,
-    "tracks": dict,
+    **dict.fromkeys(("tracks", "reasons"), dict),
 }
 
 
 def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
     """The known keys of a manifest, all there, each of its type."""
     known: dict[str, Any] = {one.name: values.get(one.name) for one in fields(Manifest)}
-    for key in (*_OPTIONAL, *CHOSEN_COUNTS, "tracks", "trained"):
+    for key in (*_OPTIONAL, *CHOSEN_COUNTS, "tracks", "trained", "reasons"):
         if known[key] is None:
             del known[key]
     pieces = known.pop("pieces")
@@ -335,6 +341,8 @@ def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
             raise FormatError(
                 f"{name}: {key} is {brief(known[key])}, expected bytes and a checksum"
             )
+    if not all(map(_is_count, known.get("reasons", {}).values())):
+        raise FormatError(f"{name}: reasons are {brief(known['reasons'])}, expected counts")
     if "tracks" in known:
         known["tracks"] = _checked_tracks(known["tracks"], name)
     if "pieces" in values:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
@@ -140,6 +141,7 @@ def _joined(
         dtype=manifests[0].dtype,
         **facts_of_pieces(records),
         trained=_trained(manifests),
+        reasons=dict(sum((Counter(one.reasons) for one in manifests), Counter())),
         **{name: sum(getattr(one, name) for one in manifests) for name in every},
     )
 

@@ -1,0 +1,39 @@
+"""What is said of a run in which no document has a token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.encoding.rejects import reject_kinds
+from tokpack.errors import option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokpack.encoding.piece import Pieces
+
+
+def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
+    """The message: what was read, and what became of it; ``total`` are the counts of all inputs."""
+    job = pieces.job
+    names = job.sources[0].name
+    if len(job.sources) > 1:
+        names += f" and {len(job.sources) - 1} more"
+    is_pipe = any(source.is_pipe and source.memory is None for source in job.sources)
+    if not total["records"] and not is_pipe and not any(source.size for source in job.sources):
+        return f"{names}: empty, so there is no document to encode"
+    if job.chat is not None:
+        why = ", ".join(f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items())
+        return f"{names}: of {total['records']:,} records no conversation is left: {why}"
+    return (
+        f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
+        f"read, {total['rejected']} of them were bad and the others empty" + _chosen(total)
+    )
+
+
+def _chosen(total: Mapping[str, int]) -> str:
+    """What ``where`` and ``map`` have left out, for a message; "" for nothing."""
+    where, made = total["left_out"], total["mapped_out"]
+    words = [f"{option('where')} left out {where}"] if where else []
+    words += [f"{option('map')} left out {made}"] if made else []
+    return ", or left out: " + " and ".join(words) if words else ""
