@@ -25,10 +25,11 @@ from tokpack.indexed import (
     MMapIndexedDataset,
     MMapIndexedDatasetBuilder,
 )
+from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.table import MARK
 from tokpack.operations.convert import convert
-from tokpack.operations.merge import merge, plain_facts
+from tokpack.operations.merge import merge
 from tokpack.operations.output import NewDataset, NewFiles, new_datasets
 
 

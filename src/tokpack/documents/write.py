@@ -30,6 +30,7 @@ from tokpack.operations.merge import (
     MergeInput,
     merged_facts,
     name_beside,
+    tell_of_tracks,
     warn_of_distant,
 )
 from tokpack.operations.output import new_datasets
@@ -114,6 +115,7 @@ class NewViews:
         )
         try:
             self.base = Base(datasets)
+            tell_of_tracks(self.base.inputs)
         except BaseException:
             self.files.__exit__()
             raise

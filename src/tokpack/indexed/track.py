@@ -9,14 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.indexed.digests import PieceSums, check_piece, checksum_of
 from tokpack.indexed.manifest import TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.mapped import map_file
 from tokpack.indexed.stored import LazyTokens, StoredTokens
 from tokpack.stores import exists, is_url, named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from tokpack.indexed.digests import SummedPiece
     from tokpack.indexed.shard import Shard
 
 Values = npt.NDArray[Any]
@@ -65,6 +67,34 @@ def are_trained(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
     return trained
 
 
+def read_tracks(
+    shard: Shard, names: Iterable[str], begin: int = 0, end: int | None = None
+) -> Iterator[dict[str, Values]]:
+    """The values of tokens [begin, end) of a shard in each track, some at a time.
+
+    Where they are of all its tokens, a track that has not the checksum of its manifest is a
+    FormatError. Else raises as ``open_track``.
+    """
+    end = len(shard.tokens) if end is None else end
+    tracks = {name: shard.track(name) for name in names}
+    sums: dict[str, PieceSums] = {}
+    if (begin, end) == (0, len(shard.tokens)) and shard.manifest is not None:
+        known = shard.manifest.tracks.items()
+        sums = {n: PieceSums(one) for n, one in known if n in tracks and checksum_of(one)}
+
+    def check(name: str, pieces: Iterable[SummedPiece]) -> None:
+        for piece in pieces:
+            check_piece(track_path(shard.prefix, name), piece)
+
+    for at in range(begin, end, _STEP) if tracks else ():
+        part = {name: values[at : min(at + _STEP, end)] for name, values in tracks.items()}
+        for name, one in sums.items():
+            check(name, one.add(part[name].view(np.uint8).data))
+        yield part
+    for name, one in sums.items():
+        check(name, one.finish())
+
+
 def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:
     """``count_trained`` of tracks of so many tokens, by the paths of their files. InputError."""
     mapped = {name: _opened(path, TRACK_DTYPES[name])[0] for name, path in paths.items()}
@@ -83,8 +113,7 @@ def trained_ends(
     sums = np.zeros(len(ends), np.int64)
     names, at, total, place = list(names), 0, 0, 0
     for shard in shards:
-        for begin in range(0, len(shard.tokens), _STEP):
-            part = {name: shard.track(name)[begin : begin + _STEP] for name in names}
+        for part in read_tracks(shard, names):
             trained = np.cumsum(are_trained(part))
             stop = int(np.searchsorted(ends, at + len(trained), side="right"))
             sums[place:stop] = total + np.concatenate([[0], trained])[ends[place:stop] - at]

@@ -19,6 +19,7 @@ from tokpack.indexed.digests import FileDigest, HashingReader
 from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
 from tokpack.indexed.manifest import MANIFEST, Manifest, is_manifest, manifest_path, now
 from tokpack.indexed.outputs import TRACK
+from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.track import own_tracks, track_path
 from tokpack.indexed.track_writer import NewTracks, track_values
 
@@ -202,19 +203,12 @@ class MMapIndexedDatasetBuilder:
         return Manifest(
             tokpack_version=__version__,
             created=now(),
-            tokenizer={},
-            options={},
-            inputs=[],
-            records=documents,
-            documents=documents,
             sequences=len(self._lengths),
             tokens=tokens,
-            empty=0,
-            rejected=0,
-            text_bytes=0,
             dtype=str(self._dtype),
             bin=binary,
             idx=index,
+            **plain_facts(os.path.splitext(self._path)[0], documents, tokens, self._bytes),
             **self._tracks.finish(tokens),
         )
 

@@ -15,6 +15,7 @@ from tokpack.files.durable import cannot_write
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
+from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.track import track_path
 from tokpack.operations import foreign, lists
@@ -33,7 +34,6 @@ from tokpack.operations.export import (
     export_paths,
     new_export,
 )
-from tokpack.operations.merge import plain_facts
 from tokpack.operations.olmo import olmo_mask, olmo_paths, open_olmo
 from tokpack.operations.output import NewDataset, new_datasets, scratch_folder
 from tokpack.operations.tables import all_tables, tables_of

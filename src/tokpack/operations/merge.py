@@ -14,8 +14,16 @@ from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.digests import FileDigest, checksum_of
 from tokpack.indexed.format import bin_path
-from tokpack.indexed.manifest import CHOSEN_COUNTS, Manifest, facts_of_pieces, manifest_path, now
+from tokpack.indexed.manifest import (
+    CHOSEN_COUNTS,
+    TRACK_DTYPES,
+    Manifest,
+    facts_of_pieces,
+    manifest_path,
+    now,
+)
 from tokpack.indexed.outputs import dataset_files
+from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shards import check_manifest
@@ -35,6 +43,11 @@ if TYPE_CHECKING:
     from tokpack.stores.storage import PathLike
 
 _log = logging.getLogger(__name__)
+_COUNTS_AS = {
+    "mask": "all of its tokens are trained",
+    "weights": "all of its tokens weigh 1",
+    "labels": "its tokens are their own labels",
+}
 _COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
 
@@ -78,7 +91,8 @@ def merge(
 
     ``inputs`` are prefixes (or files) of datasets of one dtype and, as far as their manifests tell,
     one tokenizer; every entry of their indices is checked. Their tables of documents are joined
-    where all have one. ``virtual`` copies nothing and writes
+    where all have one. Of tracks it has all that any has: where one is missing, every token counts,
+    which is said. ``virtual`` copies nothing and writes
     only ``output``.json, which lists them. ``progress`` is told the bytes of the .bin that are
     written. UsageError where the datasets do not belong together, FormatError where one is broken,
     OutputError where the output is taken or cannot be written.
@@ -89,13 +103,36 @@ def merge(
         raise UsageError("nothing to merge: name the datasets by their prefixes")
     files = [file for prefix in prefixes for file in dataset_files(prefix)]
     tables = None if virtual else tables_of(prefixes)
-    with new_datasets([output], files, overwrite=overwrite, tables=tables is not None) as new:
+    tracks = () if virtual else tracks_of(prefixes)
+    outputs = new_datasets(
+        [output], files, overwrite=overwrite, tables=tables is not None, tracks=tracks
+    )
+    with outputs as new:
         datasets = [_inspect(prefix) for prefix in prefixes]
         check_same(datasets)
+        tell_of_tracks(datasets)
         if virtual:
             _check_no_view(datasets)
             return _write_virtual(datasets, output, new)
-        return _write(datasets, output, new, tables, progress=progress)
+        return _write(datasets, output, new, tables, tracks, progress=progress)
+
+
+def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """The tracks that any of some datasets has."""
+    manifests = [Manifest.find(prefix) for prefix in prefixes]
+    return tuple(
+        name for name in TRACK_DTYPES if any(one and name in one.tracks for one in manifests)
+    )
+
+
+def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
+    """Say which datasets have no track that others have, and what becomes of their tokens."""
+    shards = [shard.record for dataset in inputs for shard in dataset.shards]
+    for name in TRACK_DTYPES:
+        without = [one.prefix for one in shards if one.tokens and name not in dict(one.tracks)]
+        if 0 < len(without) < len(shards):
+            more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+            _log.warning("%s%s: has no %s, so %s", without[0], more, name, _COUNTS_AS[name])
 
 
 def _inspect(prefix: str) -> MergeInput:
@@ -170,6 +207,7 @@ def _write(
     output: str,
     new: NewFiles,
     tables: Tables | None,
+    tracks: Sequence[str],
     *,
     progress: Show | None,
 ) -> Manifest:
@@ -178,7 +216,7 @@ def _write(
     stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
     # A store can join whole objects, but not the documents that a view lists.
     joins = is_url(output) and not any(dataset.is_view for dataset in inputs)
-    out = (JoinedDataset if joins else NewDataset)(output, new)
+    out = (JoinedDataset if joins else NewDataset)(output, new, tracks)
     lengths = new.scratch(sum(record.sequences for record in records), np.int32)
     doc_idx = new.scratch(sum(record.documents for record in records) + 1, np.int64)
     multimodal = any(shard.multimodal for shard in shards)
@@ -318,25 +356,3 @@ def _plain_manifest(dataset: MergeInput) -> Manifest:
         idx=FileDigest(bytes=0, xxh3_128=""),
         **plain_facts(dataset.name, documents, tokens, size),
     )
-
-
-def plain_facts(name: str, documents: int, tokens: int, size: int) -> dict[str, Any]:
-    """The manifest's keys for a dataset of which only the files are known."""
-    source = {
-        "name": os.path.basename(name),
-        "size": size,
-        "format": "dataset",
-        "records": documents,
-        "documents": documents,
-        "tokens": tokens,
-    }
-    return {
-        "tokenizer": {},
-        "options": {},
-        "inputs": [source],
-        "records": documents,
-        "documents": documents,
-        "empty": 0,
-        "rejected": 0,
-        "text_bytes": 0,
-    }

@@ -40,7 +40,7 @@ from tokpack.indexed.scan import scan
 from tokpack.indexed.selection import selection_path
 from tokpack.indexed.stored import LazyTokens, StoredTokens
 from tokpack.indexed.table import dropped_path, table_path
-from tokpack.indexed.track import track_path
+from tokpack.indexed.track import read_tracks, track_path
 from tokpack.indexed.track_writer import NewTracks
 from tokpack.stores import is_url
 from tokpack.stores.outputs import NewObjects, check_unchanged, look
@@ -177,8 +177,9 @@ def new_datasets(
 ) -> NewFiles:
     """The files of datasets, with ``tables`` and ``tracks`` or not, or of ``views``, and others.
 
-    What would say something wrong of a new dataset goes before the old one is replaced; tables
-    and a selection go only where they are such.
+    What would say something wrong of a new dataset goes before the old one is replaced; tracks,
+    tables and a selection go only where they are such. Tracks go first, since only the manifest
+    tells that they are some.
     """
     names = (idx_path, manifest_path, table_path, dropped_path, selection_path)
     outputs = [
@@ -191,8 +192,8 @@ def new_datasets(
         inputs,
         overwrite=overwrite,
         stale=[
-            *(name(prefix) for prefix in prefixes for name in names),
             *(track_path(prefix, name) for prefix in prefixes for name in TRACK_DTYPES),
+            *(name(prefix) for prefix in prefixes for name in names),
         ],
     )
 
@@ -213,7 +214,8 @@ def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
 class NewDataset:
     """The dataset ``prefix`` in the making: ids are appended or copied, then ``complete`` ends it.
 
-    Its files are among those of ``files``, in the order .bin, .idx, manifest.
+    Its files are among those of ``files``, in the order tracks, .bin, .idx, manifest. It has
+    ``tracks``, with the values of what is joined or copied.
     """
 
     _version = MANIFEST_VERSION
@@ -282,9 +284,10 @@ class NewDataset:
         ``look`` is given the bytes, in order. InputError where the shard is replaced meanwhile;
         ``doing`` says what is done then.
         """
+        width = shard.dtype.itemsize
+        self._copy_tracks(shard, begin // width, end // width)
         steps = [(at, min(at + _COPY, end)) for at in range(begin, end, _COPY)]
         if isinstance(shard.tokens, LazyTokens):
-            width = shard.dtype.itemsize
             for at, stop in steps:
                 ids = shard.tokens[at // width : stop // width]
                 look(ids.view(np.uint8).data)
@@ -302,6 +305,10 @@ class NewDataset:
                 if self._sums.at != self._bytes:
                     raise OSError(errno.EIO, "the file is shorter than it was")
                 on_bytes(stop - at)
+
+    def _copy_tracks(self, shard: Shard, begin: int, end: int) -> None:
+        for part in read_tracks(shard, self._tracks.names, begin, end):
+            self._tracks.append(part)
 
     def complete(
         self,
@@ -374,6 +381,7 @@ class JoinedDataset(NewDataset):
         else:
             raise InputError(f"{path}: was removed while it was merged")
         shard.check_current("merged")
+        self._copy_tracks(shard, 0, len(shard.tokens))
         self.ranges.append(Range(source, 0, size))
         if digest is None:
             sums = scan(

@@ -16,7 +16,7 @@ from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import is_manifest, manifest_path
 from tokpack.indexed.outputs import dataset_files
-from tokpack.operations.merge import plain_facts
+from tokpack.indexed.plain import plain_facts
 from tokpack.operations.output import NewDataset, new_datasets
 from tokpack.operations.tables import tables_of
 from tokpack.progress import ProgressStage
@@ -80,9 +80,13 @@ def split(
         results = []
         files = dataset_files(dataset.path_prefix)
         tables = tables_of([dataset.path_prefix])
-        with new_datasets(names, files, overwrite=overwrite, tables=tables is not None) as new:
+        tracks = tuple(dataset.tracks)
+        new_files = new_datasets(
+            names, files, overwrite=overwrite, tables=tables is not None, tracks=tracks
+        )
+        with new_files as new:
             for name, cut in outputs:
-                out = NewDataset(name, new)
+                out = NewDataset(name, new, tracks)
                 rows = _rows(tables, name, cut, new)
                 results.append((name, _write(dataset, out, cut, ends, stage, rows=rows)))
             new.publish()

@@ -21,10 +21,12 @@ from tokpack.indexed.digests import (
 )
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.manifest import Manifest, manifest_path
+from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.shards import check_digest, check_manifest
 from tokpack.indexed.table import check_footer, dropped_path, table_path
 from tokpack.operations.token_check import TokenCheck
+from tokpack.operations.track_check import check_tracks
 from tokpack.progress import ProgressStage
 from tokpack.stores import identity, near
 from tokpack.tokenizers import load_tokenizer
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
     from tokpack.tokenizers import TokenizerFiles
 
-CHECKS = ("index", "counts", "checksums", "token ids", "EOD", "BOS")
+CHECKS = ("index", "counts", "checksums", "token ids", "tracks", "EOD", "BOS")
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,10 @@ def verify(
     its counts and the checksum of the .idx. Unless ``quick`` also the .bin, in one read by all
     cores: its checksum, that token ids are below ``vocab_size``, and that each document that has
     tokens ends with ``eod``; where these are None, as the manifest says, which also says what else
-    stands around each document. Of a view its selection is checked, and each dataset of which it
-    lists documents, whole. A tokenizer, named as for load_tokenizer, gives a ``vocab_size``
-    too. ``progress`` is told the bytes of the .bin that are done. InputError where a file cannot be
-    read, or the dataset was replaced meanwhile.
+    stands around each document; and so the values of tracks, and their checksums. Of a view its
+    selection is checked, and each dataset of which it lists documents, whole. A tokenizer, named
+    as for load_tokenizer, gives a ``vocab_size`` too. ``progress`` is told the bytes of the .bin
+    that are done. InputError where a file cannot be read, or the dataset was replaced meanwhile.
     """
     began = time.perf_counter()
     if any(tokenizer.values()):
@@ -111,7 +113,7 @@ def verify(
             shard.check_current("verified")
             for what, reason in unchecked.items():
                 reasons[what].add(reason)
-            bytes_read += shard.idx_bytes + (0 if quick else shard.tokens.nbytes)
+            bytes_read += shard.idx_bytes + (0 if quick else _bytes_read(shard))
         return VerifyReport(
             prefix=dataset.path_prefix,
             documents=dataset.documents,
@@ -125,6 +127,12 @@ def verify(
                 f"{what} ({one})" for what, why in reasons.items() for one in sorted(why) if one
             ),
         )
+
+
+def _bytes_read(shard: Shard) -> int:
+    """Bytes of the .bin and of the tracks."""
+    width = sum(dtype.itemsize for dtype in shard.tracks.values())
+    return shard.tokens.nbytes + width * len(shard.tokens)
 
 
 @dataclass(frozen=True)
@@ -159,6 +167,8 @@ def _verify_shard(
         _check_size(idx_path(shard.prefix), shard.idx_bytes, manifest.idx)
         _check_size(bin_path(shard.prefix), shard.tokens.nbytes, manifest.bin)
         check_manifest(manifest, shard)
+        for name in shard.tracks:
+            shard.track(name)  # which compares its size
         _check_sums(manifest, manifest_path(shard.prefix))
         _check_file(idx_path(shard.prefix), manifest.idx)
         documents = manifest.documents + manifest.kept_empty
@@ -169,16 +179,22 @@ def _verify_shard(
         frame = (request.before or [], request.after or [])
         tokens = TokenCheck(shard, request.vocab_size, frame)
         _check_tokens(tokens, manifest, stage, recorded if manifest is None else "")
+        check_tracks(shard, request.vocab_size)
     unchecked = _unchecked(manifest, request)
+    if not shard.tracks:
+        del unchecked["tracks"]
     if manifest is None and recorded and not request.quick:
         unchecked["checksums"] = "only of the .bin, no manifest"
     return unchecked
 
 
 def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows: int) -> None:
-    """Check one of a dataset's tables, if it is there: a dataset is whole without."""
-    if digest is None or not (there := identity(path)):
+    """Check one of the tables that a dataset has by its manifest."""
+    if digest is None:
         return
+    there = identity(path)
+    if there is None:
+        raise InputError(f"{path} is missing, of which {manifest_path(prefix_of(path))} tells")
     _check_size(path, there.size, digest)
     _check_file(path, digest)
     check_footer(near(path), manifest, rows, path)
@@ -269,7 +285,7 @@ def _unchecked(manifest: Manifest | None, request: _Request) -> dict[str, str]:
     reasons["counts"] = none
     reasons["checksums"] = none or ("only of the .idx" if request.quick else "")
     if request.quick:
-        reasons |= dict.fromkeys(("token ids", "EOD", "BOS"), "quick")
+        reasons |= dict.fromkeys(("token ids", "tracks", "EOD", "BOS"), "quick")
     else:
         reasons["token ids"] = "" if request.vocab_size is not None else "no vocabulary size"
         off = manifest is not None and manifest.options.get("append_eod") is False
