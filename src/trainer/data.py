@@ -16,6 +16,7 @@ from tokpack.samples.fetch import asked_ahead
 from tokpack.tokenizers.ids import count_ids
 
 from .parallel import total
+from .vocabulary import divisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,8 +58,8 @@ class Data:
             sample = gather(self.train, number, self.vocab_size)
             labels = sample["labels"][sample["loss_mask"] > 0]
             counts += np.bincount(labels, minlength=self.vocab_size)
-        shares = counts[counts > 0] / counts.sum()
-        return float(-np.sum(shares * np.log(shares)))
+        shares = counts[counts > 0] / max(counts.sum(), 1)
+        return float(np.sum(shares * -np.log(shares)))
 
 
 def open_data(config: Config, step: int) -> Data:
@@ -159,11 +160,12 @@ def gather(samples: Samples, numbers: list[int], vocab_size: int) -> dict[str, n
 def weigh(batches: Sequence[MicroBatch], topology: Topology) -> float:
     """Weigh micro batches so that their mean loss is a mean over all labels; collective.
 
-    Of the micro batches of all data ranks. Returns the number of labels that count.
+    Of the micro batches of all data ranks. Returns the sum of their loss masks: the number of
+    labels that count, where none has a weight.
     """
     counts = torch.stack([batch["loss_mask"].sum(dtype=torch.float64) for batch in batches])
     whole = total(counts.sum(), topology.data_group)
-    weights = counts * len(batches) * topology.data_size / whole.clamp(min=1)
+    weights = divisor(counts) * len(batches) * topology.data_size / divisor(whole)
     for batch, weight in zip(batches, weights.to(torch.get_default_dtype()), strict=True):
         batch["weight"] = weight
     return float(whole)

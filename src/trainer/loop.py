@@ -99,6 +99,7 @@ def _make_steps(run: TrainingRun, signals: list[int]) -> str:
         lr, asked = run.schedule.lr(first), time.perf_counter()
         batches = list(islice(run.stream, size // run.smallest))
         run.meter.waited += time.perf_counter() - asked
+        run.meter.labels.append(sum(int(one["loss_mask"].count_nonzero()) for one in batches))
         if config.calculate_per_token_loss:
             weigh(batches, run.topology)
         run.meter.add(run.engine.train_batch(batches, lr), size, lr)
@@ -187,7 +188,17 @@ def _look(run: TrainingRun) -> None:
     values = run.at() | run.meter.read()
     if values["loss"] is not None:
         run.losses["training"] = values["loss"]
-    peak = max(gather(peak_memory(run.topology.device)))
+    ranks = gather((peak_memory(run.topology.device), run.meter.labels))
+    peak, labels = (
+        max(one for one, _ in ranks),
+        [sum(step) for step in zip(*(x for _, x in ranks), strict=True)],
+    )
+    if empty := labels.count(0):
+        run.log.say(
+            f"warning: {empty} of the last {len(labels)} steps had no trained token: their loss is "
+            "0, and only weight decay and moments changed the weights"
+        )
+    values["labels"] = sum(labels) // (run.topology.world_size // run.topology.data_size)
     run.log.step(values | {"peak_memory_bytes": peak, "device": run.topology.device.type})
     run.meter.restart()
 
@@ -219,7 +230,9 @@ def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
             counted = weigh(part, run.topology)
             loss += float(run.engine.evaluate(part)) * counted
             labels += counted
-        run.losses[name] = loss / max(labels, 1.0)
+        if not labels:
+            run.log.say(f"warning: {name} has no trained token: its loss is 0")
+        run.losses[name] = loss / labels if labels > 0 else 0.0
         run.log.evaluation(name, run.losses[name], run.at())
     run.evaluated = run.step
 

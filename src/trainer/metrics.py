@@ -25,7 +25,8 @@ STREAK = 10  # so many steps in a row that are skipped at the same loss scale en
 class StepMeter:
     """Collects the results of steps, which stay on the device until they are read.
 
-    ``waited`` are the seconds that steps waited for samples.
+    ``waited`` are the seconds that steps waited for samples, ``labels`` how many labels of each
+    step count on this rank.
     """
 
     flops_per_token: float
@@ -33,6 +34,7 @@ class StepMeter:
     topology: Topology
     results: list[StepResult] = field(default_factory=list)
     samples: int = 0
+    labels: list[int] = field(default_factory=list)
     waited: float = 0.0
     _last: dict[str, Any] = field(default_factory=dict)
     _streak: int = 0
@@ -54,7 +56,7 @@ class StepMeter:
 
     def restart(self) -> None:
         """Forget the steps, and measure time from here on."""
-        self.results, self.samples, self.waited = [], 0, 0.0
+        self.results, self.samples, self.labels, self.waited = [], 0, [], 0.0
         self._begin = time.perf_counter()
 
     def read(self) -> dict[str, Any]:

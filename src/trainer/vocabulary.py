@@ -42,8 +42,13 @@ def _locate(tokens: Tensor, first: int, rows: int) -> tuple[Tensor, Tensor]:
     return row * mine, mine
 
 
+def divisor(weight: Tensor) -> Tensor:
+    """What a sum of weighted losses is divided by: its weight, or 1 where nothing counts."""
+    return weight.where(weight > 0, 1)
+
+
 class HeadLoss(torch.autograd.Function):
-    """Mean cross entropy, float32 [], over the positions where ``mask`` is not 0.
+    """Mean cross entropy, float32 [], in which ``mask`` weighs positions; 0 where all weigh 0.
 
     ``hidden`` [N, H], whose type is that of the products, ``weight`` [V / tensor_size, H] the head,
     ``labels`` int64 [N], ``mask`` float32 [N]. Rows of the whole vocabulary from ``valid`` on are
@@ -69,7 +74,7 @@ class HeadLoss(torch.autograd.Function):
         head = weight.to(hidden.dtype)
         if learn:
             grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
-        loss, count = torch.zeros((), device=hidden.device), mask.sum().clamp(min=1)
+        loss, count = torch.zeros((), device=hidden.device), divisor(mask.sum())
         rows, padding = CHUNKS[hidden.device.type], max(0, valid - first)
         for part in (slice(begin, begin + rows) for begin in range(0, len(hidden), rows)):
             index, here, weights = row[part, None], mine[part, None], mask[part, None]

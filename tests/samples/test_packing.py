@@ -14,7 +14,7 @@ from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.errors import UsageError
-from tokpack.samples import SampleIterator
+from tokpack.samples import SampleIterator, flat_cu_seqlens
 from tokpack.samples.megatron.neox_packing import NeoxPackedOrder
 from tokpack.samples.orders.rows import OrderInput
 
@@ -128,6 +128,25 @@ def test_batches_resumes_and_pickles_are_the_same_samples(tmp_path: Path) -> Non
     }
     assert len(prints) == 3
     assert GPTDataset(tmp_path / "data", 64).packing_stats is None
+
+
+def test_boundaries_of_a_batch_laid_end_to_end(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data", some_lengths(300))
+    dataset = GPTDataset(tmp_path / "data", 48, packing="best_fit", pad_to_multiple_of=4)
+    batch = dataset.batch(range(5))
+    flat = flat_cu_seqlens(batch["cu_seqlens"])
+    assert flat.dtype == np.int32
+    starts = np.flatnonzero(batch["position_ids"].ravel() == 0)  # positions restart where documents
+    assert flat.tolist() == [*starts.tolist(), 5 * 48]
+    assert np.diff(flat).max() == batch["max_seqlen"].max()
+    assert np.all(flat % 4 == 0)
+    fixed = flat_cu_seqlens(batch["cu_seqlens"], 240)
+    assert fixed.tolist() == [*flat.tolist(), *[240] * (241 - len(flat))]
+    same_size = flat_cu_seqlens(batch["cu_seqlens"], len(flat) - 1)
+    assert same_size.tolist() == flat.tolist()
+    with pytest.raises(UsageError, match=f"size is 3, but the batch has {len(flat) - 1} documents"):
+        flat_cu_seqlens(batch["cu_seqlens"], 3)
+    assert flat_cu_seqlens(batch["cu_seqlens"][:0]).tolist() == [0]
 
 
 def test_wrong_requests_are_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokpack.samples.batch import attention_mask as attention_mask
+    from tokpack.samples.batch import flat_cu_seqlens as flat_cu_seqlens
     from tokpack.samples.blend.blended import BlendedDataset as BlendedDataset
     from tokpack.samples.blend.file import load_blend as load_blend
     from tokpack.samples.blend.file import save_blend as save_blend
@@ -33,6 +34,7 @@ _MODULES = {
     "WholeBatches": "iterate",
     "attention_mask": "batch",
     "collate": "iterate",
+    "flat_cu_seqlens": "batch",
     "load_blend": "blend.file",
     "open_blend": "blend.open",
     "parse_split": "split_string",

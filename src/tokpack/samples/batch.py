@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
+from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,6 +183,28 @@ def attention_mask(cu_seqlens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     mask: npt.NDArray[np.bool_] = document[..., :, None] != document[..., None, :]
     mask |= place[:, None] < place
     return mask[..., None, :, :]
+
+
+def flat_cu_seqlens(
+    cu_seqlens: npt.NDArray[np.int32], size: int | None = None
+) -> npt.NDArray[np.int32]:
+    """Where documents begin in a batch laid end to end, for varlen kernels: int32 [documents + 1].
+
+    ``cu_seqlens`` int32 [B, S + 1] are those of its samples, which count from the beginning of
+    each; no document goes on in the next sample. The first is 0, the last B * S. With ``size`` the
+    result has always ``size`` + 1 elements, so the documents behind the last are empty. UsageError
+    where there are more documents.
+    """
+    samples, length = cu_seqlens.shape[0], cu_seqlens.shape[1] - 1
+    sample, place = np.nonzero(cu_seqlens < length)
+    begins = sample * length + cu_seqlens[sample, place]
+    if size is None:
+        size = len(begins)
+    if len(begins) > size:
+        raise UsageError(f"size is {size}, but the batch has {len(begins)} documents")
+    flat = np.full(size + 1, samples * length, np.int32)
+    flat[: len(begins)] = begins
+    return flat
 
 
 @lru_cache
