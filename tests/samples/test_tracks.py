@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ from support.gather_twin import same, stacked
 from support.samples_twin import some_lengths
 
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.cli import main
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, UsageError
 from tokpack.operations.merge import merge
 from tokpack.samples import FIM, SampleIterator, open_blend
+from tokpack.samples.look import look
 from tokpack.samples.tracks import count_trained, track_values
 
 if TYPE_CHECKING:
@@ -239,6 +242,44 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path, bits: int) -> N
         dataset.batch(range(3))
     for number in {0, 1, 2} - set(bad):
         assert np.isfinite(dataset[number]["loss_mask"]).all()
+
+
+@pytest.mark.parametrize("packing", ["none", "best_fit"])
+def test_a_look_at_a_sample_says_which_of_its_tokens_are_trained(
+    tmp_path: Path, packing: Any
+) -> None:
+    write(tmp_path / "chat", some_lengths(40), ["mask"])
+    samples = GPTDataset(tmp_path / "chat", 24, packing=packing)
+    assert not look(GPTDataset(tmp_path / "chat", 24, loss="all"), 0).is_masked
+    for number in range(len(samples)):
+        sample = look(samples, number)
+        assert sample.is_masked
+        for piece in sample.pieces:
+            found = [place for one in sample.trained(piece) for place in one]
+            first = packing == "best_fit" or piece.at == 0  # predicted by nothing that it may see
+            assert found == [
+                place
+                for place, token in enumerate(sample.ids(piece))
+                if value_of("mask", token) and not (first and place == 0)
+            ]
+
+
+def test_samples_are_shown_with_a_bar_before_trained_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MMapIndexedDatasetBuilder(f"{tmp_path}/chat.bin", np.uint16, tracks=["mask"]) as builder:
+        builder.add_item([5, 6, 7, 8, 9, 10], mask=[1, 0, 1, 1, 0, 1])
+        builder.finalize(f"{tmp_path}/chat.idx")
+    words = ["blend", f"{tmp_path}/chat", "--seq-length=6", "--packing=document", "--show=1"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out.splitlines()
+    begin = shown.index("  ── 6 tokens of sequence 0, 3 trained")
+    assert shown[begin + 1 :] == ["  5 6", "▌ 7 8", "  9", "▌ 10"]
+    assert main([*words, "--json"]) == 0
+    (sample,) = json.loads(capsys.readouterr().out)["shown"]
+    assert sample["documents"][0]["trained"] == [[2, 4], [5, 6]]
+    assert main([*words, "--loss=all"]) == 0
+    assert "  ── 6 tokens of sequence 0\n  5 6 7 8 9 10\n" in capsys.readouterr().out
 
 
 def test_weights_by_trained_tokens_are_shares_of_them(tmp_path: Path) -> None:

@@ -47,6 +47,11 @@ def dim(text: str) -> str:
     return f"\x1b[2m{text}\x1b[0m" if is_coloured() else text
 
 
+def green(text: str) -> str:
+    """What stands for trained tokens."""
+    return f"\x1b[32m{text}\x1b[0m" if is_coloured() else text
+
+
 def bar(share: float, columns: int) -> str:
     """A bar of at most ``columns``, to an eighth of one."""
     eighths = round(8 * columns * min(max(share, 0.0), 1.0))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import textwrap
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.figures import bold, dim, width
+from tokpack.cli.figures import bold, dim, green, width
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
 from tokpack.cli.terminal import put
 from tokpack.display import shown
@@ -91,21 +92,35 @@ def print_pieces(
 ) -> None:
     """Print the documents of a sample, of ``most`` tokens in all (0: all; None: a line of each).
 
-    ``of`` says what the tokens of a piece are of.
+    ``of`` says what the tokens of a piece are of. Where a dataset says which tokens are trained, a
+    bar stands before these.
     """
     for piece in sample.pieces:
         ids = sample.ids(piece)
         part = ids[: width() if most is None else _share(sample, most)]
-        put(dim(f"  ── {counted(len(ids), 'token')} of {of(piece)}"))
-        text = _text(part, spelling)
+        trained = sample.trained(piece) if sample.is_masked else []
+        words = f", {sum(map(len, trained)):,} trained" if sample.is_masked else ""
+        put(dim(f"  ── {counted(len(ids), 'token')} of {of(piece)}{words}"))
         if most is None:
-            put(f"  {shown(text, limit=width() - 2)}".rstrip())
+            put(f"  {shown(_text(part, spelling), limit=width() - 2)}".rstrip())
             continue
-        for line in text.rstrip("\n").split("\n"):
-            for row in textwrap.wrap(shown(line), width() - 2) or [""]:
-                put(f"  {row}".rstrip())
+        for run, is_trained in filter(itemgetter(0), _runs(part, trained)):
+            margin = f"{green('▌')} " if is_trained else "  "
+            for line in _text(run, spelling).rstrip("\n").split("\n"):
+                for row in textwrap.wrap(shown(line), width() - 2) or [""]:
+                    put(f"{margin}{row}".rstrip())
         if len(part) < len(ids):
             put(dim(f"  … {counted(len(ids) - len(part), 'token')} more; --max-tokens 0 shows all"))
+
+
+def _runs(ids: list[int], trained: list[range]) -> Iterator[tuple[list[int], bool]]:
+    """Tokens in a row that are all trained, or all not, and which of these."""
+    begin = 0
+    for one in trained:
+        yield ids[begin : one.start], False
+        yield ids[one.start : one.stop], True
+        begin = one.stop
+    yield ids[begin:], False
 
 
 def origin(kind: str, number: int, first: int) -> str:
@@ -134,6 +149,8 @@ def piece_json(
     ids = sample.ids(piece)
     part = ids[: _share(sample, most)]
     entry: dict[str, Any] = {"length": len(ids), "ids": part}
+    if sample.is_masked:
+        entry["trained"] = [[one.start, one.stop] for one in sample.trained(piece)]
     return {**entry, "text": _text(part, spelling)} if spelling else entry
 
 

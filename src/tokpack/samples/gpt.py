@@ -133,6 +133,11 @@ class GPTDataset(SampleDataset):
             self._size = settings.samples or order.samples * (settings.epochs or 1)
         self.limit = None if settings.rules.endless else self._size
 
+    @property
+    def is_masked(self) -> bool:
+        """Whether a mask, weights or labels beside the tokens decide which labels count."""
+        return bool(self._tracks)
+
     def locate(self, number: int) -> Rows:
         """Where the tokens of sample ``number`` lie: int64 [k, 3], sequence, first token, tokens.
 

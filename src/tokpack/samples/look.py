@@ -44,6 +44,7 @@ class SampleView:
 
     ``epoch`` is that of the dataset; None in the orders of other programs, which mix epochs.
     ``arrays`` are what a trainer gets. ``pieces`` are in order; behind them is padding.
+    ``is_masked``: the dataset says which of its tokens are trained.
     """
 
     number: int
@@ -52,6 +53,7 @@ class SampleView:
     epoch: int | None
     pieces: list[SamplePiece]
     arrays: Sample = field(repr=False)
+    is_masked: bool = False
 
     @property
     def filled(self) -> int:
@@ -62,6 +64,15 @@ class SampleView:
         """The tokens of a piece."""
         ids: list[int] = self.arrays["tokens"][piece.at : piece.at + piece.tokens].tolist()
         return ids
+
+    def trained(self, piece: SamplePiece) -> list[range]:
+        """Which tokens of a piece are labels that count, as ranges of places in the piece."""
+        counts = np.zeros(piece.tokens + 1, np.bool_)  # the last ends a range
+        first = max(piece.at, 1)  # the first token of a sample is no label
+        loss = self.arrays["loss_mask"][first - 1 : piece.at + piece.tokens - 1]
+        counts[first - piece.at : piece.tokens] = loss != 0
+        edges = np.flatnonzero(np.diff(counts, prepend=False)).tolist()
+        return [range(begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True)]
 
     @property
     def boundaries(self) -> list[int] | None:
@@ -99,7 +110,9 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
             offset = first + int(np.sum(dataset.dataset.sizes[begin:sequence], dtype=np.int64))
             pieces.append(SamplePiece(document, offset, sequence, first, at, tokens))
         at += count
-    return SampleView(number, dataset.dataset, index, epoch, pieces, arrays)
+    return SampleView(
+        number, dataset.dataset, index, epoch, pieces, arrays, is_masked=dataset.is_masked
+    )
 
 
 def find(
