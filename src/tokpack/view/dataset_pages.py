@@ -114,8 +114,11 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
     way = site.way(number, "document", number=document, ids=with_ids)
     source = _source(item, document)
     begin, end = data.doc_idx[document : document + 2].tolist()
+    mask = None if data.mask is None else data.mask.document(document)
+    trained = None if mask is None else mask[first : first + SHOWN].tolist()
     about = [
         counted(len(tokens), "token"),
+        "" if mask is None else counted(int(mask.sum()), "trained token"),
         f"sequences {begin:,} to {end - 1:,}" if end - begin > 1 else "",
     ]
     more = len(tokens) - first - len(ids)
@@ -131,7 +134,7 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
         tag("p", f"tokens {first:,} to {first + len(ids) - 1:,}, and {more:,} more")
         if first or more > 0
         else "",
-        token_text(ids, item.spelling, first, with_ids=bool(with_ids))
+        token_text(ids, item.spelling, first, with_ids=bool(with_ids), trained=trained)
         if ids
         else none("No tokens here."),
         pager(first, SHOWN, len(tokens), way),

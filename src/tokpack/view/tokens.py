@@ -24,13 +24,14 @@ def token_text(
     *,
     with_ids: bool,
     silent: Collection[int] = (),
+    trained: Sequence[int] | None = None,
 ) -> Html:
     """Tokens, of which the first has the number ``first``.
 
-    What follows one of ``silent`` is not learned. Whatever a page would obey, direction marks
+    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is. Whatever a page would obey, direction marks
     among it, is written as an escape.
     """
-    return tag("div", *_spans(ids, spelling, first, with_ids, silent), class_="text", dir="ltr")
+    return tag("div", *_spans(ids, spelling, first, with_ids, silent, trained), class_="text", dir="ltr")
 
 
 def _spans(
@@ -39,6 +40,7 @@ def _spans(
     first: int,
     with_ids: bool,
     silent: Collection[int],
+    trained: Sequence[int] | None,
 ) -> Iterator[Html]:
     spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
     at = first
@@ -46,6 +48,10 @@ def _spans(
         numbers = "+".join(map(str, some.ids))
         quiet = " silent" if any(at + i in silent for i in range(len(some.ids))) else ""
         about = f"token {at:,}, id {numbers}" + (", no loss behind it" if quiet else "")
+        if trained is not None:
+            is_trained = any(trained[at - first : at - first + len(some.ids)])
+            quiet += " trained" if is_trained else " context"
+            about += ", trained" if is_trained else ", not trained"
         label = tag("small", numbers) if with_ids and spelling else ""
         text = shown(some.text) if spelling else numbers
         yield tag("span", text, label, class_=f"t{number % 2}{quiet}", title=about)
