@@ -77,7 +77,7 @@ def _chosen(facts: Overview) -> str:
 
 def _tokenizer(tokenizer: dict[str, object]) -> str:
     if not tokenizer:
-        return "not known: there is no manifest"
+        return "not known: no manifest says it"
     words = [f"{tokenizer.get('name')} ({tokenizer.get('kind')})"]
     size, eod = tokenizer.get("vocab_size"), tokenizer.get("eod_id")
     if isinstance(size, int):
@@ -109,7 +109,7 @@ def print_document(
         about.append(counted(stop - first, "sequence"))
     mask = None if dataset.mask is None else dataset.mask.document(number)
     if mask is not None:
-        about.append(f"{counted(int(mask.sum()), 'trained token')}, marked *")
+        about.append(f"{int(mask.sum())} of them trained (marked *)")
     source, record = sources.find(number)
     if source:
         about.append(f"from {shown(source)}" + ("" if record is None else f":{record}"))
@@ -141,9 +141,7 @@ def print_tokens(
             put(f"  {row}".rstrip())
 
 
-def _cells(
-    ids: list[int], spelling: Spelling | None, trained: list[int] | None
-) -> Iterator[_Cell]:
+def _cells(ids: list[int], spelling: Spelling | None, trained: list[int] | None) -> Iterator[_Cell]:
     spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
     at = 0
     for some in spelled:

@@ -70,7 +70,7 @@ def _own_tokenizer(dataset: MMapIndexedDataset) -> Tokenizer:
 
 def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:
     manifest = own_manifest(dataset)
-    if manifest is None:
+    if manifest is None or not manifest.tokenizer:
         return ""
     described = manifest.tokenizer
     if tokenizer.fingerprint == described.get("sha256"):

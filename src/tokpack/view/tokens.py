@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.display import shown
 from tokpack.report.html import Html, tag
@@ -17,6 +17,26 @@ _BRIEF_TOKENS = 48
 _BRIEF = 160  # characters
 
 
+class _Marks(NamedTuple):
+    """What is known of tokens beside their text; the first has the number ``first``."""
+
+    first: int
+    silent: Collection[int]
+    trained: Sequence[int] | None
+
+    def of(self, at: int, count: int) -> tuple[str, str]:
+        """Classes and words for tokens ``at`` to ``at + count``."""
+        classes, words = "", ""
+        if any(at + i in self.silent for i in range(count)):
+            classes, words = " silent", ", no loss behind it"
+        if self.trained is not None:
+            begin = at - self.first
+            is_trained = any(self.trained[begin : begin + count])
+            classes += " trained" if is_trained else " context"
+            words += ", trained" if is_trained else ", not trained"
+        return classes, words
+
+
 def token_text(
     ids: Sequence[int],
     spelling: Spelling | None,
@@ -28,33 +48,25 @@ def token_text(
 ) -> Html:
     """Tokens, of which the first has the number ``first``.
 
-    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is. Whatever a page would obey, direction marks
-    among it, is written as an escape.
+    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is. Whatever
+    a page would obey, direction marks among it, is written as an escape.
     """
-    return tag("div", *_spans(ids, spelling, first, with_ids, silent, trained), class_="text", dir="ltr")
+    marks = _Marks(first, silent, trained)
+    return tag("div", *_spans(ids, spelling, marks, with_ids), class_="text", dir="ltr")
 
 
 def _spans(
-    ids: Sequence[int],
-    spelling: Spelling | None,
-    first: int,
-    with_ids: bool,
-    silent: Collection[int],
-    trained: Sequence[int] | None,
+    ids: Sequence[int], spelling: Spelling | None, marks: _Marks, with_ids: bool
 ) -> Iterator[Html]:
     spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
-    at = first
+    at = marks.first
     for number, some in enumerate(spelled):
         numbers = "+".join(map(str, some.ids))
-        quiet = " silent" if any(at + i in silent for i in range(len(some.ids))) else ""
-        about = f"token {at:,}, id {numbers}" + (", no loss behind it" if quiet else "")
-        if trained is not None:
-            is_trained = any(trained[at - first : at - first + len(some.ids)])
-            quiet += " trained" if is_trained else " context"
-            about += ", trained" if is_trained else ", not trained"
+        classes, words = marks.of(at, len(some.ids))
         label = tag("small", numbers) if with_ids and spelling else ""
         text = shown(some.text) if spelling else numbers
-        yield tag("span", text, label, class_=f"t{number % 2}{quiet}", title=about)
+        title = f"token {at:,}, id {numbers}{words}"
+        yield tag("span", text, label, class_=f"t{number % 2}{classes}", title=title)
         if some.text.endswith("\n"):
             yield tag("br")
         at += len(some.ids)
