@@ -52,7 +52,7 @@ def mask_of(prefix: object) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("target", list(NAMES))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(chats=CHATS)
 def test_there_and_back(target: str, chats: list[Chat]) -> None:
     if target in ("bridge", "parquet", "arrow"):
@@ -76,7 +76,7 @@ def test_there_and_back(target: str, chats: list[Chat]) -> None:
         assert manifest.trained == sum(masks[0])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(chats=CHATS)
 def test_what_neox_and_mindspeed_read(chats: list[Chat]) -> None:
     ids, labels = [ids for ids, _ in chats], [labels_of(chat) for chat in chats]
@@ -94,6 +94,27 @@ def test_what_neox_and_mindspeed_read(chats: list[Chat]) -> None:
         same(f"{folder}/o_packed_labels_document", f"{folder}/m_packed_labels_document")
 
 
+@settings(max_examples=10, deadline=None)
+@given(chats=CHATS.map(lambda chats: [*chats, *chats]))
+def test_pairs_of_mindspeed(chats: list[Chat]) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokpack.operations.aligned._TOGETHER", 3)
+        write_chats(f"{folder}/all", chats)
+        run(f"{folder}/all", f"{folder}/x", to="mindspeed-pairs")
+        for side, own in (("chosen", chats[::2]), ("rejected", chats[1::2])):
+            packed = f"{folder}/x_packed_{side}"
+            assert rows_of(f"{packed}_input_ids_document") == [ids for ids, _ in own]
+            assert rows_of(f"{packed}_labels_document") == [labels_of(chat) for chat in own]
+        assert detect(f"{folder}/x") == "mindspeed-pairs"
+        run(f"{folder}/x", f"{folder}/back")
+        same(f"{folder}/back", f"{folder}/all")
+        assert mask_of(f"{folder}/back") == [mask for _, mask in chats]
+        assert Manifest.load(f"{folder}/back").options["pairs"] == ["chosen", "rejected"]
+        write_chats(f"{folder}/odd", chats[1:])
+        with pytest.raises(UsageError, match="pairs are documents 2i"):
+            run(f"{folder}/odd", f"{folder}/no", to="mindspeed-pairs")
+
+
 def test_neat_packs_of_mindspeed(tmp_path: Path) -> None:
     write_lists(tmp_path / "x_packed_input_ids_document", [[5, 6, 7, 8, 0], [9, 9, 4, 0, 0]])
     write_lists(
@@ -108,7 +129,7 @@ def test_neat_packs_of_mindspeed(tmp_path: Path) -> None:
     assert mask_of(tmp_path / "out") == [[0, 1], [0, 1], [1], [0], [1]]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(chats=CHATS, room=st.integers(5, 20))
 def test_what_megatron_bridge_reads(chats: list[Chat], room: int) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")

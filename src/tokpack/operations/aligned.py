@@ -4,7 +4,9 @@ GPT-NeoX's ``preprocess_data_with_chat_template.py`` writes P_document and P_lab
 P_reward_document, with a number for each document), MindSpeed-LLM's ``preprocess_data.py``
 P_packed_input_ids_document, P_packed_labels_document and P_packed_attention_mask_document: all
 are int32, labels are unshifted, and -100 does not count. With ``--neat-pack`` MindSpeed's
-attention mask numbers the conversations in a sequence from 1, and 0 is padding.
+attention mask numbers the conversations in a sequence from 1, and 0 is padding. Of its pairs the
+chosen and the rejected conversations have ids and labels each: in a dataset of ours they follow
+each other.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import FormatError
+from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path, idx_path, index_chunks, storage_dtype
 from tokpack.indexed.prefix import prefix_of
@@ -30,9 +32,12 @@ if TYPE_CHECKING:
     from tokpack.operations.foreign import Arrays
 
 _DTYPE = storage_dtype("int32")
+_TOGETHER = 1024  # pairs that are read at once
 _NEOX = ("_document", "_label_document")
 _MINDSPEED = tuple(f"_packed_{key}_document" for key in ("input_ids", "labels", "attention_mask"))
-_SUFFIXES = {"neox": _NEOX, "mindspeed": _MINDSPEED}
+_SIDES = ("chosen", "rejected")
+_PAIRS = tuple(f"_packed_{one}_{key}_document" for one in _SIDES for key in ("input_ids", "labels"))
+_SUFFIXES = {"neox": _NEOX, "mindspeed": _MINDSPEED, "mindspeed-pairs": _PAIRS}
 
 
 def aligned_base(name: str, source: str) -> str:
@@ -45,7 +50,7 @@ def aligned_base(name: str, source: str) -> str:
 
 
 def aligned_prefixes(base: str, source: str) -> list[str]:
-    """The prefixes of a dataset of GPT-NeoX or MindSpeed-LLM: ids, labels, attention mask."""
+    """The prefixes of a dataset of GPT-NeoX or MindSpeed-LLM, in the order of their names above."""
     return [base + suffix for suffix in _SUFFIXES[source]]
 
 
@@ -100,6 +105,39 @@ def open_mindspeed(name: str) -> ForeignDataset:
         ids.name, ids.dtype, len(lengths), lambda: iter([lengths]), lambda: kept(ids)
     )
     return replace(opened, tracks=tracks_of_labels(labels.name, lambda: _pairs(opened, unpadded)))
+
+
+def open_mindspeed_pairs(name: str) -> ForeignDataset:
+    """Pairs of MindSpeed-LLM: sequences 2i are chosen, 2i + 1 rejected. FormatError."""
+    prefixes = aligned_prefixes(aligned_base(name, "mindspeed-pairs"), "mindspeed-pairs")
+    opened = [open_mmap(prefix) for prefix in prefixes]
+    chosen, chosen_labels, rejected, rejected_labels = opened
+    _check_same(chosen, chosen_labels)
+    _check_same(rejected, rejected_labels)
+    if chosen.sequences != rejected.sequences:
+        raise FormatError(
+            f"{rejected.name}: {rejected.sequences} sequences, expected {chosen.sequences}, as in "
+            f"{chosen.name}"
+        )
+    sides = [MMapIndexedDataset(prefix) for prefix in prefixes]
+
+    def mixed(*two: MMapIndexedDataset) -> Arrays:
+        for begin in range(0, chosen.sequences, _TOGETHER):
+            numbers = range(begin, min(begin + _TOGETHER, chosen.sequences))
+            yield np.concatenate([side[number] for number in numbers for side in two])
+
+    lengths = np.stack([side.sizes for side in sides[::2]], axis=1).reshape(-1)
+    both = ForeignDataset(
+        chosen.name,
+        chosen.dtype,
+        len(lengths),
+        lambda: iter([lengths]),
+        lambda: mixed(*sides[::2]),
+        options={"pairs": list(_SIDES)},
+    )
+    labels = replace(both, ids=lambda: mixed(*sides[1::2]))
+    tracks = tracks_of_labels(chosen_labels.name, lambda: _pairs(both, labels))
+    return replace(both, tracks=tracks)
 
 
 def _pairs(
@@ -167,3 +205,26 @@ def write_mindspeed(files: list[BinaryIO], content: Content) -> list[str]:
         index.writelines(index_chunks(_DTYPE, filled, np.arange(len(filled) + 1)))
     left_out = len(lengths) - len(filled)
     return [f"{left_out} documents without ids are left out"] if left_out else []
+
+
+def write_mindspeed_pairs(files: list[BinaryIO], content: Content) -> list[str]:
+    """Write documents 2i and 2i + 1 as pairs of MindSpeed-LLM. UsageError for an odd number."""
+    lengths = content.document_lengths
+    if len(lengths) % 2 or (lengths == 0).any():
+        raise UsageError(
+            f"{content.name}: pairs are documents 2i (chosen) and 2i + 1 (rejected) with tokens, "
+            f"as `tokpack encode --chat --pairs` makes them; it has {len(lengths)} documents, "
+            f"{int((lengths == 0).sum())} of them without"
+        )
+    at = 0
+    for ids, values in content.labelled():
+        numbers = np.searchsorted(content.ends, np.arange(at, at + len(ids)), "right")
+        for side in range(2):
+            here = numbers % 2 == side
+            for file, array in zip(files[4 * side :: 2], (ids, values), strict=False):
+                file.write(array[here].astype(_DTYPE).data)
+        at += len(ids)
+    for number, index in enumerate(files[1::2]):
+        own = lengths[number // 2 :: 2].astype(np.int32)
+        index.writelines(index_chunks(_DTYPE, own, np.arange(len(own) + 1)))
+    return []

@@ -23,6 +23,7 @@ from tokpack.operations.aligned import (
     aligned_base,
     aligned_paths,
     open_mindspeed,
+    open_mindspeed_pairs,
     open_neox,
 )
 from tokpack.operations.detect import detect
@@ -49,9 +50,10 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike
 
+_ALIGNED = ("neox", "mindspeed", "mindspeed-pairs")  # several .bin/.idx
 SOURCES = (
     *("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet", "arrow"),
-    *("neox", "mindspeed"),
+    *_ALIGNED,
 )
 TARGETS = ("mmap", *EXPORTS)
 _SUFFIXES = {".idx.parquet": "bridge", ".parquet": "parquet", ".ds": "datatrove"}
@@ -109,7 +111,7 @@ def convert(
         raise UsageError(f"only bridge packs documents, to which {option('seq_length')} belongs")
     with ExitStack() as stack:
         here = name
-        if is_url(name) and source not in ("mmap", "neox", "mindspeed"):
+        if is_url(name) and source not in ("mmap", *_ALIGNED):
             here = _brought(name, source, stack.enter_context(scratch_folder(shown(name))))
         opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
         asked = _Asked(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
@@ -225,6 +227,7 @@ def _open(
         "arrow": lambda: lists.open_arrow(name, column),
         "neox": lambda: open_neox(name),
         "mindspeed": lambda: open_mindspeed(name),
+        "mindspeed-pairs": lambda: open_mindspeed_pairs(name),
     }
     return openers[source]()
 
@@ -246,6 +249,7 @@ def _facts(content: Content, asked: _Asked) -> dict[str, Any]:
     facts["inputs"][0]["format"] = asked.source
     if opened.tokenizer:
         facts["tokenizer"] = {"name": opened.tokenizer}
+    facts["options"] |= opened.options
     return facts
 
 
@@ -280,7 +284,7 @@ def _input_files(name: str, source: str) -> list[str]:
     """All files of a dataset that there may be."""
     if source == "mmap":
         return [name, *dataset_files(prefix_of(name))]
-    if source in ("neox", "mindspeed"):
+    if source in _ALIGNED:
         return [name, *aligned_paths(aligned_base(name, source), source)]
     if source == "datatrove":
         return [name, *(f"{name}.{what}" for what in ("index", "metadata", "loss"))]

@@ -13,7 +13,12 @@ from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import DATA
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import TRACK_DTYPES
-from tokpack.operations.aligned import aligned_paths, write_mindspeed, write_neox
+from tokpack.operations.aligned import (
+    aligned_paths,
+    write_mindspeed,
+    write_mindspeed_pairs,
+    write_neox,
+)
 from tokpack.operations.masks import IGNORED, in_step
 from tokpack.operations.olmo import checked_ids, olmo_mask, olmo_paths, write_documents
 from tokpack.operations.output import NewFiles
@@ -275,6 +280,12 @@ EXPORTS = {
     ),
     "mindspeed": Target(
         lambda name: aligned_paths(name, "mindspeed"), _INT32, write_mindspeed, holds=_LABELS
+    ),
+    "mindspeed-pairs": Target(
+        lambda name: aligned_paths(name, "mindspeed-pairs"),
+        _INT32,
+        write_mindspeed_pairs,
+        holds=_LABELS,
     ),
 }
 
