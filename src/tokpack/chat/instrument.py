@@ -53,6 +53,8 @@ class Instrumented:
             and self.is_messages(loop.iter)
             and any(map(_writes, loop.find_all(nodes.Output)))
         ]
+        inner = {id(one) for loop in loops for one in loop.find_all(nodes.For)}
+        loops = [loop for loop in loops if id(loop) not in inner]
         self.main = loops[0] if len(loops) == 1 else None
         self.has_turns = self.main is not None
         self.fixed_prompt = self._prompt_is_fixed(tree)
