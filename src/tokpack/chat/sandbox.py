@@ -15,6 +15,7 @@ with needs_extra("chat"):
     from jinja2.exceptions import SecurityError, TemplateError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.nodes import ExprStmt, Filter, Name, Scope
+    from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
     from jinja2.utils import Namespace
 
@@ -41,6 +42,8 @@ _WIDTH = re.compile(r"%[^a-zA-Z%]*(\d{5,}|\*)|\{[^{}]*(\d{5,}|\{)")  # in format
 _CONTAINERS = (list, tuple, dict)
 _SIZED = (str, bytes, list, tuple, dict, range)
 _DICT_NAMES = frozenset(dir(dict))
+_STR_METHODS = frozenset(one for one in dir(str) if one[0] != "_") - {"format", "format_map"}
+_MISSING = object()
 # What makes text whose length is the product of its arguments' lengths, as methods or filters.
 _PRODUCTS = frozenset(["replace", "join", "translate", "urlize", "indent", "wordwrap", "xmlattr"])
 _NESTING = frozenset(["batch", "slice", "dict"])  # one value may be in their result many times
@@ -204,13 +207,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return value
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """An attribute, or an element by that name; in a dict's case without the detour."""
-        if obj.__class__ is dict and attribute not in _DICT_NAMES:
-            try:
-                return obj[attribute]
-            except KeyError:
-                return self.undefined(obj=obj, name=attribute)
-        return super().getattr(obj, attribute)
+        """An attribute, or an element by that name; of what is common without a detour."""
+        kind = obj.__class__
+        if kind is dict and attribute not in _DICT_NAMES:
+            value = obj.get(attribute, _MISSING)
+        elif kind in _OPEN and attribute[:1] != "_":
+            value = getattr(obj, attribute, _MISSING)
+        elif kind is str and attribute in _STR_METHODS:
+            return getattr(obj, attribute)
+        else:
+            return super().getattr(obj, attribute)
+        return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
         """Refuse what jinja2 refuses only when it is used."""
@@ -221,6 +228,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         budget = self.budget
         budget.take(budget.step + _CALL)
         name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
+        if owner.__class__ is str and not values and not named:
+            result = function()
+            budget.made(result)
+            return result
         if isinstance(owner, str | bytes):
             budget.arguments(name, (owner, *values), named)
         elif "format" in name:
@@ -331,6 +342,10 @@ class _Namespace(Namespace):
     def __setitem__(self, name: str, value: Any) -> None:
         _check_name(name)
         super().__setitem__(name, value)
+
+
+# Kinds with nothing to hide but what begins with an underscore.
+_OPEN = frozenset([LoopContext, _Namespace])
 
 
 def _check_name(name: object) -> None:
