@@ -25,6 +25,9 @@ class Progress:
     documents: int = 0
     tokens: int = 0
     rejected: int = 0
+    left_out: int = 0  # records, by where; rows left out and added by map
+    mapped_out: int = 0
+    mapped_in: int = 0
     bottleneck: str = ""  # read (with decompressing and parsing) | encode | write | ""
     workers: int = 1
 

@@ -309,6 +309,28 @@ def test_rows_of_documents_in_this_process(bpe: Path, tmp_path: Path) -> None:
     assert tables[0]["none"].null_count == 300
 
 
+def test_integers_of_thousands_of_digits_are_text(bpe: Path, tmp_path: Path) -> None:
+    long = "7" * 5000
+    lines = [
+        f'{{"text": "a", "n": {long}}}',
+        f'{{"te\\u0078t": "read slowly", "n": {long}}}',
+        f'{{"text": "b", "n": [{long}]}}',
+        '{"text": "c", "n": 1}',
+    ]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    tokpack.encode(tmp_path / "in.jsonl", tmp_path / "out", tokenizer=bpe, keep="n")
+    values = parquet.read_table(tmp_path / "out.docs.parquet")["n"].to_pylist()
+    assert values[:2] == [long, long]
+    assert (values[2].strip('["]'), values[3]) == (long, "1")
+    tokpack.encode(iter([{"text": "a", "n": 7**9000}]), tmp_path / "in", tokenizer=bpe, keep="n")
+    (value,) = parquet.read_table(tmp_path / "in.docs.parquet")["n"].to_pylist()
+    assert value.isdigit()
+    assert int(value[-9:]) == pow(7, 9000, 10**9)
+    documents = iter([{"text": "a", "n": [7**9000]}])
+    with pytest.raises(InputError, match="no JSON text"):
+        tokpack.encode(documents, tmp_path / "not", tokenizer=bpe, keep="n", workers=1)
+
+
 def test_another_value_in_a_table_is_another_input(bpe: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"tokenizer": str(bpe), "keep": ["id"]}
     tokpack.encode(arrow.table({"text": ["a", "b"], "id": [1, 2]}), tmp_path / "out", **options)

@@ -13,7 +13,8 @@ from support.encoding_tools import dataset
 
 from tokpack.encoding import columns, where
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.json_types import json_column, types_of, value_under
+from tokpack.sources.json_types import json_column, types_of
+from tokpack.sources.records import value_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,7 +193,7 @@ values = st.recursive(
 def test_each_value_is_in_its_column_or_its_record_is_bad(rows: list[Record]) -> None:
     types = types_of(rows[:3], None)
     for name, kind in types.items():
-        expected = [value_under(row, name) for row in rows]
+        expected = [value_at(row, name) for row in rows]
         array, bad = json_column(expected, kind, name)
         for index, (value, got) in enumerate(zip(expected, array.to_pylist(), strict=True)):
             if index in bad:

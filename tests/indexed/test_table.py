@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from support.table_tools import make_with_table, table_is_gone, token_digest
 
 import tokpack
 from tokpack.documents.write import write_view
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.indexed.table import COLUMNS
+from tokpack.indexed.table import COLUMNS, is_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,3 +83,14 @@ def test_what_is_no_table_of_it_is_refused(tmp_path: Path) -> None:
     table_is_gone(prefix)
     with pytest.raises(InputError, match="--keep or --trace"):
         tokpack.MMapIndexedDataset(prefix).table()
+
+
+def test_a_table_of_others_that_has_the_mark_in_a_value_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.docs.parquet"
+    parquet.write_table(pa.table({"text": ["tokpack.table"] * 3}), path)
+    assert not is_table(path)
+    marked = pa.table({"text": ["a"]}).replace_schema_metadata({"tokpack.table": "{}"})
+    parquet.write_table(marked, path)
+    assert is_table(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert not is_table(path)

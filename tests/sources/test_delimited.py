@@ -22,22 +22,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VALUES = st.text(st.sampled_from('a",\t\n\r é\u2028\\|'), max_size=8)
+BROKEN = st.text(st.sampled_from("aé,\n\udce9\udcc3\udc80"), max_size=8)  # bytes that are no UTF-8
 
 
 def rows_of(data: bytes, delimiter: str = ",") -> list[list[str]]:
     """The rows behind the header, as Python reads them; blank lines are none."""
-    text = io.StringIO(data.decode(), newline="")
+    text = io.StringIO(data.decode(errors="surrogateescape"), newline="")
     return [row for row in csv.reader(text, delimiter=delimiter) if row][1:]
 
 
 def table(rows: list[list[str]], delimiter: str = ",", end: str = "\r\n") -> bytes:
     file = io.StringIO(newline="")
     csv.writer(file, delimiter=delimiter, lineterminator=end).writerows(rows)
-    return file.getvalue().encode()
+    return file.getvalue().encode(errors="surrogateescape")
+
+
+def wanted(row: list[str]) -> bytes | str:
+    """The text of a row of two values, or what is wrong with it."""
+    if len(row) != 2:
+        return f"the row has {len(row)} values, not 2"
+    text = row[1].encode(errors="surrogateescape")
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return f"invalid UTF-8 at byte {error.start}"
+    return text
 
 
 @given(
-    st.lists(st.lists(VALUES, min_size=1, max_size=4), max_size=30),
+    st.lists(st.lists(VALUES | BROKEN, min_size=1, max_size=4), max_size=30),
     st.sampled_from([("csv", ","), ("tsv", "\t")]),
     st.sampled_from(["\n", "\r\n"]),
     st.sampled_from([1 << 10, 1 << 20]),
@@ -50,10 +63,7 @@ def test_as_python_reads_them(tmp_path_factory, rows, kind, end: str, block: int
         patch.setattr(delimited, "_BLOCK_BYTES", block)
         got = read_parts(one_source(path), [WHOLE], block_bytes=64)
     want = rows_of(data, delimiter)
-    assert got.records == [
-        (line, row[1].encode() if len(row) == 2 else f"the row has {len(row)} values, not 2")
-        for line, row in enumerate(want)
-    ]
+    assert got.records == [(line, wanted(row)) for line, row in enumerate(want)]
     assert got.lines == len(want)
 
 
@@ -108,6 +118,19 @@ def test_rows(data: bytes, texts: list[bytes], tmp_path: Path) -> None:
 def test_files_that_cannot_be_read(data: bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         read_parts(one_source(write(tmp_path, "a.csv", data)), [WHOLE])
+
+
+def test_a_ragged_row_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
+    """Also under a column whose name is not ASCII, and where a character is cut by a read."""
+    data = "\ufefftéxt,id\nhéllo,1\n".encode() + b"b\xe9d,row,too,long\n" + "wörld,2\n".encode()
+    path = write(tmp_path, "a.csv", data)
+    (batch,) = read(one_source(path), WHOLE, ["téxt"], columns=["id"])
+    documents = batch.documents["téxt"]
+    assert [documents.text(n).decode() for n in range(2)] == ["héllo", "wörld"]
+    assert documents.columns["id"].to_pylist() == ["1", "2"]
+    assert [(one.line, one.reason, one.raw) for one in batch.bad] == [
+        (1, "the row has 4 values, not 2", b"b\xe9d,row,too,long")
+    ]
 
 
 def test_bad_records(tmp_path: Path) -> None:

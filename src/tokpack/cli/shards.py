@@ -207,6 +207,7 @@ def show_run(run: Unfinished) -> None:
     words = [f"{of} read" if report.total else f"{bytes_text(report.text_bytes)} of text"]
     words += [f"{count_text(report.documents)} docs, {count_text(report.tokens)} tokens"]
     words += [f"{report.rejected:,} bad records"] if report.rejected else []
+    words += report.chosen
     if run.state == "running" and report.seconds_left is not None:
         words.append(f"some {time_text(report.seconds_left)} left")
     terminal.put("  " + ", ".join(words))

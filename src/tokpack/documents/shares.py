@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from xxhash import xxh3_128_intdigest
 
 from tokpack import _core
 from tokpack.documents.exact import token_hashes
 from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.table import NO_TOKENS
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ Hashes = npt.NDArray[np.uint64]
 _STEP = 1 << 16  # numbers handled at a time, so that they stay in the cache
 _BUCKET_BITS = 16
 _BUCKET_SHIFT = np.uint64(64 - _BUCKET_BITS)
-_EMPTY = xxh3_128_intdigest(b"") >> 64  # the upper half of the hash of no tokens
 
 
 def draw(base: Base, seed: int) -> Hashes:
@@ -35,7 +34,7 @@ def draw(base: Base, seed: int) -> Hashes:
     It is uniform, and for another ``seed`` another. Read from the tables of documents where there
     are some, and else computed from their tokens.
     """
-    numbers = np.full(int(base.starts[-1]), _EMPTY, np.uint64)
+    numbers = np.full(int(base.starts[-1]), NO_TOKENS, np.uint64)
     for number, record in enumerate(base.records):
         own = numbers[base.starts[number] : base.starts[number + 1], None]
         with MMapIndexedDataset(record.prefix) as dataset:

@@ -23,7 +23,8 @@ from tokpack.errors import InputError, TokpackError, UsageError, WorkerError, op
 from tokpack.sources import DocumentBatch, Part, read
 from tokpack.sources.base import Limits
 from tokpack.sources.iterables import DocumentReader
-from tokpack.sources.json_types import types_of, value_under
+from tokpack.sources.json_types import types_of
+from tokpack.sources.records import value_at
 from tokpack.sources.rows import PythonRecords, SeenRecords, WholeRecords, with_rows_of
 from tokpack.sources.values import json_text, plain_values, root_of, values_as_bytes
 
@@ -233,7 +234,7 @@ def _check_known(
     inside: dict[str, None] = {}
     above: Any = None
     for record in records:
-        above = value_under(record, ".".join(path[:-1])) if len(path) > 1 else record
+        above = value_at(record, ".".join(path[:-1])) if len(path) > 1 else record
         if isinstance(above, dict):
             if path[-1] in above:
                 return

@@ -11,7 +11,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import ujson
 
 from tokpack import _core
 from tokpack.errors import UsageError, option
@@ -106,7 +105,7 @@ def _typed(values: Values) -> tuple[Any, bool, Counts]:
             counts[_KIND_OF_TYPE[str(values.type)]] = len(values) - values.null_count
             return values, False, counts
         values = values.to_pylist()
-    objects = _parsed(values) if isinstance(values, JsonValues) else values
+    objects = values.objects() if isinstance(values, JsonValues) else values
     types = set(map(type, objects)) - {type(None)}
     if not types:
         return arrow.nulls(len(objects)), False, counts
@@ -153,25 +152,6 @@ def _kind(value: Any) -> int:
 
 def _text(value: Any) -> str:
     return json_text(value).encode("utf-8", "replace").decode()
-
-
-def _parsed(values: JsonValues) -> list[Any]:
-    """The values of JSON texts."""
-    texts = values.texts()
-    try:
-        objects: list[Any] = ujson.loads(b"[" + b",".join(texts) + b"]")
-    except ValueError:  # what ujson does not read may be right, or is no JSON after all
-        return [_parsed_one(text) for text in texts]
-    return objects
-
-
-def _parsed_one(text: bytes) -> Any:
-    for loads in (ujson.loads, json.loads):
-        try:
-            return loads(text)
-        except (ValueError, RecursionError):
-            continue
-    return text.decode("utf-8", "replace")
 
 
 # -- what the commit reads ---------------------------------------------------------------------

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from tokpack.sources import DocumentBatch
 
 _SHOWN_SECONDS = 0.2  # between two snapshots
-_COUNTS = 5  # bytes read, bytes of text, documents, tokens, bad records
+# What a worker counts, in this order, under the names of SOURCE_COLUMNS and KEY_COLUMNS.
+_NAMES = (
+    *("bytes_read", "text_bytes", "documents", "tokens", "rejected"),
+    *("left_out", "mapped_out", "mapped_in"),
+)
+_COUNTS = len(_NAMES)
 _STAGES = ("read", "encode", "write")  # and the nanoseconds of each
-_BYTES_READ, _TEXT_BYTES, _DOCUMENTS, _TOKENS, _REJECTED = range(_COUNTS)
 
 
 class Counters:
@@ -50,6 +54,7 @@ class Counters:
             documents,
             tokens,
             len(batch.bad),
+            *(batch.left_out, batch.mapped_out, batch.mapped_in),
         )
 
 
@@ -70,8 +75,7 @@ class Meter:
 
     def add(self, pieces: Sequence[Piece], columns: Sequence[str]) -> None:
         """Count pieces that an earlier run has made."""
-        names = ("bytes_read", "text_bytes", "documents", "tokens", "rejected")
-        for count, name in enumerate(names):
+        for count, name in enumerate(_NAMES):
             # Of the keys, documents are those of the first, tokens those of all.
             places = [n for n, column in enumerate(columns) if column == name]
             for place in places if name == "tokens" else places[:1]:
@@ -87,19 +91,17 @@ class Meter:
         self._shown = clock
         sums = self._sums()
         busy = sums[_COUNTS:]
-        done = min(int(sums[_BYTES_READ]), self._bytes_total)
+        counts = dict(zip(_NAMES, sums[:_COUNTS].tolist(), strict=True))
+        done = min(counts.pop("bytes_read"), self._bytes_total)
         self._show(
             Progress(
                 stage=stage,
                 done=done if stage == "encode" else self._bytes_total,
                 total=self._bytes_total,
-                text_bytes=int(sums[_TEXT_BYTES]),
-                documents=int(sums[_DOCUMENTS]),
-                tokens=int(sums[_TOKENS]),
-                rejected=int(sums[_REJECTED]),
                 seconds=clock - self._began,
                 bottleneck=_STAGES[int(busy.argmax())] if busy.any() else "",
                 workers=self._workers,
+                **counts,
             )
         )
 

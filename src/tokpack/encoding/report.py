@@ -29,7 +29,10 @@ BEAT_SECONDS = 30.0  # a write to a store costs something
 LOCAL_BEAT_SECONDS = 5.0
 LOST_SECONDS = 3 * BEAT_SECONDS + 10  # of silence, after which a run is taken for dead
 _MOST, _LATEST = 1 << 62, 1e11  # of a count, of a time: what figures can be shown of
-_COUNTS = ("done", "total", "documents", "tokens", "text_bytes", "rejected", "workers")
+_COUNTS = (
+    *("done", "total", "documents", "tokens", "text_bytes", "rejected", "workers"),
+    *("left_out", "mapped_out", "mapped_in"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,23 @@ class Report:
     text_bytes: int = 0
     message: str = ""  # why it failed
     rejected: int = 0
+    left_out: int = 0  # as in Progress
+    mapped_out: int = 0
+    mapped_in: int = 0
     workers: int = 0
     stage: str = ""
     bottleneck: str = ""
     written: float = 0.0
+
+    @property
+    def chosen(self) -> list[str]:
+        """What ``where`` and ``map`` did so far, in words: what they have not done is left out."""
+        counts = (
+            (self.left_out, "left out by where"),
+            (self.mapped_out, "left out by map"),
+            (self.mapped_in, "added by map"),
+        )
+        return [f"{count:,} {words}" for count, words in counts if count]
 
     @property
     def seconds(self) -> float:

@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from xxhash import xxh3_128_intdigest
 
 from tokpack import _core
 from tokpack.errors import FormatError, InputError, needs_extra
@@ -37,6 +38,7 @@ DROPPED_COLUMNS = ("source", "line", "reason")
 EMPTY = "empty"  # the reason of a document without a token
 ROW_GROUP = 1 << 16  # rows; the last group has fewer
 VERSION = 1
+NO_TOKENS = xxh3_128_intdigest(b"") >> 64  # the upper half of tokens_xxh3 of a document without
 MARK = b"tokpack.table"  # a key of the footer's metadata
 
 _MAGIC = b"PAR1"
@@ -76,8 +78,13 @@ def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:
     try:
         with open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            return mark in file.read()
+            file.seek(max(0, size - len(_MAGIC) - 4))
+            footer = int.from_bytes(file.read(4), "little")
+            if file.read() != _MAGIC:
+                return False
+            file.seek(max(0, size - len(_MAGIC) - 4 - min(footer, _TAIL_BYTES)))
+            # A key, as Thrift's compact protocol has it: its number, its length, its letters.
+            return b"\x18%c%b\x18" % (len(mark), mark) in file.read()
     except OSError:
         return False
 

@@ -12,6 +12,7 @@ import xxhash
 
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
+from tokpack.indexed.table import NO_TOKENS, token_digests
 from tokpack.indexed.view_tokens import ViewTokens
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
@@ -74,9 +75,9 @@ def count_tokens(
     """Read every token once, about a nanosecond or two each on a core.
 
     ``ends`` are the tokens before each document, and all of them at the end: int64
-    [documents + 1]. Gives the counts, and uint64 [documents], XXH3-64 of the bytes of each
-    document's tokens. Memory is the hashes, a count for each id, and two chunks a thread, whatever
-    the length of the documents. InputError where a file cannot be read.
+    [documents + 1]. Gives the counts, and uint64 [documents], the upper half of the
+    ``tokens_xxh3`` of each document. Memory is the hashes, a count for each id, and two chunks a
+    thread, whatever the length of the documents. InputError where a file cannot be read.
     """
     result = Counts(np.zeros(min(vocab_size or 0, _MOST_IDS), np.int64))
     hashes = np.empty(len(ends) - 1, np.uint64)
@@ -95,7 +96,7 @@ def count_tokens(
                 result.add(counts_of_block)
                 stage.add(len(block) // shard.dtype.itemsize)
         shard.check_current("read")
-        hashes[first:stop][counting.starts == counting.stops] = xxhash.xxh3_64_intdigest(b"")
+        hashes[first:stop][counting.starts == counting.stops] = NO_TOKENS
         first = stop
     return result, hashes
 
@@ -116,7 +117,7 @@ class _ShardScan:
         self._first = first
         self._eod = eod
         self._hashes = hashes[first : first + len(self.starts)]
-        self._state = xxhash.xxh3_64()  # of the document that goes on in the next chunk
+        self._state = xxhash.xxh3_128()  # of the document that goes on in the next chunk
 
     def __call__(self, at: int, block: ByteBlock) -> Counts:
         """Count the tokens of a chunk and hash the documents that lie in it, in any thread."""
@@ -126,14 +127,9 @@ class _ShardScan:
         low = int(np.searchsorted(self.starts, begin))
         high = int(np.searchsorted(self.stops, end, side="right"))
         if low < high:
-            view, digest = block.data, xxhash.xxh3_64_intdigest
-            spans = zip(
-                ((self.starts[low:high] - begin) * width).tolist(),
-                ((self.stops[low:high] - begin) * width).tolist(),
-                strict=True,
-            )
-            digests = (digest(view[a:b]) for a, b in spans)
-            self._hashes[low:high] = np.fromiter(digests, np.uint64, high - low)
+            spans = np.stack((self.starts[low:high], self.stops[low:high]), axis=1) - begin
+            digests = token_digests(tokens, spans)
+            self._hashes[low:high] = digests[:, :8].copy().view(">u8")[:, 0]
         counts = Counts(*_count(tokens))
         if self._eod is not None:
             self._count_eods(counts, tokens, begin, self._eod)
@@ -147,15 +143,19 @@ class _ShardScan:
         number = int(np.searchsorted(self.stops, begin, side="right"))
         if number < len(self.stops) and self.starts[number] < begin:
             stop = int(self.stops[number])
-            self._state.update(block[: (min(stop, end) - begin) * width].data)
+            self._update(block[: (min(stop, end) - begin) * width])
             if stop > end:
                 return
-            self._hashes[number] = self._state.intdigest()
+            self._hashes[number] = self._state.intdigest() >> 64
         # The one that begins in it and goes on.
         number = int(np.searchsorted(self.stops, end, side="right"))
         if number < len(self.stops) and begin <= self.starts[number] < end:
             self._state.reset()
-            self._state.update(block[(int(self.starts[number]) - begin) * width :].data)
+            self._update(block[(int(self.starts[number]) - begin) * width :])
+
+    def _update(self, block: ByteBlock) -> None:
+        tokens = block.view(self.dtype).astype("<i4", copy=False)
+        self._state.update(np.ascontiguousarray(tokens).data)
 
     def _count_eods(self, counts: Counts, tokens: npt.NDArray[Any], begin: int, eod: int) -> None:
         """EOD tokens inside documents; searched only where the counts say that there are some."""

@@ -59,8 +59,7 @@ class CrossDuplicates:
 class DuplicateFinder:
     """Compares the documents of several datasets by their hashes, 16 bytes for each.
 
-    Ids mean the same in all of them only if their tokenizer and dtype are the same; of others no
-    document is found.
+    Ids mean the same in all of them only if their tokenizer is the same.
     """
 
     def __init__(self) -> None:

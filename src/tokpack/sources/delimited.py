@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack._core import invalid_utf8
 from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _BLOCK_BYTES = 4 << 20  # that pyarrow parses at a time; a row that is longer needs larger blocks
 _LARGER = 16
+_FIRST_OF_SEVERAL = 0xC0  # or more: a byte with which a character of several begins
 _LARGEST_BLOCK = 1 << 30
 _END = b"end of the file\0"  # a row behind the last one: part of a value where a quote is open
 
@@ -47,17 +49,20 @@ def read_csv(
     column of ``keys`` is not there, and where a quote is not closed.
     """
     rows = stored = 0
+    as_latin = False
     block_bytes = _LARGEST_BLOCK // _LARGER if source.is_pipe else _BLOCK_BYTES
     while True:
         try:
             for batch in _batches(
-                source, keys, columns, limits, block_bytes=block_bytes, done=rows
+                source, keys, columns, limits, block_bytes=block_bytes, done=rows, as_latin=as_latin
             ):
                 rows += batch.lines
                 batch.bytes_read = max(batch.bytes_read - stored, 0)
                 stored += batch.bytes_read
                 yield batch
             return
+        except _NotUtf8Error:
+            as_latin = True
         except _LongRowError:
             if source.is_pipe or block_bytes >= _LARGEST_BLOCK:
                 raise InputError(
@@ -81,6 +86,10 @@ class _LongRowError(Exception):
     """A row does not fit into a block."""
 
 
+class _NotUtf8Error(Exception):
+    """There are bytes that are no UTF-8, which pyarrow cannot tell of where a row is ragged."""
+
+
 def _batches(
     source: Source,
     keys: Sequence[str],
@@ -89,8 +98,12 @@ def _batches(
     *,
     block_bytes: int,
     done: int,
+    as_latin: bool,
 ) -> Iterator[DocumentBatch]:
-    """The documents behind the first ``done`` rows; ``bytes_read`` counts from the beginning."""
+    """The documents behind the first ``done`` rows; ``bytes_read`` counts from the beginning.
+
+    With ``as_latin`` pyarrow is told that bytes are characters of Latin-1, all of which it takes.
+    """
     try:
         import pyarrow
         from pyarrow import csv as arrow
@@ -102,11 +115,17 @@ def _batches(
         names = _column_names(source, stream.head, keys)
         values = [name for name in columns if names.count(name) == 1]
         read = list(dict.fromkeys([*keys, *values]))
-        rows = _Rows(keys, values, limits, done, names)
+        rows = _Rows(keys, values, limits, done, names, as_latin=as_latin)
+        called = {_as_latin(name) if as_latin else name: name for name in read}
+        file = _WithEnd(stream, is_checked=not (as_latin or source.is_pipe))
         try:
             with arrow.open_csv(
-                pyarrow.PythonFile(_WithEnd(stream), mode="r"),
-                read_options=arrow.ReadOptions(use_threads=False, block_size=block_bytes),
+                pyarrow.PythonFile(file, mode="r"),
+                read_options=arrow.ReadOptions(
+                    use_threads=False,
+                    block_size=block_bytes,
+                    encoding="latin-1" if as_latin else "utf8",
+                ),
                 parse_options=arrow.ParseOptions(
                     delimiter=_DELIMITERS[source.format],
                     newlines_in_values=True,
@@ -114,13 +133,17 @@ def _batches(
                 ),
                 convert_options=arrow.ConvertOptions(
                     check_utf8=False,  # that of documents is checked, and named, as anywhere
-                    include_columns=read,
-                    column_types=dict.fromkeys(read, pyarrow.large_binary()),
+                    include_columns=list(called),
+                    column_types=dict.fromkeys(called, pyarrow.large_binary()),
                     strings_can_be_null=False,
                 ),
             ) as reader:
                 for record_batch in reader:
-                    for batch in rows.batches(record_batch):
+                    columns_read = record_batch.columns
+                    if as_latin:
+                        columns_read = map(_bytes_of_latin, columns_read)
+                    named = pyarrow.record_batch(list(columns_read), names=read)
+                    for batch in rows.batches(named):
                         batch.bytes_read = stream.stored
                         yield batch
         except pyarrow.ArrowInvalid as error:
@@ -145,7 +168,10 @@ class _Rows:
         limits: Limits,
         done: int,
         names: Sequence[str],
+        *,
+        as_latin: bool,
     ) -> None:
+        self._encoding = "latin-1" if as_latin else "utf-8"
         self.next = 0  # number of the next row, from 0
         self.is_at_end = False
         self._ragged: dict[int, BadRecord] = {}  # those that are not in a batch yet
@@ -157,7 +183,7 @@ class _Rows:
 
     def add_ragged(self, row: Any) -> str:
         """Take a row of another number of values; pyarrow calls it, maybe some blocks ahead."""
-        text = row.text.encode("utf-8", "surrogateescape")
+        text = row.text.encode(self._encoding)
         if text == _END:
             self.is_at_end = True
         else:
@@ -223,14 +249,21 @@ class _WithEnd:
 
     closed = False
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, *, is_checked: bool) -> None:
         self._stream = stream
+        self._cut: bytes | None = b"" if is_checked else None  # a character that may go on
+        self._is_at_begin = True
         self._end = b"\n" + _END + b"\n"
 
     def read(self, size: int) -> bytes:
         buffer = bytearray(size)
         count = fill(self._stream, memoryview(buffer))
         del buffer[count:]
+        if self._is_at_begin:
+            self._is_at_begin = False
+            buffer = buffer.removeprefix(BOM)
+        if self._cut is not None:
+            self._cut = _after_utf8(self._cut + buffer, is_last=count < size)
         if count < size:  # with what is before it: a header alone would be no row to pyarrow
             buffer += self._end
             self._end = b""
@@ -238,6 +271,31 @@ class _WithEnd:
 
     def close(self) -> None:
         """The stream is closed by who has opened it."""
+
+
+def _after_utf8(data: bytes, *, is_last: bool) -> bytes:
+    """The begin of a character at the end of some bytes, unless they are the last ones.
+
+    Raises _NotUtf8Error where others are no UTF-8.
+    """
+    begins = [at for at in range(max(0, len(data) - 3), len(data)) if data[at] >= _FIRST_OF_SEVERAL]
+    end = begins[-1] if begins and not is_last else len(data)
+    if len(invalid_utf8(data, np.array([[0, end]]))):
+        raise _NotUtf8Error
+    return data[end:]
+
+
+def _as_latin(text: str) -> str:
+    """A text of Latin-1 that has the bytes of a text."""
+    return text.encode().decode("latin-1")
+
+
+def _bytes_of_latin(array: Any) -> Any:
+    """The bytes of values, which pyarrow has taken for characters of Latin-1."""
+    import pyarrow
+
+    texts = array.cast(pyarrow.large_string()).to_pylist()
+    return pyarrow.array([text.encode("latin-1") for text in texts], pyarrow.large_binary())
 
 
 def _strings(array: Any) -> Values:

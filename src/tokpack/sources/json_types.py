@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from tokpack.sources.records import value_at
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,24 +19,12 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _SHOWN = 60  # characters of a value
 
 
-def value_under(record: Mapping[str, Any], name: str) -> Any:
-    """The value under a name, ``a.b`` as for a key of texts; None where there is none."""
-    if name in record:
-        return record[name]
-    value: Any = record
-    for part in name.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(part)
-    return value
-
-
 def types_of(records: Iterable[Mapping[str, Any]], names: Sequence[str] | None) -> dict[str, str]:
     """The type of each column of JSON records; ``names`` None: of all keys, in order."""
     seen: dict[str, set[str]] = {name: set() for name in names or ()}
     for record in records:
         for name in record if names is None else names:
-            value = value_under(record, name) if names is not None else record[name]
+            value = value_at(record, name) if names is not None else record[name]
             seen.setdefault(name, set()).add(_type_of(value))
     return {name: widest_type(kinds - {"null"}) for name, kinds in seen.items()}
 
@@ -65,7 +55,7 @@ def json_columns(
     columns: dict[str, Any] = {}
     bad: dict[int, str] = {}
     for name, kind in types.items():
-        values = [value_under(record, name) for record in records]
+        values = [value_at(record, name) for record in records]
         columns[name], wrong = json_column(values, kind, name)
         bad = {**wrong, **bad}
     return columns, bad

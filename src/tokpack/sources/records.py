@@ -11,7 +11,7 @@ import numpy as np
 from tokpack._core import JsonLines, invalid_utf8, split_lines
 from tokpack.errors import UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
-from tokpack.sources.values import JsonValues, json_text, replaced
+from tokpack.sources.values import JsonValues, int_or_digits, json_text, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tokpack._core import Extracted
     from tokpack.sources.values import Values
-
-_MOST_DIGITS = 4000  # Python refuses to convert integers of more than 4300
 
 
 class Parser(Protocol):
@@ -90,13 +88,9 @@ def _names_of(column: str) -> list[str]:
 def _parsed(text: memoryview) -> Any:
     """A JSON text as Python's json reads it; None where it is none."""
     try:
-        return json.loads(bytes(text).decode(), parse_int=any_int)
+        return json.loads(bytes(text).decode(), parse_int=int_or_digits)
     except (ValueError, RecursionError):
         return None
-
-
-def any_int(digits: str) -> int | float:
-    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
 
 
 def json_text_at(record: Any, column: str) -> bytes:
@@ -181,7 +175,7 @@ def record_of(
     parse_float: Callable[[str], Any] = float,
 ) -> dict[str, Any]:
     """One JSON record, as Python's json reads it. ValueError with the reason where it is none."""
-    parse_int = parse_int or any_int
+    parse_int = parse_int or int_or_digits
     try:
         value = json.loads(record.decode(), parse_int=parse_int, parse_float=parse_float)
     except UnicodeDecodeError as error:

@@ -7,16 +7,23 @@ values, or a pyarrow Array; whatever is cheapest where it is read.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import ujson
 
+from tokpack.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy.typing as npt
+
+_LONG_NUMBER = re.compile(rb"[0-9]{300}")
+_MOST_DIGITS = 4000  # Python refuses to convert integers of more than 4300
 
 
 @dataclass
@@ -40,21 +47,44 @@ class JsonValues:
         return [bytes(view[begin:end]) or b"null" for begin, end in zip(begins, ends, strict=True)]
 
     def objects(self) -> list[Any]:
-        """The values themselves, None for none."""
-        text = b"[" + b",".join(self.texts()) + b"]"
+        """The values themselves, None for none; a text that is no JSON, or too long, as it is."""
+        texts = self.texts()
+        joined = b"[" + b",".join(texts) + b"]"
         try:
-            values: list[Any] = ujson.loads(text)
-        except ValueError:  # Python's json takes more, and has made the texts of some
-            values = json.loads(text)
-        return values
+            if not _LONG_NUMBER.search(joined):  # which ujson takes for infinity
+                values: list[Any] = ujson.loads(joined)
+                return values
+        except ValueError:  # what ujson does not read may be right
+            pass
+        return [_object(text) for text in texts]
+
+
+def _object(text: bytes) -> Any:
+    try:
+        return json.loads(text, parse_int=int_or_digits)
+    except (ValueError, RecursionError):
+        return text.decode("utf-8", "replace")
+
+
+def int_or_digits(digits: str) -> int | str:
+    """An integer of JSON; of thousands of digits, for which Python has none, these."""
+    return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 
 Values = Any  # JsonValues, a list of Python values, or a pyarrow Array
 
 
 def json_text(value: Any) -> str:
-    """The one JSON text of a value: without blanks, what JSON has no value for as its str()."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    """The one JSON text of a value: without blanks, what JSON has no value for as its str().
+
+    InputError for a list or mapping with an integer of thousands of digits.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    except ValueError as error:
+        if isinstance(value, int):
+            return f"{Decimal(value):f}"
+        raise InputError(f"a value that is to be kept has no JSON text: {error}") from error
 
 
 def values_as_bytes(values: Values) -> bytes:

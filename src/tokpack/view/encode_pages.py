@@ -90,6 +90,7 @@ def _facts(report: Report, *, is_running: bool) -> list[list[str]]:
         ["documents", f"{report.documents:,}"],
         ["tokens", f"{report.tokens:,}"],
         ["bad records", f"{report.rejected:,}"],
+        *([["records", ", ".join(report.chosen)]] if report.chosen else []),
     ]
     if is_running:
         left = report.seconds_left
