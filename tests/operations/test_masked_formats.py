@@ -27,6 +27,7 @@ from support.converting import run, same
 from support.documents import documents_of
 from support.packing_twin import best_fit as best_fit_plainly
 
+from tokpack import GPTDataset
 from tokpack.errors import UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
 from tokpack.operations.detect import detect
@@ -92,6 +93,20 @@ def test_what_neox_and_mindspeed_read(chats: list[Chat]) -> None:
         assert rows_of(f"{folder}/m_packed_attention_mask_document") == ones
         run(f"{folder}/n", f"{folder}/o", to="mindspeed")  # without .bin/.idx of ours between
         same(f"{folder}/o_packed_labels_document", f"{folder}/m_packed_labels_document")
+
+
+def test_samples_of_both_are_the_same(tmp_path: Path) -> None:
+    """What is trained of a dataset with a mask, and of GPT-NeoX's files with their labels."""
+    chats = [([*range(size), EOD], [size % 2, *([0, 1] * size)[:size]]) for size in range(1, 30)]
+    write_chats(tmp_path / "all", chats)
+    run(tmp_path / "all", tmp_path / "x", to="neox")
+    own = GPTDataset(tmp_path / "all", 16, order="stateless", seed=3)
+    labels = tmp_path / "x_label_document"
+    theirs = GPTDataset(tmp_path / "x_document", 16, labels=labels, order="stateless", seed=3)
+    assert len(own) == len(theirs) > 9
+    batches = [dataset.batch(range(len(own))) for dataset in (own, theirs)]
+    for name in ("tokens", "loss_mask"):
+        assert batches[0][name].tolist() == batches[1][name].tolist()
 
 
 @settings(max_examples=10, deadline=None)
