@@ -126,6 +126,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "chat":  # tokpack.chat.render
+        return import_module("tokpack.chat")
     if name not in _LAZY:
         raise AttributeError(f"module 'tokpack' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

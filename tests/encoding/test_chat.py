@@ -15,12 +15,15 @@ from support.chatml_twin import (
     ChatTwin,
     chat_tokenizer,
     conversations,
+    rendered,
     write_records,
 )
 from support.encoding_tools import DRIVER, EOD, dataset
 from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 
 import tokpack
+import tokpack.chat
+from tokpack.chat.renderer import Renderer
 from tokpack.encoding import plan
 from tokpack.errors import InputError, RecordError, ResumeError, TokenizerError, UsageError
 from tokpack.files import blocks
@@ -29,6 +32,8 @@ from tokpack.operations import verify
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from tokpack.chat import Rendered
 
 pytest.importorskip("jinja2")
 RECORDS = conversations(60)
@@ -368,3 +373,57 @@ def test_a_tokenizer_without_special_tokens_in_text(chats: Chats) -> None:
     file.write_text(TEMPLATE)
     says = "never encodes special tokens"
     chats.refused(RECORDS, says, TokenizerError, chat_template=str(file), **options)
+
+
+# Checks on every run.
+
+
+def test_what_is_trained_outside_of_an_answer_is_refused(
+    chats: Chats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shifted(self: Renderer, record: Any, real: Any = Renderer.render) -> list[Rendered]:
+        made = real(self, record)
+        return [one._replace(trained=((0, 3), *one.trained)) for one in made]
+
+    monkeypatch.setattr(Renderer, "render", shifted)
+    says = r"in\.jsonl:1: trained outside of an answer: '<\|i' at character 0"
+    chats.refused(RECORDS, says, RecordError)
+
+
+def test_marks_are_held_to_the_library(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokpack import _core
+
+    def wrong(*arrays: Any, real: Any = _core.mark_tokens) -> Any:
+        mask = real(*arrays)
+        if len(arrays[1]) > 1:
+            return mask
+        calls.append(1)
+        return mask ^ (len(calls) == 1)
+
+    calls: list[int] = []
+    monkeypatch.setattr(_core, "mark_tokens", wrong)
+    chats.refused(RECORDS, "fails its self-check: .* give different mask", TokenizerError)
+
+
+# One record, to look at.
+
+
+def test_render_gives_what_encode_writes(chats: Chats) -> None:
+    chats.encode(RECORDS)
+    for record, (ids, mask) in zip(RECORDS[:6], chats.rows()[:6], strict=True):
+        (made,) = tokpack.chat.render(record, tokenizer=chats.tokenizer)
+        assert (made.ids.tolist(), made.mask.tolist()) == (ids, mask)
+        assert (made.text, list(made.trained)) == rendered(record["messages"])
+        assert [turn.role for turn in made.turns] == [one["role"] for one in record["messages"]]
+
+
+def test_render_says_what_is_wrong(chats: Chats) -> None:
+    render = functools.partial(tokpack.chat.render, tokenizer=chats.tokenizer)
+    with pytest.raises(tokpack.chat.ConversationError, match="no conversation: it has text"):
+        render({"text": "a"})
+    with pytest.raises(UsageError, match="no option 'los': did you mean loss"):
+        render(RECORDS[0], los="last")
+    with pytest.raises(UsageError, match=r"a record is a mapping .* not a list"):
+        render([])  # type: ignore[arg-type]
+    assert render(RECORDS[0], loss="all")[0].mask.all()
+    assert "trained>" in repr(render(RECORDS[0])[0])

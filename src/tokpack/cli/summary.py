@@ -90,7 +90,7 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
             "tokenizer",
             f"{manifest.tokenizer['name']} ({manifest.tokenizer['kind']}), ids as {manifest.dtype}",
         ),
-        ("documents", _around(manifest)),
+        *([] if manifest.options.get("chat") else [("documents", _around(manifest))]),
         ("text", f"{bytes_text(manifest.text_bytes)}{pace}"),
     ]
     if manifest.sequences != manifest.documents:
@@ -98,17 +98,22 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     if manifest.empty:
         what = "left out" if options.empty == "skip" else "kept in the index"
         counts.append(("no tokens", f"{counted(manifest.empty, 'document')}, {what}"))
-    counts += chosen(manifest)
-    if manifest.rejected:
-        counts.append(("rejected", f"{counted(manifest.rejected, 'bad record')} in {rejects}"))
+    counts += chosen(manifest) + conversations(manifest)
+    if manifest.rejected or manifest.reasons:
+        what = counted(manifest.rejected, "bad record")
+        if manifest.reasons:
+            left = sum(manifest.reasons.values()) - manifest.rejected
+            what = f"{what}, and {counted(left, 'conversation')} left out, are"
+        counts.append(("rejected", f"{what} in {rejects}"))
     special = sum(source.get("special_tokens", 0) for source in manifest.inputs)
-    if special:
+    if special and not manifest.options.get("chat"):
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
         counts.append(
             ("special", f"{counted(special, 'special token')} inside documents, {became}")
         )
     several = f"{len(manifest.pieces)} " if manifest.pieces else ""
     sizes = {f"{several}.bin": manifest.bin["bytes"], f"{several}.idx": manifest.idx["bytes"]}
+    sizes |= {f".{name}": digest["bytes"] for name, digest in manifest.tracks.items()}
     if manifest.table:
         sizes[".docs.parquet"] = manifest.table["bytes"]
     sizes[".json"] = sum(map(len, manifest.chunks()))
@@ -131,6 +136,30 @@ def chosen(manifest: Manifest) -> list[tuple[str, str]]:
         made = f"{manifest.mapped_out:,} of {counted(given, 'row')} left out"
         rows.append(("map", f"{made}, {manifest.mapped_in:,} added: {options['map']}"))
     return rows
+
+
+def conversations(manifest: Manifest) -> list[tuple[str, str]]:
+    """What became of conversations, of a dataset made of them."""
+    chat = manifest.options.get("chat")
+    if not isinstance(chat, dict):
+        return []
+    form = chat.get("form") or "messages"
+    rows = [("chat", f"{form}; loss on {chat.get('loss')}, template {_template(manifest)}")]
+    if manifest.trained is not None:
+        share = manifest.trained / max(1, manifest.tokens)
+        rows.append(("trained", f"{counted(manifest.trained, 'token')}, {share:.1%}"))
+    if manifest.truncated:
+        where = f"at the {chat.get('truncate')}, to {chat.get('max_length')} tokens"
+        rows.append(("cut", f"{counted(manifest.truncated, 'conversation')} {where}"))
+    if manifest.reasons:
+        most = sorted(manifest.reasons.items(), key=lambda one: -one[1])
+        rows.append(("left out", ", ".join(f"{kind} ({count:,})" for kind, count in most)))
+    return rows
+
+
+def _template(manifest: Manifest) -> str:
+    chat = manifest.options["chat"]
+    return f"{str(chat.get('template_sha256'))[:8]} of {manifest.tokenizer['name']}"
 
 
 def _formats(manifest: Manifest) -> str:

@@ -14,6 +14,8 @@ from tokpack.sources.rows import take
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import numpy.typing as npt
+
     from tokpack.sources import Documents
 
 
@@ -58,3 +60,15 @@ def without_records(
     kept = {key: docs.select(good) for key, docs in batch.documents.items()}
     every = sorted([*batch.bad, *bad], key=lambda record: record.line)
     return replace(batch, documents=kept, bad=every)
+
+
+def line_of(documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None) -> int:
+    """The line of the document that the encoder calls ``index``."""
+    return int(documents.lines[number_of(index, per_document)])
+
+
+def number_of(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
+    """The number of the document that the encoder calls ``index``."""
+    if per_document is None:
+        return index
+    return int(np.searchsorted(np.cumsum(per_document), index, side="right"))

@@ -36,6 +36,8 @@ CUT_OFF = "what is trained is cut off"
 OTHER_OF_PAIR = "the other of its pair is left out"
 _NO_TEXT = "a lone surrogate"
 _MIXED = "a pair of answers"
+_OUTSIDE = "trained outside of an answer"
+_CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
 
 
@@ -50,6 +52,12 @@ class Conversations(Documents):
         plain = super().select(chosen)
         kept = list(compress(self.made, chosen.tolist()))
         return Conversations(plain.data, plain.spans, plain.lines, plain.columns, kept)
+
+    def check(self, encoder: MarkingEncoder) -> None:
+        """Hold ids and masks of the first ones to the library's. TokenizerError."""
+        sizes = np.cumsum([len(one.text) for one in self.made])
+        first = self.made[: max(int(np.searchsorted(sizes, _CHECKED)), 1)]
+        encoder.check([one.text for one in first], [one.trained for one in first])
 
     def encode(self, encoder: MarkingEncoder) -> MarkedIds:
         """Their ids, and which of them are trained. As ``MarkingEncoder.encode``."""
@@ -127,6 +135,7 @@ class ConversationMaker:
         self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
         self._in_pairs = settled["pairs"] is not None
         self._split = settled["rewriting"] == "split"
+        self._of_assistant = settled["loss"] in ("assistant", "last")
         self._key = key
         self._kept = kept
 
@@ -171,7 +180,26 @@ class ConversationMaker:
         rendered = self._renderer.render(record)
         if not self._in_pairs and len(rendered) != 1 and not self._split:
             raise ConversationError(_MIXED, "the first records of the inputs are none")
+        if self._of_assistant:
+            for one in rendered:
+                _check_turns(one)
         return rendered
+
+
+def _check_turns(rendered: Rendered) -> None:
+    """Refuse a conversation of which something is trained that no assistant has said."""
+    if not rendered.turns:
+        return  # the template does not show them
+    turns = [turn for turn in rendered.turns if turn.role == "assistant"]
+    at = 0
+    for begin, end in rendered.trained:
+        while at < len(turns) and turns[at].end <= begin:
+            at += 1
+        if at == len(turns) or begin < turns[at].begin or end > turns[at].end:
+            said = rendered.text[begin:end][:_SHOWN]
+            raise ConversationError(
+                _OUTSIDE, f"{said!r} at character {begin} is in no turn of an assistant"
+            )
 
 
 def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.encoding.batches import first_batches, without_records
+from tokpack.encoding.batches import first_batches, line_of, number_of, without_records
 from tokpack.encoding.conversations import OTHER_OF_PAIR, ConversationMaker, Conversations, fit
 from tokpack.encoding.kept import pack
 from tokpack.encoding.piece import Job, Piece
@@ -248,9 +248,11 @@ class PartEncoder:
                 begins, ends = documents.spans.T
                 if (ends - begins).max() > over:
                     mode = job.options.special_tokens
-                    for one in job.setups:
+                    for one, encoder in zip(job.setups, self._encoders, strict=True):
                         spans = documents.spans
                         self_check(one.tokenizer, documents.data, spans, special_tokens=mode)
+                        if isinstance(documents, Conversations):
+                            documents.check(encoder)
                     self._is_checked = True
             yield batch
 
@@ -276,12 +278,12 @@ class PartEncoder:
                     encoded = self._encoders[number].encode(data, spans)
                 texts.append(_Text(encoded, per_document))
                 if len(encoded.special) and self.job.options.special_tokens == "error":
-                    line = _line(documents, int(encoded.special[0]), per_document)
+                    line = line_of(documents, int(encoded.special[0]), per_document)
                     wrong.append((line, _SPECIAL, ""))
             except UnencodableError as error:
-                wrong.append((_line(documents, error.document, per_document), str(error), ""))
+                wrong.append((line_of(documents, error.document, per_document), str(error), ""))
             except DocumentsError as error:
-                reasons = {_number(i, per_document): why for i, why in error.reasons.items()}
+                reasons = {number_of(i, per_document): why for i, why in error.reasons.items()}
                 if (
                     self.job.chat is not None and self.job.chat["pairs"]
                 ):  # one without the other is of no use
@@ -386,15 +388,3 @@ def _advice(batch: DocumentBatch) -> str:
     # If no record so far has the key, skipping is no help: it would skip them all.
     others_have_it = any(len(documents) for documents in batch.documents.values())
     return f"{advice}, or {_SKIP}" if others_have_it else advice
-
-
-def _line(documents: Documents, index: int, per_document: npt.NDArray[np.int64] | None) -> int:
-    """The line of the document that the encoder calls ``index``."""
-    return int(documents.lines[_number(index, per_document)])
-
-
-def _number(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
-    """The number of the document that the encoder calls ``index``."""
-    if per_document is None:
-        return index
-    return int(np.searchsorted(np.cumsum(per_document), index, side="right"))

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     Spans = Sequence[tuple[int, int]]
 
 
+_SHOWN = 100  # of a text, of its ids
+
+
 class MarkedIds(NamedTuple):
     """The ids of some texts, and which of them are marked.
 
@@ -70,6 +73,25 @@ class MarkingEncoder:
         that the tokenizer's library cannot encode, UnencodableError where it does not end.
         """
         return self._of_library(texts, spans) if self._core is None else self._of_core(texts, spans)
+
+    def check(self, texts: Sequence[str], spans: Sequence[Spans]) -> None:
+        """Raise TokenizerError where the core marks other tokens than the library's offsets say.
+
+        Nothing is compared where the library does the work in any case.
+        """
+        if self._core is None:
+            return
+        for text, own in zip(texts, spans, strict=True):
+            fast, slow = self._of_core([text], [own]), self._of_library([text], [own])
+            for name, one, other in (("ids", fast.ids, slow.ids), ("mask", fast.mask, slow.mask)):
+                if not np.array_equal(one, other):
+                    shown = ", ".join(f"{row[:_SHOWN].tolist()}" for row in (one, other))
+                    raise TokenizerError(
+                        f"tokenizer {self._name} fails its self-check: of {text[:_SHOWN]!r} with "
+                        f"the spans {list(own)[:_SHOWN]} the native core and the Hugging Face "
+                        f"library give different {name}: {shown}. This is a fault of tokpack: "
+                        "please report it with this text"
+                    )
 
     def _of_core(self, texts: Sequence[str], spans: Sequence[Spans]) -> MarkedIds:
         assert self._core is not None

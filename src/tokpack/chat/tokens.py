@@ -1,0 +1,79 @@
+"""One record for people to look at: its text, its tokens, and which of them are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.chat.options import ChatOptions
+from tokpack.chat.renderer import Renderer
+from tokpack.chat.template import load_template
+from tokpack.display import nearest
+from tokpack.errors import UsageError, option
+from tokpack.tokenizers import MarkingEncoder, Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from tokpack.chat.rendered import Turn
+    from tokpack.stores.storage import PathLike
+
+_NAMES = {one.name for one in fields(ChatOptions)}
+_OF_ENCODE = {"chat_template": "template", "template_var": "variables"}  # by other names there
+
+
+class RenderedTokens(NamedTuple):
+    """A conversation as a dataset has it.
+
+    ``ids`` int32 [n] are its tokens, ``mask`` uint8 [n] is 1 where one is trained. ``trained`` are
+    the trained spans of characters of ``text``, [begin, end), ``turns`` those of its messages, with
+    who speaks. ``weight`` is that of its tokens.
+    """
+
+    text: str
+    ids: npt.NDArray[np.int32]
+    mask: npt.NDArray[np.uint8]
+    trained: tuple[tuple[int, int], ...]
+    turns: tuple[Turn, ...]
+    weight: float
+
+    def __repr__(self) -> str:
+        return f"<RenderedTokens: {len(self.ids)} tokens, {int(self.mask.sum())} of them trained>"
+
+
+def render(
+    record: Mapping[str, Any], *, tokenizer: Tokenizer | PathLike, **options: Any
+) -> list[RenderedTokens]:
+    """What ``tokpack.encode`` makes of one record with ``chat=True`` and the same ``options``.
+
+    That is one conversation; of a pair the preferred and the rejected one; with
+    ``rewriting="split"`` one for each turn of the assistant. Nothing is cut or left out for its
+    length. Raises ConversationError for a record that is no conversation, UsageError and
+    TokenizerError as encode does.
+    """
+    names = {_OF_ENCODE.get(name, name): value for name, value in options.items()}
+    for name in names:
+        if name not in _NAMES:
+            hint = nearest(name, (*_NAMES, *_OF_ENCODE))
+            raise UsageError(
+                f"render has no option {name!r}" + (f": did you mean {hint}?" if hint else "")
+            )
+    if not isinstance(record, Mapping):
+        raise UsageError(
+            f"a record is a mapping such as {{'messages': [...]}}, not a {type(record).__name__}"
+        )
+    if isinstance(names.get("pairs"), str):
+        raise UsageError(f"{option('pairs')} takes two keys")
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = load_tokenizer(tokenizer)
+    asked = ChatOptions(**{name: value for name, value in names.items() if value is not None})
+    made = Renderer(load_template(tokenizer, asked), asked).render(record)
+    encoder = MarkingEncoder(tokenizer, dtype="int32")
+    found = []
+    for one in made:
+        encoded = encoder.encode([one.text], [one.trained])
+        ids, mask = encoded.ids.copy(), encoded.mask
+        found.append(RenderedTokens(one.text, ids, mask, one.trained, one.turns, one.weight))
+    return found
