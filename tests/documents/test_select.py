@@ -345,3 +345,21 @@ def test_the_command(folder: Path) -> None:
     assert f"of 300 documents: {made[0]['documents']:,} kept; " in run.stderr
     assert f"{300 - passing} dropped by --where; " in run.stderr
     assert f"train: {made[0]['documents']:,} documents, {made[0]['tokens']:,} tokens" in run.stderr
+
+
+def test_columns_of_several_types(tmp_path: Path) -> None:
+    """Numbers go together, and with a column of nothing but null, which is a string; texts not."""
+    values = {"a": [0.5, 0.9], "b": [1, 0], "c": [None, None], "d": ["0.8", "high"]}
+    prefixes = []
+    for number, (name, scores) in enumerate(values.items()):
+        kind = pa.string() if name == "c" else None
+        documents = [[10 * number + 1], [10 * number + 2]]
+        column = pa.array(scores, kind)
+        prefixes.append(make_with_table(tmp_path / name, documents, score=column, id=[1, 2]))
+    made = tokpack.select(prefixes[:3], tmp_path / "good", where="score > 0.7")
+    assert made.documents == 2
+    with pytest.raises(UsageError, match="names the column score, which is of several"):
+        tokpack.select(prefixes, tmp_path / "all", where="score > 0.7")
+    with pytest.raises(UsageError, match=r"double in \S+a, int64 in \S+b, string in \S+d;"):
+        tokpack.select(prefixes, tmp_path / "all", where="id > 0", repeat="2 if score = '1'")
+    assert tokpack.select(prefixes, tmp_path / "all", where="id = 1").documents == 4

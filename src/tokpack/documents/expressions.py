@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.documents.unite import nulls_of_tables, quoted, with_types
 from tokpack.encoding.where import parse
 from tokpack.errors import InputError, UsageError, needs_extra, option
 from tokpack.indexed.table import table_paths
@@ -73,8 +74,11 @@ def evaluate(request: Request, base: Base) -> Answer:
     if (repeat := repeat_of(request.repeat)) is not None:
         parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
     tables = [path for record in base.records for path in table_paths(record.prefix)]
+    named = dict.fromkeys(_roots(repeat), "repeat") | {here: "on" for here, _ in request.keys}
+    named |= dict.fromkeys(_roots(request.where), "where")
+    nulls = nulls_of_tables(tables, [record.prefix for record in base.records], named)
     with _connect() as connection:
-        query = _Query(connection, request, tables, base.starts.tolist())
+        query = _Query(connection, request, tables, base.starts.tolist(), nulls)
         return query.run(int(base.starts[-1]))
 
 
@@ -82,13 +86,19 @@ class _Query:
     """One query over all documents, and what is wrong with it."""
 
     def __init__(
-        self, connection: Any, request: Request, tables: Sequence[str], starts: Sequence[int]
+        self,
+        connection: Any,
+        request: Request,
+        tables: Sequence[str],
+        starts: Sequence[int],
+        nulls: Sequence[dict[str, str]],
     ) -> None:
         self._connection, self._request = connection, request
         rows = " UNION ALL BY NAME ".join(
             f"SELECT {start} + file_row_number AS {_NUMBER}, * EXCLUDE (file_row_number) "
+            f"{with_types(null)} "
             f"FROM read_parquet({_file(path)}, file_row_number=true{_NO_FOLDERS})"
-            for path, start in zip(tables, starts, strict=False)
+            for path, start, null in zip(tables, starts, nulls, strict=False)
         )
         connection.execute(f"CREATE VIEW docs AS {rows}")
         if request.join:
@@ -134,7 +144,7 @@ class _Query:
     def _from(self) -> str:
         if not self._request.join:
             return "docs"
-        pairs = (f"docs.{_name(a)} = joined.{_name(b)}" for a, b in self._request.keys)
+        pairs = (f"docs.{quoted(a)} = joined.{quoted(b)}" for a, b in self._request.keys)
         return f"docs LEFT JOIN joined ON {' AND '.join(pairs)}"
 
     def _make_joined(self) -> None:
@@ -157,8 +167,8 @@ class _Query:
             self._read_joined(reader.format(files=files, more=_NO_FOLDERS + types))
         self._check_types()
         # A key of one name on both sides is one column, so that an expression can name it.
-        renamed = ", ".join(f"{_name(key)} AS {_name(_KEY + key)}" for key in sorted(keys))
-        left = f" EXCLUDE ({', '.join(map(_name, sorted(keys)))})" if keys else ""
+        renamed = ", ".join(f"{quoted(key)} AS {quoted(_KEY + key)}" for key in sorted(keys))
+        left = f" EXCLUDE ({', '.join(map(quoted, sorted(keys)))})" if keys else ""
         columns = ", ".join(filter(None, (f"*{left}", renamed, f"true AS {_MATCH}")))
         if len(keys) == len(self._columns("all_joined")):
             columns = f"{renamed}, true AS {_MATCH}"
@@ -300,7 +310,7 @@ class _Query:
     def _matches_nothing(self, documents: int) -> InputError:
         sides = [
             self._connection.execute(
-                f"SELECT DISTINCT {', '.join(_name(pair[side]) for pair in self._request.keys)} "
+                f"SELECT DISTINCT {', '.join(quoted(pair[side]) for pair in self._request.keys)} "
                 f"FROM {table} LIMIT {_EXAMPLES}"
             ).fetchall()
             for side, table in enumerate(("docs", "joined"))
@@ -313,7 +323,7 @@ class _Query:
         )
 
     def _not_unique(self) -> InputError:
-        names = ", ".join(_name(there) for _, there in self._request.keys)
+        names = ", ".join(quoted(there) for _, there in self._request.keys)
         counts = f"SELECT {names}, count(*) AS times FROM joined GROUP BY ALL HAVING times > 1"
         other = self._connection.cursor()  # on this one a query is under way
         several = other.execute(f"SELECT count(*) FROM ({counts})").fetchone()[0]
@@ -335,6 +345,11 @@ def repeat_of(text: str | None) -> str | None:
     """An expression for how often a document comes: ``2 if score > 0.9`` is short for a CASE."""
     match = _SHORT.fullmatch(text or "")
     return f"case when ({match[2]}\n) then {match[1]} else 1 end" if match else text
+
+
+def _roots(expression: str | None) -> list[str]:
+    """The columns that an expression names, also those of which it names what is inside."""
+    return [path[0] for path in parse(expression).columns] if expression is not None else []
 
 
 @contextmanager
@@ -369,10 +384,6 @@ def _examples(rows: Sequence[tuple[Any, ...]]) -> str:
 
 def _listed(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} ({kind})" for name, kind in columns.items()) or "no columns"
-
-
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _file(path: str) -> str:

@@ -54,7 +54,10 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
             "of a dataset: choose another output"
         )
     if options.tokenizers:
-        raise UsageError(f"{option('tokenizers')} is for one machine: plan for each tokenizer")
+        raise UsageError(
+            f"{option('tokenizers')} is for one machine: plan for each tokenizer, to an output of "
+            "its own"
+        )
     if shard_bytes < 1:
         raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
     if is_url(options.output) and shown(options.output) != options.output:
