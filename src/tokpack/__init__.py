@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         status,
         train,
     )
+    from tokpack.documents.conservation import compare_with_inputs
     from tokpack.documents.decontaminate import decontaminate
     from tokpack.documents.dedup import dedup
     from tokpack.documents.select import select
@@ -71,6 +72,7 @@ __all__ = [
     "__version__",
     "adopt",
     "commit",
+    "compare_with_inputs",
     "convert",
     "decontaminate",
     "dedup",
@@ -104,6 +106,7 @@ _LAZY = {
     "SampleIterator": "tokpack.samples",
     "adopt": "tokpack.operations",
     "commit": "tokpack.api",
+    "compare_with_inputs": "tokpack.documents",
     "convert": "tokpack.operations",
     "decontaminate": "tokpack.documents",
     "dedup": "tokpack.documents",

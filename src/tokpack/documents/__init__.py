@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from tokpack.documents.conservation import Conservation, compare_with_inputs
 from tokpack.documents.decontaminate import Decontamination, decontaminate
 from tokpack.documents.dedup import DedupReport, dedup
 from tokpack.documents.select import select
 from tokpack.documents.write import write_view
 
-__all__ = ["Decontamination", "DedupReport", "decontaminate", "dedup", "select", "write_view"]
+__all__ = [
+    "Conservation",
+    "Decontamination",
+    "DedupReport",
+    "compare_with_inputs",
+    "decontaminate",
+    "dedup",
+    "select",
+    "write_view",
+]

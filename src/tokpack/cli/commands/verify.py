@@ -12,7 +12,7 @@ from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.quantities import bytes_text, time_text
 from tokpack.stores import is_url
 
@@ -33,9 +33,11 @@ PAGE = Page(
                 --quick         all but the tokens: milliseconds
                 --vocab-size N  token ids must be below N (as the manifest says)
                 --eod ID        each document must end with ID (as the manifest says)
+                --against INPUT...  its documents are those of these inputs, each as often as there
                 --json          print the results as JSON on stdout
                 """,
                 eod={"type": number(0)},
+                against={"nargs": "+"},
             ),
         ),
         *of_dataset("tokenizer, for the vocabulary size"),
@@ -47,6 +49,7 @@ dataset is one line on stdout; of a broken one the first fault is told, and the 
 examples:
   tokpack verify the-pile wiki
   tokpack verify --quick data/
+  tokpack verify wiki --against dumps/*.jsonl.zst     no document lost, added or repeated
   tokpack verify my-gpt2_text_document --tokenizer gpt2 --eod 50256
 """,
 )
@@ -58,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not prefixes:
         raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
     files = tokenizer_given(arguments)
+    if arguments.against:
+        return _against(prefixes, arguments)
     if any(files.values()):
         from tokpack.tokenizers import load_tokenizer
 
@@ -79,6 +84,26 @@ def run(arguments: argparse.Namespace) -> int:
     if bad and len(results) > 1:
         terminal.say(f"tokpack: {bad} of {len(results)} datasets are broken or missing")
     return 1 if bad else 0
+
+
+def _against(prefixes: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Compare a dataset with its inputs."""
+    from tokpack.documents.conservation import compare_with_inputs
+
+    if len(prefixes) > 1:
+        raise UsageError(f"{option('against')} takes one dataset, not {len(prefixes)}")
+    with terminal.Reporter() as report:
+        found = compare_with_inputs(
+            prefixes[0], arguments.against, progress=report, **tokenizer_given(arguments)
+        )
+    if arguments.json:
+        terminal.put_json({"is_conserved": found.is_conserved, **asdict(found)})
+    else:
+        for part in terminal.folded(found.sentence(), sys.stdout):
+            terminal.put(part)
+        for example in found.examples:
+            terminal.put(f"  {example}")
+    return 0 if found.is_conserved else 1
 
 
 def _prefixes(arguments: argparse.Namespace) -> list[str]:
