@@ -135,7 +135,10 @@ def test_a_run_goes_on_with_another_world_size_whatever_workers_read_ahead(
     assert seen == [blend[number]["tokens"].tolist() for number in range(240)]
 
 
-def test_an_error_in_a_worker_reaches_the_trainer(tmp_path: Path) -> None:
+def test_an_error_in_a_worker_reaches_the_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)  # seconds, of 5
     write_dataset(tmp_path / "data", [100] * 10)
     dataset = GPTDataset(tmp_path / "data", LENGTH)
     with open(tmp_path / "data.idx", "r+b") as file:

@@ -157,32 +157,27 @@ def test_documents_are_chosen_on_a_store(disk: Path, url: str, tmp_path: Path) -
     assert result.datasets[0].matched >= 100 - (1_500 - len(expected))
 
 
-@pytest.mark.parametrize("order", ["stateless", "stateless-blocks", "megatron"])
 def test_a_run_goes_on_with_the_same_documents_on_a_store(
-    store: Store, disk: Path, copies: Path, order: OrderName, monkeypatch: pytest.MonkeyPatch
+    store: Store, disk: Path, copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From one file on a disk to shards on a store, and to one object made of them."""
     monkeypatch.setattr(by_name, "BLOCK_TOKENS", 1 << 15)
-    parts = disk.parent / "parts"
-    if not parts.exists():
-        parts.mkdir()
-        tokpack.split(disk, parts / "part", parts=3)
-    names = [put(store, parts / f"part_{number:05}") for number in range(3)]
-    tokpack.merge(names, f"s3://texts/sets/{order}-virtual", virtual=True, overwrite=True)
-    tokpack.merge(names, f"s3://texts/sets/{order}-joined", overwrite=True)
-
-    def iterator(prefix: Path | str) -> SampleIterator:
-        return SampleIterator(GPTDataset(prefix, LENGTH, order=order), 8)
-
-    here = iterator(disk)
-    next(here)
-    state = here.state_dict()
-    expected = [next(here) for _ in range(3)]
-    for form in ("virtual", "joined") if order != "megatron" else ("joined",):
-        there = iterator(f"s3://texts/sets/{order}-{form}")
-        there.load_state_dict(state)
-        for batch in expected:
-            assert np.array_equal(next(there)["tokens"], batch["tokens"])
+    tokpack.split(disk, tmp_path / "part", parts=3)
+    names = [put(store, tmp_path / f"part_{number:05}") for number in range(3)]
+    whole = "s3://texts/sets/whole"
+    tokpack.merge(names, f"{whole}-virtual", virtual=True, overwrite=True)
+    tokpack.merge(names, f"{whole}-joined", overwrite=True)
+    orders: tuple[OrderName, ...] = ("stateless", "stateless-blocks", "megatron")
+    for order in orders:
+        here = SampleIterator(GPTDataset(disk, LENGTH, order=order), 8)
+        next(here)
+        state = here.state_dict()
+        expected = [next(here) for _ in range(3)]
+        for form in ("virtual", "joined") if order != "megatron" else ("joined",):
+            there = SampleIterator(GPTDataset(f"{whole}-{form}", LENGTH, order=order), 8)
+            there.load_state_dict(state)
+            for batch in expected:
+                assert np.array_equal(next(there)["tokens"], batch["tokens"]), (order, form)
 
 
 def test_many_shards_are_looked_for_together(

@@ -32,8 +32,8 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("late", "waits"),
     [
-        *((late, True) for late in ("00000.bin", "00000.idx", "00000.json", f"00000{UNFINISHED}")),
-        *((late, False) for late in ("00000.bin", "00000.idx", "00000.json")),
+        *((late, True) for late in ("00000.bin", "00000.json", f"00000{UNFINISHED}")),
+        *((late, False) for late in ("00000.bin", "00000.json")),
     ],
 )
 def test_a_shard_of_an_old_plan_is_late(

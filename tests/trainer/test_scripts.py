@@ -72,7 +72,7 @@ def test_a_script_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -
     os.mkfifo(tmp_path / "held")
     held = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(subprocess.TimeoutExpired):
-        run_limited(["bash", "-c", "exec 9> held; bash hang.sh & bash hang.sh"], tmp_path, 3, 1)
+        run_limited(["bash", "-c", "exec 9> held; bash hang.sh & bash hang.sh"], tmp_path, 1, 1)
     while select.select([held], [], [], 100)[0] == [held] and os.read(held, 64):
         pass
     assert select.select([held], [], [], 0)[0], "somebody lives who may write"
