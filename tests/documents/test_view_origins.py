@@ -44,6 +44,18 @@ def encoded(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_view_has_the_text_of_its_documents(encoded: Path) -> None:
+    datasets = [MMapIndexedDataset("a"), MMapIndexedDataset("b")]
+    all_of_it = write_view("all", datasets, np.arange(21), made_by={})
+    assert all_of_it.text_bytes == sum(one.manifest.text_bytes for one in datasets if one.manifest)
+    some = write_view("some", datasets, np.array([20, 0, 20]), made_by={})
+    assert some.text_bytes == len("the b of 8the a of 0the b of 8")
+    tokpack.merge("some", "copy")
+    assert tokpack.Manifest.load("copy").text_bytes == some.text_bytes
+    (encoded / "b.docs.parquet").unlink()
+    assert write_view("unknown", datasets, np.arange(21), made_by={}).text_bytes == 0
+
+
 def test_documents_and_lines_of_a_view(encoded: Path) -> None:
     names = [f"a.jsonl:{line}" for line in range(2, 14)] + [f"b.jsonl:{n}" for n in range(2, 11)]
     numbers = np.random.default_rng(3).permutation(np.repeat(np.arange(21), 2))[:30]

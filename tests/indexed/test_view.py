@@ -226,6 +226,8 @@ def test_a_damaged_byte_gives_an_error_or_the_same(at: int, value: int) -> None:
         ({"documents": 3}, "expected 3 numbers"),
         ({"sequences": 4}, "sequences are 4"),
         ({"sequences": 6}, "sequences are 6"),
+        ({"sequences": 2**61}, "sequences are 2305843009213693952"),
+        ({"tokens": 2**61}, "tokens are 2305843009213693952"),
         ({"sequences": 2**63}, "more than a dataset can have"),
         ({"tokens": 9}, "tokens are 9"),
         ({"tokpack": {"manifest": 99}}, "version is 99"),
@@ -238,6 +240,8 @@ def test_a_manifest_that_lies_is_refused(
     Path(f"{prefix}.json").write_text(json.dumps({**values, **change}))
     with pytest.raises(FormatError, match=message):
         MMapIndexedDataset(prefix, verify=True)
+    with pytest.raises(FormatError, match=message):  # nothing was allocated for what it says
+        next(MMapIndexedDataset(prefix).shards()).tokens[:]
 
 
 def test_a_view_replaces_and_is_replaced(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from support.encoding_tools import idx_and_bin
 from support.places import GOLDEN
 from support.report_tools import make, make_words, run, run_json, sample_texts
 from support.rounding import equal
+from support.track_tools import build_tracks
 
 import tokpack
 from tokpack.errors import UsageError
@@ -66,6 +67,22 @@ def test_overview_of_a_dataset(prefix: str, folder: Path) -> None:
     for word in (f"{manifest.tokens:,}", "tokenizer.json", "data.jsonl", manifest.created, "99%"):
         assert word in screen
     assert len(screen.splitlines()) < 24
+
+
+def test_overview_of_tracks(tmp_path: Path) -> None:
+    """Of a virtual dataset those of its pieces; a file of another program is none."""
+    build_tracks(tmp_path / "a", [[[1, 2, 3]], [[5]]], ["mask", "weights"])
+    build_tracks(tmp_path / "b", [[[2, 2]]], [])
+    tokpack.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all", virtual=True)
+    (tmp_path / "all.mask").write_bytes(b"of another program")
+    facts = run_json("inspect", tmp_path / "a")
+    assert (facts["tracks"], facts["trained"]) == ({"mask": "uint8", "weights": "float16"}, 3)
+    assert facts["files"][f"{tmp_path}/a.weights"] == 8
+    assert "3 tokens (75.0%), by mask (uint8) and weights" in run("inspect", tmp_path / "a").stdout
+    facts = run_json("inspect", tmp_path / "all")
+    assert (list(facts["tracks"]), facts["trained"]) == (["mask", "weights"], 5)
+    assert f"{tmp_path}/all.mask" not in facts["files"]
+    assert run_json("inspect", tmp_path / "b")["trained"] is None
 
 
 @pytest.mark.parametrize("name", ["empty", "gaps", "empty-documents", "multimodal", "int64"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokpack.cli.figures import bold, dim, print_table, table, width
 from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
-from tokpack.quantities import bytes_text, counted
+from tokpack.quantities import bytes_text, counted, percent
 from tokpack.report.facts import source_table
 from tokpack.report.spelling import TokenText
 
@@ -38,6 +38,8 @@ def print_overview(facts: Overview) -> None:
         rows.insert(1, ["sequences", f"{facts.sequences:,}"])
     if facts.multimodal:
         rows.append(["modes", "one for each sequence: it is multimodal"])
+    if facts.tracks:
+        rows.append(["trained", _trained(facts)])
     if facts.bytes_per_token is not None:
         how = " (measured on a sample)" if facts.measured else ""
         rows.append(["bytes a token", f"{facts.bytes_per_token:.2f}{how}"])
@@ -63,6 +65,14 @@ def print_overview(facts: Overview) -> None:
         put(bold("length of documents in tokens"))
         table([[key for key, _ in values], [f"{value:,.0f}" for _, value in values]], left=())
     print_table(source_table(facts.sources, _MOST_SOURCES))
+
+
+def _trained(facts: Overview) -> str:
+    """How many tokens are trained, and which tracks there are."""
+    tracks = " and ".join(f"{name} ({dtype})" for name, dtype in facts.tracks.items())
+    if facts.trained is None:
+        return f"by {tracks}"
+    return f"{facts.trained:,} tokens ({percent(facts.trained, facts.tokens)}), by {tracks}"
 
 
 def _chosen(facts: Overview) -> str:

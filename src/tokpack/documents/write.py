@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tokpack import __version__
 from tokpack.documents.base import Base
-from tokpack.errors import UsageError
+from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed.digests import FileDigest, HashingReader
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.lengths import document_ends, document_lengths
@@ -25,6 +25,7 @@ from tokpack.indexed.manifest import (
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.records import MAX_TOTAL
 from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
+from tokpack.indexed.table import has_table, import_parquet, table_file
 from tokpack.indexed.track import trained_ends
 from tokpack.operations.merge import (
     MergeInput,
@@ -205,7 +206,7 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
         tokens=sum(counts.tokens),
         empty=0,
         rejected=0,
-        text_bytes=0,
+        text_bytes=_text_bytes(base, numbers),
         dtype=str(dtype),
         bin=FileDigest(bytes=sum(counts.tokens) * dtype.itemsize, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
@@ -219,6 +220,29 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
     )
     new.write(manifest_path(output), manifest.chunks())
     return manifest
+
+
+def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
+    """Bytes of the text of documents of the base, as tables have it; 0 where one does not."""
+    total = 0
+    try:
+        if not all(has_table(record.prefix) for record in base.records):
+            return 0
+        for number, record in enumerate(base.records):
+            begin, end = base.starts[number : number + 2].tolist()
+            sizes = import_parquet().parquet.read_table(
+                table_file(record.prefix), columns=["bytes"], use_threads=False
+            )["bytes"]
+            if sizes.null_count:
+                return 0
+            counts = sizes.to_numpy()
+            for at in range(0, len(numbers), _STEP):
+                part = numbers[at : at + _STEP].astype(np.int64)
+                own = part[(part >= begin) & (part < end)] - begin
+                total += int(counts[own].sum())
+    except (UsageError, InputError, FormatError, OSError, ValueError):  # a view needs none
+        return 0
+    return total
 
 
 def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:

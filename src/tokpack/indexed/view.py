@@ -202,8 +202,9 @@ class ViewIndex(Index):
     def _entries(self) -> tuple[npt.NDArray[np.int32], Int64s | None]:
         """``lengths`` and ``doc_idx``, None where that counts up, from one pass that checks all."""
         state = xxhash.xxh3_128(self._head)
-        lengths = np.empty(self.header.sequences, np.int32)
         doc_idx = None if self.is_simple else np.zeros(len(self.numbers) + 1, np.int64)
+        # Nothing is believed of the manifest's count: what is allocated follows from the numbers.
+        parts: list[npt.NDArray[np.int32]] = []
         at = tokens = 0
         for begin in range(0, len(self.numbers), _STEP):
             numbers = self.numbers[begin : begin + _STEP]
@@ -214,9 +215,8 @@ class ViewIndex(Index):
                 ends = np.cumsum(counts)
                 doc_idx[begin + 1 : begin + 1 + len(ends)] = at + ends
                 sequences = np.repeat(firsts - (ends - counts), counts) + np.arange(ends[-1])
-            if at + len(sequences) > len(lengths):
-                raise self._differs("sequences", "more", len(lengths))
-            part = lengths[at : at + len(sequences)]
+            part = np.empty(len(sequences), np.int32)
+            parts.append(part)
             for number, here, own in self._by_shard(sequences, self.base.starts):
                 part[here] = self.base.open(number).index.lengths[own]
             if len(part) and int(part.min()) < 0:
@@ -229,13 +229,13 @@ class ViewIndex(Index):
                 f"{self.name}: xxh3_128 is {state.hexdigest()}, expected {recorded}, as the "
                 "manifest says: bytes of it have changed; select again"
             )
-        if at != len(lengths):
-            raise self._differs("sequences", at, len(lengths))
+        if at != self.header.sequences:
+            raise self._differs("sequences", at, self.header.sequences)
         if tokens != self.manifest.tokens:
             raise self._differs("tokens", tokens, self.manifest.tokens)
-        return frozen(lengths), doc_idx
+        return frozen(_concatenated(parts)), doc_idx
 
-    def _differs(self, what: str, now: int | str, then: int) -> FormatError:
+    def _differs(self, what: str, now: int, then: int) -> FormatError:
         return FormatError(
             f"{manifest_path(self._prefix)}: {what} are {then}, but the documents that "
             f"{self.name} lists have {now}: a dataset has changed, or the files do not belong "
@@ -325,6 +325,17 @@ class ViewShard(Shard):
     def is_current(self) -> bool:
         """Whether the view's name still means these files."""
         return identity(manifest_path(self.prefix)) == self.identity
+
+
+def _concatenated(parts: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:
+    """The parts as one array; each goes as soon as it is copied."""
+    whole = np.empty(sum(map(len, parts)), np.int32)
+    end = len(whole)
+    while parts:
+        part = parts.pop()
+        whole[end - len(part) : end] = part
+        end -= len(part)
+    return whole
 
 
 def numbers_of_view(prefix: str) -> Numbers:

@@ -40,6 +40,7 @@ class ViewTokens(LazyTokens):
 
     def __getitem__(self, which: slice) -> Tokens:
         begin, end, step = which.indices(self._count)
+        _ = self._index.lengths  # FormatError where the view has not so many
         out = np.empty(max(end - begin, 0), self.dtype)
         done = 0
         for rows in self._rows(begin, end):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.indexed import bin_path, idx_path, manifest_path
 from tokpack.indexed.selection import HEADER_BYTES, selection_path
+from tokpack.indexed.track import track_path
 from tokpack.quantities import counted
 from tokpack.report.lengths import Lengths, measure
 from tokpack.report.select import sample_documents
@@ -37,6 +38,8 @@ class Overview:
     tokens: int
     dtype: str
     multimodal: bool
+    tracks: dict[str, str]  # their dtypes, by name
+    trained: int | None
     tokenizer: dict[str, Any]
     created: str
     version: str
@@ -75,6 +78,8 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         tokens=dataset.token_count,
         dtype=str(dataset.dtype),
         multimodal=dataset.modes is not None,
+        tracks={name: str(dtype) for name, dtype in dataset.tracks.items()} if manifest else {},
+        trained=manifest.trained if manifest else None,
         tokenizer=tokenizer,
         created=manifest.created if manifest else "",
         version=manifest.tokpack_version if manifest else "",
@@ -116,7 +121,9 @@ def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:
 def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
     """Size of each file of the dataset that is there; of all pieces of a virtual one together."""
     prefix = dataset.path_prefix
-    paths = (bin_path(prefix), idx_path(prefix), manifest_path(prefix))
+    paths = [bin_path(prefix), idx_path(prefix), manifest_path(prefix)]
+    if not dataset.records and dataset.view is None:
+        paths[2:2] = [track_path(prefix, name) for name in dataset.tracks]
     sizes = {path: file.size for path in paths if (file := identity(path))}
     if dataset.view is not None:
         records = dataset.view.base.records
