@@ -49,7 +49,7 @@ dataset is one line on stdout; of a broken one the first fault is told, and the 
 examples:
   tokpack verify the-pile wiki
   tokpack verify --quick data/
-  tokpack verify wiki --against dumps/*.jsonl.zst     no document lost, added or repeated
+  tokpack verify wiki --against wiki.jsonl     no document lost, added or repeated
   tokpack verify my-gpt2_text_document --tokenizer gpt2 --eod 50256
 """,
 )
