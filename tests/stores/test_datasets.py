@@ -16,7 +16,7 @@ from support.encoding_tools import documents, write_jsonl
 from support.stores import Fault, Plan, web_server
 
 import tokpack
-from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
+from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
 from tokpack.indexed import shards
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from tokpack.samples.orders.rules import OrderName
 
-SUFFIXES = (".bin", ".idx", ".json", ".docs.parquet", ".dropped.parquet")
+TRACKS = ("mask", "weights", "labels")
+SUFFIXES = (".bin", ".idx", *(f".{track}" for track in TRACKS), ".json", ".docs.parquet",
+            ".dropped.parquet")  # fmt: skip
 LENGTH = 128
 
 
@@ -219,6 +221,39 @@ def test_samples(store: Store, disk: Path, url: str, monkeypatch: pytest.MonkeyP
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert here.on_store is False
+
+
+@pytest.mark.parametrize("order", ["stateless", "stateless-blocks"])
+def test_tracks_are_read_with_the_tokens(
+    store: Store, tmp_path: Path, copies: Path, monkeypatch: pytest.MonkeyPatch, order: OrderName
+) -> None:
+    monkeypatch.setattr(by_name, "BLOCK_TOKENS", 1 << 10)
+    draw = np.random.default_rng(0)
+    for name, tracks in (("chat", TRACKS), ("more", ("mask",)), ("plain", ())):
+        with MMapIndexedDatasetBuilder(tmp_path / f"{name}.bin", np.uint16, tracks=tracks) as new:
+            for length in draw.integers(0, 300, 60).tolist():
+                values = {"mask": draw.integers(0, 2, length), "weights": draw.random(length)}
+                values["labels"] = draw.integers(-100, 9, length)
+                ids = draw.integers(0, 1000, length)
+                new.add_item(ids, **{track: values[track] for track in tracks})
+                new.end_document()
+            new.finalize(tmp_path / f"{name}.idx")
+    for names in (["chat"], ["chat", "more", "plain"]):
+        prefix = tmp_path / names[0]
+        urls = [put(store, tmp_path / name) for name in names]
+        if len(names) > 1:
+            prefix = tmp_path / "virtual"
+            tokpack.merge([str(tmp_path / name) for name in names], str(prefix), virtual=True)
+            far_away = urls[0].replace("chat", "virtual")
+            tokpack.merge(urls, far_away, virtual=True, overwrite=True)
+        there = urls[0].replace("chat", prefix.name)
+        here, far = (GPTDataset(one, LENGTH, order=order) for one in (prefix, there))
+        assert here.fingerprint == far.fingerprint
+        iterator = SampleIterator(far, 8)
+        for first, batch in zip(range(0, 40, 8), iterator, strict=False):
+            right = here.batch(range(first, first + 8))
+            assert all(np.array_equal(right[name], array) for name, array in batch.items())
+        assert 0 < here.batch(range(40))["loss_mask"].mean() < 1
 
 
 def test_blocks_are_read_once(

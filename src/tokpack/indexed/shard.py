@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack import _core
 from tokpack.errors import FormatError, InputError
 from tokpack.files import durable
 from tokpack.indexed.format import (
@@ -30,7 +31,7 @@ from tokpack.indexed.format import (
 )
 from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.mapped import map_file
-from tokpack.indexed.stored import LazyTokens, StoredTokens
+from tokpack.indexed.stored import LazyTokens, StoredTokens, as_integers
 from tokpack.indexed.track import Values, open_track
 from tokpack.stores import StoredObject, copies, exists, identity, is_url, named, stats
 
@@ -69,8 +70,7 @@ class Shard:
     def sequence(self, number: int, track: str | None = None) -> Tokens:
         """Sequence ``number``, in [0, S), or the values that a track has of it."""
         begin, length = sequence_span(self.index, number, self.tokens.nbytes)
-        values = self.tokens if track is None else self.track(track)
-        return values[begin : begin + length]
+        return self.values(track)[begin : begin + length]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -99,17 +99,22 @@ class Shard:
             self._opened[name] = open_track(self, name)
         return self._opened[name]
 
-    def pointers(self, itemsize: int) -> npt.NDArray[np.int64]:
-        """The byte where each sequence begins in a track of such values: int64 [S]."""
-        if itemsize == self.dtype.itemsize:
-            return self.index.pointers
-        if itemsize not in self._scaled:
-            self._scaled[itemsize] = self.index.pointers // self.dtype.itemsize * itemsize
-        return self._scaled[itemsize]
+    def values(self, track: str | None) -> Values | LazyTokens:
+        """All tokens, or the values of a track."""
+        return self.tokens if track is None else self.track(track)
 
-    @cached_property
-    def _scaled(self) -> dict[int, npt.NDArray[np.int64]]:
-        return {}
+    def token_file(
+        self, track: str | None = None, numbers: npt.NDArray[Any] | None = None
+    ) -> _core.TokenFile:
+        """What copies tokens of rows, or their values in a track (of weights the bits).
+
+        Of files on this machine. With ``numbers`` rows are of a view, which lists these sequences.
+        """
+        values, index, width = self.values(track), self.index, self.dtype.itemsize
+        assert isinstance(values, np.ndarray)
+        return _core.TokenFile(
+            as_integers(values), index.pointers, index.lengths, numbers=numbers, token_bytes=width
+        )
 
     @cached_property
     def _opened(self) -> dict[str, Values | LazyTokens]:

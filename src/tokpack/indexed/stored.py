@@ -75,6 +75,11 @@ class StoredTokens(LazyTokens):
         return data[begin - at : end - at]
 
 
+def as_integers(values: Tokens) -> Tokens:
+    """The same bytes as integers, which are all that the core copies."""
+    return values if values.dtype.kind in "iu" else values.view(f"<i{values.itemsize}")
+
+
 def read(stored: StoredObject, begin: int, end: int) -> bytes:
     """Bytes [begin, end) of an object, however many."""
     pieces = range(begin, end, MOST_BYTES)

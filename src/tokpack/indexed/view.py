@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tokpack import _core
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.format import Index, IndexHeader, bin_path, sequence_span, storage_dtype
@@ -26,7 +25,7 @@ from tokpack.indexed.shards import (
     open_shards,
     recorded_shards,
 )
-from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens
+from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens, as_integers
 from tokpack.indexed.track import FilledTrack
 from tokpack.indexed.view_tokens import ViewTokens
 from tokpack.stores import identity
@@ -157,25 +156,23 @@ class ViewIndex(Index):
         for number, here, numbers in self._by_shard(own[:, 0], self.base.starts):
             shard, part = self.base.open(number), np.ascontiguousarray(own[here])
             part[:, 0] = numbers
-            values = shard.tokens if track is None else shard.track(track)
+            values = shard.values(track)
             if isinstance(values, LazyTokens):
                 for place, begin, count in _spans_of(shard, part, np.arange(len(rows))[here]):
                     if isinstance(values, StoredTokens):
                         spans.append(Span(place, values, begin, count))
                     else:
                         at = targets[place]
-                        text[0, at : at + count] = _integers(values[begin : begin + count])
+                        text[0, at : at + count] = as_integers(values[begin : begin + count])
                 continue
-            pointers = shard.pointers(values.itemsize)
-            file = _core.TokenFile(_integers(values), pointers, shard.index.lengths)
-            wrong = file.gather(part, np.ascontiguousarray(targets[here]), text)
+            wrong = shard.token_file(track).gather(part, np.ascontiguousarray(targets[here]), text)
             if wrong >= 0:
                 sequence_span(shard.index, int(part[wrong, 0]), shard.tokens.nbytes)
                 raise FormatError(f"{self.name}: tokens of it are not in {bin_path(shard.prefix)}")
         if spans:
             for row, tokens in Fetch(spans).take():
-                text[0, targets[row] : targets[row] + len(tokens)] = _integers(tokens)
-        out[:] = text[0].astype(_integers(out).dtype).view(out.dtype)
+                text[0, targets[row] : targets[row] + len(tokens)] = as_integers(tokens)
+        out[:] = text[0].astype(as_integers(out).dtype).view(out.dtype)
 
     def check_base(self) -> None:
         """FormatError where a dataset of the base is broken or has changed."""
@@ -344,11 +341,6 @@ def numbers_of_view(prefix: str) -> Numbers:
     assert isinstance(shard, ViewShard)
     _ = shard.index.lengths  # checks the numbers, and their checksum
     return shard.index.numbers
-
-
-def _integers(values: Tokens) -> Tokens:
-    """The same bytes as integers, which are all that the core copies."""
-    return values if values.dtype.kind in "iu" else values.view(f"<i{values.itemsize}")
 
 
 def _spans_of(shard: Shard, rows: Int64s, places: Int64s) -> Iterator[tuple[int, int, int]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokpack import _core
 from tokpack.errors import FormatError
 from tokpack.indexed.format import sequence_span
-from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens
+from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens, as_integers
 from tokpack.samples.fetch import BlockFetch
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Gatherer:
         looks_up = alone and view is not None and view.is_simple
         self._file = None
         if alone and (view is None or looks_up):
-            self._file = self._open(self._shard(0), None if view is None else view.numbers)
+            self._file = self._shard(0).token_file(track, None if view is None else view.numbers)
 
     def fill(self, text: Int64s, rows: Rows, counts: Counts, places: Int64s) -> None:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
@@ -94,30 +94,19 @@ class Gatherer:
             fetch = self._asked.pop(rows.tobytes(), None) or self._fetch(rows)
             flat = text.reshape(-1)
             for row, tokens in fetch.take():
-                flat[targets[row] : targets[row] + len(tokens)] = _integers(tokens)
+                flat[targets[row] : targets[row] + len(tokens)] = as_integers(tokens)
         for shard, here, own in self._by_shard(rows):
-            values = self._values(shard)
+            values = shard.values(self._track)
             if isinstance(values, StoredTokens):
                 continue
             if isinstance(values, LazyTokens):
                 for place, begin, count in self._spans(shard, here, own, rows):
                     at = targets[place]
-                    text.reshape(-1)[at : at + count] = _integers(values[begin : begin + count])
+                    text.reshape(-1)[at : at + count] = as_integers(values[begin : begin + count])
                 continue
-            wrong = self._open(shard).gather(own, targets[here], text)
+            wrong = shard.token_file(self._track).gather(own, targets[here], text)
             if wrong >= 0:
                 raise _broken(dataset, *rows[here][wrong].tolist())
-
-    def _values(self, shard: Shard) -> npt.NDArray[Any] | LazyTokens:
-        return shard.tokens if self._track is None else shard.track(self._track)
-
-    def _open(self, shard: Shard, numbers: npt.NDArray[Any] | None = None) -> _core.TokenFile:
-        values, index = self._values(shard), shard.index
-        assert isinstance(values, np.ndarray)
-        width = shard.dtype.itemsize
-        return _core.TokenFile(
-            _integers(values), index.pointers, index.lengths, numbers=numbers, token_bytes=width
-        )
 
     def _by_shard(self, rows: Rows) -> Iterator[tuple[Shard, Int64s, Rows]]:
         """Each shard, the places of its rows, and these rows as the shard numbers sequences."""
@@ -143,7 +132,7 @@ class Gatherer:
     def _fetch(self, rows: Rows) -> Fetch | BlockFetch:
         spans, blocks = [], []
         for shard, here, own in self._by_shard(rows):
-            values = self._values(shard)
+            values = shard.values(self._track)
             if not isinstance(values, StoredTokens):
                 continue
             if self._blocks is not None:
@@ -180,11 +169,6 @@ class Gatherer:
             begin, length = sequence_span(shard.index, last, size)
             ranges.append((sequence_span(shard.index, first, size)[0], begin + length))
         return ranges
-
-
-def _integers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The values, or the bits of floating point numbers."""
-    return values if values.dtype.kind in "iu" else values.view(f"<u{values.itemsize}")
 
 
 def _broken(dataset: MMapIndexedDataset, sequence: int, first: int, count: int) -> Exception:
