@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +42,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONUNBUFFERED", None)
 # No test reads what an earlier one left in the home folder, nor leaves something there.
 os.environ["TOKPACK_TOKENIZER_CACHE"] = "0"
+
+
+# What tokpack writes it syncs, and to wait for a disk is most of the time of many tests. So
+# temporary files lie in memory where there is room, but for TOKPACK_TESTS_ON_DISK=1.
+MEMORY, ROOM = "/dev/shm", 4 << 30
+ON_DISK = os.environ.get("TOKPACK_TESTS_ON_DISK") == "1"
+if not ON_DISK and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM:
+    tempfile.tempdir = MEMORY
 
 
 # A bare run appends the tests that pass to this file; the next run leaves them out, unless they use

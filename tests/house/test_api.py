@@ -145,7 +145,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "shards plan": ((tokpack.plan,), {}),
     "shards status": ((tokpack.status,), {"all": "all are in the list"}),
     "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
-    "verify": ((tokpack.verify,), {}),
+    "verify": ((tokpack.verify,), {"against": "inputs of compare_with_inputs"}),
     "adopt": ((tokpack.adopt,), {}),
     "stats": (
         (tokpack.stats,),

@@ -19,6 +19,7 @@ from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import pack_index, read_plainly, write_plainly
 from support.manifests import in_order, manifest_for
 from support.places import GOLDEN
+from support.table_tools import other_table
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.indexed import (
@@ -27,7 +28,6 @@ from tokpack.indexed import (
 )
 from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefixes_of
-from tokpack.indexed.table import MARK
 from tokpack.operations.convert import convert
 from tokpack.operations.merge import merge
 from tokpack.operations.output import NewDataset, NewFiles, new_datasets
@@ -151,7 +151,7 @@ def test_a_taken_output_is_kept_unless_it_may_go(tmp_path: Path) -> None:
             merge([a], out)
         os.unlink(f"{out}.{suffix}")
     write_plainly(out, plain([[[9]]]))
-    Path(f"{out}.docs.parquet").write_bytes(b"PAR1" + MARK)  # of the old documents
+    Path(f"{out}.docs.parquet").write_bytes(other_table())  # of the old documents
     merge([a], out, overwrite=True)
     assert documents_of(out) == [[[1, 2]]]
     assert not Path(f"{out}.docs.parquet").exists()

@@ -14,6 +14,7 @@ from support.indexed_twin import Plain, write_plainly
 from support.places import GOLDEN
 from support.ports import own_port
 from support.stores import Fault, Plan, web_server
+from support.table_tools import other_table
 
 import tokpack
 from tokpack import InputError, Manifest, MMapIndexedDataset, OutputError
@@ -197,7 +198,7 @@ def test_a_virtual_one_beside_its_pieces(store: Store, disk: Path, sets: list[st
 
 
 def test_the_table_of_what_is_replaced_goes(store: Store, sets: list[str]) -> None:
-    for content, stays in ((b"PAR1, tokpack.table of another dataset", False), (b"mine", True)):
+    for content, stays in ((other_table(), False), (b"mine", True)):
         store.s3.put("one.docs.parquet", content)
         tokpack.merge(sets[4:], "s3://texts/one", overwrite=True)
         assert (store.s3.get("one.docs.parquet") is not None) == stays

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tokpack.encoding import part, resume, tracks, work, worker
+from tokpack.encoding import meter, part, resume, tracks, work, worker
 from tokpack.encoding.coordinator import Coordinator
 from tokpack.encoding.journal import Journal
 from tokpack.encoding.meter import Counters
@@ -81,7 +81,7 @@ class _Thread:
         self._rng = rng
         self._killed = False
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
-        counters = Counters((np.zeros(8, np.int64)).data)
+        counters = Counters(np.zeros(meter._COUNTS + len(meter._STAGES), np.int64).data)
         self._worker = Worker(job, counters, self, slots=slots)
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()

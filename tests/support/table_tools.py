@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from xxhash import xxh3_128_digest
 
 from support.indexed_twin import Plain, write_plainly
 from tokpack.indexed import Manifest, MMapIndexedDataset, digest_file
-from tokpack.indexed.table import table_metadata, table_path
+from tokpack.indexed.table import MARK, table_metadata, table_path
 from tokpack.operations.output import NewDataset, new_datasets
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ def add_table(prefix: Path | str, **kept: Any) -> None:
     table = pa.table({**columns, **{name: pa.array(values) for name, values in kept.items()}})
     pq.write_table(table.replace_schema_metadata(table_metadata(manifest.bin)), table_path(prefix))
     replace(manifest, table=digest_file(table_path(prefix))).save(prefix)
+
+
+def other_table() -> bytes:
+    """The file of a table of documents of some other dataset."""
+    raw = io.BytesIO()
+    pq.write_table(pa.table({"line": [1]}).replace_schema_metadata({MARK: b"{}"}), raw)
+    return raw.getvalue()
 
 
 def table_is_gone(prefix: Path) -> None:
