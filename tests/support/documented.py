@@ -12,7 +12,6 @@ import shutil
 import tarfile
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow
 import pyarrow.parquet
 import zstandard
@@ -22,7 +21,7 @@ from support.rank_files import BYTES, WORDS, save_lines
 from support.report_tools import run
 from support.table_tools import add_table
 from tokpack.cli.main import COMMANDS, module_of
-from tokpack.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.table import TABLE_SUFFIX
 from tokpack.tokenizers import train_bpe
 
@@ -93,6 +92,10 @@ def make_inputs(folder: Path) -> None:
     (folder / "files.txt").write_text("a.jsonl\nb.jsonl\n")
     for name in ("chat.log", "train.txt"):
         (folder / name).write_text("\n".join(_texts(50, 92)))
+    for name, key in (("chats.jsonl", "messages"), ("conversations.jsonl", "conversation")):
+        roles = ("user", "assistant")
+        chats = [[{"role": one, "content": text} for one in roles] for text in _texts(40, 96)]
+        _save(folder / name, [{key: chat} for chat in chats])
     _make_files(folder)
     _make_tokenizers(folder)
 
@@ -112,9 +115,16 @@ def _make_files(folder: Path) -> None:
 def _make_tokenizers(folder: Path) -> None:
     special = ["<unk>", "<|endoftext|>", "<|begin_of_text|>"]
     definition = json.loads(train_bpe(_texts(50, 93), vocab_size=400, special_tokens=special))
-    for name in ("tokenizer.json", "my/tokenizer.json", "llama3/tokenizer.json"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(json.dumps(definition))
+    for name in ("", "my/", "llama3/", "my-model/"):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "tokenizer.json").write_text(json.dumps(definition))
+    template = (
+        "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}"
+        "{{ '<|endoftext|>' if message.role == 'assistant' }}\n{% endfor %}"
+    )
+    (folder / "my-model" / "chat_template.jinja").write_text(template)
+    config = {"eos_token": "<|endoftext|>"}
+    (folder / "my-model" / "tokenizer_config.json").write_text(json.dumps(config))
     merges = "".join(f"{left} {right}\n" for left, right in definition["model"]["merges"])
     for kind in ("", "gpt2-"):
         (folder / f"{kind}vocab.json").write_text(json.dumps(definition["model"]["vocab"]))
@@ -169,20 +179,13 @@ def make_datasets(folder: Path, blend: str) -> None:
     shutil.copy(folder / "wiki.bin", folder / "ids.bin")
     column = pyarrow.array([[1, 2, 3], [4]], pyarrow.list_(pyarrow.int32()))
     pyarrow.parquet.write_table(pyarrow.table({"tokens": column}), folder / "tokens.parquet")
-    make_chats()
+    template = ("--chat", "--chat-template", "my-model/chat_template.jinja", "-q")
+    run("encode", "chats.jsonl", "-o", "chats", *template)
+    run("convert", "chats", "prepared", "--to", "arrow", "-q")
+    run("convert", "chats", "chats_text", "--to", "neox", "-q")
     (folder / "hand.yaml").write_text(blend)
     (folder / "ids.json").write_text('{"class": "GPT2BPETokenizer"}')
     run("blend", "0.35", "wiki", "0.65", "owt", "-o", "blend.yaml", "-q")
-
-
-def make_chats() -> None:
-    """A dataset with a mask, and what axolotl would make of it."""
-    with MMapIndexedDatasetBuilder("chats.bin", np.uint16, tracks=["mask"]) as builder:
-        for length in range(10, 40):
-            builder.add_item(range(length), mask=[0] * 5 + [1] * (length - 5))
-            builder.end_document()
-        builder.finalize("chats.idx")
-    run("convert", "chats", "prepared", "--to", "arrow", "-q")
 
 
 def make_room(command: str, folder: Path) -> None:
