@@ -427,3 +427,21 @@ def test_render_says_what_is_wrong(chats: Chats) -> None:
         render([])  # type: ignore[arg-type]
     assert render(RECORDS[0], loss="all")[0].mask.all()
     assert "trained>" in repr(render(RECORDS[0])[0])
+
+
+def test_a_dry_run_shows_what_is_trained(
+    chats: Chats, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tokpack.cli.main import main
+
+    source = write_records(chats.folder / "in.jsonl", [*RECORDS[:2], {"text": "a"}])
+    words = ["encode", str(source), "-o", str(chats.output), "--tokenizer", str(chats.tokenizer)]
+    assert main([*words, "--chat", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "of the first 3 records: 2 conversations" in said
+    assert "left out: no conversation (1)" in said
+    assert "<|im_start|>assistant" in said
+    assert "<|im_end|>]]" in said
+    assert not list(chats.folder.glob("out*"))
+    assert main([*words, "--dry-run"]) == 1
+    assert "a sample is of conversations: add --chat" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,10 +13,10 @@ from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.records import detect
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
-from tokpack.errors import InputError, option
+from tokpack.errors import InputError, UsageError, option
 from tokpack.quantities import counted
-from tokpack.sources import BadRecord, Documents
-from tokpack.sources.base import RAW_BYTES_KEPT
+from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
+from tokpack.sources.base import RAW_BYTES_KEPT, Rows
 from tokpack.sources.records import joined, value_at
 from tokpack.sources.values import json_text
 from tokpack.tokenizers import MarkedIds, MarkingEncoder
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from tokpack.chat import Rendered
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import DocumentBatch, Source
+    from tokpack.sources import Source
     from tokpack.tokenizers import Tokenizer
 
 TOO_LONG = "too long"
@@ -39,6 +40,7 @@ _MIXED = "a pair of answers"
 _OUTSIDE = "trained outside of an answer"
 _CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
+_SAMPLED = 100  # records of a sample
 
 
 @dataclass
@@ -206,6 +208,55 @@ def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
     """A record that is no document, with the beginning of it as JSON."""
     raw = json_text(record).encode("utf-8", "backslashreplace")[:RAW_BYTES_KEPT]
     return BadRecord(line, reason, raw, kind=kind)
+
+
+class Sample(NamedTuple):
+    """A conversation as the dataset would have it: ids int32 [n], mask uint8 [n]."""
+
+    ids: npt.NDArray[Any]
+    mask: npt.NDArray[np.uint8]
+
+
+class Samples(NamedTuple):
+    """What the first records of a request become: conversations, and why some become none."""
+
+    settled: Mapping[str, Any]
+    tokenizer: Tokenizer
+    records: int
+    made: list[Sample]
+    reasons: Counter[str]
+
+
+def sample(options: EncodeOptions) -> Samples:
+    """What the first records would become; nothing is written. Raises as encode before any work."""
+    from tokpack.encoding.columns import first_conversations
+    from tokpack.encoding.setup import load_setups
+
+    if not options.chat:
+        raise UsageError(f"a sample is of conversations: add {option('chat', True)}")
+    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    (setup,) = load_setups(options)
+    settled = settled_chat(options, setup.tokenizer, sources)
+    assert settled is not None
+    records = first_conversations(options, sources)[
+        : _SAMPLED if options.limit is None else options.limit
+    ]
+    rows = Rows(None, np.arange(len(records), dtype=np.int64), records)
+    batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
+    (batch,) = ConversationMaker(settled, setup.tokenizer.name, "text", ())([batch])
+    encoder = MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
+    documents = batch.documents["text"]
+    assert isinstance(documents, Conversations)
+    length, in_pairs = settled["max_length"], settled["pairs"] is not None
+    encoded = documents.encode(encoder)
+    fitted = fit(
+        documents, encoded, max_length=length, truncate=settled["truncate"], in_pairs=in_pairs
+    )
+    cuts = np.cumsum(fitted.encoded.lengths)[:-1]
+    ids, masks = (np.split(row, cuts) for row in (fitted.encoded.ids, fitted.encoded.mask))
+    made = [Sample(*pair) for pair in zip(ids, masks, strict=True)] if len(fitted.documents) else []
+    reasons = Counter(one.kind for one in (*batch.bad, *fitted.left_out))
+    return Samples(settled, setup.tokenizer, len(records), made, reasons)
 
 
 class Fitted(NamedTuple):

@@ -42,6 +42,8 @@ PAGE = Page(
                     """
                     --log-interval N|Ns  without a terminal: a line every N documents or N seconds
                                          (10s)
+                    --dry-run            of conversations: show the first ones, with what is
+                                         trained of them, and encode nothing
                     --json               print the manifests as JSON on stdout
                     """,
                     log_interval={"type": _interval},
@@ -80,6 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
     options, notes = resolve(arguments)
     for line in notes:
         terminal.note(line)
+    if arguments.dry_run:
+        from tokpack.cli.shown_conversations import print_sample
+
+        print_sample(options)
+        return 0
     if arguments.engine != "local":
         return shards.encode_on(arguments, options)
     from tokpack.encoding import encode

@@ -1,0 +1,158 @@
+"""Conversations to tokens and masks, one core, beside transformers in the same run.
+
+    python benchmarks/chat.py [--conversations 40000] [--slow 1500] [--runs 3] [--data DIR]
+
+Conversations of two questions with their answers, about a kilobyte of English, with ChatML's
+template (in ``{% generation %}`` blocks, without which transformers makes no mask) and the
+tokenizer of GPT-NeoX. *tokpack* is a whole ``tokpack.encode(..., chat=True, workers=1)``, from JSON
+lines to the finished dataset, with its start, its self-check and its checksums; *transformers* is a
+loop of ``apply_chat_template(tokenize=True, return_assistant_tokens_mask=True)``, which is what TRL
+calls, over the first ``--slow`` of the messages, in memory already. The figure is processor time,
+the best of the runs; ids and masks of both have to be equal, or the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import common
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SIZES = (150, 400, 100, 350)  # characters of question and answer, twice
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
+    "{% if message['role'] == 'assistant' %}"
+    "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}"
+    "{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def make_tokenizer(folder: Path, plain: Path) -> Path:
+    """A folder with GPT-NeoX's tokenizer, the tokens of ChatML and the template."""
+    definition = json.loads(plain.read_text(encoding="utf-8"))
+    last = max(token["id"] for token in definition["added_tokens"])
+    for number, content in enumerate(("<|im_start|>", "<|im_end|>"), last + 1):
+        token = {**definition["added_tokens"][0], "content": content, "special": True}
+        definition["added_tokens"].append({**token, "id": number, "normalized": False})
+    folder.mkdir(exist_ok=True)
+    (folder / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
+    config = {
+        "chat_template": TEMPLATE,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|im_end|>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folder
+
+
+def make_conversations(texts: list[str], count: int) -> list[list[dict[str, str]]]:
+    """Messages with texts of a corpus, each used a little further on when they come round again."""
+    made = []
+    for number in range(count):
+        text = texts[number % len(texts)]
+        at = 997 * (number // len(texts)) % max(len(text) - sum(SIZES), 1)
+        messages = []
+        for turn, size in enumerate(SIZES):
+            role = ("user", "assistant")[turn % 2]
+            messages.append({"role": role, "content": text[at : at + size].strip() or "Yes."})
+            at += size
+        made.append(messages)
+    return made
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
+
+
+def best(work: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    """The least processor time of some runs, and what the last one gave."""
+    seconds, made = float("inf"), None
+    for _ in range(runs):
+        begin = processor_seconds()
+        made = work()
+        seconds = min(seconds, processor_seconds() - begin)
+    return seconds, made
+
+
+def main() -> None:
+    """Measure both, compare what they made, print a table."""
+    parser = common.parser(__doc__)
+    parser.add_argument("--conversations", type=int, default=40_000, metavar="N")
+    parser.add_argument("--slow", type=int, default=1500, metavar="N")
+    parser.add_argument("--runs", type=int, default=3, metavar="N")
+    arguments = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import transformers
+
+    import tokpack
+
+    data = common.find_data(arguments.data)
+    with common.work_folder(arguments.work) as folder:
+        tokenizer = make_tokenizer(folder / "chatml", data.find("20B_tokenizer.json"))
+        texts = [text for text in data.texts("english")[:20_000] if len(text) > sum(SIZES)]
+        chats = make_conversations(texts, arguments.conversations)
+        source = folder / "chats.jsonl"
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"messages": one}) + "\n" for one in chats)
+
+        def fast() -> tokpack.Manifest:
+            options = {"tokenizer": str(tokenizer), "overwrite": True, "workers": 1}
+            return tokpack.encode(str(source), str(folder / "chats"), chat=True, **options)
+
+        began = time.monotonic()
+        seconds, manifest = best(fast, arguments.runs)
+        dataset = tokpack.MMapIndexedDataset(folder / "chats")
+        library = transformers.AutoTokenizer.from_pretrained(str(tokenizer))
+        settings = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
+
+        def slow() -> list[Any]:
+            return [library.apply_chat_template(one, **settings) for one in some]
+
+        some = chats[: arguments.slow]
+        slow_seconds, made = best(slow, arguments.runs)
+        equal = all(
+            np.array_equal(dataset[i], one["input_ids"])
+            and np.array_equal(dataset.mask[i], one["assistant_masks"])
+            for i, one in enumerate(made)
+        )
+        size = sum(len(m["content"].encode()) for one in chats for m in one) / len(chats)
+        rows = [
+            _row("tokpack", len(chats), seconds, size, equal),
+            _row("transformers", len(some), slow_seconds, size, equal),
+        ]
+    common.print_table(list(rows[0]), [list(row.values()) for row in rows])
+    print(f"{rows[0]['a_second'] / rows[1]['a_second']:.1f} times as fast, with equal: {equal};")
+    share = manifest.trained / manifest.tokens
+    print(f"{share:.1%} of the tokens are trained; {time.monotonic() - began:.0f} s in all")
+    if equal and not arguments.no_save:
+        common.append_rows("chat", rows, common.versions("transformers", "tokenizers", "jinja2"))
+    sys.exit(not equal)
+
+
+def _row(program: str, count: int, seconds: float, size: float, equal: bool) -> common.Row:
+    return {
+        "benchmark": "chat",
+        "program": program,
+        "conversations": count,
+        "bytes_each": round(size),
+        "cpu": seconds,
+        "a_second": count / seconds,
+        "mb_s": count * size / seconds / 1e6,
+        "equal": equal,
+    }
+
+
+if __name__ == "__main__":
+    main()
