@@ -429,9 +429,7 @@ def test_render_says_what_is_wrong(chats: Chats) -> None:
     assert "trained>" in repr(render(RECORDS[0])[0])
 
 
-def test_a_dry_run_shows_what_is_trained(
-    chats: Chats, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_shows_what_is_trained(chats: Chats, capsys: pytest.CaptureFixture[str]) -> None:
     from tokpack.cli.main import main
 
     source = write_records(chats.folder / "in.jsonl", [*RECORDS[:2], {"text": "a"}])

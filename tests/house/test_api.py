@@ -140,7 +140,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "encode": (
         (tokpack.encode, tokpack.encode_shard),
         {"plan": "encode_shard's prefix", "engine": "starts commands", "ray_address": "the same"}
-        | {"shard_size": "of plan"},
+        | {"shard_size": "of plan", "dry_run": "shows; chat.render does"},
     ),
     "shards plan": ((tokpack.plan,), {}),
     "shards status": ((tokpack.status,), {"all": "all are in the list"}),

@@ -96,6 +96,8 @@ def make_inputs(folder: Path) -> None:
         roles = ("user", "assistant")
         chats = [[{"role": one, "content": text} for one in roles] for text in _texts(40, 96)]
         _save(folder / name, [{key: chat} for chat in chats])
+    preference = {"prompt": "eta", "chosen": "oin", "rejected": "shr"}
+    _save(folder / "preferences.jsonl", [preference] * 9)
     _make_files(folder)
     _make_tokenizers(folder)
 

@@ -271,6 +271,8 @@ def deciding_options(
         from tokpack.encoding.columns import deciding
 
         made |= deciding(options, columns)
+    if chat is not None and chat["pairs"]:
+        made["pairs"] = chat["pairs"]
     if options.has_table:  # a dataset that has a table serves a request without one
         made["trace"] = True
     if options.keep:
