@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import orders_twin as twin
 from support.golden_orders import golden
 from support.indexed_twin import Plain, write_plainly
-from support.samples_twin import some_lengths, write_dataset
+from support.samples_twin import some_lengths, write_dataset, write_manifest
 
 from tokpack import BlendedDataset, GPTDataset, open_blend
 from tokpack.errors import UsageError
@@ -139,3 +139,18 @@ def test_what_has_no_pairs_is_refused(tmp_path: Path) -> None:
             GPTDataset(tmp_path / name, 8, packing="pairs")
     with pytest.raises(UsageError, match="packing='pairs' goes with order='stateless'"):
         GPTDataset(tmp_path / "odd", 8, packing="pairs", order="megatron")
+
+
+def test_a_plan_warns_of_pairs_that_are_read_as_text(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "prefs", [20] * 10)
+    write_manifest(tmp_path / "prefs", "gpt2", "0" * 64)
+    path = tmp_path / "prefs.json"
+    spec: dict[str, Any] = {"datasets": str(path.with_suffix("")), "seq_length": 16}
+    assert not any("pairs" in one for one in open_blend(spec).plan.warnings(4))
+    path.write_text(path.read_text().replace('"options": {}', '"options": {"pairs": ["a", "b"]}'))
+    said = " ".join(open_blend(spec).plan.warnings(4))
+    assert "are pairs of a chosen and a rejected answer" in said
+    assert said.isprintable()
+    paired = open_blend(spec, packing="pairs")
+    assert not any("pairs" in one for one in paired.plan.warnings(4))
+    assert len(paired.train) == 10

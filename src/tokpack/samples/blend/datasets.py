@@ -199,6 +199,17 @@ def framed_apart(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
     return [f"documents differ in the ids around them: {'; '.join(groups)}"]
 
 
+def pairs_alone(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
+    """A sentence where documents are pairs, and the order does not know it, else none."""
+    paired = [d for d in datasets if d.manifest is not None and d.manifest.options.get("pairs")]
+    if not paired:
+        return []
+    return [
+        f"{_names(paired)}: the documents are pairs of a chosen and a rejected answer, and the "
+        "rejected are trained on too: read them with packing pairs, or select the chosen"
+    ]
+
+
 def _names(datasets: Sequence[MMapIndexedDataset]) -> str:
     more = f" and {len(datasets) - _NAMED} more" if len(datasets) > _NAMED else ""
     return ", ".join(dataset.path_prefix for dataset in datasets[:_NAMED]) + more

@@ -6,7 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
-from tokpack.samples.blend.datasets import framed_apart, marks, open_datasets, unchecked
+from tokpack.samples.blend.datasets import (
+    framed_apart,
+    marks,
+    open_datasets,
+    pairs_alone,
+    unchecked,
+)
 from tokpack.samples.blend.mixture import Mixture, Portion
 from tokpack.samples.blend.spec import (
     BlendSpec,
@@ -61,6 +67,8 @@ class BlendPlan:
             warnings += [] if self.spec.allow_empty else _left_without(mixture)
             if mixture is not self.train:
                 warnings += _trained_on(mixture, self.train)
+        if self.spec.settings.packing_rules.group == 1:
+            warnings += pairs_alone(self.datasets)
         return warnings + unchecked(self.datasets) + framed_apart(self.datasets)
 
 
