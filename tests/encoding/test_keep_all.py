@@ -113,3 +113,17 @@ def test_shards_keep_what_the_plan_says(bpe: Path, lines: Path, tmp_path: Path) 
     tokpack.commit(prefix)
     names = tokpack.MMapIndexedDataset(str(prefix)).table().schema.names
     assert names == [*OWN, *SMALL]
+
+
+def test_nested_columns_of_polars(bpe: Path, tmp_path: Path) -> None:
+    """Their texts are views, which few of Arrow's kernels take inside of structs and lists."""
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(
+        {"text": ["a", "", "b"], "meta": [{"lang": "en"}, {"lang": "de"}, None], "n": [["x"]] * 3}
+    )
+    for number, keep in enumerate(("all", ["meta", "n", "meta.lang"])):
+        out = tmp_path / f"out{number}"
+        tokpack.encode(frame, out, tokenizer=bpe, keep=keep, where="text <> 'c'")
+        table = parquet.read_table(f"{out}.docs.parquet")
+        assert table["meta"].to_pylist() == ['{"lang":"en"}', None]
+        assert table["n"].to_pylist() == ['["x"]', '["x"]']

@@ -142,7 +142,8 @@ def plain_values(batch: Any, name: str) -> Values:
     """The values ``name`` of a record batch as an array, numbers and texts in their widest types.
 
     These are bool, int64, double and large_string. Of other types are what has no wider one:
-    uint64, times, decimals, lists, structs. ArrowInvalid where they are broken.
+    uint64, times, decimals, lists, structs; a list of Python values where these have views of
+    texts. ArrowInvalid where they are broken.
     """
     import pyarrow
     from pyarrow import compute, types
@@ -161,4 +162,6 @@ def plain_values(batch: Any, name: str) -> Values:
         return array.cast(pyarrow.float64())
     if str(kind) in ("string", "large_string", "string_view"):
         return array.cast(pyarrow.large_string())
+    if "_view" in str(kind):  # inside of a struct or list, as polars has them: few kernels take it
+        return array.to_pylist()
     return array
