@@ -3,144 +3,173 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.encoding_tools import dataset, twin
+from support.chatml_twin import ChatTwin, chat_tokenizer, conversations, write_records
 from support.stopped_runs import STOP_AT_END, STOP_AT_RENAME, Place, flip
 
 import tokpack
-from tokpack.encoding.options import EncodeOptions
-from tokpack.encoding.part import PartEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pathlib import Path
 
+pytest.importorskip("jinja2")
 TRACKS = ("mask", "weights")
-# Runs make tracks, whose values follow from the ids.
-MASKED = """
-from tokpack.encoding.options import EncodeOptions
-from tokpack.encoding.part import PartEncoder
-EncodeOptions.token_tracks = ("mask", "weights")
-def with_tracks(self, *given, real=PartEncoder._tokens):
-    arrays, counts = real(self, *given)
-    tracks = (arrays[0] % 2).astype("u1"), (arrays[0] % 5).astype("<f2")
-    return (*arrays, *tracks[: len(self.job.options.token_tracks)]), counts
-PartEncoder._tokens = with_tracks
-"""
+RECORDS = [{**one, "weight": one["id"] % 5 / 4} for one in conversations(250, words=80)]
+CHAT = {"chat": True, "weight_key": "weight"}
 
 
-@pytest.fixture(autouse=True)
-def masked(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Runs of this process make tracks too, until that is turned off."""
-    monkeypatch.setattr(PartEncoder, "_tokens", PartEncoder._tokens)
-    monkeypatch.setattr(EncodeOptions, "token_tracks", TRACKS)
-    exec(MASKED)
-    return lambda on: monkeypatch.setattr(EncodeOptions, "token_tracks", TRACKS if on else ())
+@pytest.fixture(scope="session")
+def chatty(bpe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer that has a template."""
+    return chat_tokenizer(tmp_path_factory.mktemp("chat") / "chatty", bpe)
 
 
-def names(place: Place) -> set[str]:
-    return {path.name for path in place.folder.glob("out*")}
+@pytest.fixture(scope="session")
+def expected(chatty: Path) -> tuple[list[int], list[int], list[float]]:
+    """The ids of all RECORDS, and their values in both tracks."""
+    ids, mask, lengths = ChatTwin(chatty).arrays([one["messages"] for one in RECORDS])
+    weights = np.repeat([one["weight"] for one in RECORDS], lengths)
+    return ids.tolist(), mask.tolist(), weights.tolist()
 
 
-def check(place: Place, *, files: int = 1) -> None:
-    """That the dataset and its tracks are right, and nothing else is there."""
-    kinds = ("bin", "idx", "json", *TRACKS)
-    pieces = [f"out-{n:05d}-of-{files:05d}" for n in range(files)] if files > 1 else ["out"]
-    expected = {f"{piece}.{kind}" for piece in pieces for kind in kinds}
-    assert names(place) == expected | {"out.json"}
-    made = tokpack.MMapIndexedDataset(place.output)
-    assert list(made.tracks) == list(TRACKS)
-    trained = 0
-    for shard in made.shards():
-        ids = np.asarray(shard.tokens[:])
-        assert (np.asarray(shard.track("mask")[:]) == ids % 2).all()
-        assert (np.asarray(shard.track("weights")[:]) == ids % 5).all()
-        trained += int((ids % 2).sum())
-    assert made.manifest
-    assert made.manifest.trained == trained
-    if files == 1:
-        assert dataset(place.output) == twin(place.tokenizer, place.texts)
-    place.verify()
+class Chats(Place):
+    """A place with one input of conversations."""
+
+    def __init__(self, folder: Path, tokenizer: Path, kept: Path) -> None:
+        super().__init__(folder, tokenizer, kept)
+        write_records(self.source, RECORDS)
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        return super().options(**{**CHAT, **more})
+
+    @property
+    def names(self) -> set[str]:
+        """What there is of the output."""
+        return {path.name for path in self.folder.glob("out*")}
 
 
-@pytest.mark.parametrize(("files", "workers"), [(1, 1), (1, 3), (3, 2)])
+@pytest.fixture
+def chats(tmp_path: Path, chatty: Path, kept: Path) -> Chats:
+    return Chats(tmp_path, chatty, kept)
+
+
+Check = Any  # a function: see below
+
+
+@pytest.fixture
+def check(chats: Chats, expected: tuple[list[int], list[int], list[float]]) -> Check:
+    """Checks that the dataset and its tracks are right, and nothing else is there."""
+
+    def check(files: int = 1) -> None:
+        kinds = ("bin", "idx", "json", *TRACKS)
+        pieces = [f"out-{n:05d}-of-{files:05d}" for n in range(files)] if files > 1 else ["out"]
+        assert chats.names == {"out.json", *(f"{one}.{kind}" for one in pieces for kind in kinds)}
+        made = tokpack.MMapIndexedDataset(chats.output)
+        assert list(made.tracks) == list(TRACKS)
+        assert made.manifest
+        assert made.manifest.trained == sum(expected[1])
+        read = [np.concatenate(one[:]).tolist() for one in (made, *map(made.track, TRACKS))]
+        assert read == list(expected)
+        chats.verify()
+
+    return check
+
+
+@pytest.mark.parametrize(("files", "workers"), [(1, 3), (3, 2)])
 def test_they_belong_to_the_tokens_however_the_work_is_cut(
-    place: Place, files: int, workers: int
+    chats: Chats, check: Check, files: int, workers: int
 ) -> None:
-    made = place.encode(files=files, workers=workers)
-    check(place, files=files)
-    assert place.encode(files=files) == made
+    made = chats.encode(files=files, workers=workers)
+    check(files)
+    assert chats.encode(files=files) == made
 
 
 @pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.parametrize("change", ["removed", "cut off"])
 def test_a_finished_one_that_lacks_a_track_is_not_taken_for_whole(
-    place: Place, files: int, change: str
+    chats: Chats, check: Check, files: int, change: str
 ) -> None:
-    place.encode(files=files)
-    path = sorted(place.folder.glob("out*.weights"))[-1]
+    chats.encode(files=files)
+    path = sorted(chats.folder.glob("out*.weights"))[-1]
     path.write_bytes(path.read_bytes()[:-2])
     if change == "removed":
         path.unlink()
     with pytest.raises(tokpack.OutputError, match="exists"):
-        place.encode(files=files)
-    place.encode(files=files, overwrite=True)
-    check(place, files=files)
+        chats.encode(files=files)
+    chats.encode(files=files, overwrite=True)
+    check(files)
 
 
 @pytest.mark.parametrize("done", range(5))
-def test_stopped_among_the_renames(place: Place, done: int) -> None:
+def test_stopped_among_the_renames(chats: Chats, check: Check, done: int) -> None:
     """In place of another dataset with tracks."""
-    place.encode(limit=5)
-    place.stop(MASKED + STOP_AT_RENAME.format(done=done), overwrite=True)
-    place.encode(overwrite=True)
-    check(place)
+    chats.encode(limit=5)
+    chats.stop(STOP_AT_RENAME.format(done=done), overwrite=True)
+    chats.encode(overwrite=True)
+    check()
 
 
-@pytest.mark.parametrize("files", [1, 3])
-def test_stopped_at_the_end(place: Place, files: int) -> None:
-    place.stop(MASKED + STOP_AT_END, files=files)
-    place.encode(files=files)
-    check(place, files=files)
+def test_stopped_at_the_end(chats: Chats, check: Check) -> None:
+    chats.stop(STOP_AT_END, files=3)
+    chats.encode(files=3)
+    check(3)
 
 
-def test_what_is_damaged_is_made_again_or_refused(place: Place) -> None:
-    place.stop(MASKED + STOP_AT_RENAME.format(done=0))
-    flip(place.work / "joined.text.mask")
-    place.encode()
-    check(place)
-    for name in names(place):
-        (place.folder / name).unlink()
-    place.stop(MASKED + STOP_AT_RENAME.format(done=1))
-    flip(place.output.with_suffix(".mask"))
+def test_what_is_damaged_is_made_again_or_refused(chats: Chats, check: Check) -> None:
+    chats.stop(STOP_AT_RENAME.format(done=0))
+    flip(chats.work / "joined.text.mask")
+    chats.encode()
+    check()
+    for name in chats.names:
+        (chats.folder / name).unlink()
+    chats.stop(STOP_AT_RENAME.format(done=1))
+    flip(chats.output.with_suffix(".mask"))
     with pytest.raises(tokpack.OutputError, match=r"out\.mask is not what the run wrote.*remove"):
-        place.encode()
-    place.output.with_suffix(".mask").unlink()
-    shutil.rmtree(place.work)
-    place.encode()
-    check(place)
+        chats.encode()
+    chats.output.with_suffix(".mask").unlink()
+    shutil.rmtree(chats.work)
+    chats.encode()
+    check()
 
 
-def test_tracks_come_and_go_with_their_dataset(
-    place: Place, masked: Callable[[bool], None]
-) -> None:
+def test_tracks_come_and_go_with_their_dataset(chats: Chats, check: Check) -> None:
     """A file of another program is not replaced, whatever is asked for, and no track."""
-    mine = place.output.with_suffix(".mask")
+    mine = chats.output.with_suffix(".mask")
     mine.write_text("mine")
     for overwrite in (False, True):
         with pytest.raises(tokpack.OutputError, match=r"out\.mask: exists and is not a track"):
-            place.encode(overwrite=overwrite)
-    masked(False)
-    place.encode()
-    assert tokpack.MMapIndexedDataset(place.output).tracks == {}
+            chats.encode(overwrite=overwrite)
+    chats.source.write_text('{"text": "a"}\n{"text": "b"}\n')
+    text = {"chat": False, "weight_key": None}
+    chats.encode(**text)
+    assert tokpack.MMapIndexedDataset(chats.output).tracks == {}
     assert mine.read_text() == "mine"
     mine.unlink()
-    masked(True)
-    place.encode(overwrite=True)
-    check(place)
-    masked(False)
-    place.encode(overwrite=True)
-    assert names(place) == {"out.bin", "out.idx", "out.json"}
-    place.verify()
+    write_records(chats.source, RECORDS)
+    chats.encode(overwrite=True)
+    check()
+    chats.source.write_text('{"text": "a"}\n{"text": "b"}\n')
+    chats.encode(overwrite=True, **text)
+    assert chats.names == {"out.bin", "out.idx", "out.json"}
+    chats.verify()
+
+
+def test_a_table_of_one_of_several_files_that_is_gone_is_noticed(chats: Chats) -> None:
+    """By another run, and by verify."""
+    pytest.importorskip("pyarrow")
+    made = chats.encode(files=2, trace=True)
+    assert chats.encode(files=2, trace=True) == made
+    table = chats.folder / "out-00001-of-00002.docs.parquet"
+    data = table.read_bytes()
+    table.unlink()
+    with pytest.raises(tokpack.InputError, match=r"out-00001-of-00002\.docs\.parquet is missing"):
+        chats.verify()
+    for content in (None, data[:-1]):
+        if content is not None:
+            table.write_bytes(content)
+        with pytest.raises(tokpack.OutputError, match="exists"):
+            chats.encode(files=2, trace=True)
+    assert chats.encode(files=2) == made  # which needs no table
