@@ -217,6 +217,11 @@ def test_tools_documents_and_variables_go_to_the_template() -> None:
     }
 
 
+@pytest.mark.parametrize("tools", [7, "{", "7", {"name": "f"}])
+def test_tools_that_are_no_list_are_refused(tools: Any) -> None:
+    assert reason({"messages": [USER], "tools": tools}) == "malformed message"
+
+
 def test_reasoning_has_the_names_that_transformers_gives_it() -> None:
     (message,) = messages_of({"messages": [{**ANSWER, "reasoning": "Hm"}]})
     assert (message["reasoning_content"], message["thinking"]) == ("Hm", "Hm")

@@ -307,8 +307,11 @@ def _variables(record: Mapping[str, Any]) -> dict[str, Any]:
         value = record.get(name)
         if isinstance(value, str):
             value = _json(value, f"its {name}") if value.strip() else None
-        if value is not None and len(value) > 0:
-            found[name] = plain(value)
+        value = plain(value)
+        if value is not None and not isinstance(value, list):
+            raise ConversationError(MALFORMED, f"its {name} are no list: {brief(value)}")
+        if value:
+            found[name] = value
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack.chat.options import ChatOptions
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import load_template
-from tokpack.display import nearest
+from tokpack.display import nearest, shown
 from tokpack.errors import UsageError, option
 from tokpack.tokenizers import MarkingEncoder, Tokenizer, load_tokenizer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tokpack.stores.storage import PathLike
 
 _NAMES = {one.name for one in fields(ChatOptions)}
+_BEGIN, _END = "\N{LEFT DOUBLE ANGLE BRACKET}", "\N{RIGHT DOUBLE ANGLE BRACKET}"
 _OF_ENCODE = {"chat_template": "template", "template_var": "variables"}  # by other names there
 
 
@@ -41,6 +42,14 @@ class RenderedTokens(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<RenderedTokens: {len(self.ids)} tokens, {int(self.mask.sum())} of them trained>"
+
+    def __str__(self) -> str:
+        """The text, with what is trained of it in double angle brackets."""
+        pieces, at = [], 0
+        for begin, end in self.trained:
+            pieces += [self.text[at:begin], _BEGIN, self.text[begin:end], _END]
+            at = end
+        return shown("".join([*pieces, self.text[at:]]), keep="\n")
 
 
 def render(
