@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.cli_tools import ids, tokpack
+from support.encoding_tools import byte_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,3 +185,11 @@ def test_vocab_then_encode(corpus: Path, tmp_path: Path, kind: str) -> None:
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert ids(tmp_path / "out")
+
+
+def test_an_error_names_flags_beside_a_tokenizer_in_a_json_file(tmp_path: Path) -> None:
+    chats, tokenizer = tmp_path / "chats.jsonl", tmp_path / "tokenizer.json"
+    chats.write_text('{"messages": []}\n')
+    byte_tokenizer(tokenizer)
+    done = tokpack("encode", chats, "--chat", "--tokenizer", tokenizer, "-o", tmp_path / "x")
+    assert "--chat-template FILE" in done.stderr

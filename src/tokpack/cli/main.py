@@ -19,11 +19,12 @@ from tokpack.errors import TokpackError, UsageError
 from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokpack.cli.parser import Page
 
 INTERRUPTED = 130
+_TAKE_SETTINGS = ("train", "blend", "samples", "index")  # files of options, among their words
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -230,7 +231,10 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
     if isinstance(error, TokpackError):
         from tokpack.configuration.setting import flags_typed
 
-        terminal.error(error.worded(flags_typed(_flags_of(name), arguments)))
+        flags: Mapping[str, str] = _flags_of(name)
+        if name in _TAKE_SETTINGS:
+            flags = flags_typed(flags, arguments)
+        terminal.error(error.worded(flags))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         # Every file of ours is written under its name, so this is what the shell redirected.
