@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.encoding_tools import byte_tokenizer
-from support.report_tools import run
+from support.report_tools import run, run_json
 
 from tokpack import MMapIndexedDatasetBuilder, load_tokenizer
 from tokpack.view.items import DatasetItem
@@ -47,3 +47,10 @@ def test_a_page_marks_trained_tokens(chat: tuple[str, str]) -> None:
     assert page.count(' trained" title=') == page.count(", trained") == 3
     assert page.count(' context" title=') == page.count(", not trained") == 3
     assert ", trained" not in str(token_text(ids, item.spelling, 0, with_ids=False))
+
+
+def test_stats_count_trained_tokens(chat: tuple[str, str]) -> None:
+    prefix, tokenizer = chat
+    rows = run("stats", prefix, "--tokenizer", tokenizer).stdout
+    assert "trained tokens              3 (50.0%)" in rows
+    assert run_json("stats", prefix)["datasets"][0]["trained"] == 3

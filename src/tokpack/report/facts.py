@@ -29,10 +29,12 @@ def facts(stats: Stats) -> dict[str, str]:
             "documents in others too": _share(stats.shared.documents, stats.documents),
             "tokens in others too": _share(stats.shared.tokens, stats.tokens),
         }
+    trained = stats.tokens if stats.trained is None else stats.trained
     return {
         "documents": f"{stats.documents:,}",
         "sequences": f"{stats.sequences:,}",
         "tokens": f"{stats.tokens:,}",
+        "trained tokens": _share(trained, stats.tokens),
         "ids as": stats.dtype,
         "tokenizer": stats.tokenizer or _UNKNOWN,
         "bytes a token": _UNKNOWN if ratio is None else f"{ratio:.3f}",

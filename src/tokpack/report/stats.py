@@ -69,7 +69,8 @@ class Stats:
     """The figures of one dataset; what is not known is None.
 
     ``empty`` counts documents in the index without a token, ``outside`` ids that no vocabulary
-    has, or that the dataset's does not; ``shared`` is what other datasets have too.
+    has, or that the dataset's does not; ``shared`` is what other datasets have too. ``trained`` counts
+    the tokens that are, where a mask or labels say it.
     """
 
     prefix: str
@@ -90,6 +91,7 @@ class Stats:
     outside: int
     sources: tuple[Share, ...]
     shared: CrossDuplicates | None = None
+    trained: int | None = None
 
     def __repr__(self) -> str:
         return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
@@ -155,6 +157,7 @@ def stats(
         unknown=_occurrences(counts, unknown),
         outside=scan.outside + beyond,
         sources=tuple(shares(dataset)),
+        trained=manifest.trained if manifest else None,
     )
 
 
