@@ -69,8 +69,8 @@ class Stats:
     """The figures of one dataset; what is not known is None.
 
     ``empty`` counts documents in the index without a token, ``outside`` ids that no vocabulary
-    has, or that the dataset's does not; ``shared`` is what other datasets have too. ``trained`` counts
-    the tokens that are, where a mask or labels say it.
+    has, or that the dataset's does not; ``shared`` is what other datasets have too.
+    ``trained`` counts the tokens that are, where a mask or labels say it.
     """
 
     prefix: str
