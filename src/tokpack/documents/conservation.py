@@ -9,6 +9,7 @@ shuffled, merged or split and merged.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -203,13 +204,15 @@ class _Reader:
         self, number: int, part: Part, encoder: Encoder, done: _Read
     ) -> list[tuple[Digests, int, npt.NDArray[np.int64]]]:
         rows = []
-        for batch in read(self._sources[number], part, [self._key], max_document_bytes=self._most):
-            done.records += batch.records
-            done.rejected += len(batch.bad)
-            documents, digests, has_tokens = self._encoded(batch.documents[self._key], encoder)
-            done.rejected += batch.records - len(batch.bad) - len(documents)
-            done.empty += len(documents) - len(digests)
-            rows.append((digests, number, documents.lines[has_tokens].copy()))
+        source = self._sources[number]
+        with closing(read(source, part, [self._key], max_document_bytes=self._most)) as batches:
+            for batch in batches:
+                done.records += batch.records
+                done.rejected += len(batch.bad)
+                documents, digests, has_tokens = self._encoded(batch.documents[self._key], encoder)
+                done.rejected += batch.records - len(batch.bad) - len(documents)
+                done.empty += len(documents) - len(digests)
+                rows.append((digests, number, documents.lines[has_tokens].copy()))
         return rows
 
     def _encoded(

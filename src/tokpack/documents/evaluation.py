@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +19,7 @@ from tokpack.sources import discover, make_parts, read
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tokpack.sources import Source
+    from tokpack.sources import DocumentBatch, Source
     from tokpack.tokenizers import Tokenizer
 
 Int64s = npt.NDArray[np.int64]
@@ -178,21 +179,27 @@ def _add_source(
     lines = 0
     for part in make_parts([source], ways=1):
         read_lines = 0
-        for batch in read(source, part, keys):
-            for bad in batch.bad:
-                there = bad.keys_there and f"; {bad.keys_there}: name one with {option('keys')}"
-                raise InputError(f"{source.name}:{lines + bad.line + 1}: {bad.reason}{there}")
-            texts = [
-                (lines + int(line) + 1, documents.text(index).strip())
-                for documents in batch.documents.values()
-                for index, line in enumerate(documents.lines.tolist())
-            ]
-            for begin in range(0, len(texts), _STEP):
-                some = texts[begin : begin + _STEP]
-                for (line, _), variants in zip(some, _encoded(encoder, some), strict=True):
-                    result.add(EvaluationText(number, line), variants)
-            read_lines += batch.lines
+        with closing(read(source, part, keys)) as batches:
+            for batch in batches:
+                texts = _texts_in(batch, source.name, lines)
+                for begin in range(0, len(texts), _STEP):
+                    some = texts[begin : begin + _STEP]
+                    for (line, _), variants in zip(some, _encoded(encoder, some), strict=True):
+                        result.add(EvaluationText(number, line), variants)
+                read_lines += batch.lines
         lines += read_lines
+
+
+def _texts_in(batch: DocumentBatch, name: str, lines: int) -> list[tuple[int, bytes]]:
+    """The line, from 1, and the text of each document of a batch before which were ``lines``."""
+    for bad in batch.bad:
+        there = bad.keys_there and f"; {bad.keys_there}: name one with {option('keys')}"
+        raise InputError(f"{name}:{lines + bad.line + 1}: {bad.reason}{there}")
+    return [
+        (lines + int(line) + 1, documents.text(index).strip())
+        for documents in batch.documents.values()
+        for index, line in enumerate(documents.lines.tolist())
+    ]
 
 
 def _encoded(encoder: Any, texts: list[tuple[int, bytes]]) -> Iterator[list[npt.NDArray[Any]]]:

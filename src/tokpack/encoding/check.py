@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -30,14 +30,15 @@ def check_first_documents(job: Job) -> None:
     ):  # what is encoded is not yet known
         return
     key = job.options.keys[0]
-    batches = read(
+    reading = read(
         job.sources[part.source],
         part,
         job.options.keys,
         max_document_bytes=min(job.options.max_document_bytes, BESIDE_BYTES),
     )
     try:
-        with suppress(InputError):  # the worker that encodes this part says which, with its line
+        # The worker that encodes this part says which, with its line.
+        with suppress(InputError), closing(reading) as batches:
             for batch in islice(batches, _BATCHES):
                 documents = batch.documents[key]
                 if len(documents):

@@ -9,7 +9,7 @@ import multiprocessing
 import sys
 import traceback
 import warnings
-from itertools import islice
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -151,13 +151,14 @@ class FirstRecords:
                 self._table = first
         elif source.format not in _TABLES:
             seen = SeenRecords({}, {})
-            for _ in islice(self._read(seen), 1):
+            if self._first(seen) is not None:
                 self.records = seen.records[:FIRST_RECORDS]
 
     def batches(self, columns: Columns) -> Iterator[DocumentBatch]:
         """Some records as they are read: of tables, or with whole records, as rows."""
         if self._source.format in _TABLES:
-            yield from islice(self._read(columns), 1)
+            first = self._first(columns)
+            yield from [] if first is None else [first]
         elif self._table is not None:
             reader = DocumentReader(self.name, [self._table], as_tables=True)
             yield from _of_reader(reader, self._options, columns)
@@ -192,15 +193,16 @@ class FirstRecords:
             return self._table.num_rows, columns
         if self._source.format not in _TABLES:
             return 0, {}
-        for seen in islice(self._read(()), 1):
-            for batch in islice(self._read(list(seen.table_columns or ())), 1):
-                documents = next(iter(batch.documents.values()))
-                first = documents.select(np.arange(len(documents)) < FIRST_RECORDS)
-                return len(first), first.columns
-        return 0, {}
+        seen = self._first(())
+        batch = self._first(list(seen.table_columns or ())) if seen is not None else None
+        if batch is None:
+            return 0, {}
+        documents = next(iter(batch.documents.values()))
+        first = documents.select(np.arange(len(documents)) < FIRST_RECORDS)
+        return len(first), first.columns
 
-    def _read(self, columns: Columns) -> Iterator[DocumentBatch]:
-        return read(
+    def _first(self, columns: Columns) -> DocumentBatch | None:
+        reading = read(
             self._source,
             Part(0, "whole", 0, 0, 0),
             self._options.keys,
@@ -208,6 +210,8 @@ class FirstRecords:
             block_bytes=FIRST_BYTES,
             max_document_bytes=self._options.max_document_bytes,
         )
+        with closing(reading) as batches:
+            return next(batches, None)
 
 
 def _of_reader(

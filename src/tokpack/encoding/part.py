@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -137,7 +138,7 @@ class PartEncoder:
             source = job.sources[number]
             to_read = Part(number, "whole", 0, 0, 0) if whole else part
             sums: list[str] = []
-            batches = read(
+            reading = read(
                 source,
                 to_read,
                 job.options.keys,
@@ -147,7 +148,9 @@ class PartEncoder:
                 tell_sums=sums.append if source.is_on_disk and limit is None else None,
             )
             origin = _Origin(source, None, to_read)
-            self._encode(piece, piece.counts[row], tracks, first_batches(batches, limit), origin)
+            with closing(reading) as batches:
+                first = first_batches(batches, limit)
+                self._encode(piece, piece.counts[row], tracks, first, origin)
             if limit is not None:
                 limit -= int(piece.counts[row, 0])
             elif sums:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -91,16 +92,17 @@ def read_texts(
 def _first(source: Source, keys: Sequence[str], most: int) -> Iterator[list[bytes]]:
     """Values of the keys of each record, until the texts under the first are ``most`` bytes."""
     for part in make_parts([source], ways=1):
-        for batch in read(source, part, keys):
-            columns = [batch.documents[key] for key in keys]
-            for i in range(len(columns[0])):
-                values = [column.text(i) for column in columns]
-                values[0] = _cut(values[0], most)
-                most -= len(values[0])
-                if values[0]:
-                    yield values
-                if most < _LONGEST_CHARACTER:
-                    return
+        with closing(read(source, part, keys)) as batches:
+            for batch in batches:
+                columns = [batch.documents[key] for key in keys]
+                for i in range(len(columns[0])):
+                    values = [column.text(i) for column in columns]
+                    values[0] = _cut(values[0], most)
+                    most -= len(values[0])
+                    if values[0]:
+                        yield values
+                    if most < _LONGEST_CHARACTER:
+                        return
 
 
 def _cut(text: bytes, size: int) -> bytes:

@@ -33,7 +33,7 @@ from tokpack.sources.rows import WholeRecords, json_parser, with_text_rows
 from tokpack.sources.streams import BoundedStream, decompressed, open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from tokpack.sources.base import Limits, Source
     from tokpack.sources.rows import Columns
@@ -45,7 +45,7 @@ _DAT_HEADER_BYTES = 16
 
 def read_archive(
     source: Source, keys: Sequence[str], limits: Limits, columns: Columns = ()
-) -> Iterator[DocumentBatch]:
+) -> Generator[DocumentBatch]:
     """Yield the documents of an archive, member by member; their record numbers run through."""
     with closing(PeekableStream(open_stream(source))) as stream:
         yield from read_members(source, stream, keys, limits, columns)

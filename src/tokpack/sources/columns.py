@@ -15,7 +15,7 @@ from tokpack.sources.rows import WholeRecords
 from tokpack.sources.values import plain_values, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -109,7 +109,7 @@ def rows_before(source: Source, group: int) -> int:
 
 def read_columns(
     source: Source, part: Part, keys: Sequence[str], limits: Limits, columns: Columns = ()
-) -> Iterator[DocumentBatch]:
+) -> Generator[DocumentBatch]:
     """Yield the documents of a parquet or Arrow file, ``keys`` being its columns.
 
     They have the values of those of ``columns`` that are there.

@@ -23,7 +23,7 @@ from tokpack.sources.rows import with_value_rows
 from tokpack.sources.streams import fill, open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -42,7 +42,7 @@ _END = b"end of the file\0"  # a row behind the last one: part of a value where 
 
 def read_csv(
     source: Source, keys: Sequence[str], limits: Limits, columns: Sequence[str] = ()
-) -> Iterator[DocumentBatch]:
+) -> Generator[DocumentBatch]:
     """Yield the documents of a file of rows, ``keys`` being names of its columns.
 
     They have the values of those of ``columns`` that are there, all of them str. InputError where a
@@ -72,7 +72,7 @@ def read_csv(
             block_bytes = min(block_bytes * _LARGER, _LARGEST_BLOCK)
 
 
-def read_csv_rows(source: Source, limits: Limits, whole: WholeRecords) -> Iterator[DocumentBatch]:
+def read_csv_rows(source: Source, limits: Limits, whole: WholeRecords) -> Generator[DocumentBatch]:
     """Yield the rows of a file, with all its columns, and no documents."""
     with closing(PeekableStream(open_stream(source))) as stream:
         names = _column_names(source, stream.head, ())

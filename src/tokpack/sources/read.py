@@ -25,7 +25,7 @@ from tokpack.sources.streams import (
 from tokpack.sources.whole_files import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from tokpack.sources.base import DocumentBatch, Part, Source
     from tokpack.sources.lines import LineBlock
@@ -44,7 +44,7 @@ def read(
     block_bytes: int = BLOCK_BYTES,
     max_document_bytes: int = 1 << 30,
     tell_sums: Callable[[str], None] | None = None,
-) -> Iterator[DocumentBatch]:
+) -> Generator[DocumentBatch]:
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
 
     ``columns`` are other keys, or columns of a table, whose values the documents have too, as far
@@ -56,7 +56,8 @@ def read(
 
     A part of several files is read file by file, each as a whole one. A record over
     ``max_document_bytes`` is a bad one. InputError where the source cannot be read, is cut off or
-    corrupt: what was yielded before is then not the whole part.
+    corrupt: what was yielded before is then not the whole part. Close it
+    where it is not read to its end (``contextlib.closing``), as it keeps the file open.
     """
     if len(set(keys)) != len(keys) or not keys:
         raise UsageError(f"the keys must be different ones, not {', '.join(keys) or 'none'}")
@@ -177,7 +178,7 @@ def _read_lines(
     *,
     tell_sums: Callable[[str], None] | None,
     columns: Columns,
-) -> Iterator[DocumentBatch]:
+) -> Generator[DocumentBatch]:
     file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes
     if part.kind == "whole" and source.size and not source.compression:

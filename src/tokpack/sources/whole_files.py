@@ -15,7 +15,7 @@ from tokpack.sources.records import not_utf8, only_bad, without
 from tokpack.sources.streams import FileStream, open_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from tokpack.sources.base import Limits, Source
 
@@ -29,7 +29,7 @@ def read_file(
     limits: Limits,
     tell_sums: Callable[[str], None] | None,
     columns: Sequence[str] = (),
-) -> Iterator[DocumentBatch]:
+) -> Generator[DocumentBatch]:
     """Yield the one document of a file, decompressed, without a BOM; or those of an archive.
 
     ``tell_sums`` and ``columns`` as of ``read``: there is the column ``path``.

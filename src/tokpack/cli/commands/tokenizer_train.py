@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -212,14 +213,15 @@ def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
     from tokpack.sources import line_base, make_parts, read
 
     for part in make_parts([source], ways=1):
-        for batch in read(source, part, [key]):
-            if batch.bad:
-                bad = batch.bad[0]
-                line = line_base(source, part) + bad.line + 1
-                advice = f"{bad.keys_there}: name one with --key" if bad.keys_there else ""
-                raise RecordError(source.name, line, bad.reason, advice)
-            documents = batch.documents[key]
-            yield [documents.text(i) for i in range(len(documents))], batch.bytes_read
+        with closing(read(source, part, [key])) as batches:
+            for batch in batches:
+                if batch.bad:
+                    bad = batch.bad[0]
+                    line = line_base(source, part) + bad.line + 1
+                    advice = f"{bad.keys_there}: name one with --key" if bad.keys_there else ""
+                    raise RecordError(source.name, line, bad.reason, advice)
+                documents = batch.documents[key]
+                yield [documents.text(i) for i in range(len(documents))], batch.bytes_read
 
 
 def _flags_for(output: str, is_bpe: bool, special_tokens: list[str]) -> str:
