@@ -42,6 +42,7 @@ _REFUSED = {
 _NOW = ("current_timestamp", "current_date", "current_time", "localtime", "localtimestamp")
 # With no more arguments than these they depend on the time, which duckdb does not tell.
 _CLOCKS = {"age": 1, "current_localtime": 0, "current_localtimestamp": 0}
+_ZONED = ("TIMESTAMPTZ", "WITH TIME ZONE")  # in the names of types
 _SCALAR = "it can be any scalar expression on the columns of one record"
 _NUMBERS = ("double", "float", "float8", "float4", "real", "decimal", "numeric")
 _TEXTS = ("varchar", "text", "string", "char", "bpchar")
@@ -90,7 +91,7 @@ def parse(text: str, shown: str = "") -> Expression:
                 name = node["function_name"].lower()
                 functions.add(name)
                 if len(node["arguments"]) <= _CLOCKS.get(name, -1):
-                    raise _changing(text, f"{name}()")
+                    raise _changing(shown, f"{name}()")
             if kind == "COLUMN_REF" and node["column_names"][0] not in names:
                 columns[tuple(node["column_names"])] = None
             if kind == "CAST" and node["child"].get("class") == "COLUMN_REF":
@@ -292,18 +293,18 @@ def _nodes(value: Any, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
 def _check_function(connection: Any, what: str, name: str, within: Sequence[str] = ()) -> None:
     """UsageError where a function gives more than one value for the same arguments."""
     overloads = connection.execute(
-        "SELECT DISTINCT function_type, stability, macro_definition FROM duckdb_functions() "
-        "WHERE function_name = ?",
+        "SELECT DISTINCT function_type, stability, macro_definition, parameter_types, return_type "
+        "FROM duckdb_functions() WHERE function_name = ?",
         [name],
     ).fetchall()
-    types = {kind for kind, _, _ in overloads}
+    types = {overload[0] for overload in overloads}
     shown = f"{within[0]}()" if within else f"{name}()"
     if types and not types & {"scalar", "macro"}:
-        what = "a function of several records" if "aggregate" in types else "no scalar function"
-        raise UsageError(f"{what} has {shown}, {what}; {_SCALAR}")
-    if any(stability not in (None, "CONSISTENT") for _, stability, _ in overloads):
+        kind = "a function of several records" if "aggregate" in types else "no scalar function"
+        raise UsageError(f"{what} has {shown}, {kind}; {_SCALAR}")
+    if any(_is_changing(overload[1], *overload[3:]) for overload in overloads):
         raise _changing(what, shown)
-    for kind, _, definition in overloads:
+    for kind, _, definition, _, _ in overloads:
         if kind == "macro" and definition and name not in within:
             for node, _ in _nodes(_tree(connection, definition, what), frozenset()):
                 inner = node.get("function_name") or (node.get("column_names") or [""])[0]
@@ -311,6 +312,17 @@ def _check_function(connection: Any, what: str, name: str, within: Sequence[str]
                     raise _changing(what, shown)
                 if inner:
                     _check_function(connection, what, inner.lower(), (*within, name))
+
+
+def _is_changing(stability: str | None, parameters: Sequence[str], result: str) -> bool:
+    """Whether an overload may give another value for the same arguments.
+
+    Those on points in time depend on the time zone too, which is always UTC here.
+    """
+    if stability in (None, "CONSISTENT"):
+        return False
+    in_time = any(zoned in kind for kind in (*parameters, result) for zoned in _ZONED)
+    return stability != "CONSISTENT_WITHIN_QUERY" or not (parameters and in_time)
 
 
 def _changing(what: str, shown: str) -> UsageError:
