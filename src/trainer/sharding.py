@@ -77,8 +77,9 @@ class DataParallel:
         self._parameters = dict(model.named_parameters())
         owners = {name: i % topology.data_size for i, name in enumerate(owned)}
         self.held = {name: self._hold(name, owners.get(name)) for name in self._shapes}
+        # In one order on all ranks, as their gradients are summed one after the other; no set has.
         whole = (n for n, p in self._parameters.items() if not isinstance(p, DTensor))
-        self._whole = set(whole)
+        self._whole = dict.fromkeys(whole)
         layout, split = model.model.layout, topology.split_sequence
         self._of_parts = [name for name in self._shapes if split and layout[name].split is None]
 
