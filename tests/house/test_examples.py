@@ -73,4 +73,16 @@ def test_the_notebook(encoded: Path) -> None:
 def test_the_trainer_of_hugging_face_and_the_checkpoints_of_lightning(encoded: Path) -> None:
     printed = output(running("hf_trainer.py", "lightning_data.py"), encoded)
     assert "'loss'" in printed
+    assert "resumes with sample 16" in printed
     assert "resumes with step 6 of 10" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [("grain", "2 hosts, then 1: resumes with sample 80"),
+     ("torchtitan", "2 ranks, then 1: resumes with sample 80")],
+)  # fmt: skip
+def test_loaders_of_other_trainers(encoded: Path, package: str, says: str) -> None:
+    pytest.importorskip(package, reason=f"{package} is not installed: its loader is not tested")
+    assert says in output(running(f"{package}_loader.py"), encoded)

@@ -11,6 +11,7 @@ from support.gather_twin import stacked
 from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset
+from tokpack.errors import UsageError
 from tokpack.samples import MicroBatches, SampleIterator, WholeBatches
 
 if TYPE_CHECKING:
@@ -147,3 +148,55 @@ def test_an_error_in_a_worker_reaches_the_trainer(
     loader = DataLoader(dataset, batch_sampler=MicroBatches(len(dataset), 4), num_workers=1)
     with pytest.raises(Exception, match=r"data\.idx: byte \d+: sequence [34] has pointer"):
         list(loader)
+
+
+def numbers_of(blend: BlendedDataset) -> dict[bytes, int]:
+    return {blend[number]["tokens"].tobytes(): number for number in range(len(blend))}
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (3, True)])
+def test_an_iterator_is_an_iterable_dataset_whose_workers_keep_the_order(
+    blend: BlendedDataset, workers: int, persistent: bool
+) -> None:
+    iterator = SampleIterator(blend, 8, rank=1, world_size=2)
+    assert isinstance(iterator, torch.utils.data.IterableDataset)
+    loader = DataLoader(
+        iterator, batch_size=None, num_workers=workers, persistent_workers=persistent
+    )
+    assert len(loader) == 15
+    for _ in range(2 if workers else 1):  # each pass begins where the loader got it
+        for place, batch in enumerate(loader):
+            check(batch, blend, list(range(16 * place + 8, 16 * place + 16)))
+        assert place == 14
+
+
+@pytest.mark.filterwarnings("ignore:.*set_vital:UserWarning")  # torchdata asks torch for it
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdata_saves_the_position_of_its_workers(blend: BlendedDataset, workers: int) -> None:
+    reason = "torchdata is not installed: no StatefulDataLoader to test"
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason=reason)
+    number_of = numbers_of(blend)
+
+    def loader(consumed: int) -> Any:
+        begun = SampleIterator(blend, 4, consumed_samples=consumed)
+        return stateful.StatefulDataLoader(begun, batch_size=None, num_workers=workers)
+
+    def taken(batches: Any) -> list[int]:
+        return [number_of[tokens.numpy().tobytes()] for one in batches for tokens in one["tokens"]]
+
+    for steps in (1, 5, 30):
+        first, seen = loader(120), []
+        for batch in first:
+            seen += taken([batch])
+            if len(seen) == 4 * steps:
+                break
+        again = loader(0)
+        again.load_state_dict(first.state_dict())
+        assert seen + taken(again) == list(range(120, 240))
+
+
+def test_what_is_no_dataset_is_named(blend: BlendedDataset) -> None:
+    with pytest.raises(UsageError, match=r"'wiki' is a name: give the samples, as GPTDataset"):
+        SampleIterator("wiki", 8)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"samples are numbered from 0: 'x' is no number"):
+        blend["x"]  # type: ignore[index]

@@ -16,6 +16,8 @@ from tokpack.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from torch.utils.data import Dataset as TorchDataset
+
     from tokpack.samples.orders.rows import Counts, Numbers, Rows
     from tokpack.samples.settings import Settings
 
@@ -23,6 +25,12 @@ _INT32, _INT64, _FLOAT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.f
 _POOLED = 1 << 13  # tokens of a batch; the memory of smaller ones the allocator keeps itself
 
 Sample = dict[str, npt.NDArray[Any]]  # the arrays of a sample, or of a batch, by name
+
+
+if TYPE_CHECKING:
+    MapStyle = TorchDataset[Sample]  # what a DataLoader takes, to whoever checks types
+else:
+    MapStyle = object  # torch is not loaded for it
 
 
 class Batch(NamedTuple):
@@ -117,7 +125,7 @@ class Assembler:
             batch.loss_mask[places] *= ~padding[:, 1:]
 
 
-class SampleDataset(ABC):
+class SampleDataset(ABC, MapStyle):
     """A map-style dataset of ``_size`` samples that are written into the arrays of a batch."""
 
     has_labels = False  # others than its tokens
@@ -163,7 +171,10 @@ class SampleDataset(ABC):
             raise TypeError(
                 "a slice of samples is asked for as batch(range(...)), which stacks them"
             )
-        number = as_integer(index)
+        try:
+            number = as_integer(index)
+        except TypeError:
+            raise TypeError(f"samples are numbered from 0: {index!r} is no number") from None
         if not -self._size <= number < self._size:
             raise IndexError(f"sample {number} of {self._kind}{self._size}")
         return number % self._size

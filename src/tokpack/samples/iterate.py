@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from operator import index as as_integer
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
 
+    from torch.utils.data import IterableDataset
+
     from tokpack.samples.batch import Sample, SampleDataset
+
+    IterableStyle = IterableDataset[Any]  # what a DataLoader takes, to whoever checks types
+else:
+    IterableStyle = object  # torch is not loaded for it
 
 T = TypeVar("T")
 
@@ -36,7 +43,8 @@ class MicroBatches:
     A step takes the next ``micro_batch_size * world_size`` samples; rank r takes the r-th
     ``micro_batch_size`` of them. So any number of steps takes a contiguous range of samples, and
     what a run has seen does not depend on how many ranks saw it. Samples at the end that do not
-    fill a step are left out.
+    fill a step are left out. Of several ``workers`` that make the micro batches of a rank in turns,
+    worker w makes the w-th and every ``workers``-th after it.
     """
 
     def __init__(
@@ -47,6 +55,8 @@ class MicroBatches:
         rank: int = 0,
         world_size: int = 1,
         consumed_samples: int = 0,
+        worker: int = 0,
+        workers: int = 1,
     ) -> None:
         for name, value in (("micro_batch_size", micro_batch_size), ("world_size", world_size)):
             if value < 1:
@@ -62,6 +72,7 @@ class MicroBatches:
         self.rank = rank
         self.world_size = world_size
         self.consumed_samples = consumed_samples
+        self._worker, self._workers = worker, workers
 
     @property
     def step(self) -> int:
@@ -70,11 +81,16 @@ class MicroBatches:
 
     def __len__(self) -> int:
         """Micro batches that are left."""
-        return (self.samples - self.consumed_samples) // self.step
+        return len(self._left)
+
+    @property
+    def _left(self) -> range:
+        left = (self.samples - self.consumed_samples) // self.step
+        return range(self._worker, left, self._workers)
 
     def __iter__(self) -> Iterator[list[int]]:
         first = self.consumed_samples + self.rank * self.micro_batch_size
-        for number in range(len(self)):
+        for number in self._left:
             begin = first + number * self.step
             yield list(range(begin, begin + self.micro_batch_size))
 
@@ -98,7 +114,7 @@ class WholeBatches:
         return self._dataset.batch(numbers)
 
 
-class SampleIterator:
+class SampleIterator(IterableStyle):
     """Iterates over the micro batches of one rank; its state is the number of samples consumed.
 
     ``dataset`` is map-style. A batch is the dict of its samples' arrays, stacked: [micro batch,
@@ -113,7 +129,18 @@ class SampleIterator:
     rank, world size or micro batch size: the samples go on where the run stopped. ResumeError where
     the dataset has other samples than those consumed; the later weights of a blend may differ, see
     ``fingerprint_at``.
+
+    It is an iterable dataset for torch's DataLoader too, where torch is imported first::
+
+        DataLoader(SampleIterator(dataset, 8), batch_size=None, num_workers=4)
+
+    Workers share the micro batches, which come in the same order. Each pass over such a loader
+    begins where the iterator was when the loader got it; its position is the state of torchdata's
+    StatefulDataLoader.
     """
+
+    _begin: int  # where a pass of a worker begins
+    _consumed: int
 
     def __init__(
         self,
@@ -126,6 +153,8 @@ class SampleIterator:
         load: Callable[[MicroBatches], Iterable[Any]] | None = None,
         prefetch: int = 0,
     ) -> None:
+        if not hasattr(dataset, "fingerprint") or not hasattr(dataset, "__len__"):
+            raise UsageError(_no_dataset(dataset))
         group = getattr(dataset, "group", 1)
         if micro_batch_size % group:
             raise UsageError(
@@ -144,8 +173,15 @@ class SampleIterator:
             "world_size": world_size,
         }
         self._start(consumed_samples)
+        if (torch_data := sys.modules.get("torch.utils.data")) is not None:
+            torch_data.IterableDataset.register(SampleIterator)
 
     def __iter__(self) -> SampleIterator:
+        torch_data = sys.modules.get("torch.utils.data")
+        worker = torch_data.get_worker_info() if torch_data is not None else None
+        if worker is not None:  # in a copy of this object
+            self._shape |= {"worker": worker.id, "workers": worker.num_workers}
+            self._start(self._begin)
         return self
 
     def __next__(self) -> Any:
@@ -153,7 +189,9 @@ class SampleIterator:
             batches = self._load(self._batches)
             self._stream = ahead(batches, self._prefetch) if self._prefetch else iter(batches)
         batch = next(self._stream)
-        self._consumed += self._batches.step
+        # Of several workers all take one before this one takes its next.
+        taken = self._batches.step * self._shape.get("workers", 1)
+        self._consumed = min(self._consumed + taken, self._batches.samples)
         return batch
 
     def __len__(self) -> int:
@@ -198,7 +236,7 @@ class SampleIterator:
 
     def _start(self, consumed: int) -> None:
         self._batches = MicroBatches(len(self._dataset), consumed_samples=consumed, **self._shape)
-        self._consumed = consumed
+        self._begin = self._consumed = consumed
         self._stream = None
 
     def _gather(self, batches: MicroBatches) -> Iterator[Sample]:
@@ -206,6 +244,15 @@ class SampleIterator:
         if batch is None:
             return (collate([self._dataset[number] for number in numbers]) for numbers in batches)
         return map(batch, asked_ahead(self._dataset, batches))
+
+
+def _no_dataset(value: object) -> str:
+    """What to give instead of a value that is no dataset of samples."""
+    if isinstance(value, str):
+        return f"{value!r} is a name: give the samples, as GPTDataset({value!r}, sequence_length)"
+    if hasattr(value, "train"):
+        return f"{value!r} has several datasets: give one, as its .train"
+    return f"{value!r} has no samples: give a GPTDataset, or the train of open_blend"
 
 
 def fingerprint_of(dataset: Samples, consumed: int) -> str:
