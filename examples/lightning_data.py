@@ -18,7 +18,7 @@ SEQUENCE, BATCH, STEPS = 64, 8, 10
 
 
 class Blend(lightning.LightningDataModule):
-    """A blend whose position, one number, is saved in Lightning's checkpoints."""
+    """A blend whose position is saved in Lightning's checkpoints."""
 
     def setup(self, stage: str) -> None:
         blend = {"datasets": {"code": 0.7, "manual": 0.3}, "seq_length": SEQUENCE}

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from tokpack.operations.verify import verify
     from tokpack.samples import BlendedDataset, GPTDataset, SampleIterator, open_blend
     from tokpack.tokenizers import load_tokenizer
+    from tokpack.tokenizers.accelerated import AcceleratedTokenizer, patch_transformers
 
 __all__ = [
+    "AcceleratedTokenizer",
     "BlendedDataset",
     "BusyError",
     "EncodeOptions",
@@ -84,6 +86,7 @@ __all__ = [
     "load_tokenizer",
     "merge",
     "open_blend",
+    "patch_transformers",
     "plan",
     "select",
     "split",
@@ -97,6 +100,7 @@ __version__ = "0.1.0"
 
 # Loaded when first used: ``import tokpack`` stays instant.
 _LAZY = {
+    "AcceleratedTokenizer": "tokpack.tokenizers.accelerated",
     "BlendedDataset": "tokpack.samples",
     "EncodeOptions": "tokpack.encoding",
     "GPTDataset": "tokpack.samples",
@@ -118,6 +122,7 @@ _LAZY = {
     "load_tokenizer": "tokpack.tokenizers",
     "merge": "tokpack.operations",
     "open_blend": "tokpack.samples",
+    "patch_transformers": "tokpack.tokenizers.accelerated",
     "plan": "tokpack.api",
     "select": "tokpack.documents",
     "split": "tokpack.operations",

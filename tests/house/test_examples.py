@@ -78,6 +78,13 @@ def test_the_trainer_of_hugging_face_and_the_checkpoints_of_lightning(encoded: P
 
 
 @pytest.mark.slow
+def test_faster_tokenizers_in_other_programs(encoded: Path) -> None:
+    for package in ("transformers", "datasets", "datatrove"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    assert "the same ids in transformers" in output(running("faster_tokenizers.py"), encoded)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "says"),
     [("grain", "2 hosts, then 1: resumes with sample 80"),

@@ -55,5 +55,9 @@ def test_what_is_no_batch_is_refused(tokenizer: Tokenizer) -> None:
         tokenizer.encode_batch(["a", b"b"])  # type: ignore[list-item]
     with pytest.raises(UsageError, match="threads is 0"):
         tokenizer.encode_batch(["a"], threads=0)
-    with pytest.raises(UnicodeEncodeError):
-        tokenizer.encode_batch(["\ud800"])
+    with pytest.raises(UsageError, match=r"text 1 has a lone surrogate, '\\ud800', at character 1"):
+        tokenizer.encode_batch(["a", "b\ud800c"])
+    with pytest.raises(UsageError, match=r"takes texts in a list, not None"):
+        tokenizer.encode_batch(None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"takes texts in a list, not a generator"):
+        tokenizer.encode_batch(text for text in "ab")  # type: ignore[arg-type]

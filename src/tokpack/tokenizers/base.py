@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
+    import transformers
 
     from tokpack.tokenizers.batch import EncodedBatch
 
@@ -153,15 +154,14 @@ class Tokenizer(ABC):
     def encode(self, text: str, *, special_tokens: str = "auto") -> list[int]:
         """The ids of one text, without an EOD; ``encoder`` is for many. TokenizerError.
 
-        UsageError for what is no text; ValueError (UnicodeEncodeError) for a lone surrogate, which
-        no UTF-8 text has.
+        UsageError for what is no text, and for a lone surrogate, which no UTF-8 text has.
         """
         if not isinstance(text, str):
             raise UsageError(
                 f"encode takes one text, a str, not {type(text).__name__}: decode bytes first, and "
                 "give several texts one by one, or to an encoder(...)"
             )
-        data = np.frombuffer(text.encode(), np.uint8)
+        data = np.frombuffer(as_utf8(text, "the text"), np.uint8)
         spans = np.array([[0, len(data)]], np.int64)
         encoder = self.encoder(dtype="int32", append_eod=False, special_tokens=special_tokens)
         ids: list[int] = encoder.encode(data, spans).ids.tolist()
@@ -191,6 +191,16 @@ class Tokenizer(ABC):
             special_tokens=special_tokens,
             threads=threads,
         )
+
+    def as_hf(self) -> transformers.PreTrainedTokenizerFast:
+        """The same tokenizer as one of transformers, whose texts the core encodes.
+
+        It has the chat template and the special tokens of a tokenizer_config.json beside its files.
+        UsageError without transformers, TokenizerError for a tokenizer without a tokenizer.json.
+        """
+        from tokpack.tokenizers.accelerated import as_hf
+
+        return as_hf(self)
 
     @abstractmethod
     def token_to_id(self, token: str) -> int | None:
@@ -283,6 +293,17 @@ class Tokenizer(ABC):
         unused = 0 <= token_id < self.vocab_size
         why = "the id is unused" if unused else f"ids are below {self.vocab_size}"
         return TokenizerError(f"tokenizer {self.name} has no token {token_id}: {why}")
+
+
+def as_utf8(text: str, name: str) -> bytes:
+    """A text as UTF-8; UsageError, which calls it ``name``, for a lone surrogate."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        at = error.start
+        raise UsageError(
+            f"{name} has a lone surrogate, {text[at]!r}, at character {at}, which is none of UTF-8"
+        ) from None
 
 
 def texts_of(data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> list[str]:

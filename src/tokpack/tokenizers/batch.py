@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -10,15 +11,16 @@ import numpy as np
 
 from tokpack.display import brief
 from tokpack.errors import UsageError
+from tokpack.tokenizers.base import as_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoder, Tokenizer
 
-_RUN_CHARACTERS = 1 << 18  # of texts that are encoded at a time: text and ids stay in the cache
+_RUN_BYTES = 1 << 18  # of texts that are encoded at a time: text and ids stay in the cache
 
 
 class EncodedBatch(NamedTuple):
@@ -49,9 +51,11 @@ def encode_batch(
         raise UsageError(f"threads is {threads}, expected 1 or more")
     if isinstance(texts, str):
         raise UsageError("encode_batch takes several texts, not one str: use encode, or a list")
+    if not isinstance(texts, Sequence):
+        raise UsageError(f"encode_batch takes texts in a list, not {_kind(texts)}: give list(...)")
     idle = _idle.setdefault(tokenizer, {}).setdefault((dtype, append_eod, special_tokens), [])
 
-    def encode(run: Sequence[str]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    def encode(run: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
         try:
             encoder = idle.pop()
         except IndexError:
@@ -74,21 +78,27 @@ def encode_batch(
     return EncodedBatch(np.concatenate([ids for ids, _ in made]), offsets)
 
 
-def _runs(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    begin = characters = 0
+def _runs(texts: Sequence[str]) -> Iterator[list[bytes]]:
+    """The texts as UTF-8, some at a time."""
+    run: list[bytes] = []
+    size = 0
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(f"text {number} is {brief(text)}, no str: decode bytes first")
-        characters += len(text)
-        if characters >= _RUN_CHARACTERS:
-            yield texts[begin : number + 1]
-            begin, characters = number + 1, 0
-    if begin < len(texts):
-        yield texts[begin:]
+        run.append(as_utf8(text, f"text {number}"))
+        size += len(run[-1])
+        if size >= _RUN_BYTES:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run
 
 
-def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    encoded = [text.encode() for text in texts]
-    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _joined(texts: list[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    return np.frombuffer(b"".join(encoded), np.uint8), np.stack([begins, ends], axis=1)
+    return np.frombuffer(b"".join(texts), np.uint8), np.stack([begins, ends], axis=1)

@@ -87,7 +87,7 @@ def _from_file(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
         return tokenizer
     if _is_sentencepiece(raw) or path.suffix == ".model":
         return SentencePieceTokenizer(name, raw, eod_token=choice.eod_token)
-    return _from_json(raw, path, name, choice)
+    return from_json(raw, path, name, choice)
 
 
 def _refuse_pattern(path: Path, choice: TokenizerOptions) -> None:
@@ -119,7 +119,8 @@ def _is_sentencepiece(raw: bytes) -> bool:
     return text[:1] == b"\n" and text[1:] < b"\x80" and raw[at + 3 + text[-1] :][:1] == b"\x15"
 
 
-def _from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
+def from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
+    """The tokenizer of the text of a tokenizer.json, or of a tekken.json. TokenizerError."""
     if not raw.strip():
         raise TokenizerError(f"{path}: the file is empty")
 

@@ -1,0 +1,293 @@
+"""Tokenizers of the Hugging Face libraries whose texts the core encodes."""
+
+from __future__ import annotations
+
+import sys
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import TokenizerError, UsageError
+from tokpack.machine import usable_cores
+from tokpack.tokenizers.base import TokenizerOptions
+from tokpack.tokenizers.check import reference
+from tokpack.tokenizers.frame import Frame
+from tokpack.tokenizers.from_files import from_json
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, load_library
+from tokpack.tokenizers.native import CoreTokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+    import transformers
+
+    from tokpack.tokenizers.base import Tokenizer
+
+# What changes the ids of a text. What a caller changes inside of a part that it has been given, as
+# `model.dropout`, nobody sees: assign the part again.
+_PARTS = ("model", "normalizer", "pre_tokenizer", "encode_special_tokens")
+_CHANGING = ("add_tokens", "add_special_tokens", "train", "train_from_iterator")
+_NAME = Path("tokenizer.json")
+_CONFIG = "tokenizer_config.json"
+_THREADED_CHARACTERS = 1 << 20  # of a batch that is worth more than one thread
+
+
+class AcceleratedTokenizer:
+    """Stands in for a ``tokenizers.Tokenizer``: the same methods, attributes and results.
+
+    Texts are encoded by the core where it knows the tokenizer; pairs, words that are split already
+    and tokenizers that it does not know go to the library, and so does whatever is asked of an
+    encoding beside its ids. What changes the tokenizer is noticed before the next text.
+    """
+
+    def __init__(self, library: tokenizers.Tokenizer) -> None:
+        self.__dict__.update(_library=library, _core=None, _frame=None, _is_known=False)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._library, name)
+        return self._noticing(value) if name in _CHANGING else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._library, name, value)
+        if name in _PARTS or name == "post_processor":
+            self.__dict__["_is_known"] = False
+
+    def __reduce__(self) -> tuple[type[AcceleratedTokenizer], tuple[tokenizers.Tokenizer]]:
+        return type(self), (self._library,)
+
+    def __repr__(self) -> str:
+        return repr(self._library)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the core encodes its texts."""
+        self._look()
+        return self._core is not None
+
+    def encode(
+        self,
+        sequence: Any,
+        pair: Any = None,
+        is_pretokenized: bool = False,
+        add_special_tokens: bool = True,
+    ) -> Any:
+        """As ``tokenizers.Tokenizer.encode``."""
+        if pair is None and not is_pretokenized and isinstance(sequence, str):
+            return self.encode_batch([sequence], add_special_tokens=add_special_tokens)[0]
+        return self._library.encode(sequence, pair, is_pretokenized, add_special_tokens)
+
+    def encode_batch(
+        self,
+        input: Any,  # noqa: A002  # its name there
+        is_pretokenized: bool = False,
+        add_special_tokens: bool = True,
+    ) -> list[Any]:
+        """As ``tokenizers.Tokenizer.encode_batch``."""
+        texts = list(input)
+        rows = None
+        if not is_pretokenized and texts and all(isinstance(text, str) for text in texts):
+            self._look()
+            rows = self._rows(texts, add_special_tokens)
+        if rows is None:
+            encodings: list[Any] = self._library.encode_batch(
+                texts, is_pretokenized, add_special_tokens
+            )
+            return encodings
+        batch = _Batch(self._library, texts, add_special_tokens)
+        masks = [[1] * len(row) for row in rows]
+        if batch.padding is not None:
+            rows, masks = _padded(rows, masks, batch.padding)
+        made = enumerate(zip(rows, masks, strict=True))
+        return [_Encoding(batch, number, row, mask) for number, (row, mask) in made]
+
+    encode_batch_fast = encode_batch
+
+    def _noticing(self, method: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.__dict__["_is_known"] = False
+            return method(*arguments, **named)
+
+        return call
+
+    def _look(self) -> None:
+        """Read the tokenizer anew where it has changed."""
+        if self._is_known:
+            return
+        library, core, frame = self._library, None, None
+        if not library.encode_special_tokens:
+            read = from_json(library.to_str().encode(), _NAME, str(_NAME), TokenizerOptions())
+            if read.native:
+                core, frame = read, _frame_of(read, library)
+        self.__dict__.update(_core=core, _frame=frame, _is_known=True)
+
+    def _rows(self, texts: list[str], add_special_tokens: bool) -> list[list[int]] | None:
+        """The ids of each text, cut and framed; None where the library is to be asked."""
+        core, frame = self._core, self._frame if add_special_tokens else Frame()
+        if core is None or frame is None:
+            return None
+        cut = self._library.truncation
+        room = sys.maxsize if cut is None else cut["max_length"]
+        room -= len(frame.before) + len(frame.after)
+        if room < 0:
+            return None  # an error, in the library's words
+        is_large = sum(map(len, texts)) >= _THREADED_CHARACTERS
+        try:
+            batch = core.encode_batch(texts, threads=usable_cores() if is_large else 1)
+        except (TokenizerError, ValueError):
+            return None  # as of a lone surrogate, in the library's words too
+        ids, ends = batch.ids.tolist(), batch.offsets.tolist()
+        rows = [ids[begin:end] for begin, end in pairwise(ends)]
+        if cut is not None:
+            left = cut["direction"] == "left"
+            rows = [row[max(len(row) - room, 0) :] if left else row[:room] for row in rows]
+        if frame != Frame():
+            rows = [[*frame.before, *row, *frame.after] for row in rows]
+        return rows
+
+
+class _Batch:
+    """Texts that the core has encoded, for what only the library tells of them."""
+
+    def __init__(
+        self, library: tokenizers.Tokenizer, texts: list[str], add_special_tokens: bool
+    ) -> None:
+        self._library, self._texts = library, texts
+        self._add_special_tokens = add_special_tokens
+        self._truncation, self.padding = library.truncation, library.padding
+
+    @cached_property
+    def encodings(self) -> list[Any]:
+        """What the library makes of them, cut and padded as they were then."""
+        now = self._library.truncation, self._library.padding
+        self._set(self._truncation, self.padding)
+        try:
+            encodings: list[Any] = self._library.encode_batch(
+                self._texts, add_special_tokens=self._add_special_tokens
+            )
+        finally:
+            self._set(*now)
+        return encodings
+
+    def _set(self, truncation: dict[str, Any] | None, padding: dict[str, Any] | None) -> None:
+        library = self._library
+        library.enable_truncation(**truncation) if truncation else library.no_truncation()
+        library.enable_padding(**padding) if padding else library.no_padding()
+
+
+class _Encoding:
+    """The ids of a text. What else a ``tokenizers.Encoding`` has the library is asked for."""
+
+    n_sequences = 1
+
+    def __init__(self, batch: _Batch, number: int, ids: list[int], mask: list[int]) -> None:
+        self._batch, self._number = batch, number
+        self.ids, self.attention_mask = ids, mask
+
+    @property
+    def type_ids(self) -> list[int]:
+        return [0] * len(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._batch.encodings[self._number], name)
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]:
+        return _same, (self._batch.encodings[self._number],)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _frame_of(core: Tokenizer, library: tokenizers.Tokenizer) -> Frame | None:
+    """What a post-processor adds around a text; None where it does something else too."""
+    try:
+        frame = core.special_frame()
+    except TokenizerError:
+        return None
+    # Padding has a type of its own, if anything has.
+    types = library.encode("a", add_special_tokens=True).type_ids
+    return None if any(types) else frame
+
+
+def _padded(
+    rows: list[list[int]], masks: list[list[int]], padding: dict[str, Any]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows and masks of one length: the given one, or that of the longest."""
+    length = padding["length"] or max(map(len, rows))
+    if (multiple := padding["pad_to_multiple_of"]) is not None and multiple > 0:
+        length = -(-length // multiple) * multiple
+    left = padding["direction"] == "left"
+
+    def fill(row: list[int], value: int) -> list[int]:
+        more = [value] * (length - len(row))
+        return more + row if left else row + more
+
+    return [fill(row, padding["pad_id"]) for row in rows], [fill(mask, 0) for mask in masks]
+
+
+def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
+    """What ``Tokenizer.as_hf`` does."""
+    library = _transformers()
+    made: Any
+    config = [path.parent for path in tokenizer.files if (path.parent / _CONFIG).is_file()]
+    if config:
+        made = library.AutoTokenizer.from_pretrained(config[0], local_files_only=True)
+    else:
+        eod = None if tokenizer.eod_id is None else tokenizer.decode([tokenizer.eod_id])
+        made = library.PreTrainedTokenizerFast(
+            tokenizer_object=_library_of(tokenizer), eos_token=eod
+        )
+    if isinstance(made._tokenizer, load_library().Tokenizer):
+        made._tokenizer = AcceleratedTokenizer(made._tokenizer)
+    fast: transformers.PreTrainedTokenizerFast = made
+    return fast
+
+
+def patch_transformers() -> None:
+    """Let the core encode the texts of all fast tokenizers of transformers, from now on.
+
+    Their ids and everything else stay as they are. Tokenizers that the core does not know, pairs
+    and words that are split already go to the library as before. ``backend_tokenizer`` is an
+    ``AcceleratedTokenizer`` then. UsageError without transformers.
+    """
+    face = _transformers().PreTrainedTokenizerFast
+    if isinstance(face.__dict__.get("_tokenizer"), property):
+        return
+
+    def get(self: Any) -> Any:
+        try:
+            return self.__dict__["_tokenizer"]
+        except KeyError:
+            raise AttributeError("_tokenizer") from None
+
+    def put(self: Any, value: Any) -> None:
+        is_plain = isinstance(value, load_library().Tokenizer)
+        self.__dict__["_tokenizer"] = AcceleratedTokenizer(value) if is_plain else value
+
+    face._tokenizer = property(get, put)
+
+
+def _library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """The library's tokenizer of the same files."""
+    if isinstance(tokenizer, CoreTokenizer):
+        return reference(tokenizer, "encode")
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        where = f"tokenizer {tokenizer.name}"
+        return build(tokenizer.raw, special_tokens="encode", where=where)
+    raise TokenizerError(
+        f"tokenizer {tokenizer.name} ({tokenizer.kind}) has no tokenizer.json, which transformers "
+        "needs: convert it there first"
+    )
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ModuleNotFoundError:
+        raise UsageError("this needs the package transformers: pip install transformers") from None
+    return transformers
