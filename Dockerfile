@@ -9,7 +9,7 @@ RUN pip wheel --no-deps --wheel-dir /wheels /src
 
 FROM python:3.12-slim
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir "$(ls /wheels/tokpack-*.whl)[hf,parquet,select,ftfy,sentencepiece,remote,view]" \
+RUN pip install --no-cache-dir "$(ls /wheels/tokpack-*.whl)[chat,hf,parquet,select,ftfy,sentencepiece,remote,view]" \
     && rm -r /wheels
 WORKDIR /data
 ENTRYPOINT ["tokpack"]
