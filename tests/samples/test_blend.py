@@ -20,6 +20,7 @@ from tokpack.cli import main
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
+from tokpack.samples.blend.cap import cap_epochs
 from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.mixture import Mixture, root
 from tokpack.samples.blend.plan import plan_of
@@ -108,6 +109,35 @@ class TestPlan:
         assert tuple(one.share for one in changed.usage) == equal((175 / 400, 225 / 400), 6)
         late = plan_of(spec.changed(schedule=((3000, (1.0, 0.0)),))).train
         assert samples(late) == (100, 300)
+
+    @pytest.mark.parametrize("weights", [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (0.02, 0.9, 0.08)])
+    def test_no_dataset_is_seen_more_often_than_the_cap(self, weights: tuple[float, ...]) -> None:
+        names = ["small", "large", "one"]
+        plan = plan_blend(names, weights, samples=2000, seq_length=10)
+        capped = cap_epochs(plan, 2)
+        assert capped.train.samples == 2000
+        assert max(epochs(capped.train)) <= 2 * (1 + 1e-9)
+        free = [n for n, seen in enumerate(epochs(capped.train)) if seen < 2 * (1 - 1e-9)]
+        assert free
+        scales = [capped.train.usage[n].share / plan.train.usage[n].share for n in free]
+        assert scales == pytest.approx([scales[0]] * len(free))  # in their old proportions
+        assert samples(cap_epochs(plan, 1000).train) == pytest.approx(samples(plan.train))
+        with pytest.raises(UsageError, match=r"2,000 samples are 1.43 epochs of all datasets: ask"):
+            cap_epochs(plan, 1)
+        with pytest.raises(UsageError, match=r"cap_epochs is 0"):
+            cap_epochs(plan, 0)
+
+    def test_a_capped_blend_is_saved_with_its_weights(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = ["0.8", "small", "0.2", "large", "--samples", "500", "--seq-length", "10"]
+        assert main(["blend", *words, "--cap-epochs", "2", "-o", "blend.yaml"]) == 0
+        said = capsys.readouterr().err
+        assert "small: 2 epochs in place of 4, a share of 0.4 in place of 0.8" in said
+        assert len(open_blend("blend.yaml").train) == 500
+        assert main(["blend", "blend.yaml", "--json"]) == 0
+        shares = [one["share"] for one in json.loads(capsys.readouterr().out)["datasets"]]
+        assert shares == pytest.approx([0.4, 0.6])
 
     def test_what_to_beware_of(self) -> None:
         plan = plan_blend(["small", "large"], [1, 1], seq_length=10, samples=1000)

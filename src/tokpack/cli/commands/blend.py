@@ -55,6 +55,13 @@ PAGE = Page(
                     metavar="E",
                     help="warn where a dataset is seen more often (4)",
                 ),
+                flag(
+                    "--cap-epochs",
+                    type=positive,
+                    metavar="E",
+                    help="lower the weights of datasets that would be seen more often; the others "
+                    "share the rest",
+                ),
             ),
         ),
         Group(
@@ -153,6 +160,8 @@ def run(arguments: argparse.Namespace) -> int:
     if caches:
         spec, notes = blend_cache.without_unasked(spec)
     plan = plan_of(spec)
+    if arguments.cap_epochs is not None:
+        plan = _capped(plan, arguments)
     for line in () if arguments.quiet else notes:
         terminal.note(line)
     files = blend_cache.build(plan, arguments) if caches else []
@@ -179,6 +188,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output and not arguments.quiet:
         terminal.say(f"{arguments.output}: saved")
     return 0
+
+
+def _capped(plan: BlendPlan, arguments: argparse.Namespace) -> BlendPlan:
+    """The plan with --cap-epochs; says whose weights were lowered."""
+    from tokpack.samples.blend.cap import cap_epochs
+
+    capped = cap_epochs(plan, arguments.cap_epochs)
+    for before, after in zip(plan.train.usage, capped.train.usage, strict=True):
+        if after.share < before.share and not arguments.quiet:
+            terminal.note(
+                f"{before.portion.prefix}: {after.epochs:.3g} epochs in place of "
+                f"{before.epochs:.3g}, a share of {after.share:.3g} in place of {before.share:.3g}"
+            )
+    return capped
 
 
 def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, CrossDuplicates]:
