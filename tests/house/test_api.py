@@ -168,6 +168,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
         {"megatron_cache": "the folder of index_files"}
         | {"test_data_path": "test", "valid_data_path": "valid", "output": "save_blend"}
         | {"max_epochs": "BlendPlan.warnings", "duplicates": "DuplicateFinder"}
+        | {"cap_epochs": "blend.cap"}
         | dict.fromkeys(("show", "max_tokens", *TokenizerFiles.__annotations__), "shown"),
     ),
     "tokenizer train": (
