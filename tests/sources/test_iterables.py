@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +118,9 @@ def test_bad_documents(tmp_path: Path, bpe: Path) -> None:
 @pytest.mark.parametrize("bad", [None, "a"])
 def test_rows_that_are_no_mappings_are_told_alone(bad: Any) -> None:
     """Whatever documents are beside them."""
-    connection = sqlite3.connect(":memory:")
-    connection.row_factory = sqlite3.Row
-    rows = [*connection.execute("select 'good' as text"), {"text": bad}]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = [*connection.execute("select 'good' as text"), {"text": bad}]
     (segment,) = segments(iter([{"text": "a"}] * 40 + rows * 20), 1 << 20, 1 << 20)
     reasons = [record.reason for batch in segment.batches for record in batch.bad]
     assert [reason for reason in reasons if "null" not in reason] == [

@@ -163,7 +163,9 @@ def _load() -> None:
     """Import what commands need but for torch: each fork would have its memory, and its exit."""
     import tokpack
 
-    for module in pkgutil.walk_packages(tokpack.__path__, "tokpack."):
+    # An editable install has the folder above on its path, too.
+    paths = [path for path in tokpack.__path__ if os.path.basename(path) == "tokpack"]
+    for module in pkgutil.walk_packages(paths, "tokpack."):
         if not module.name.startswith((*_NEED_TORCH, "tokpack.__main__")):
             importlib.import_module(module.name)
     importlib.import_module("tokenizers")  # which every run that encodes needs
