@@ -30,6 +30,8 @@ import traceback
 import warnings
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from support.without import hide_packages
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -161,6 +163,7 @@ _NEED_TORCH = ("tokpack.trainer", "tokpack.checkpoints")
 
 def _load() -> None:
     """Import what commands need but for torch: each fork would have its memory, and its exit."""
+    hide_packages()
     import tokpack
 
     # An editable install has the folder above on its path, too.

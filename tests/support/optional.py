@@ -1,27 +1,25 @@
 """What tests use only where it is there: programs, real data, the rights of root.
 
 A test asks for it by a fixture or a mark, so that it is skipped before it has begun anything. With
-TOKPACK_TESTS_BARE=1 none of it is there, as on a fresh machine. TOKPACK_TESTS_WITHOUT=torch,ray
-names packages that this process cannot import either, as if they were not installed.
+TOKPACK_TESTS_BARE=1 none of it is there, as on a fresh machine; TOKPACK_TESTS_WITHOUT
+names packages that cannot be imported.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from importlib.machinery import PathFinder
 
 import pytest
 
 from support.places import ROOT
+from support.without import hide_packages
+
+hide_packages()
 
 BARE = os.environ.get("TOKPACK_TESTS_BARE") == "1"
 # Real corpora, tokenizers and datasets.
 SHARED = ROOT.parent / "shared" / "data" if not BARE else ROOT / "hidden"
-
-_WITHOUT = os.environ.get("TOKPACK_TESTS_WITHOUT", "").split(",")
-_find_spec = PathFinder.find_spec
-PathFinder.find_spec = lambda name, *more: None if name in _WITHOUT else _find_spec(name, *more)
 
 needs_root = pytest.mark.skipif(BARE or os.geteuid() != 0, reason="only root may do this")
 
