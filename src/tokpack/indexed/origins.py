@@ -27,10 +27,14 @@ from tokpack.stores import near
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
+    import numpy.typing as npt
+
     from tokpack.indexed.selection import Numbers
+
+    Int64s = npt.NDArray[np.int64]
 
 _OPEN = 8  # shards
 _WHERE = ("source", "line")
@@ -112,19 +116,33 @@ class Origins:
 
     def _of(self, begin: int, end: int) -> Iterator[Origin]:
         """The origins of documents [begin, end)."""
-        if self._numbers is None:
-            numbers = np.arange(begin, end)
-        else:
-            numbers = self._numbers[begin:end].astype(np.int64)
+        for number, row in enumerate(self.rows(np.arange(begin, end), _WHERE), begin):
+            yield Origin(row["source"], row["line"], "document", number)
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the first table, with their types in words."""
+        schema = self._shard(0).table.schema
+        kinds = ("string" if "dictionary" in str(kind) else str(kind) for kind in schema.types)
+        return dict(zip(schema.names, kinds, strict=True))
+
+    def rows(self, documents: Int64s, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """What the tables say of documents, int64 [n]; a column that a shard has not is left out.
+
+        IndexError where a document is not there.
+        """
+        numbers = documents
+        if self._numbers is not None:
+            numbers = self._numbers[documents].astype(np.int64)
         shards = np.searchsorted(self._ends, numbers, side="right") - 1
         rows: list[dict[str, Any]] = [{}] * len(numbers)
         for shard in np.unique(shards).tolist():
-            here = np.flatnonzero(shards == shard)
-            table = self._shard(shard).table.take(numbers[here] - self._ends[shard], _WHERE)
-            for place, row in zip(here.tolist(), table.to_pylist(), strict=True):
+            here, table = np.flatnonzero(shards == shard), self._shard(shard).table
+            known = tuple(name for name in columns if name in table.schema.names)
+            found = table.take(numbers[here] - self._ends[shard], known)
+            for place, row in zip(here.tolist(), found.to_pylist(), strict=True):
                 rows[place] = row
-        for number, row in enumerate(rows, begin):
-            yield Origin(row["source"], row["line"], "document", number)
+        return rows
 
     def find(self, source: str, line: int) -> list[Origin]:
         """What became of a line: an origin for each time that the input was given.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tokpack.errors import TokpackError
 from tokpack.indexed import Manifest, Origins, manifest_path
@@ -14,6 +16,8 @@ from tokpack.indexed.table import has_table
 from tokpack.stores import exists
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tokpack.indexed import MMapIndexedDataset
 
 
@@ -90,6 +94,17 @@ class Sources:
                 origin = self._origins[number]
                 return origin.source, origin.line
         return self._name(number), None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of its table, with their types in words; {} without one."""
+        return {} if self._origins is None else self._origins.columns
+
+    def rows(self, numbers: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
+        """What its table says of documents, in order; FormatError where it is broken."""
+        if self._origins is None or not columns:
+            return [{} for _ in numbers]
+        return self._origins.rows(np.array(numbers, np.int64), columns)
 
     @cached_property
     def _origins(self) -> Origins | None:
