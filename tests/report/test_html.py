@@ -33,9 +33,11 @@ LOOK = """
 const box = e => e.getBoundingClientRect();
 const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
   && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
-const found = {overlaps: [], outside: [], wide: 0, plots: 0, height: 0, narrow: []};
+const found = {overlaps: [], outside: [], wide: 0, plots: 0, height: 0, narrow: [], cut: []};
 for (const svg of document.querySelectorAll("figure svg")) {
   found.plots++;
+  if (box(svg).right > innerWidth || parseFloat(getComputedStyle(svg).width) < 250)
+    found.cut.push(svg.outerHTML);
   const texts = [...svg.querySelectorAll("text")];
   texts.forEach((a, i) => texts.slice(i + 1).forEach(b => {
     if (meet(box(a), box(b))) found.overlaps.push([a.textContent, b.textContent]);
@@ -122,7 +124,10 @@ def test_pages_hold_the_figures(pages: dict[str, str], folder: Path) -> None:
         assert word in text
     assert figures.duplicates.documents
     assert f"{figures.duplicates.documents} documents equal to an earlier one" in text
-    assert pages["data"].count('class="fill s0" x=') == len(figures.histogram)
+    outlines = re.findall(r'class="line s([01]) area" points="([^"]*)"', pages["data"])
+    assert [(s, len(points.split())) for s, points in outlines] == [
+        (series, 2 * len(figures.histogram) + 2) for series in "01"
+    ]
     assert "2 EOD tokens" not in pages["data"]
     assert "3 EOD tokens inside documents" in pages["inner"]
 
@@ -192,10 +197,12 @@ def test_nothing_overlaps(
 
 
 def test_narrow_and_dark_windows(browser: Browser, pages: dict[str, str], tmp_path: Path) -> None:
-    light = look(browser, tmp_path / "light.html", pages["several"], 500)
-    assert light["wide"] <= 0
-    assert light["narrow"] == []
-    assert light["back"] == "rgb(255, 255, 255)"
+    for name in ("several", "data", "long"):
+        light = look(browser, tmp_path / "light.html", pages[name], 390)
+        assert light["wide"] <= 0
+        assert light["narrow"] == light["outside"] == light["overlaps"] == []
+        assert light["cut"] == []
+        assert light["back"] == "rgb(244, 246, 249)"
     dark = look(browser, tmp_path / "dark.html", pages["data"], 1000, dark=True)
     assert dark["back"] == "rgb(21, 24, 28)"
 

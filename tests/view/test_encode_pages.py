@@ -103,7 +103,7 @@ def test_a_run_in_progress_killed_and_finished(folder: Path, stack: contextlib.E
     run("encode", source, "-o", prefix, "--tokenizer", folder / "tokenizer.json", "--overwrite")
     said = words_of(server, "0/")
     assert "It is finished." in said
-    assert "dataset one" in words_of(server, "")
+    assert "Datasets dataset tokens documents size tokenizer one" in words_of(server, "")
     assert f"documents {len(sample_texts())}" in words_of(server, "1/")
     assert run("status", prefix).stdout == f"{prefix}: done\n"
     assert run_json("status", prefix)["state"] == "done"

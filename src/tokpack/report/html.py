@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _EMPTY = ("br", "input", "link", "meta")  # elements without an end
+SERIES = 10  # colours in the page's style
 
 
 class Html(str):
@@ -38,15 +39,18 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], kind: str = "") -> Html:
-    """A table, scrolled by itself where it is too wide; the first column names the row."""
+    """A table, scrolled by itself where it is too wide; the first column names the row.
+
+    Where there is no room for columns, the style shows the head of a cell before it.
+    """
     top = html(*(tag("th", cell, scope="col") for cell in head))
-    body = html(
-        *(
-            tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:]))
-            for row in rows
+    body = []
+    for first, *others in rows:
+        cells = (
+            tag("td", cell, data_head=name) for cell, name in zip(others, head[1:], strict=True)
         )
-    )
-    inner = tag("table", tag("thead", tag("tr", top)), tag("tbody", body), class_=kind)
+        body.append(tag("tr", tag("th", first, scope="row"), *cells))
+    inner = tag("table", tag("thead", tag("tr", top)), tag("tbody", *body), class_=kind)
     return tag("div", inner, class_="scroll")
 
 
@@ -55,11 +59,21 @@ def section(title: str, *parts: object) -> Html:
     return tag("section", tag("h2", title), *parts)
 
 
+def tiles(facts: Iterable[tuple[str, object]]) -> Html:
+    """Figures with their names, as many side by side as there is room for."""
+    return tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in facts), class_="tiles")
+
+
 def none(text: str) -> Html:
     """What stands where there is nothing to show."""
     return tag("p", text, class_="none")
 
 
-def legend(entries: Iterable[object]) -> Html:
-    """What the colours of a plot mean."""
-    return tag("p", *(tag("span", entry) for entry in entries), class_="legend")
+def key(number: int, name: object) -> Html:
+    """The colour of series ``number``, and its name."""
+    return html(tag("i", class_=f"key s{number % SERIES}"), name)
+
+
+def legend(names: Iterable[tuple[int, object]]) -> Html:
+    """What the colours of series mean."""
+    return tag("p", *(tag("span", key(*named)) for named in names), class_="legend")

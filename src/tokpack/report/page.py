@@ -6,7 +6,6 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from tokpack.files.outputs import Kind, begins_with
-from tokpack.quantities import counted
 from tokpack.report.charts import length_plot, zipf_plot
 from tokpack.report.facts import (
     SHARE,
@@ -17,8 +16,8 @@ from tokpack.report.facts import (
     token_table,
     warnings,
 )
-from tokpack.report.html import Html, html, legend, none, section, table, tag
-from tokpack.report.plot import SERIES, bar
+from tokpack.report.html import Html, html, key, none, section, table, tag, tiles
+from tokpack.report.plot import bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +57,15 @@ def style() -> str:
 
 def figures(datasets: Sequence[Stats]) -> Html:
     """The figures and plots of datasets, side by side."""
-    parts = (_facts, _lengths, _tokens, _sources, _duplicates, _eods)
-    return html(*(part(datasets) for part in parts))
+    plots = tag("div", length_figures(labels(datasets), datasets), _tokens(datasets), class_="grid")
+    sources = [source_table(stats.sources, _MOST_SOURCES) for stats in datasets]
+    copies = [duplicate_table(stats, _MOST_GROUPS) for stats in datasets]
+    return html(
+        _facts(datasets),
+        plots,
+        _tables("Sources", "Not known: the dataset has no manifest.", datasets, sources),
+        _tables("Duplicate documents", "No document occurs twice.", datasets, copies),
+    )
 
 
 def _is_page(path: str) -> bool:
@@ -69,40 +75,31 @@ def _is_page(path: str) -> bool:
 PAGE_KIND = Kind("a page of tokpack stats", _is_page, kept=False)
 
 
-def _key(number: int, name: str) -> Html:
-    return html(tag("i", class_=f"key s{number % SERIES}"), name)
-
-
 def _named(number: int, datasets: Sequence[Stats]) -> Html:
     """The title of what is said about one of several datasets."""
-    return tag("h3", _key(number, labels(datasets)[number])) if len(datasets) > 1 else html()
+    return tag("h3", key(number, labels(datasets)[number])) if len(datasets) > 1 else html()
 
 
 def _facts(datasets: Sequence[Stats]) -> Html:
     columns = [facts(stats) for stats in datasets]
-    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     notes = [
         tag("li", f"{name}: {line}")
         for name, stats in zip(labels(datasets), datasets, strict=True)
         for line in warnings(stats)
     ]
-    if len(datasets) > 1:
-        rows.insert(0, ["prefix", *(stats.prefix for stats in datasets)])
     alarm = tag("ul", *notes, class_="warnings") if notes else ""
-    return tag("section", alarm, table(["", *labels(datasets)], rows, "facts"))
-
-
-def _lengths(datasets: Sequence[Stats]) -> Html:
-    return length_figures(labels(datasets), datasets)
+    if len(datasets) == 1:
+        return html(alarm, tag("section", tiles(columns[0].items())))
+    rows = [["prefix", *(stats.prefix for stats in datasets)]]
+    rows += [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return html(alarm, tag("section", table(["", *labels(datasets)], rows, "facts")))
 
 
 def length_figures(named: Sequence[str], datasets: Sequence[Stats | LengthStats]) -> Html:
     """How long the documents of datasets of these names are."""
-    plot = length_plot(datasets)
+    plot = length_plot(named, datasets)
     if not plot:
         return section("Lengths of documents", none("No documents."))
-    names = named if len(datasets) > 1 else ["documents", "tokens"]
-    keys = legend(_key(i, name) for i, name in enumerate(names))
     filled = [
         (name, stats.lengths.rows())
         for name, stats in zip(named, datasets, strict=True)
@@ -113,7 +110,7 @@ def length_figures(named: Sequence[str], datasets: Sequence[Stats | LengthStats]
         for name, values in filled
     ]
     head = ["tokens in a document", *(key for key, _ in filled[0][1])]
-    return section("Lengths of documents", tag("figure", keys, plot), table(head, rows, "numbers"))
+    return section("Lengths of documents", plot, table(head, rows, "numbers"))
 
 
 def _tables(
@@ -139,39 +136,13 @@ def _table(one: Table, number: int) -> Html:
 
 
 def _tokens(datasets: Sequence[Stats]) -> Html:
-    plot = zipf_plot(datasets)
+    plot = zipf_plot(labels(datasets), datasets)
     if not plot:
         return section("Frequency of tokens", none("No tokens."))
-    alone = len(datasets) == 1
-    keys = legend(_key(i, name) for i, name in enumerate(labels(datasets))) if not alone else ""
     parts = []
     for number, stats in enumerate(datasets):
         parts.append(_named(number, datasets))
         if one := token_table(stats, _MOST_TOKENS):
             words = tag("summary", f"The {len(one.rows)} most frequent")
-            parts += [
-                tag("p", f"{one.note}."),
-                tag("details", words, _table(one, number), open=alone),
-            ]
-    return section("Frequency of tokens", tag("figure", keys, plot), *parts)
-
-
-def _sources(datasets: Sequence[Stats]) -> Html:
-    tables = [source_table(stats.sources, _MOST_SOURCES) for stats in datasets]
-    return _tables("Sources", "Not known: the dataset has no manifest.", datasets, tables)
-
-
-def _duplicates(datasets: Sequence[Stats]) -> Html:
-    tables = [duplicate_table(stats, _MOST_GROUPS) for stats in datasets]
-    return _tables("Duplicate documents", "No document occurs twice.", datasets, tables)
-
-
-def _eods(datasets: Sequence[Stats]) -> Html:
-    parts = []
-    for number, stats in enumerate(datasets):
-        if stats.eods and stats.eods.inside:
-            cells = [[document, at] for document, at in stats.eods.examples]
-            parts.append(_named(number, datasets))
-            parts.append(tag("p", f"{counted(stats.eods.inside, 'EOD token')}, the first of them:"))
-            parts.append(table(["document", "first at token"], cells, "numbers narrow"))
-    return section("EOD inside documents", *parts) if parts else html()
+            parts += [tag("p", f"{one.note}."), tag("details", words, _table(one, number))]
+    return section("Frequency of tokens", plot, *parts)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from tokpack.report.html import Html, tag
+from tokpack.quantities import count_text
+from tokpack.report.html import SERIES, Html, legend, tag
 
-WIDTH, HEIGHT = 680, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 22, 12, 46
-SERIES = 6  # colours in the page's style
+WIDTH, HEIGHT = 440, 250  # so that its text can be read on a phone
+LEFT, RIGHT, TOP, BOTTOM = 52, 16, 12, 42
 
 Point = tuple[float, float]
 Scale = Callable[[float], float]
@@ -19,7 +19,10 @@ Scale = Callable[[float], float]
 
 @dataclass
 class Axis:
-    """A range of values, the ticks on it with their labels, and a title."""
+    """A range of values, the ticks on it with their labels, and what it is of.
+
+    That of y is said above the plot, where no tick is in its way.
+    """
 
     low: float
     high: float
@@ -45,60 +48,29 @@ class Plot:
         self._at_x = self.x.scale(LEFT, WIDTH - RIGHT)
         self._at_y = self.y.scale(HEIGHT - BOTTOM, TOP)
 
-    def bars(self, bars: Sequence[tuple[float, float, float, str]], series: int) -> None:
-        """Bars from x to x with a height, and what they say when pointed at."""
-        base = self._at_y(0)
-        for begin, end, height, text in bars:
-            left, right, top = self._at_x(begin), self._at_x(end), self._at_y(height)
-            width = max(right - left - 1, 1)
-            self._shapes.append(
-                f'<rect class="fill s{series % SERIES}" x="{left:.1f}" y="{top:.1f}" '
-                f'width="{width:.1f}" height="{max(base - top, 0):.1f}">'
-                f"<title>{escape(text)}</title></rect>"
-            )
-
-    def line(self, points: Sequence[Point], series: int) -> None:
-        """A line; one point alone becomes a dot."""
-        if len(points) == 1:
-            self.dot(points[0], series, "")
+    def line(self, points: Sequence[Point], series: int, kind: str = "") -> None:
+        """A line; ``kind`` are more classes of the style."""
+        if not points:
             return
+        points = points if len(points) > 1 else [*points, *points]  # which are drawn as a dot
         path = " ".join(f"{self._at_x(x):.1f},{self._at_y(y):.1f}" for x, y in points)
-        self._shapes.append(f'<polyline class="line s{series % SERIES}" points="{path}"/>')
+        self._shapes.append(f'<polyline class="line s{series % SERIES} {kind}" points="{path}"/>')
 
-    def dot(self, point: Point, series: int, label: str) -> None:
-        """A dot with its label."""
-        x, y = self._at_x(point[0]), self._at_y(point[1])
-        self._shapes.append(
-            f'<circle class="fill s{series % SERIES}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>'
-        )
-        if label:
-            # Falling curves leave room above to the right, and below to the left.
-            right = x < WIDTH - 100
-            x, y = (x + 8, max(y - 8, TOP + 10)) if right else (x - 8, y + 16)
-            self._shapes.append(_text(x, y, label, "start" if right else "end"))
+    def figure(self, names: Iterable[tuple[int, str]] = ()) -> Html:
+        """The drawing with its title, its unit, and the names of series."""
+        caption = tag("figcaption", self.title, tag("small", self.y.title))
+        return tag("figure", caption, legend(names), self._svg())
 
-    def links(self, points: Sequence[tuple[float, float, str, str]], series: int) -> None:
-        """Dots that lead somewhere: x, y, the address, and what the dot is."""
-        for x, y, address, text in points:
-            dot = tag(
-                "circle",
-                tag("title", text),
-                class_=f"fill s{series % SERIES}",
-                cx=f"{self._at_x(x):.1f}",
-                cy=f"{self._at_y(y):.1f}",
-                r="3",
-            )
-            self._shapes.append(tag("a", dot, href=address, aria_label=text))
-
-    def svg(self) -> Html:
-        """The drawing."""
+    def _svg(self) -> Html:
         bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
         parts = [
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.title)}">'
         ]
         for value, label in self.y.ticks:
             y = self._at_y(value)
-            parts.append(f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>')
+            parts.append(
+                f'<line class="cross" x1="{LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
+            )
             parts.append(_text(LEFT - 6, y + 4, label, "end"))
         for value, label in self.x.ticks:
             x = self._at_x(value)
@@ -107,18 +79,12 @@ class Plot:
             )
             parts.append(_text(x, bottom + 20, label, "middle"))
         parts.append(f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{right}" y2="{bottom}"/>')
-        parts.append(_text((LEFT + right) / 2, HEIGHT - 6, self.x.title, "middle", "title"))
-        middle = (TOP + bottom) / 2
-        parts.append(
-            f'<text class="title" transform="translate(12 {middle:.1f}) rotate(-90)" '
-            f'text-anchor="middle">{escape(self.y.title)}</text>'
-        )
+        parts.append(_text((LEFT + right) / 2, HEIGHT - 4, self.x.title, "middle"))
         return Html("".join([*parts, *self._shapes, "</svg>"]))
 
 
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
-    named = f' class="{kind}"' if kind else ""
-    return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def percent_axis(highest: float, title: str) -> Axis:
@@ -131,32 +97,42 @@ def percent_axis(highest: float, title: str) -> Axis:
     return Axis(0.0, ticks[-1][0], ticks, title)
 
 
-def even_axis(values: Sequence[float], title: str, label: Callable[[float], str]) -> Axis:
-    """From the lowest value to the highest or a little further, with three to eight even ticks."""
-    low, high = min(values), max(values)
-    span = (high - low) or abs(high) or 1.0
-    step = 10.0 ** math.floor(math.log10(span))
-    step = next(s for s in (step / 5, step / 2, step, step * 2) if span / s <= 6)
-    begin, end = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    end = max(end, begin + 1)
-    ticks = [(i * step, label(i * step)) for i in range(begin, end + 1)]
-    return Axis(begin * step, end * step, ticks, title)
-
-
-def decades_axis(low: float, high: float, title: str, label: Callable[[float], str]) -> Axis:
+def decades_axis(low: float, high: float, title: str) -> Axis:
     """The decimal logarithms of ``low`` to ``high``, with nine ticks at most."""
     begin, end = math.floor(math.log10(low)), math.ceil(math.log10(high))
     end = max(end, begin + 1)
     step = -(-(end - begin) // 8)
-    ticks = [(float(i), label(10.0**i)) for i in range(begin, end + 1, step)]
+    ticks = [(float(i), count_text(10.0**i)) for i in range(begin, end + 1, step)]
     return Axis(float(begin), float(end), ticks, title)
 
 
 def bar(share: float, series: int = 0) -> Html:
     """A bar for a cell of a table; ``share`` of its width, 0 to 1."""
-    width = 100 * min(max(share, 0.0), 1.0)
+    return stack([(min(max(share, 0.0), 1.0), series, "")], "bar")
+
+
+def stack(parts: Sequence[tuple[float, int, str]], kind: str = "stack") -> Html:
+    """Shares of a whole in a row: of each its share, 0 to 1, its series, and what it is."""
+    shapes, at = [], 0.0
+    for share, series, text in parts:
+        title = f"<title>{escape(text)}</title>" if text else ""
+        shapes.append(
+            f'<rect class="fill s{series % SERIES}" x="{100 * at:.2f}" width="{100 * share:.2f}" '
+            f'height="10">{title}</rect>'
+        )
+        at += share
     return Html(
-        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="track" width="100" height="10"/>'
-        f'<rect class="fill s{series % SERIES}" width="{width:.1f}" height="10"/></svg>'
+        f'<svg class="{kind}" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="track" width="100" height="10"/>{"".join(shapes)}</svg>'
+    )
+
+
+def sparkline(values: Sequence[float], label: str) -> Html:
+    """A curve without axes, from the lowest value to the highest; ``label`` says what it is."""
+    across = Axis(0, len(values) - 1, (), "").scale(2, 158)
+    up = Axis(min(values), max(values), (), "").scale(34, 2)
+    path = " ".join(f"{across(i):.1f},{up(value):.1f}" for i, value in enumerate(values))
+    return Html(
+        f'<svg class="spark" viewBox="0 0 160 36" role="img" aria-label="{escape(label)}">'
+        f'<polyline class="line s0" points="{path}"/></svg>'
     )

@@ -5,19 +5,24 @@ from __future__ import annotations
 import secrets
 import socket
 from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tokpack.errors import TokpackError, UsageError
-from tokpack.report.html import Html, html, tag
+from tokpack.errors import TokpackError, UsageError, needs_extra
+from tokpack.report.html import tag
 from tokpack.report.page import style
-from tokpack.view import blend_pages, dataset_pages, encode_pages, run_pages
-from tokpack.view.site import Pages, Query
+from tokpack.view import blend_pages, dataset_pages, encode_pages, run_pages, sample_pages
+from tokpack.view.home import home_page
+from tokpack.view.site import SCRIPTS, Pages, Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,14 +30,15 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from tokpack.report.html import Html
     from tokpack.view.items import Item
 
-    Page = Callable[[Pages, int, Any, Query], Html]
+    Page = Callable[[Pages, int, Any, Query], Html | dict[str, Any]]
 
 HOST = "127.0.0.1"
 HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "content-security-policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
+    "style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
@@ -46,13 +52,14 @@ PAGES: dict[str, dict[str, Page]] = {
         "document": dataset_pages.document_page,
         "search": dataset_pages.search_page,
     },
-    "blend": {"": blend_pages.blend_page, "sample": run_pages.sample_page},
+    "blend": {"": blend_pages.blend_page, "sample": sample_pages.sample_page},
     "run": {
         "": run_pages.run_page,
+        "curves": run_pages.curves_json,
         "blend": blend_pages.blend_page,
-        "step": run_pages.step_page,
-        "sample": run_pages.sample_page,
-        "seen": run_pages.seen_page,
+        "step": sample_pages.step_page,
+        "sample": sample_pages.sample_page,
+        "seen": sample_pages.seen_page,
     },
     "encode": {"": encode_pages.encode_page},
 }
@@ -75,8 +82,10 @@ class HostCheck:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
+                given = [*message.get("headers", ())]
                 more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
+                more = [pair for pair in more if pair[0] not in dict(given)]
+                message = {**message, "headers": [*given, *more]}
             await send(message)
 
         refusal = self._refuse(scope)
@@ -103,13 +112,22 @@ class HostCheck:
 def application(items: Sequence[Item], token: str) -> ASGIApp:
     """The pages of items, below /TOKEN/."""
     site = Pages(list(items), f"/{token}/")
-    sheet = style() + resources.files("tokpack.view").joinpath("view.css").read_text("utf-8")
+    own = resources.files("tokpack.view")
+    sheet = style() + own.joinpath("view.css").read_text("utf-8")
+    scripts = dict(
+        zip(SCRIPTS, (plotly(), own.joinpath("view.js").read_text("utf-8")), strict=True)
+    )
 
     def front(request: Request) -> Response:
-        return HTMLResponse(_front(site))
+        return HTMLResponse(home_page(site))
 
     def css(request: Request) -> Response:
         return Response(sheet, media_type="text/css")
+
+    def script(request: Request) -> Response:
+        kept = {"cache-control": "private, max-age=86400"}  # the address is another next time
+        name = request.url.path.rpartition("/")[2]
+        return Response(scripts[name], media_type="text/javascript", headers=kept)
 
     def page(request: Request) -> Response:  # in a thread of its own
         number, name = request.path_params["item"], request.path_params.get("page", "")
@@ -118,7 +136,8 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
         make = PAGES[site.items[number].kind].get(name)
         if make is None:
             raise HTTPException(404, f"a {site.items[number].kind} has no page {name}")
-        return HTMLResponse(make(site, number, site.items[number], Query(request.query_params)))
+        made = make(site, number, site.items[number], Query(request.query_params))
+        return JSONResponse(made) if isinstance(made, dict) else HTMLResponse(made)
 
     def failed(request: Request, error: Exception) -> Response:
         code, text = 500, f"{type(error).__name__}: {error}"
@@ -131,20 +150,22 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
     routes = [
         Route("/", front),
         Route("/style.css", css),
+        *(Route(f"/{name}", script) for name in SCRIPTS),
         Route("/{item:int}/", page),
         Route("/{item:int}/{page:str}", page),
     ]
     caught: dict[Any, Any] = dict.fromkeys((HTTPException, TokpackError, OSError), failed)
-    return HostCheck(Starlette(routes=routes, exception_handlers=caught), token)
+    packed = [Middleware(GZipMiddleware, compresslevel=6)]  # for what is forwarded over a network
+    return HostCheck(Starlette(routes=routes, exception_handlers=caught, middleware=packed), token)
 
 
-def _front(site: Pages) -> Html:
-    """What there is to look at."""
-    rows = [
-        tag("li", item.kind, " ", site.link(item.name, number))
-        for number, item in enumerate(site.items)
-    ]
-    return site.page("tokpack view", tag("ul", *rows) if rows else html())
+def plotly() -> bytes:
+    """The script that draws curves, as the package ``plotly`` has it. UsageError without it."""
+    with needs_extra("view"):
+        found = find_spec("plotly")  # to import it takes longer than all the rest
+        if found is None or found.origin is None:
+            raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
+    return Path(found.origin).parent.joinpath("package_data", "plotly.min.js").read_bytes()
 
 
 def serve(items: Sequence[Item], port: int, announce: Callable[[str], None]) -> None:

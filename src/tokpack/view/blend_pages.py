@@ -6,8 +6,8 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tokpack.quantities import percent
-from tokpack.report.html import Html, html, section, table, tag
-from tokpack.report.plot import SERIES, bar
+from tokpack.report.html import Html, html, key, section, table, tag, tiles
+from tokpack.report.plot import bar
 from tokpack.samples.blend.order import blend_order
 from tokpack.view.site import field
 
@@ -39,10 +39,10 @@ def blend_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query
 def _settings(plan: BlendPlan) -> Html:
     spec = plan.spec
     names = ("order", "seed", "seq_length", "split", "by", "temperature")
-    rows = [[name.replace("_", " "), getattr(spec, name)] for name in names]
-    rows += [[name.replace("_", " "), value] for name, value in spec.options.items() if value]
-    facts = [[name, value] for name, value in rows if value is not None]
-    return table(["", ""], facts, "facts")
+    values = {name: getattr(spec, name) for name in names}
+    values |= {name: value for name, value in spec.options.items() if value}
+    facts = ((name.replace("_", " "), v) for name, v in values.items() if v is not None)
+    return tag("section", tiles(facts))
 
 
 def _mixture(site: Pages, mixture: Mixture) -> Html:
@@ -75,7 +75,7 @@ def _mixture(site: Pages, mixture: Mixture) -> Html:
 def _named(site: Pages, index: int, prefix: str) -> Html:
     number = site.number_of(prefix)
     name = prefix if number is None else site.link(prefix, number)
-    return html(tag("i", class_=f"key s{index % SERIES}"), name)
+    return key(index, name)
 
 
 def _first_ends(mixture: Mixture) -> list[int | None]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.display import brief as value_text
 from tokpack.display import shown
+from tokpack.encoding.where import columns_of
 from tokpack.errors import UsageError
-from tokpack.quantities import counted
-from tokpack.report import grep
-from tokpack.report.html import Html, none, table, tag
+from tokpack.quantities import bytes_text, counted
+from tokpack.report import grep, random_documents
+from tokpack.report.html import Html, html, none, table, tag, tiles
 from tokpack.report.page import figures, length_figures
-from tokpack.view.site import field, pager, steps_around
+from tokpack.view.listing import TOKENS
+from tokpack.view.site import choose, field, pager, steps_around
 from tokpack.view.tokens import brief, token_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tokpack.view.items import DatasetItem
     from tokpack.view.site import Pages, Query
@@ -28,8 +31,11 @@ CHEAP_SEQUENCES = 2_000_000  # whose lengths are read without being asked
 SEARCHED = 1 << 24  # tokens that a search looks at, where each id has bytes of its own
 SEARCHED_SLOWLY = 1 << 18  # and elsewhere
 MATCHES = 20
+RANDOM = "random"  # beside the columns by which documents are sorted
 _AROUND = 12  # tokens before a match
 _CHUNK = 1 << 16  # documents whose lengths are looked at together
+_DIGESTS = ("text_xxh3", "tokens_xxh3")  # columns for programs
+_SHOWN = ("source", "line", TOKENS)  # columns that lists have anyway
 
 
 def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
@@ -39,69 +45,122 @@ def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> H
     parts = [tag("ul", *notes, class_="warnings") if notes else "", _ways(site, number, item)]
     if figures_of == "all" or data.token_count <= CHEAP_TOKENS:
         return site.page(f"Dataset {item.name}", *parts, figures([item.stats]), item=number)
-    rows = [
-        ["documents", f"{data.documents:,}"],
-        ["sequences", f"{len(data):,}"],
-        ["tokens", f"{data.token_count:,}"],
-        ["ids as", np.dtype(data.dtype).name],
-        ["tokenizer", data.tokenizer.get("name", "not known") if data.tokenizer else "not known"],
+    facts = [
+        ("documents", f"{data.documents:,}"),
+        ("sequences", f"{len(data):,}"),
+        ("tokens", f"{data.token_count:,}"),
+        ("size", f"{bytes_text(data.token_count * data.dtype.itemsize)} of {data.dtype.name}"),
+        ("tokenizer", item.tokenizer),
     ]
-    more = []
+    lengths, words = Html(), f"count all {data.token_count:,} tokens, which reads the whole dataset"
+    more = [site.link(words, number, figures="all")]
     if figures_of == "lengths" or len(data) <= CHEAP_SEQUENCES:
-        more.append(length_figures([item.name], [item.measures]))
+        lengths = length_figures([item.name], [item.measures])
     else:
         words = f"read the lengths of all {len(data):,} sequences"
-        more.append(tag("p", site.link(words, number, figures="lengths")))
-    words = f"count all {data.token_count:,} tokens, which reads the whole dataset"
-    more.append(tag("p", site.link(words, number, figures="all")))
-    return site.page(
-        f"Dataset {item.name}", *parts, table(["", ""], rows, "facts"), *more, item=number
-    )
+        more.append(site.link(words, number, figures="lengths"))
+    parts += [tag("section", tiles(facts)), lengths, steps_around(*more)]
+    return site.page(f"Dataset {item.name}", *parts, item=number)
 
 
-def _ways(site: Pages, number: int, item: DatasetItem) -> Html:
-    jump = site.form(number, "document", "go", field("document", "number", "", kind="number"), " ")
+def _ways(site: Pages, number: int, item: DatasetItem, text: str = "") -> Html:
+    """Links to documents, one of them by its number, and a search."""
+    find = field("text", "text", text)
     return tag(
         "div",
-        site.link("documents", number, "documents"),
-        jump,
-        _search_form(site, number, "") if item.spelling else "",
+        site.link("all documents", number, "documents"),
+        site.link("random ones", number, "documents", sort=RANDOM),
+        site.form(number, "document", "go", field("document", "number", "", kind="number")),
+        site.form(number, "search", "search", find) if item.spelling else "",
         class_="ask",
     )
 
 
-def _search_form(site: Pages, number: int, text: str) -> Html:
-    return site.form(number, "search", "search", field("text", "text", text), " ")
-
-
 def documents_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
-    """Documents one after the other, a line each."""
-    data = item.dataset
-    first = query.number("from", 0)
-    rows = [
-        [
-            site.link(f"{document:,}", number, "document", number=document),
-            f"{len(ids):,}",
-            _source(item, document),
-            brief(ids[:64].tolist(), item.spelling),
-        ]
-        for document in range(first, min(first + LISTED, data.documents))
-        for ids in (data.document(document),)
-    ]
-    listed = table(["document", "tokens", "source", "text"], rows, "numbers texts")
+    """Documents of a choice in an order, a line each."""
+    where, sort, first = query.text("where"), query.text("sort"), query.number("from", 0)
+    seed, fault, chosen = query.number("seed", 0), Html(), item.listing.numbers("", "")[:0]
+    try:
+        chosen = item.listing.numbers(where, "" if sort == RANDOM else sort)
+    except UsageError as error:
+        fault = tag("p", str(error), class_="warnings")
+    way = site.way(number, "documents", where=where or None, sort=sort or None)
+    places = list(range(first, min(first + LISTED, len(chosen))))
+    around = pager(first, LISTED, len(chosen), way)
+    if sort == RANDOM:
+        places = random_documents(len(chosen), LISTED, seed)
+        around = steps_around(way("others", seed=seed + 1))
+    numbers = [(int(chosen[place]), 0) for place in places]
+    named = [*columns_of(where), sort.removeprefix("-")] if numbers else []
+    count, all_of = counted(len(chosen), "document"), item.dataset.documents
     return site.page(
         f"Documents of {item.name}",
-        tag("p", f"{counted(data.documents, 'document')} in all"),
         _ways(site, number, item),
-        listed if rows else none("No documents here."),
-        pager(first, LISTED, data.documents, site.way(number, "documents")),
+        _filter(site, number, item, where, sort),
+        fault,
+        tag("p", f"{count} of {all_of:,}" if where else f"{count} in all") if not fault else "",
+        _listed(site, number, item, numbers, named),
+        around,
         item=number,
     )
 
 
-def _source(item: DatasetItem, document: int) -> str:
+def _filter(site: Pages, number: int, item: DatasetItem, where: str, sort: str) -> Html:
+    """Asks for a choice of documents and for their order."""
+    columns = [name for name in item.sources.columns if name not in (*_SHOWN, *_DIGESTS)]
+    orders = {"": "their number", RANDOM: "chance"}
+    for name in (TOKENS, *columns):
+        orders |= {name: f"{name}, lowest first", f"-{name}": f"{name}, highest first"}
+    asked = field("where", "where", where) if item.sources.columns else ""
+    form = site.form(number, "documents", "show", asked, choose("by", "sort", orders, sort))
+    named = ", ".join(f"{k} ({v})" for k, v in item.sources.columns.items() if k not in _DIGESTS)
+    words = f"An SQL expression, as of tokpack select --where, on {named}."
+    return tag("div", form, tag("small", words) if named else "", class_="ask")
+
+
+def _listed(
+    site: Pages,
+    number: int,
+    item: DatasetItem,
+    places: Sequence[tuple[int, int]],
+    named: Sequence[str] = (),
+    *,
+    found: str = "",
+) -> Html:
+    """Some documents, each from one of its tokens on, with those of the named columns there are."""
+    if not places:
+        return none("No documents here.")
+    known = {name.lower(): name for name in item.sources.columns if name not in _SHOWN}
+    roots = dict.fromkeys(name.lower().partition(".")[0] for name in named)
+    asked = [known[name] for name in roots if name in known]
+    rows = []
+    table_rows = item.sources.rows([document for document, _ in places], asked)
+    for (document, at), row in zip(places, table_rows, strict=True):
+        ids = item.dataset.document(document)
+        query = {"number": document, "from": at or None, "text": found or None}
+        link = site.link(f"{document:,}", number, "document", **query)
+        values = (_value(row.get(name)) for name in asked)
+        text = brief(ids[at : at + 64].tolist(), item.spelling, found)
+        rows.append([link, f"{len(ids):,}", source_of(site, number, item, document), *values, text])
+    head = ["document", "tokens", "source", *asked, "text"]
+    return tag("section", table(head, rows, "numbers texts"))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return shown(value, limit=80) if isinstance(value, str) else value_text(value)
+
+
+def source_of(site: Pages, number: int, item: DatasetItem, document: int) -> Html:
+    """The input of a document, with a link to all documents of it where there is a table."""
     source, line = item.sources.find(document)
-    return source if line is None else f"{source}:{line}"
+    if line is None:
+        return html(source)
+    same = "source = '" + source.replace("'", "''") + "'"
+    address = site.address(number, "documents", where=same)
+    short = "/".join(source.split("/")[-2:])
+    return tag("a", f"{short}:{line}", href=address, title=f"{source}:{line}")
 
 
 def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
@@ -111,43 +170,51 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
         raise UsageError(f"there is no document {document:,}: there are {data.documents:,}")
     tokens, first = data.document(document), query.number("from", 0)
     ids, with_ids = tokens[first : first + SHOWN].tolist(), min(query.number("ids", 1), 1)
-    way = site.way(number, "document", number=document, ids=with_ids)
-    source = _source(item, document)
-    begin, end = data.doc_idx[document : document + 2].tolist()
+    found = query.text("text")
+    way = site.way(number, "document", number=document, ids=with_ids, text=found or None)
     mask = None if data.mask is None else data.mask.document(document)
     trained = None if mask is None else mask[first : first + SHOWN].tolist()
-    about = [
-        counted(len(tokens), "token"),
-        "" if mask is None else counted(int(mask.sum()), "trained token"),
-        f"sequences {begin:,} to {end - 1:,}" if end - begin > 1 else "",
-    ]
     more = len(tokens) - first - len(ids)
+    text = token_text(
+        ids, item.spelling, first, with_ids=bool(with_ids), trained=trained, found=found
+    )
     return site.page(
         f"Document {document:,} of {item.name}",
-        tag("p", ", ".join(filter(None, about)), f", from {source}" if source else ""),
         steps_around(
             way("document before", number=document - 1) if document else None,
             way("next document", number=document + 1) if document + 1 < data.documents else None,
             way("without ids" if with_ids else "with ids", **{"ids": 1 - with_ids, "from": first}),
-            *_seen(site, number, document),
+            *(
+                site.link(f"seen by {run.name}", n, "seen", dataset=number, document=document)
+                for n, run in enumerate(site.items)
+                if run.kind == "run"
+            ),
         ),
+        tag("section", tiles(_about(site, number, item, document, mask))),
         tag("p", f"tokens {first:,} to {first + len(ids) - 1:,}, and {more:,} more")
         if first or more > 0
         else "",
-        token_text(ids, item.spelling, first, with_ids=bool(with_ids), trained=trained)
-        if ids
-        else none("No tokens here."),
+        tag("section", text) if ids else none("No tokens here."),
         pager(first, SHOWN, len(tokens), way),
         item=number,
     )
 
 
-def _seen(site: Pages, number: int, document: int) -> Iterator[Html]:
-    """Links to the steps of each run that sees the document."""
-    for run, item in enumerate(site.items):
-        if item.kind == "run":
-            parameters = {"dataset": number, "document": document}
-            yield site.link(f"seen by {item.name}", run, "seen", **parameters)
+def _about(
+    site: Pages, number: int, item: DatasetItem, document: int, mask: Any
+) -> Iterator[tuple[str, object]]:
+    """What is known of a document: its size, its source, and its row in the table."""
+    begin, end = item.dataset.doc_idx[document : document + 2].tolist()
+    yield "size", counted(len(item.dataset.document(document)), "token")
+    if mask is not None:
+        yield "trained", counted(int(mask.sum()), "token")
+    if end - begin > 1:
+        yield "sequences", f"{begin:,} to {end - 1:,}"
+    if source := source_of(site, number, item, document):
+        yield "source", source
+    columns = [name for name in item.sources.columns if name not in (*_SHOWN, *_DIGESTS)]
+    [row] = item.sources.rows([document], columns)
+    yield from ((name, _value(value)) for name, value in row.items())
 
 
 def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
@@ -159,30 +226,18 @@ def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Ht
         raise UsageError("no text to look for")
     most = SEARCHED_SLOWLY if item.spelling.table is None else SEARCHED
     stop, skipped = _reach(item, first, most)
-    rows = []
+    places: list[tuple[int, int]] = []
     for match in grep(item.dataset, item.spelling, text, within=range(first, stop)):
-        at = max(match.token - _AROUND, 0)
-        ids = item.dataset.document(match.document)[at : at + 4 * _AROUND].tolist()
-        link = {"number": match.document, "from": at}
-        rows.append(
-            [
-                site.link(f"{match.document:,}", number, "document", **link),
-                f"{match.token:,}",
-                _source(item, match.document),
-                brief(ids, item.spelling),
-            ]
-        )
-        if len(rows) == MATCHES:
+        places.append((match.document, max(match.token - _AROUND, 0)))
+        if len(places) == MATCHES:
             stop, skipped = match.document + 1, False
             break
     end = item.dataset.documents
     behind = stop + skipped
     return site.page(
         f"{shown(text, limit=80)} in {item.name}",
-        _search_form(site, number, text),
-        table(["document", "token", "source", "text"], rows, "numbers texts")
-        if rows
-        else none("Not found here."),
+        _ways(site, number, item, text),
+        _listed(site, number, item, places, found=text) if places else none("Not found here."),
         tag("p", f"documents {first:,} to {stop - 1:,} of {end:,} were searched")
         if stop > first
         else "",
@@ -198,13 +253,11 @@ def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Ht
 
 def _reach(item: DatasetItem, first: int, most: int) -> tuple[int, bool]:
     """Where a search from ``first`` on ends, and whether the next document is too long for any."""
-    data, tokens = item.dataset, 0
-    for document in range(first, data.documents):
-        begin, end = data.doc_idx[document : document + 2].tolist()
-        size = int(np.sum(data.sizes[begin:end], dtype=np.int64))
-        if tokens + size > most:
-            return document, size > most
-        tokens += size
-        if document - first >= _CHUNK:
-            return document + 1, False
-    return data.documents, False
+    data = item.dataset
+    bounds = np.array(data.doc_idx[first : first + _CHUNK + 1])
+    if len(bounds) < 2:
+        return data.documents, False
+    ends = np.cumsum(data.sizes[bounds[0] : bounds[-1]], dtype=np.int64)
+    lengths = np.diff(np.concatenate([[0], ends])[bounds - bounds[0]])
+    fitting = int(np.searchsorted(np.cumsum(lengths), most, side="right"))
+    return first + fitting, bool((lengths[fitting : fitting + 1] > most).any())

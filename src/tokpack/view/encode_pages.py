@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokpack.quantities import bytes_text, count_text, counted, percent, time_text
-from tokpack.report.charts import curves_plot
-from tokpack.report.html import Html, html, none, section, table, tag
+from tokpack.report.html import Html, html, none, section, table, tag, tiles
 from tokpack.view.site import pager, steps_around
 
 if TYPE_CHECKING:
@@ -38,10 +36,10 @@ def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Htm
     elif isinstance(work, tuple):
         plan, standings = work
         is_busy = any(one.state == "running" for one in standings)
-        parts = [_shards(site, number, plan, standings, query), _course(item)]
+        parts = [_shards(site, number, plan, standings, query)]
     else:
         is_busy = work.state in ("running", "starting")
-        parts = [*_run(work), _course(item), _inputs(site, number, work, query)]
+        parts = [*_run(work), _inputs(site, number, work, query)]
     keep = {"from": query.text("from") or None}
     way = (
         site.link("load this page again and again", number, "", **keep)
@@ -76,27 +74,27 @@ def _run(unfinished: Unfinished) -> Iterable[Html]:
         yield tag("p", report.message)
     if report.total:  # 0 of a stream
         yield _bar(report.done, report.total)
-    yield table(["", ""], _facts(report, is_running=state == "running"), "facts")
+    yield tag("section", tiles(_facts(report, is_running=state == "running")))
 
 
-def _facts(report: Report, *, is_running: bool) -> list[list[str]]:
+def _facts(report: Report, *, is_running: bool) -> list[tuple[str, str]]:
     seconds, done, total = report.seconds, report.done, report.total
     rows = [
-        ["by", f"process {report.pid} on {report.host}, {counted(report.workers, 'worker')}"],
-        ["for", time_text(seconds)],
-        ["heard of", f"{time_text(report.silent)} ago"],
-        ["read", f"{bytes_text(done)} of {bytes_text(total)}, as stored" if total else "a stream"],
-        ["text", bytes_text(report.text_bytes)],
-        ["documents", f"{report.documents:,}"],
-        ["tokens", f"{report.tokens:,}"],
-        ["bad records", f"{report.rejected:,}"],
-        *([["records", ", ".join(report.chosen)]] if report.chosen else []),
+        ("by", f"process {report.pid} on {report.host}, {counted(report.workers, 'worker')}"),
+        ("for", time_text(seconds)),
+        ("heard of", f"{time_text(report.silent)} ago"),
+        ("read", f"{bytes_text(done)} of {bytes_text(total)}, as stored" if total else "a stream"),
+        ("text", bytes_text(report.text_bytes)),
+        ("documents", f"{report.documents:,}"),
+        ("tokens", f"{report.tokens:,}, {count_text(report.tokens / (seconds or 1))} a second"),
+        ("bad records", f"{report.rejected:,}"),
+        *([("records", ", ".join(report.chosen))] if report.chosen else []),
     ]
     if is_running:
         left = report.seconds_left
         rows[2:2] = [
-            ["left", "not known" if left is None else f"some {time_text(left)}"],
-            ["stage", ", slowest at: ".join(filter(None, (report.stage, report.bottleneck)))],
+            ("left", "not known" if left is None else f"some {time_text(left)}"),
+            ("stage", ", slowest at: ".join(filter(None, (report.stage, report.bottleneck)))),
         ]
     return rows
 
@@ -105,20 +103,6 @@ def _bar(done: int, total: int) -> Html:
     done = min(done, total)
     bar = tag("progress", value=done, max=max(total, 1), aria_label="how far it is")
     return tag("p", bar, f" {percent(done, total)}", class_="making")
-
-
-def _course(item: EncodeItem) -> Html:
-    """The speed between the looks at it, once there were a few."""
-    looks = item.looks
-    points = [
-        (b.told - looks[0].told, (b.tokens - a.tokens) / (b.told - a.told))
-        for a, b in pairwise(looks)
-        if b.told > a.told and b.tokens >= a.tokens
-    ]
-    if len(points) < 2:
-        return html()
-    titles = ("Speed since this was first looked at", "seconds", "tokens a second")
-    return tag("figure", curves_plot([points], titles))
 
 
 def _inputs(site: Pages, number: int, unfinished: Unfinished, query: Query) -> Html:
@@ -151,7 +135,7 @@ def _shards(
     return html(
         _bar(states["done"], plan.shards),
         tag("p", f"{counted(plan.shards, 'shard')} of {bytes_text(plan.size)} as stored: {words}"),
-        table(head, rows, "numbers narrow"),
+        tag("section", table(head, rows, "numbers narrow")),
         pager(first, LISTED, len(standings), site.way(number, "", still=still)),
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tokpack.checkpoints.course import LOG, course_of_run, open_training, read_log, spec_of_run
 from tokpack.encoding.standing import begun_prefix, unfinished
@@ -21,6 +22,8 @@ from tokpack.samples.blend.words import is_blend_file, read_words
 from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
 from tokpack.shards.survey import survey
 from tokpack.stores import is_url
+from tokpack.view.listing import Listing
+from tokpack.view.run_pages import RunPoints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.shards.survey import ShardStatus
     from tokpack.tokenizers import TokenizerFiles
+
+_SILENT_SECONDS = 60
 
 
 class DatasetItem:
@@ -57,9 +62,23 @@ class DatasetItem:
         return self._spelling[0]
 
     @property
+    def tokenizer(self) -> str:
+        """The name of its tokenizer, as the manifest has it."""
+        name = "not known"
+        with suppress(TokpackError):  # of a broken manifest; the page of the dataset says so
+            if (manifest := self.dataset.manifest) is not None:
+                name = str(manifest.tokenizer.get("name", name))
+        return os.path.basename(name) if os.path.isabs(name) else name
+
+    @property
     def notes(self) -> list[str]:
         """What to know of its manifest and its tokenizer."""
         return [note for note in (doubt(self.dataset), self._spelling[1]) if note]
+
+    @cached_property
+    def listing(self) -> Listing:
+        """Its documents, filtered and sorted."""
+        return Listing(self.dataset)
 
     @cached_property
     def measures(self) -> LengthStats:
@@ -78,22 +97,22 @@ class BlendItem:
     kind = "blend"
 
     def __init__(self, path: str) -> None:
-        self.name, self._spec = path, read_words([path])
+        self.name, self.spec = path, read_words([path])
 
     @property
     def prefixes(self) -> Iterator[str]:
         """The datasets that it names."""
-        return (entry.prefix for _, entries in self._spec.groups() for entry in entries)
+        return (entry.prefix for _, entries in self.spec.groups() for entry in entries)
 
     @cached_property
     def plan(self) -> BlendPlan:
         """What it comes to."""
-        return plan_of(self._spec)
+        return plan_of(self.spec)
 
     @cached_property
     def train(self) -> Samples:
         """The samples of training."""
-        return open_training(self._spec)[1]
+        return open_training(self.spec)[1]
 
     course: RunHistory | None = None
 
@@ -105,17 +124,33 @@ class RunItem:
 
     def __init__(self, folder: str) -> None:
         self.name, self._path = folder, Path(folder) / LOG
-        self._read: tuple[tuple[int, int], RunLog] | None = None
+        self._read: tuple[tuple[int, int], RunPoints] | None = None
         self._course: RunHistory | None = None
 
     @property
     def log(self) -> RunLog:
         """Its log as it is now."""
-        stat = self._path.stat()
+        return self.points.log
+
+    @property
+    def points(self) -> RunPoints:
+        """The points of its log as it is now."""
+        stat, read = self._path.stat(), self._read
         state = stat.st_size, stat.st_mtime_ns
-        if self._read is None or self._read[0] != state:
-            self._read = state, read_log(self._path)
-        return self._read[1]
+        if read is None or read[0] != state:
+            read = self._read = state, RunPoints(read_log(self._path))
+        return read[1]
+
+    @property
+    def state(self) -> str:
+        """Finished, running, or stopped: silent for much longer than it used to be."""
+        points = self.points
+        if points.end is not None and points.last.get("iteration", 0) >= points.end:
+            return "finished"
+        made, pace = points.steps[-2:], points.last.get("seconds_per_step")
+        usual = pace * (made[-1] - made[0]) if isinstance(pace, float) else 0.0
+        silent = time.time() - self._path.stat().st_mtime
+        return "running" if silent < max(_SILENT_SECONDS, 10 * usual) else "stopped"
 
     @property
     def prefixes(self) -> Iterator[str]:
@@ -145,13 +180,6 @@ class RunItem:
         return self.course.train
 
 
-class ProgressPoint(NamedTuple):
-    """How many tokens there were at a time."""
-
-    told: float
-    tokens: int
-
-
 class EncodeItem:
     """A dataset that is being made, by a run on this machine or in shards by several."""
 
@@ -159,7 +187,6 @@ class EncodeItem:
 
     def __init__(self, prefix: str, tokenizer: TokenizerFiles) -> None:
         self.name, self._given = prefix, tokenizer
-        self.looks: list[ProgressPoint] = []  # since it was first looked at
         self._names = {prefix}
         self._standings: dict[str, list[ShardStatus]] = {}  # at the last look, by the plan's id
 
@@ -172,22 +199,14 @@ class EncodeItem:
         if run is not None:
             keys = run.plan.options.get("keys", ()) if run.plan else ()
             self._names |= {f"{self.name}_{key}" for key in keys}
-            if run.report:
-                self._note(run.report.told, run.report.tokens)
             return run
         if _is_planned(self.name) and not list(self.made()):
             plan = ShardPlan.load(self.name, any_version=True)
             standings = survey(plan, self.name, self._standings.get(plan.id, ()))
             self._standings = {plan.id: standings}
             self._names |= set(plan.whole(self.name).values())
-            told = [one.report for one in standings if one.report]
-            self._note(max((one.told for one in told), default=0), sum(one.tokens for one in told))
             return plan, standings
         return None
-
-    def _note(self, told: float, tokens: int) -> None:
-        if not self.looks or self.looks[-1].told < told:
-            self.looks.append(ProgressPoint(told, tokens))
 
     def made(self) -> Iterator[DatasetItem]:
         """What it has become, as far as that is there."""

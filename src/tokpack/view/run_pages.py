@@ -1,277 +1,210 @@
-"""Pages of a training run: how it went, and what its steps saw."""
+"""The page of a training run: what its steps say, as curves and as lines."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from bisect import bisect_left, bisect_right
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError
-from tokpack.quantities import counted
-from tokpack.report.charts import curves_plot
-from tokpack.report.html import Html, html, legend, none, section, table, tag
-from tokpack.samples.look import find, look
-from tokpack.view.site import field, pager, steps_around
-from tokpack.view.tokens import brief, token_text
+from tokpack.display import shown
+from tokpack.quantities import count_text, time_text
+from tokpack.report.charts import Curve, curves_plot, number_text, thinned
+from tokpack.report.html import Html, html, key, none, section, table, tag, tiles
+from tokpack.view.site import choose, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import Record, RunHistory, RunLog
-    from tokpack.configuration.schedule import Step
-    from tokpack.samples.look import SamplePiece, SampleView
-    from tokpack.view.items import BlendItem, DatasetItem, RunItem
+    from tokpack.checkpoints.course import RunLog
+    from tokpack.report.plot import Point
+    from tokpack.view.items import RunItem
     from tokpack.view.site import Pages, Query
 
-LINES = 50  # of the log, and samples of a step, on a page
-SHOWN = 2048  # tokens of a sample on a page
-FOUND = 200  # samples of a document on a page
-_DOTS = 60  # points of a plot that lead to their step
-_CURVES = (
-    ("loss", "Loss", "nats a token"),
-    ("lr", "Learning rate", "learning rate"),
-    ("tokens_per_second", "Throughput", "tokens a second"),
-    ("grad_norm", "Norm of the gradient", "norm"),
-)
+LINES = 20  # of the log on a page
+CURVES = {  # a number of a step: its title and its unit
+    "loss": ("Loss", "nats a token"),
+    "lr": ("Learning rate", ""),
+    "grad_norm": ("Norm of the gradient", ""),
+    "tokens_per_second": ("Throughput", "tokens a second"),
+}
+SMOOTHINGS = ("", "0.5", "0.8", "0.9", "0.95", "0.99", "0.998")
+_MOST_POINTS = 1500  # of a curve that a browser draws; it asks again for those of a part of it
+
+
+class RunPoints:
+    """A log: its steps, how many there are to be, and the record of the last, {} before the first.
+
+    ``of`` has for each of CURVES its points by what they are of: "" is training, others are
+    evaluations.
+    """
+
+    def __init__(self, log: RunLog) -> None:
+        self.log, self.steps = log, sorted(log.steps)
+        records = [(at, log.steps[at]) for at in self.steps]
+        self.of: dict[str, dict[str, list[Point]]] = {
+            name: {"": [(at, float(r[name])) for at, r in records if is_number(r.get(name))]}
+            for name in CURVES
+        }
+        for record in log.evaluations:
+            if is_number(record.get("loss")):
+                points = self.of["loss"].setdefault(str(record.get("name") or "?"), [])
+                points.append((record["iteration"], float(record["loss"])))
+        begin = log.begins[-1] if log.begins else {}
+        entropy, end = begin.get("unigram_entropy"), begin.get("steps")
+        self.unigram = entropy if is_number(entropy) else None
+        self.end = end if isinstance(end, int) else None
+        self.last = log.steps[self.steps[-1]] if self.steps else {}
+
+
+def is_number(value: object) -> bool:
+    """Whether something of a log is a number that can be drawn."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+class _Choice:
+    """What the form of a run's page asks for: its run and others, two steps, and smoothing."""
+
+    def __init__(self, site: Pages, number: int, query: Query) -> None:
+        self.all: dict[int, Any] = {n: one for n, one in enumerate(site.items) if one.kind == "run"}
+        numbers = dict.fromkeys((number, *query.numbers("with")))
+        self.runs: dict[int, RunItem] = {n: self.all[n] for n in numbers if n in self.all}
+        self.first, self.last = query.number("from", 0), query.number("to", 2**62)
+        smooth = query.text("smooth")
+        self.smooth = smooth if smooth in SMOOTHINGS else ""
+
+    def of(self, name: str) -> Iterator[tuple[int, Curve]]:
+        """The curves of a number of CURVES, each with the number of its run.
+
+        A run has one colour in all plots, its evaluations have those behind the colours of runs.
+        """
+        weight = 0.0 if name == "lr" else float(self.smooth or 0)
+        colours = count(len(self.runs))
+        for series, (number, run) in enumerate(self.runs.items()):
+            for evaluation, points in run.points.of[name].items():
+                part = self._within(points)
+                if evaluation:
+                    yield number, Curve(f"{run.name} {evaluation}", part, next(colours), "dashed")
+                elif weight:
+                    yield number, Curve("", part, series, "faint")
+                    yield number, Curve(run.name, self._within(smoothed(points, weight)), series)
+                else:
+                    yield number, Curve(run.name, part, series)
+
+    def _within(self, points: Sequence[Point]) -> Sequence[Point]:
+        begin = bisect_left(points, (self.first, -math.inf))
+        return points[begin : bisect_right(points, (self.last, math.inf))]
+
+
+def smoothed(points: Sequence[Point], weight: float) -> list[Point]:
+    """Exponential means of the heights up to each point, without a pull to 0 at the beginning."""
+    result, mean, mass = [], 0.0, 0.0
+    for x, y in points:
+        mean, mass = weight * mean + (1 - weight) * y, weight * mass + (1 - weight)
+        result.append((x, mean / mass))
+    return result
 
 
 def run_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     """How a run went: curves, and the lines of its log."""
-    log = item.log
-    first, last = query.number("from", 0), query.number("to", 2**62)
-    steps = [record for at, record in sorted(log.steps.items()) if first <= at <= last]
-    jump = site.form(number, "step", "go", field("step", "number", "", kind="number"), " ")
-    zoom = site.form(
-        number,
-        "",
-        "show",
-        field("from step", "from", first or "", kind="number"),
-        " ",
-        field("to", "to", last if last < 2**62 else "", kind="number"),
-        " ",
-    )
-    ways = tag("div", site.link("data", number, "blend"), jump, zoom, class_="ask")
-    if not steps:
-        return site.page(f"Run {item.name}", ways, none("No step in the log."), item=number)
-    end = log.begins[-1].get("steps", "?") if log.begins else "?"
-    at = steps[-1]["iteration"]
+    jump = site.form(number, "step", "go", field("step", "number", "", kind="number"))
+    ways = tag("div", site.link("data", number, "blend"), jump, class_="ask")
+    title = f"Run {item.name}"
+    if not item.points.steps:
+        return site.page(title, ways, none("No step in the log."), item=number)
     return site.page(
-        f"Run {item.name}",
+        title,
+        tag("section", tiles(_facts(item))),
         ways,
-        tag("p", f"step {at:,} of {end:,}" if isinstance(end, int) else f"step {at:,}"),
-        *(_curve(site, number, log, steps, *curve) for curve in _CURVES),
-        _lines(site, number, steps, query),
+        tag("div", curve_form(site, number, query), class_="ask"),
+        curve_grid(site, number, item, query),
+        _lines(site, number, item, query),
         item=number,
+        drawn=True,
     )
 
 
-def _curve(site: Pages, number: int, log: RunLog, steps: Sequence[Record], *curve: str) -> Html:
-    name, title, unit = curve
-    points = [(r["iteration"], float(r[name])) for r in steps if _is_number(r.get(name))]
-    curves, keys = [points], [title.lower()]
-    if name == "loss":
-        low, high = steps[0]["iteration"], steps[-1]["iteration"]
-        for one in dict.fromkeys(str(record.get("name")) for record in log.evaluations):
-            keys.append(one)
-            curves.append(
-                [
-                    (record["iteration"], float(record["loss"]))
-                    for record in log.evaluations
-                    if record.get("name") == one and low <= record["iteration"] <= high
-                    if _is_number(record.get("loss"))
-                ]
-            )
-    size = -(-len(points) // _DOTS) or 1
-    tops = [max(points[i : i + size], key=lambda p: p[1]) for i in range(0, len(points), size)]
-    links = [
-        (float(x), y, site.address(number, "step", number=x), f"step {x:,}: {y:.5g}")
-        for x, y in tops
-    ]
-    plot = curves_plot(curves, (title, "step", unit), links)
-    named = [html(tag("i", class_=f"key s{i % 6}"), key) for i, key in enumerate(keys)]
-    return tag("figure", legend(named), plot) if plot else html()
+def _facts(item: RunItem) -> Iterator[tuple[str, object]]:
+    last, end = item.points.last, item.points.end
+    step, pace = last["iteration"], last.get("seconds_per_step")
+    yield "state", item.state
+    yield "step", f"{step:,}" if end is None else f"{step:,} of {end:,}"
+    for name, (title, _) in CURVES.items():
+        if points := item.points.of[name][""]:
+            yield title.lower(), number_text(points[-1][1])
+    if isinstance(samples := last.get("consumed_samples"), int):
+        yield "samples", count_text(samples)
+    if item.state == "running" and isinstance(pace, float) and end is not None:
+        yield "left", f"some {time_text(pace * (end - step))}"
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-def _lines(site: Pages, number: int, steps: Sequence[Record], query: Query) -> Html:
-    page = query.number("line", max(len(steps) - LINES, 0))
-    keep = {name: query.text(name) or None for name in ("from", "to")}
+def _lines(site: Pages, number: int, item: RunItem, query: Query) -> Html:
+    """The last lines of the log in the part that is chosen."""
+    first, last = query.number("from", 0), query.number("to", 2**62)
+    steps = [at for at in item.points.steps if first <= at <= last][-LINES:]
     rows = [
         [
-            site.link(f"{record['iteration']:,}", number, "step", number=record["iteration"]),
-            *(_figure(record.get(name)) for name in ("consumed_samples", "batch_size")),
-            *(_figure(record.get(name)) for name, *_ in _CURVES),
+            site.link(f"{at:,}", number, "step", number=at),
+            *(_figure(record.get(name)) for name in ("consumed_samples", "batch_size", *CURVES)),
         ]
-        for record in steps[page : page + LINES]
+        for at, record in ((at, item.points.log.steps[at]) for at in steps)
     ]
-    head = ["step", "samples", "batch", "loss", "lr", "tokens/s", "norm"]
-    lines = table(head, rows, "numbers narrow")
-    return section(
-        "Log", lines, pager(page, LINES, len(steps), site.way(number, "", **keep), "line")
-    )
+    head = ["step", "samples", "batch", "loss", "lr", "norm", "tokens/s"]
+    return section("Log", table(head, rows, "numbers narrow"))
 
 
 def _figure(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.5g}" if isinstance(value, float) else ""
+    return number_text(value) if isinstance(value, float) else ""
 
 
-def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
-    """The samples that a step took."""
-    course = item.course
-    step = course.step(query.number("number"))
-    rank = query.number("rank", step.ranks)  # none of them
-    samples = [k for k in step.samples if rank >= step.ranks or step.place(k)[0] == rank]
-    first = query.number("from", 0)
-    rows = [_row(site, number, step, look(course.train, k)) for k in samples[first : first + LINES]]
-    way = site.way(number, "step", number=step.number, rank=rank if rank < step.ranks else None)
-    ranks = [way(f"rank {r}", rank=r) for r in range(step.ranks)] if step.ranks > 1 else []
-    return site.page(
-        f"Step {step.number:,} of {item.name}",
-        tag("p", course.describe(step)),
-        steps_around(
-            way("step before", number=step.number - 1) if step.number > 1 else None,
-            way("next step", number=step.number + 1) if step.number < len(course.steps) else None,
-        ),
-        steps_around(way("all ranks", rank=None), *ranks[:64]) if ranks else "",
-        table(["sample", "rank", "micro batch", "dataset", "documents", "text"], rows, "texts"),
-        pager(first, LINES, len(samples), way),
-        item=number,
-    )
+def curves_json(site: Pages, number: int, item: RunItem, query: Query) -> dict[str, Any]:
+    """The curves as view.js draws them, each with the address of its steps."""
+    choice, answer = _Choice(site, number, query), {}
+    for name in CURVES:
+        answer[name] = [
+            {
+                "name": shown(curve.name),
+                "series": curve.series,
+                "kind": curve.kind,
+                "x": [x for x, _ in points],
+                "y": [float(f"{y:.6g}") for _, y in points],
+                "step": site.address(run, "step", number=""),
+            }
+            for run, curve in choice.of(name)
+            for points in (thinned(curve.points, _MOST_POINTS),)
+        ]
+    return {"curves": answer, "unigram": item.points.unigram}
 
 
-def _row(site: Pages, number: int, step: Step, sample: SampleView) -> list[object]:
-    rank, batch = step.place(sample.number)
-    member = _dataset_of(site, sample)
-    spelling = member.spelling if member else None
-    return [
-        site.link(f"{sample.number:,}", number, "sample", number=sample.number),
-        rank,
-        batch,
-        sample.dataset.path_prefix,
-        len(sample.pieces),
-        brief(sample.arrays["tokens"][:64].tolist(), spelling),
-    ]
+def curve_grid(site: Pages, number: int, item: RunItem, query: Query) -> Html:
+    """All curves as plots without a script, which view.js replaces."""
+    choice, plots = _Choice(site, number, query), []
+    for name, (title, unit) in CURVES.items():
+        plot = curves_plot(title, unit, [curve for _, curve in choice.of(name)])
+        plots.append(tag("div", plot, data_curve=name) if plot else "")
+    data, live = site.address(number, "curves"), item.state == "running"
+    return tag("div", *plots, class_="grid", id="curves", data_from=data, data_live=live)
 
 
-def _dataset_of(site: Pages, sample: SampleView) -> DatasetItem | None:
-    number = site.number_of(sample.dataset.path_prefix)
-    return None if number is None else site.items[number]  # type: ignore[return-value]
-
-
-def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query) -> Html:
-    """A sample: its documents, and its tokens, some of them at a time."""
-    try:
-        sample = look(item.train, query.number("number"))
-    except IndexError as error:
-        raise UsageError(f"there is no {error}") from None
-    course = item.course
-    step = None if course is None else course.steps.taking(sample.number)
-    first, with_ids = query.number("from", 0), min(query.number("ids", 1), 1)
-    way = site.way(number, "sample", number=sample.number, ids=with_ids)
-    length = len(sample.arrays["tokens"])
-    epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
-    return site.page(
-        f"Sample {sample.number:,} of {item.name}",
-        tag("p", f"sample {sample.dataset_sample:,} of {sample.dataset.path_prefix}{epoch}"),
-        _place(site, number, step, sample),
-        tag("p", *_marks(sample)),
-        steps_around(
-            way("sample before", number=sample.number - 1) if sample.number else None,
-            way("next sample", number=sample.number + 1),
-            way("without ids" if with_ids else "with ids", ids=1 - with_ids),
-        ),
-        *_pieces(site, number, sample, range(first, first + SHOWN), bool(with_ids)),
-        pager(first, SHOWN, length, way),
-        item=number,
-    )
-
-
-def _place(site: Pages, number: int, step: Step | None, sample: SampleView) -> Html:
-    if step is None:
-        return html()
-    rank, batch = step.place(sample.number)
-    link = site.link(f"step {step.number:,}", number, "step", number=step.number)
-    return tag("p", "taken by ", link, f", rank {rank}, micro batch {batch}")
-
-
-def _marks(sample: SampleView) -> Iterator[str]:
-    length, missing = len(sample.arrays["tokens"]), sum(map(len, sample.no_loss))
-    yield f"{length:,} tokens, {missing:,} of them without loss"
-    if sample.filled < length:
-        yield f", padding from {sample.filled:,} on"
-    if sample.boundaries is not None:
-        yield f", attention in {counted(len(sample.boundaries) - 1, 'part')}"
-
-
-def _pieces(
-    site: Pages, number: int, sample: SampleView, window: range, with_ids: bool
-) -> Iterator[Html]:
-    """The documents of a sample, as far as their tokens lie in the window."""
-    member = _dataset_of(site, sample)
-    silent = {i for one in sample.no_loss for i in one}
-    for piece in sample.pieces:
-        begin, end = max(piece.at, window.start), min(piece.at + piece.tokens, window.stop)
-        if begin >= end:
-            continue
-        ids = sample.arrays["tokens"][begin:end].tolist()
-        spelling = member.spelling if member else None
-        yield tag("h2", *_heading(site, number, sample, piece), class_="piece")
-        yield token_text(ids, spelling, begin, with_ids=with_ids, silent=silent)
-
-
-def _heading(site: Pages, number: int, sample: SampleView, piece: SamplePiece) -> Iterator[object]:
-    named, dataset = f"document {piece.document:,}", site.number_of(sample.dataset.path_prefix)
-    member = _dataset_of(site, sample)
-    if dataset is None or member is None:
-        yield named
-    else:
-        query = {"number": piece.document, "from": piece.offset // 1000 * 1000}
-        yield site.link(named, dataset, "document", **query)
-    yield f": {counted(piece.tokens, 'token')} from {piece.offset:,} on, at {piece.at:,}"
-    source, line = member.sources.find(piece.document) if member else ("", None)
-    if source:
-        yield f", {source}" + ("" if line is None else f":{line}")
-    if dataset is not None and site.items[number].kind == "run":
-        yield ", "
-        yield site.link("when seen", number, "seen", dataset=dataset, document=piece.document)
-
-
-def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
-    """The steps at which a document is seen."""
-    dataset, document = query.number("dataset"), query.number("document")
-    other = site.items[dataset] if dataset < len(site.items) else None
-    if other is None or other.kind != "dataset":
-        raise UsageError(f"item {dataset} is no dataset")
-    course: RunHistory = item.course
-    samples = find(course.train, other.name, document, course.steps.samples)
-    rows = []
-    for sample, _ in zip(samples, range(FOUND + 1), strict=False):
-        step = course.steps.taking(sample)
-        if step is None:
-            continue
-        rank, batch = step.place(sample)
-        rows.append(
-            [
-                site.link(f"{step.number:,}", number, "step", number=step.number),
-                site.link(f"{sample:,}", number, "sample", number=sample),
-                rank,
-                batch,
-                "seen" if step.number <= course.made else "to come",
-            ]
+def curve_form(site: Pages, number: int, query: Query) -> Html:
+    """Chooses what the curves show."""
+    choice = _Choice(site, number, query)
+    names = {one: one or "none" for one in SMOOTHINGS}
+    others = [
+        tag(
+            "label",
+            tag("input", type="checkbox", name="with", value=n, checked=n in choice.runs),
+            key(list(choice.runs).index(n), one.name) if n in choice.runs else one.name,
         )
-    shown_document = site.link(
-        f"document {document:,} of {other.name}", dataset, "document", number=document
+        for n, one in choice.all.items()
+        if n != number
+    ]
+    whole = tag("a", "all steps", href=site.address(number), id="all")
+    fields = (
+        field("from step", "from", choice.first or "", kind="number"),
+        field("to", "to", choice.last if choice.last < 2**62 else "", kind="number"),
+        choose("smoothing", "smooth", names, choice.smooth),
     )
-    return site.page(
-        f"When document {document:,} of {other.name} is seen",
-        tag("p", shown_document, f" in {item.name}"),
-        table(["step", "sample", "rank", "micro batch", ""], rows[:FOUND], "numbers narrow")
-        if rows
-        else none("In no sample of the training."),
-        tag("p", f"the first {FOUND}") if len(rows) > FOUND else "",
-        item=number,
-    )
+    return html(site.form(number, "", "show", *fields, *others, name="choose"), whole)

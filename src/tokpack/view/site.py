@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -12,20 +13,29 @@ from tokpack.report.html import Html, html, tag
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from starlette.datastructures import QueryParams
+
     from tokpack.view.items import Item
 
+SCRIPTS = ("plotly.js", "view.js")
+# The id of the sheet to which plotly adds its rules: one of its own would be refused by the policy.
+PLOTLY_SHEET = "plotly.js-style-global"
 _MOST = 2**62  # of a number in an address
 
 
 class Query:
     """The values that an address ends with."""
 
-    def __init__(self, values: Mapping[str, str]) -> None:
+    def __init__(self, values: QueryParams) -> None:
         self._values = values
 
     def text(self, name: str) -> str:
         """A text; "" where there is none."""
-        return self._values.get(name, "")
+        return str(self._values.get(name, ""))
+
+    def numbers(self, name: str) -> list[int]:
+        """The whole numbers that come by a name any number of times."""
+        return [int(one) for one in self._values.getlist(name) if re.fullmatch(r"\d{1,9}", one)]
 
     def number(self, name: str, default: int | None = None) -> int:
         """A whole number of at least 0. UsageError for anything else."""
@@ -47,7 +57,7 @@ class Pages:
     def address(self, item: int | None = None, page: str = "", /, **query: object) -> str:
         """The address of a page of an item, with its query."""
         parameters = {name: value for name, value in query.items() if value is not None}
-        ending = f"?{urlencode(parameters)}" if parameters else ""
+        ending = f"?{urlencode(parameters, errors='replace')}" if parameters else ""
         return self.base + ("" if item is None else f"{item}/{page}") + ending
 
     def link(
@@ -60,10 +70,12 @@ class Pages:
         """Makes links to a page with a query, or with some of it changed."""
         return lambda text, /, **more: self.link(text, item, page, **{**query, **more})
 
-    def form(self, item: int, page: str, button: str, *fields: object) -> Html:
+    def form(
+        self, item: int, page: str, button: str, *fields: object, name: str | None = None
+    ) -> Html:
         """A form that asks for a page of an item."""
         action = self.address(item, page)
-        return tag("form", *fields, tag("button", button), action=action, method="get")
+        return tag("form", *fields, tag("button", button), action=action, method="get", id=name)
 
     def number_of(self, prefix: str) -> int | None:
         """The number of the item that is the dataset ``prefix``."""
@@ -81,9 +93,17 @@ class Pages:
         return number
 
     def page(
-        self, title: str, *parts: object, item: int | None = None, refresh: int | None = None
+        self,
+        title: str,
+        *parts: object,
+        item: int | None = None,
+        refresh: int | None = None,
+        drawn: bool = False,
     ) -> Html:
-        """A whole page; ``refresh`` seconds after it was loaded the browser loads it again."""
+        """A whole page; ``refresh`` seconds after it was loaded the browser loads it again.
+
+        ``drawn`` are plots by the scripts of the pages.
+        """
         ways = [self.link("tokpack view")]
         if item is not None:
             ways.append(self.link(f"{self.items[item].kind} {self.items[item].name}", item))
@@ -93,7 +113,8 @@ class Pages:
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", title),
             tag("meta", http_equiv="refresh", content=refresh) if refresh else "",
-            tag("link", rel="stylesheet", href=f"{self.base}style.css"),
+            tag("link", id=PLOTLY_SHEET, rel="stylesheet", href=f"{self.base}style.css"),
+            *(tag("script", src=self.base + name, defer=True) for name in SCRIPTS if drawn),
         )
         body = tag("body", tag("nav", *ways), tag("main", tag("h1", title), *parts))
         return html(Html("<!doctype html>\n"), tag("html", head, body, lang="en"))
@@ -101,20 +122,27 @@ class Pages:
 
 def field(label: str, name: str, value: object = "", kind: str = "text") -> Html:
     """A field of a form with its label."""
-    number = {"inputmode": "numeric", "size": "12"} if kind == "number" else {"size": "24"}
+    number = {"inputmode": "numeric", "size": "8"} if kind == "number" else {"size": "24"}
     return tag("label", label, " ", tag("input", name=name, value=value, **number))
 
 
-def pager(first: int, step: int, end: int, way: Callable[..., Html], name: str = "from") -> Html:
+def choose(label: str, name: str, values: Mapping[str, str], chosen: str) -> Html:
+    """A field of a form with its label, of which the values and what they are called are given."""
+    options = (tag("option", v, value=k, selected=k == chosen) for k, v in values.items())
+    return tag("label", label, " ", tag("select", *options, name=name))
+
+
+def pager(first: int, step: int, end: int, way: Callable[..., Html]) -> Html:
     """Links to what lies before and behind ``first`` to ``first + step - 1`` of ``end``.
 
-    ``way`` makes a link of a text and of its query, where ``name`` is the first that is shown.
+    ``way`` makes a link of a text and of its query, where ``from`` is the first that is shown.
     """
-    before = way("before", **{name: max(min(first, end) - step, 0)}) if first else None
-    behind = way("next", **{name: first + step}) if first + step < end else None
+    before = way("before", **{"from": max(min(first, end) - step, 0)}) if first else None
+    behind = way("next", **{"from": first + step}) if first + step < end else None
     return steps_around(before, behind)
 
 
 def steps_around(*ways: Html | None) -> Html:
     """Links to what comes before and behind."""
-    return tag("p", *(html(way, " ") for way in ways if way is not None), class_="ways")
+    there = [html(way, " ") for way in ways if way is not None]
+    return tag("p", *there, class_="ways") if there else html()

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from tokpack.display import shown
-from tokpack.report.html import Html, tag
+from tokpack.report.html import SERIES, Html, html, tag
 from tokpack.report.spelling import TokenText
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from tokpack.report import Spelling
 
 _BRIEF_TOKENS = 48
 _BRIEF = 160  # characters
-
-
-class _Marks(NamedTuple):
-    """What is known of tokens beside their text; the first has the number ``first``."""
-
-    first: int
-    silent: Collection[int]
-    trained: Sequence[int] | None
-
-    def of(self, at: int, count: int) -> tuple[str, str]:
-        """Classes and words for tokens ``at`` to ``at + count``."""
-        classes, words = "", ""
-        if any(at + i in self.silent for i in range(count)):
-            classes, words = " silent", ", no loss behind it"
-        if self.trained is not None:
-            begin = at - self.first
-            is_trained = any(self.trained[begin : begin + count])
-            classes += " trained" if is_trained else " context"
-            words += ", trained" if is_trained else ", not trained"
-        return classes, words
 
 
 def token_text(
@@ -43,38 +26,57 @@ def token_text(
     first: int,
     *,
     with_ids: bool,
-    silent: Collection[int] = (),
+    silent: AbstractSet[int] = frozenset(),
     trained: Sequence[int] | None = None,
+    found: str = "",
+    series: int | None = None,
 ) -> Html:
-    """Tokens, of which the first has the number ``first``.
+    """Tokens, of which the first has the number ``first``, in two colours or in one of a series.
 
-    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is. Whatever
-    a page would obey, direction marks among it, is written as an escape.
+    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is. Tokens
+    of a text that was ``found`` are marked. Whatever a page would obey, direction marks among it,
+    is written as an escape.
     """
-    marks = _Marks(first, silent, trained)
-    return tag("div", *_spans(ids, spelling, marks, with_ids), class_="text", dir="ltr")
-
-
-def _spans(
-    ids: Sequence[int], spelling: Spelling | None, marks: _Marks, with_ids: bool
-) -> Iterator[Html]:
     spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
-    at = marks.first
+    hits = _hits([one.text for one in spelled], found)
+    parts, at = [], first
     for number, some in enumerate(spelled):
-        numbers = "+".join(map(str, some.ids))
-        classes, words = marks.of(at, len(some.ids))
+        behind, numbers = at + len(some.ids), "+".join(map(str, some.ids))
+        kinds, notes = [f"t{number % 2}"], [f"token {at:,}", f"id {numbers}"]
+        if not silent.isdisjoint(range(at, behind)):
+            kinds, notes = [*kinds, "silent"], [*notes, "no loss behind it"]
+        if trained is not None:
+            is_trained = any(trained[at - first : behind - first])
+            kinds.append("trained" if is_trained else "context")
+            notes.append("trained" if is_trained else "not trained")
         label = tag("small", numbers) if with_ids and spelling else ""
         text = shown(some.text) if spelling else numbers
-        title = f"token {at:,}, id {numbers}{words}"
-        yield tag("span", text, label, class_=f"t{number % 2}{classes}", title=title)
+        name = "mark" if number in hits else "span"
+        parts.append(tag(name, text, label, class_=" ".join(kinds), title=", ".join(notes)))
         if some.text.endswith("\n"):
-            yield tag("br")
-        at += len(some.ids)
+            parts.append(tag("br"))
+        at = behind
+    kind = "text" if series is None else f"text s{series % SERIES}"
+    return tag("div", *parts, class_=kind, dir="ltr")
 
 
-def brief(ids: Sequence[int], spelling: Spelling | None) -> str:
-    """The beginning of some tokens in a line."""
+def _hits(texts: Sequence[str], found: str) -> set[int]:
+    """The numbers of the texts, one after the other, that have a part of a text that is found."""
+    whole, ends = "".join(texts), list(accumulate(map(len, texts)))
+    hits: set[int] = set()
+    at = whole.find(found) if found else -1
+    while at >= 0:
+        behind = at + len(found)
+        hits.update(range(bisect_right(ends, at), bisect_left(ends, behind) + 1))
+        at = whole.find(found, behind)
+    return hits
+
+
+def brief(ids: Sequence[int], spelling: Spelling | None, found: str = "") -> Html:
+    """The beginning of some tokens in a line, with a text that was found in it marked."""
     some = list(ids[:_BRIEF_TOKENS])
     if spelling is None:
-        return shown(" ".join(map(str, some)), limit=_BRIEF)
-    return shown(spelling.text(some).decode("utf-8", "replace"), limit=_BRIEF)
+        return html(shown(" ".join(map(str, some)), limit=_BRIEF))
+    text = shown(spelling.text(some).decode("utf-8", "replace"), limit=_BRIEF)
+    before, *others = text.split(shown(found)) if found else [text]
+    return html(before, *(html(tag("mark", found), other) for other in others))

@@ -1,0 +1,191 @@
+"""Pages of what steps saw: the samples of a step, a sample, and the steps that see a document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokpack.errors import UsageError
+from tokpack.quantities import counted
+from tokpack.report.html import Html, html, key, none, table, tag
+from tokpack.report.plot import stack
+from tokpack.samples.look import find, look
+from tokpack.view.dataset_pages import source_of
+from tokpack.view.site import pager, steps_around
+from tokpack.view.tokens import brief, token_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tokpack.checkpoints.course import RunHistory
+    from tokpack.configuration.schedule import Step
+    from tokpack.samples.look import SamplePiece, SampleView
+    from tokpack.view.items import BlendItem, DatasetItem, RunItem
+    from tokpack.view.site import Pages, Query
+
+LINES = 50  # samples of a step on a page
+SHOWN = 2048  # tokens of a sample on a page
+FOUND = 200  # samples of a document on a page
+
+
+def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
+    """The samples that a step took."""
+    course = item.course
+    step = course.step(query.number("number"))
+    rank = query.number("rank", step.ranks)  # none of them
+    samples = [k for k in step.samples if rank >= step.ranks or step.place(k)[0] == rank]
+    first = query.number("from", 0)
+    rows = [_row(site, number, step, look(course.train, k)) for k in samples[first : first + LINES]]
+    head = ["sample", "rank", "micro batch", "dataset", "documents", "text"]
+    way = site.way(number, "step", number=step.number, rank=rank if rank < step.ranks else None)
+    ranks = [way(f"rank {r}", rank=r) for r in range(step.ranks)] if step.ranks > 1 else []
+    return site.page(
+        f"Step {step.number:,} of {item.name}",
+        tag("p", course.describe(step)),
+        steps_around(
+            way("step before", number=step.number - 1) if step.number > 1 else None,
+            way("next step", number=step.number + 1) if step.number < len(course.steps) else None,
+        ),
+        steps_around(way("all ranks", rank=None), *ranks[:64]) if ranks else "",
+        tag("section", table(head, rows, "texts")),
+        pager(first, LINES, len(samples), way),
+        item=number,
+    )
+
+
+def _row(site: Pages, number: int, step: Step, sample: SampleView) -> list[object]:
+    rank, batch = step.place(sample.number)
+    member = _dataset_of(site, sample)
+    spelling = member.spelling if member else None
+    return [
+        site.link(f"{sample.number:,}", number, "sample", number=sample.number),
+        rank,
+        batch,
+        sample.dataset.path_prefix,
+        len(sample.pieces),
+        brief(sample.arrays["tokens"][:64].tolist(), spelling),
+    ]
+
+
+def _dataset_of(site: Pages, sample: SampleView) -> DatasetItem | None:
+    number = site.number_of(sample.dataset.path_prefix)
+    return None if number is None else site.items[number]  # type: ignore[return-value]
+
+
+def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query) -> Html:
+    """A sample: its documents, and its tokens, some of them at a time."""
+    try:
+        sample = look(item.train, query.number("number"))
+    except IndexError as error:
+        raise UsageError(f"there is no {error}") from None
+    course = item.course
+    step, place = None if course is None else course.steps.taking(sample.number), Html()
+    if step is not None:
+        rank, batch = step.place(sample.number)
+        link = site.link(f"step {step.number:,}", number, "step", number=step.number)
+        place = tag("p", "taken by ", link, f", rank {rank}, micro batch {batch}")
+    first, with_ids = query.number("from", 0), min(query.number("ids", 1), 1)
+    way = site.way(number, "sample", number=sample.number, ids=with_ids)
+    length = len(sample.arrays["tokens"])
+    pieces = enumerate(sample.pieces)
+    parts = [(one.tokens / length, n, f"document {one.document:,}") for n, one in pieces]
+    epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
+    return site.page(
+        f"Sample {sample.number:,} of {item.name}",
+        tag("p", f"sample {sample.dataset_sample:,} of {sample.dataset.path_prefix}{epoch}"),
+        place,
+        tag("p", *_marks(sample)),
+        steps_around(
+            way("sample before", number=sample.number - 1) if sample.number else None,
+            way("next sample", number=sample.number + 1),
+            way("without ids" if with_ids else "with ids", ids=1 - with_ids),
+        ),
+        stack(parts),
+        *_pieces(site, number, sample, range(first, first + SHOWN), bool(with_ids)),
+        pager(first, SHOWN, length, way),
+        item=number,
+    )
+
+
+def _marks(sample: SampleView) -> Iterator[str]:
+    length, missing = len(sample.arrays["tokens"]), sum(map(len, sample.no_loss))
+    yield f"{length:,} tokens, {missing:,} of them without loss (dotted)"
+    if sample.is_masked:
+        yield ", those that are trained underlined, the others grey"
+    if sample.filled < length:
+        yield f", padding from {sample.filled:,} on"
+    if sample.boundaries is not None:
+        yield f", attention in {counted(len(sample.boundaries) - 1, 'part')}"
+
+
+def _pieces(
+    site: Pages, number: int, sample: SampleView, window: range, with_ids: bool
+) -> Iterator[Html]:
+    """The documents of a sample, as far as their tokens lie in the window."""
+    member = _dataset_of(site, sample)
+    silent = {i for one in sample.no_loss for i in one}
+    learned = {
+        piece.at + i for piece in sample.pieces for one in sample.trained(piece) for i in one
+    }
+    for place, piece in enumerate(sample.pieces):
+        begin, end = max(piece.at, window.start), min(piece.at + piece.tokens, window.stop)
+        if begin < end:
+            text = token_text(
+                sample.arrays["tokens"][begin:end].tolist(),
+                member.spelling if member else None,
+                begin,
+                with_ids=with_ids,
+                silent=silent,
+                trained=[i in learned for i in range(begin, end)] if sample.is_masked else None,
+                series=place,
+            )
+            heading = html(*_heading(site, number, sample, piece))
+            yield tag("section", tag("h2", key(place, heading)), text)
+
+
+def _heading(site: Pages, number: int, sample: SampleView, piece: SamplePiece) -> Iterator[object]:
+    named, dataset = f"document {piece.document:,}", site.number_of(sample.dataset.path_prefix)
+    where = f": {counted(piece.tokens, 'token')} from {piece.offset:,} on, at {piece.at:,}"
+    member = _dataset_of(site, sample)
+    if dataset is None or member is None:
+        yield named + where
+        return
+    query = {"number": piece.document, "from": piece.offset // 1000 * 1000}
+    yield from (site.link(named, dataset, "document", **query), where)
+    if source := source_of(site, dataset, member, piece.document):
+        yield from (", ", source)
+    if site.items[number].kind == "run":
+        seen = {"dataset": dataset, "document": piece.document}
+        yield from (", ", site.link("when seen", number, "seen", **seen))
+
+
+def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
+    """The steps at which a document is seen."""
+    dataset, document = query.number("dataset"), query.number("document")
+    other = site.items[dataset] if dataset < len(site.items) else None
+    if other is None or other.kind != "dataset":
+        raise UsageError(f"item {dataset} is no dataset")
+    course: RunHistory = item.course
+    samples = find(course.train, other.name, document, course.steps.samples)
+    rows = []
+    for sample, _ in zip(samples, range(FOUND + 1), strict=False):
+        if (step := course.steps.taking(sample)) is not None:
+            links = (
+                site.link(f"{step.number:,}", number, "step", number=step.number),
+                site.link(f"{sample:,}", number, "sample", number=sample),
+            )
+            state = "seen" if step.number <= course.made else "to come"
+            rows.append([*links, *step.place(sample), state])
+    head, words = (
+        ["step", "sample", "rank", "micro batch", ""],
+        f"document {document:,} of {other.name}",
+    )
+    shown_document = site.link(words, dataset, "document", number=document)
+    return site.page(
+        f"When {words} is seen",
+        tag("p", shown_document, f" in {item.name}"),
+        tag("section", table(head, rows[:FOUND], "numbers narrow"))
+        if rows
+        else none("In no sample of the training."),
+        tag("p", f"the first {FOUND}") if len(rows) > FOUND else "",
+        item=number,
+    )
