@@ -1,4 +1,4 @@
-"""``tokpack trace``: from documents to lines and back."""
+"""``tokpack inspect --trace``, once ``tokpack trace``: from documents to lines and back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     assert ".docs.parquet (" in made.stderr
     asked = command("trace", out, "--doc", "-2:")
     assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
-    asked = command("trace", out, "--doc", 1, -1)
+    asked = command("inspect", out, "--trace", "--doc", "1,-1")
     assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
     lines = [f"x.jsonl:{line}" for line in range(1, 7)]
     asked = command("trace", out, "--source", *lines)
@@ -42,9 +42,10 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     ]
     assert asked.stdout.splitlines()[4].startswith("rejected: malformed JSON")
     assert asked.stdout.splitlines()[5] == "2"
-    ranges = command("trace", out, "--doc", "0:2", "-1").stdout
+    ranges = command("trace", out, "--doc", "0:2", "--doc=-1").stdout
     assert ranges.splitlines() == [f"{path}:1", f"{path}:3", f"{path}:6"]
-    assert command("trace", out, "--all").stdout == f"0\t{path}\t1\n1\t{path}\t3\n2\t{path}\t6\n"
+    for all_ in (("trace", out, "--all"), ("inspect", out, "--trace")):
+        assert command(*all_).stdout == f"0\t{path}\t1\n1\t{path}\t3\n2\t{path}\t6\n"
     found = json.loads(command("trace", out, "--json", "--source", "x.jsonl:6").stdout)
     assert found == {
         "source": str(path),
@@ -53,6 +54,9 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
         "document": 2,
         "reason": "",
     }
+    shown = command("inspect", out, "--source", *lines[2:4], "--text")
+    assert shown.stdout == "b\n"
+    assert shown.stderr == f"tokpack: note: {path}:4: empty, left out: no token\n"
 
 
 def test_names_that_are_not_clear(bpe: Path, tmp_path: Path) -> None:

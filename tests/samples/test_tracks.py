@@ -269,7 +269,7 @@ def test_a_look_at_a_sample_says_which_of_its_tokens_are_trained(
             ]
 
 
-def test_samples_are_shown_with_a_bar_before_trained_tokens(
+def test_samples_are_shown_with_marks_around_trained_tokens(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with MMapIndexedDatasetBuilder(f"{tmp_path}/chat.bin", np.uint16, tracks=["mask"]) as builder:
@@ -278,13 +278,13 @@ def test_samples_are_shown_with_a_bar_before_trained_tokens(
     words = ["blend", f"{tmp_path}/chat", "--seq-length=6", "--packing=document", "--show=1"]
     assert main(words) == 0
     shown = capsys.readouterr().out.splitlines()
-    begin = shown.index("  ── 6 tokens of sequence 0, 3 trained")
-    assert shown[begin + 1 :] == ["  5 6", "▌ 7 8", "  9", "▌ 10"]
+    begin = shown.index("  ── 6 tokens of document 0, chat, 3 trained")
+    assert shown[begin + 1 :] == ["  5 6 [[7 8]] 9 [[10]]"]
     assert main([*words, "--json"]) == 0
     (sample,) = json.loads(capsys.readouterr().out)["shown"]
     assert sample["documents"][0]["trained"] == [[2, 4], [5, 6]]
     assert main([*words, "--loss=all"]) == 0
-    assert "  ── 6 tokens of sequence 0\n  5 6 7 8 9 10\n" in capsys.readouterr().out
+    assert "  ── 6 tokens of document 0, chat\n  5 6 7 8 9 10\n" in capsys.readouterr().out
 
 
 def test_weights_by_trained_tokens_are_shares_of_them(tmp_path: Path) -> None:

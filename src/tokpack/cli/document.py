@@ -1,29 +1,22 @@
-"""A dataset on one screen, and documents with their tokens in alternating colours."""
+"""A dataset on one screen, and its documents."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from tokpack.cli.figures import bold, dim, print_table, table, width
-from tokpack.cli.terminal import is_coloured, put
+from tokpack.cli.figures import bold, dim, print_table, table
+from tokpack.cli.terminal import put
+from tokpack.cli.token_text import print_tokens
 from tokpack.display import shown
 from tokpack.quantities import bytes_text, counted, percent
 from tokpack.report.facts import source_table
-from tokpack.report.spelling import TokenText
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report import Overview, Sources, Spelling
 
 _MOST_SOURCES = 8
-_COLOURS = ("\x1b[30;48;5;153m", "\x1b[30;48;5;223m")  # black on light blue, on light orange
-_TRAINED = ("\x1b[30;48;5;120m", "\x1b[30;48;5;157m")  # on two greens
-_UNTRAINED = ("\x1b[30;48;5;250m", "\x1b[30;48;5;254m")  # on two greys
-_END = "\x1b[0m"
-_BLANK = "\N{OPEN BOX}"
 
 
 def print_overview(facts: Overview) -> None:
@@ -131,62 +124,3 @@ def print_document(
     if end < len(tokens):
         put(dim(f"  … {counted(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
     put()
-
-
-class _Cell(NamedTuple):
-    """Some tokens at a time: their text, their ids, and whether a line of the document ends."""
-
-    text: str
-    ids: str
-    ends: bool
-    colours: tuple[str, str] = _COLOURS
-
-
-def print_tokens(
-    ids: list[int], spelling: Spelling | None, trained: list[int] | None = None
-) -> None:
-    """Print tokens in alternating colours, their ids below; ``trained`` is 1 for those that are."""
-    for line in _lines(_cells(ids, spelling, trained), width() - 2):
-        for row in line:
-            put(f"  {row}".rstrip())
-
-
-def _cells(ids: list[int], spelling: Spelling | None, trained: list[int] | None) -> Iterator[_Cell]:
-    spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
-    at = 0
-    for some in spelled:
-        numbers, colours = "+".join(map(str, some.ids)), _COLOURS
-        if trained is not None:
-            is_trained = any(trained[at : at + len(some.ids)])
-            numbers += "*" if is_trained else ""
-            colours = _TRAINED if is_trained else _UNTRAINED
-        yield _Cell(shown(some.text), numbers, some.text.endswith("\n"), colours)
-        at += len(some.ids)
-
-
-def _lines(cells: Iterator[_Cell], columns: int) -> Iterator[list[str]]:
-    """Rows of text over rows of ids, aligned, no wider than ``columns``."""
-    from rich.cells import cell_len
-
-    text_row, id_row, used, colour = "", "", 0, 0
-    has_text = False
-    for cell in cells:
-        # A colour tells where a token ends; without colours a bar does, and blanks are seen.
-        text = cell.text if is_coloured() else cell.text.replace(" ", _BLANK)
-        size = max(cell_len(text), cell_len(cell.ids)) + 1
-        if used and used + size > columns:
-            yield [text_row, id_row] if has_text else [id_row]
-            text_row, id_row, used = "", "", 0
-        has_text = has_text or bool(text)
-        blank = " " * (size - 1 - cell_len(text))
-        if is_coloured():
-            text_row += f"{cell.colours[colour]}{text}{_END}{blank} "
-        else:
-            text_row += f"{text}|{blank}"
-        id_row += dim(cell.ids.ljust(size))
-        used, colour = used + size, 1 - colour
-        if cell.ends:
-            yield [text_row, id_row]
-            text_row, id_row, used = "", "", 0
-    if used:
-        yield [text_row, id_row] if has_text else [id_row]

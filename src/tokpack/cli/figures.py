@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from itertools import chain, repeat, zip_longest
-from typing import TYPE_CHECKING
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from tokpack.report import Stats
     from tokpack.report.facts import Table
 
-_BLOCKS = " ▏▎▍▌▋▊▉█"
 _MOST_BAR, _LEAST_BAR = 40, 6  # columns
-_LEAST_TEXT = 24
+_LEAST_TEXT, _FACT = 8, 18
 _MOST_GROUPS = 5
 _MOST_SOURCES = 15
 
@@ -52,11 +51,22 @@ def green(text: str) -> str:
     return f"\x1b[32m{text}\x1b[0m" if is_coloured() else text
 
 
-def bar(share: float, columns: int) -> str:
-    """A bar of at most ``columns``, to an eighth of one."""
-    eighths = round(8 * columns * min(max(share, 0.0), 1.0))
-    eighths = max(eighths, 1) if share > 0 and columns > 0 else 0
-    return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
+def rendered(what: Any, columns: int) -> list[str]:
+    """The lines that rich makes of something, no wider than ``columns`` where that is possible."""
+    from rich.console import Console
+
+    colours: Any = "256" if is_coloured() else None
+    console = Console(width=columns, color_system=colours, force_terminal=is_coloured())
+    with console.capture() as captured:
+        console.print(what)
+    return [line.rstrip() for line in captured.get().removesuffix("\n").split("\n")]
+
+
+def wrapped(line: str, columns: int) -> list[str]:
+    """A line, which may have colours, as lines that are no longer than ``columns``."""
+    from rich.text import Text
+
+    return rendered(Text.from_ansi(line, overflow="fold"), columns)
 
 
 def table(
@@ -65,59 +75,28 @@ def table(
     """Print columns, those numbered in ``left`` to the left, the others to the right.
 
     ``bars`` are shares, shown in the room that is left behind the rows below the first. Where there
-    is too little room, what is long in columns to the left is wrapped, or has lines of its own.
+    is too little room, columns to the left are wrapped.
     """
+    from rich.bar import Bar
     from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
 
-    lines = [[shown(cell) for cell in row] for row in rows]
-    widths, apart = _fitted(lines, left)
-    room = min(width() - sum(widths) - 2 * len(widths) - 2, _MOST_BAR)
-    for line, share in zip(lines, chain([0.0], bars, repeat(0.0)), strict=False):
-        long = [column for column in apart if cell_len(line[column]) > widths[column]]
-        cells = [
-            [""] if column in long else _wrapped(cell, widths[column])
-            for column, cell in enumerate(line)
-        ]
-        if 0 in long:
-            put(f"  {line[0]}")
-        drawn = bar(share, room) if room >= _LEAST_BAR else ""
-        for number, parts in enumerate(zip_longest(*cells, fillvalue="")):
-            text = ""
-            for column, (part, size) in enumerate(zip(parts, widths, strict=True)):
-                blank = " " * (size - cell_len(part))
-                text += "  " + (part + blank if column in left else blank + part)
-            put(f"{text}  {drawn if number == 0 else ''}".rstrip())
-        for column in long:
-            if column > 0:
-                put(f"    {line[column]}")
-
-
-def _fitted(lines: Sequence[Sequence[str]], left: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The widths of columns, and which of them have long cells on lines of their own.
-
-    Words that are long are wrapped instead, where there is room to read them.
-    """
-    from rich.cells import cell_len
-
-    columns = list(zip(*lines, strict=True))
-    widths = [max(map(cell_len, column)) for column in columns]
-    apart = []
-    for number in sorted(left, key=lambda number: -widths[number]):
-        most = width() - (sum(widths) - widths[number] + 2 * len(widths))
-        if most >= widths[number]:
-            break
-        words = all(" " in cell for cell in columns[number] if cell_len(cell) > most)
-        if words and number > 0 and most >= _LEAST_TEXT:
-            widths[number] = most
-        else:
-            short = (n for cell in columns[number] if (n := cell_len(cell)) <= max(most, 8))
-            widths[number] = max(short, default=0)
-            apart.append(number)
-    return widths, apart
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    return textwrap.wrap(text, columns, break_on_hyphens=False) if len(text) > columns else [text]
+    cells = [[shown(cell) for cell in row] for row in rows]
+    grid, least, room = Table(box=None, show_header=False, padding=(0, 0, 0, 2)), 0, width() - 2
+    for number, column in enumerate(zip(*cells, strict=True)):
+        is_left, size = number in left, max(map(cell_len, column))
+        grid.add_column(justify="left" if is_left else "right", no_wrap=not is_left)
+        least += 2 + (min(size, _LEAST_TEXT) if is_left else size)
+        room -= 2 + size
+    bars = [0.0, *bars]
+    if bars[1:] and room >= _LEAST_BAR:
+        grid.add_column(width=min(room, _MOST_BAR))
+    for row, share in zip(cells, chain(bars, repeat(0.0)), strict=False):
+        drawn = [Bar(1, 0, share) if share else ""] if grid.columns[len(row) :] else []
+        grid.add_row(*(Text(cell, overflow="fold") for cell in row), *drawn)
+    for line in rendered(grid, max(width(), least)):
+        put(line)
 
 
 def sentence(text: str) -> None:
@@ -162,20 +141,13 @@ def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
 def _print_facts(names: Sequence[str], datasets: Sequence[dict[str, str]]) -> None:
     """Print the facts of datasets side by side, of as many at a time as there is room for."""
     keys = list(datasets[0])
-    size = min(max(len(value) for one in datasets for value in (*one.values(), " " * 12)), 20)
-    many = max(1, (width() - max(map(len, keys)) - 2) // (size + 2))
+    many = max(1, (width() - max(map(len, keys)) - 2) // (_FACT + 2))
     for begin in range(0, len(datasets), many):
         some = datasets[begin : begin + many]
-        titles = [_wrapped(shown(text), size) for text in names[begin : begin + many]]
         if begin:
             put()
-        table(
-            [
-                *(["", *parts] for parts in zip_longest(*titles, fillvalue="")),
-                *([key, *(name(one[key], size) for one in some)] for key in keys),
-            ],
-            left=range(len(some) + 1),
-        )
+        head = ["", *names[begin : begin + many]]
+        table([head, *([key, *(one[key] for one in some)] for key in keys)], left=range(len(head)))
 
 
 def _print_one(stats: Stats, top: int) -> None:

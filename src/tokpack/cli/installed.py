@@ -7,20 +7,12 @@ import re
 import sys
 import unicodedata
 from importlib import metadata
-from typing import NamedTuple
 
 from tokpack import __version__
 
 # Libraries that may decide ids or texts: other tokenizers, sentences, repaired Unicode, readers.
 DECIDING = ("tokenizers", "sentencepiece", "ujson", "ftfy", "nltk", "pyarrow", "datasets")
 _NOT_FOR_USERS = ("dev", "all")
-
-
-class OptionalDependency(NamedTuple):
-    """An extra of tokpack, and which of its packages are not installed."""
-
-    name: str
-    missing: list[str]
 
 
 def version(package: str) -> str | None:
@@ -51,22 +43,13 @@ def version_text() -> str:
     )
 
 
-def requirements() -> dict[str, list[str]]:
-    """The packages that tokpack needs, by extra; under "" what it always needs."""
-    needed: dict[str, list[str]] = {"": []}
+def packages_by_extra() -> dict[str, dict[str, str | None]]:
+    """The packages of each extra, with their versions; under "" those that are always needed."""
+    packages: dict[str, dict[str, str | None]] = {"": {}}
     for line in metadata.requires("tokpack") or []:
         package = re.match(r"[\w.-]+", line)
         extra = re.search(r"extra == ['\"](\w+)['\"]", line)
         name = extra[1] if extra else ""
         if package and name not in _NOT_FOR_USERS:
-            needed.setdefault(name, []).append(package[0])
-    return needed
-
-
-def extras() -> list[OptionalDependency]:
-    """All extras."""
-    return [
-        OptionalDependency(name, [package for package in packages if version(package) is None])
-        for name, packages in requirements().items()
-        if name
-    ]
+            packages.setdefault(name, {})[package[0]] = version(package[0])
+    return packages

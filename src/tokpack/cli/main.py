@@ -46,8 +46,7 @@ GROUPS = {
         "tokenizer train": CommandEntry("text -> a tokenizer.json or a vocabulary"),
     },
     "look": {
-        "inspect": CommandEntry("what a dataset is, and its documents"),
-        "trace": CommandEntry("document -> its input and line, and back"),
+        "inspect": CommandEntry("what a dataset is, its documents, where they are from"),
         "stats": CommandEntry("lengths, frequencies, duplicates, plots"),
         "verify": CommandEntry("every byte against the manifest"),
         "view": CommandEntry("datasets, blends and runs in a browser"),
@@ -82,7 +81,9 @@ ALIASES = {
     "vocab": "tokenizer train",
     "import": "model import",
     "export": "model export",
+    "trace": "inspect",
 }
+_IMPLIED = {"trace": ["--trace"]}
 
 # Former commands, and what does their work.
 MOVED = {
@@ -139,7 +140,7 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     two = " ".join(words[:2])
     if two in COMMANDS:
         return two, list(words[2:])
-    return ALIASES.get(words[0], words[0]), list(words[1:])
+    return ALIASES.get(words[0], words[0]), [*_IMPLIED.get(words[0], []), *words[1:]]
 
 
 def _dispatch(name: str, arguments: Sequence[str]) -> int:

@@ -1,66 +1,107 @@
-"""Samples as text, document by document, for people and for machines."""
+"""Samples of training on a terminal and as JSON: their documents, and the steps that take them."""
 
 from __future__ import annotations
 
-import textwrap
-from operator import itemgetter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.figures import bold, dim, green, width
+from tokpack.cli.figures import bold, dim, width
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
-from tokpack.cli.terminal import put
+from tokpack.cli.terminal import put, put_json
+from tokpack.cli.token_text import print_text, text_of
 from tokpack.display import shown
+from tokpack.errors import UsageError
 from tokpack.quantities import counted
+from tokpack.report import Sources
+from tokpack.samples.look import find, look
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
-    from tokpack.report import Spelling
+    from tokpack.checkpoints.course import RunHistory
+    from tokpack.configuration.schedule import Step
+    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.samples.blend.mixture import Portion
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.look import SamplePiece, SampleView
 
-_LEAST = 8  # tokens
+_LEAST = 8  # tokens of a document
+_MOST_LISTED = 12
 
 
-def print_samples(plan: BlendPlan, arguments: argparse.Namespace) -> None:
-    """Print the first samples of a blend, with a line where each document begins."""
-    limit = MAX_TOKENS if arguments.max_tokens is None else arguments.max_tokens
-    spelling = spelling_of(plan, arguments)
+def print_first(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    """Print the first samples of a blend."""
+    shows = _Shows(plan, arguments)
     for sample in _first(plan, arguments.show):
-        put()
-        put(heading(sample))
-        print_pieces(sample, spelling, limit, _of_sequence)
+        limit = arguments.max_tokens
+        shows.print(sample, "", MAX_TOKENS if limit is None else limit)
 
 
-def samples_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The first samples of a blend for machines."""
-    spelling = spelling_of(plan, arguments)
-    return [
-        {
-            **sample_json(sample),
-            "documents": [
-                {
-                    "sequence": piece.sequence,
-                    "first": piece.first,
-                    **piece_json(sample, piece, arguments.max_tokens, spelling),
-                }
-                for piece in sample.pieces
-            ],
-        }
-        for sample in _first(plan, arguments.show)
-    ]
+def first_as_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The first samples of a blend."""
+    shows = _Shows(plan, arguments)
+    return [shows.as_json(sample) for sample in _first(plan, arguments.show)]
 
 
-def spelling_of(plan: BlendPlan, arguments: argparse.Namespace) -> Spelling | None:
-    """The tokenizer of a plan's datasets, as flags or a manifest name it."""
-    named = [one for one in plan.datasets if one.tokenizer is not None]
-    return load((named or plan.datasets)[0].path_prefix, arguments)[1]
+def show_step(course: RunHistory, arguments: argparse.Namespace) -> None:
+    """Print the samples of ``--step``, with ``--rank`` those of one rank. UsageError."""
+    step, rank = course.step(arguments.step), arguments.rank
+    if rank is not None and rank >= step.ranks:
+        raise UsageError(f"--rank {rank}: step {step.number} has ranks 0 to {step.ranks - 1}")
+    if not arguments.json:
+        put(f"step {step.number:,} of {len(course.steps):,}: {course.describe(step)}")
+    show_samples(course, arguments, [k for k in step.samples if rank in (None, step.place(k)[0])])
+
+
+def show_samples(course: RunHistory, arguments: argparse.Namespace, numbers: Sequence[int]) -> None:
+    """Print samples, each with the step that takes it. UsageError."""
+    shows = _Shows(course.plan, arguments)
+    for number in numbers:
+        try:
+            sample = look(course.train, number)
+        except IndexError as error:
+            raise UsageError(f"there is no {error}") from None
+        step = course.steps.taking(number)
+        if arguments.json:
+            put_json({**_place_json(step, number), **shows.as_json(sample)})
+        else:
+            shows.print(sample, f" ({_place(step, number)})", arguments.max_tokens)
+
+
+def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
+    """Print the samples, and their steps, that have tokens of ``--document``. UsageError."""
+    portion, document = _document(course, arguments.document)
+    dataset, prefix = portion.dataset, portion.prefix
+    if not arguments.json:
+        size = counted(len(dataset.document(document)), "token")
+        source = _source_text(Sources(dataset), document)
+        put(f"document {document} of {prefix}: {size}{source}")
+    samples = 0
+    for number in find(course.train, prefix, document, course.steps.samples):
+        sample, step = look(course.train, number), course.steps.taking(number)
+        pieces = [piece for piece in sample.pieces if piece.document == document]
+        seen = step is not None and step.number <= course.made if course.log.begins else None
+        samples += 1
+        if arguments.json:
+            values = {**_place_json(step, number), "sample": number, "seen": seen}
+            parts = [{"first": p.offset, "at": p.at, "length": p.tokens} for p in pieces]
+            put_json({**values, "epoch": sample.epoch, "parts": parts})
+            continue
+        when = {True: ", seen", False: ", to come", None: ""}[seen]
+        tokens = ", ".join(
+            f"tokens {p.offset:,} to {p.offset + p.tokens - 1:,} at {p.at:,}" for p in pieces
+        )
+        put(f"  sample {number} ({_place(step, number)}{when}): {tokens or 'a label only'}")
+    if not samples and not arguments.json:
+        first, stop = dataset.doc_idx[document : document + 2].tolist()
+        inside = portion.begin <= first and stop <= portion.end
+        why = "" if inside else ": the split keeps it out of training"
+        put(f"  in none of the {course.steps.samples:,} samples{why}")
 
 
 def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
     from tokpack.samples import open_blend
-    from tokpack.samples.look import look
 
     train = open_blend(
         plan,
@@ -71,93 +112,150 @@ def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
         valid_samples=0,
         test_samples=0,
     ).train
-    return (look(train, number) for number in range(min(most, len(train))))
+    return map(partial(look, train), range(min(most, len(train))))
 
 
-def heading(sample: SampleView, more: str = "") -> str:
-    """What a sample is, in a line."""
-    epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
-    return (
-        bold(f"sample {sample.number}")
-        + f"{more}: sample {sample.dataset_sample} of {shown(sample.dataset.path_prefix)}{epoch}, "
-        + counted(len(sample.pieces), "document")
-    )
+class _Shows:
+    """What is said of the samples of a plan: with their text, by the tokenizer of its datasets."""
 
+    def __init__(self, plan: BlendPlan, arguments: argparse.Namespace) -> None:
+        named = [one for one in plan.datasets if one.tokenizer is not None]
+        self._spelling = load((named or plan.datasets)[0].path_prefix, arguments)[1]
+        self._most: int | None = arguments.max_tokens
+        self._sources: dict[str, Sources] = {}
 
-def print_pieces(
-    sample: SampleView,
-    spelling: Spelling | None,
-    most: int | None,
-    of: Callable[[SamplePiece], str],
-) -> None:
-    """Print the documents of a sample, of ``most`` tokens in all (0: all; None: a line of each).
+    def print(self, sample: SampleView, place: str, most: int | None) -> None:
+        """Print the documents of a sample, ``most`` tokens in all (0: all; None: a line of each).
 
-    ``of`` says what the tokens of a piece are of. Where a dataset says which tokens are trained, a
-    bar stands before these.
-    """
-    for piece in sample.pieces:
+        Where a dataset says which tokens are trained, these are marked.
+        """
+        epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
+        put()
+        put(
+            f"{bold(f'sample {sample.number}')}{place}: sample {sample.dataset_sample} of "
+            f"{shown(sample.dataset.path_prefix)}{epoch}, "
+            + counted(len(sample.pieces), "document")
+        )
+        for line in _marks(sample):
+            put(dim(f"  {line}"))
+        sources = self._sources_of(sample.dataset)
+        for piece in sample.pieces:
+            ids = sample.ids(piece)
+            part = ids[: width() if most is None else _share(sample, most)]
+            trained = _mask(sample, piece) if sample.is_masked else None
+            first = f" from token {piece.offset:,} on" if piece.offset else ""
+            words = "" if trained is None else f", {sum(trained):,} trained"
+            source = _source_text(sources, piece.document)
+            what = f"document {piece.document}{first}{source}{words}"
+            put(dim(f"  ── {counted(len(ids), 'token')} of {what}"))
+            if most is None:
+                text = text_of(part, self._spelling)
+                put(f"  {shown(text, limit=width() - 2)}".rstrip())
+                continue
+            print_text(part, self._spelling, trained and trained[: len(part)])
+            if more := len(ids) - len(part):
+                put(dim(f"  … {counted(more, 'token')} more; --max-tokens 0 shows all"))
+
+    def as_json(self, sample: SampleView) -> dict[str, Any]:
+        """A sample for machines."""
+        return {
+            "sample": sample.number,
+            "dataset": sample.dataset.path_prefix,
+            "dataset_sample": sample.dataset_sample,
+            "epoch": sample.epoch,
+            "tokens": len(sample.arrays["tokens"]),
+            "boundaries": sample.boundaries,
+            "no_loss": [[one.start, one.stop] for one in sample.no_loss],
+            "documents": [self._piece_as_json(sample, piece) for piece in sample.pieces],
+        }
+
+    def _piece_as_json(self, sample: SampleView, piece: SamplePiece) -> dict[str, Any]:
+        source, line = self._sources_of(sample.dataset).find(piece.document)
         ids = sample.ids(piece)
-        part = ids[: width() if most is None else _share(sample, most)]
-        trained = sample.trained(piece) if sample.is_masked else []
-        words = f", {sum(map(len, trained)):,} trained" if sample.is_masked else ""
-        put(dim(f"  ── {counted(len(ids), 'token')} of {of(piece)}{words}"))
-        if most is None:
-            put(f"  {shown(_text(part, spelling), limit=width() - 2)}".rstrip())
-            continue
-        for run, is_trained in filter(itemgetter(0), _runs(part, trained)):
-            margin = f"{green('▌')} " if is_trained else "  "
-            for line in _text(run, spelling).rstrip("\n").split("\n"):
-                for row in textwrap.wrap(shown(line), width() - 2) or [""]:
-                    put(f"{margin}{row}".rstrip())
-        if len(part) < len(ids):
-            put(dim(f"  … {counted(len(ids) - len(part), 'token')} more; --max-tokens 0 shows all"))
+        part = ids[: _share(sample, self._most)]
+        entry: dict[str, Any] = {
+            "document": piece.document,
+            "first": piece.offset,
+            "sequence": piece.sequence,
+            "at": piece.at,
+            "source": source,
+            "line": line,
+            "length": len(ids),
+            "ids": part,
+        }
+        if sample.is_masked:
+            entry["trained"] = [[one.start, one.stop] for one in sample.trained(piece)]
+        if self._spelling:
+            entry["text"] = text_of(part, self._spelling)
+        return entry
+
+    def _sources_of(self, dataset: MMapIndexedDataset) -> Sources:
+        return self._sources.setdefault(dataset.path_prefix, Sources(dataset))
 
 
-def _runs(ids: list[int], trained: list[range]) -> Iterator[tuple[list[int], bool]]:
-    """Tokens in a row that are all trained, or all not, and which of these."""
-    begin = 0
-    for one in trained:
-        yield ids[begin : one.start], False
-        yield ids[one.start : one.stop], True
-        begin = one.stop
-    yield ids[begin:], False
-
-
-def origin(kind: str, number: int, first: int) -> str:
-    """What tokens are of: a document or a sequence, from one of its tokens on."""
-    return f"{kind} {number}" + (f" from token {first:,} on" if first else "")
-
-
-def _of_sequence(piece: SamplePiece) -> str:
-    return origin("sequence", piece.sequence, piece.first)
-
-
-def sample_json(sample: SampleView) -> dict[str, Any]:
-    """What a sample is, for machines."""
-    return {
-        "sample": sample.number,
-        "dataset": sample.dataset.path_prefix,
-        "dataset_sample": sample.dataset_sample,
-        "epoch": sample.epoch,
-    }
-
-
-def piece_json(
-    sample: SampleView, piece: SamplePiece, most: int | None, spelling: Spelling | None
-) -> dict[str, Any]:
-    """The tokens of a document in a sample, where ``most`` tokens are shown of all of them."""
-    ids = sample.ids(piece)
-    part = ids[: _share(sample, most)]
-    entry: dict[str, Any] = {"length": len(ids), "ids": part}
-    if sample.is_masked:
-        entry["trained"] = [[one.start, one.stop] for one in sample.trained(piece)]
-    return {**entry, "text": _text(part, spelling)} if spelling else entry
-
-
-def _text(ids: list[int], spelling: Spelling | None) -> str:
-    return spelling.text(ids).decode("utf-8", "replace") if spelling else " ".join(map(str, ids))
+def _mask(sample: SampleView, piece: SamplePiece) -> list[int]:
+    """1 for each token of a piece that is trained, else 0."""
+    places = {place for one in sample.trained(piece) for place in one}
+    return [int(place in places) for place in range(piece.tokens)]
 
 
 def _share(sample: SampleView, most: int | None) -> int | None:
     """Tokens to show of each document, so that something of each is seen."""
     return max(most // len(sample.pieces), _LEAST) if most else None
+
+
+def _marks(sample: SampleView) -> Iterator[str]:
+    """What else of a sample is not as in a running text of which all is learned."""
+    length = len(sample.arrays["tokens"])
+    if sample.filled < length:
+        yield f"padding from {sample.filled:,} on"
+    if sample.boundaries is not None:
+        yield f"attention begins anew at {_listed(sample.boundaries[:-1])}"
+    if sample.no_loss:
+        places = [f"{r[0]}" if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in sample.no_loss]
+        total = sum(map(len, sample.no_loss))
+        yield f"no loss behind {total} of {length} tokens: {_listed(places)}"
+
+
+def _listed(values: Sequence[object]) -> str:
+    more = ", ..." if len(values) > _MOST_LISTED else ""
+    return ", ".join(map(str, values[:_MOST_LISTED])) + more
+
+
+def _source_text(sources: Sources, document: int) -> str:
+    """The input that a document came from, and its line, as far as they are known."""
+    source, line = sources.find(document)
+    return f", {source}" + ("" if line is None else f":{line}") if source else ""
+
+
+def _place(step: Step | None, sample: int) -> str:
+    if step is None:
+        return "no step takes it"
+    rank, batch = step.place(sample)
+    return f"step {step.number}, rank {rank}, micro batch {batch}"
+
+
+def _place_json(step: Step | None, sample: int) -> dict[str, Any]:
+    rank, batch = (None, None) if step is None else step.place(sample)
+    return {"step": step and step.number, "rank": rank, "micro_batch": batch}
+
+
+def _document(course: RunHistory, text: str) -> tuple[Portion, int]:
+    """The training portion of the dataset that is named, and the number of its document."""
+    name, colon, digits = text.rpartition(":")
+    portions = {portion.prefix: portion for portion in course.plan.train.portions}
+    matching = [
+        p for prefix, p in portions.items() if f"/{prefix}".endswith(f"/{name}" if name else "")
+    ]
+    if not digits.isdecimal() or (not colon and len(portions) > 1):
+        raise UsageError(f"--document {text!r} is not such as {next(iter(portions))}:17")
+    if len(matching) != 1:
+        some = _listed(list(portions))
+        raise UsageError(f"--document {text}: {name} is not one of the datasets {some}")
+    (portion,) = matching
+    if int(digits) >= portion.dataset.documents:
+        raise UsageError(
+            f"--document {text}: {portion.prefix} has documents 0 to "
+            f"{portion.dataset.documents - 1}"
+        )
+    return portion, int(digits)

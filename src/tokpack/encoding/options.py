@@ -177,7 +177,7 @@ class EncodeOptions(ChatRequest):
         "KEY",
     )
     trace: bool = _output(
-        False, "write PREFIX.docs.parquet without values of the input, as tokpack trace needs it"
+        False, "write PREFIX.docs.parquet without values of the input, for tokpack inspect --trace"
     )
     files: int | None = _output(
         None,

@@ -113,7 +113,7 @@ class Sources:
             return None
         try:
             return Origins(prefix) if self._dataset.records or has_table(prefix) else None
-        except TokpackError:  # a table of another dataset, which `tokpack trace` explains
+        except TokpackError:  # a table of another dataset, which `tokpack inspect --trace` explains
             return None
 
     @cached_property

@@ -182,9 +182,9 @@ def run(arguments: argparse.Namespace) -> int:
             blend_cache.print_files(files, arguments)
         _warn(plan, arguments)
         if arguments.show:
-            from tokpack.cli.shown_samples import print_samples
+            from tokpack.cli.shown_samples import print_first
 
-            print_samples(plan, arguments)
+            print_first(plan, arguments)
     if arguments.output and not arguments.quiet:
         terminal.say(f"{arguments.output}: saved")
     return 0
@@ -239,9 +239,9 @@ def _print_json(
 
     values = as_json(plan, arguments.max_epochs)
     if arguments.show:
-        from tokpack.cli.shown_samples import samples_json
+        from tokpack.cli.shown_samples import first_as_json
 
-        values["shown"] = samples_json(plan, arguments)
+        values["shown"] = first_as_json(plan, arguments)
     if arguments.duplicates:
         values["shared"] = shared
     if blend_cache.is_asked(arguments):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import platform
 import shutil
@@ -17,6 +18,7 @@ from tokpack.cli import installed, terminal
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import UsageError
 from tokpack.files.durable import sync_folder
+from tokpack.machine import affine_cores, cpu_limit, usable_cores
 from tokpack.quantities import bytes_text
 
 if TYPE_CHECKING:
@@ -42,12 +44,26 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.inputs[0] if arguments.inputs else "."
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder")
+    packages = installed.packages_by_extra()
     facts = {
         "tokpack": __version__,
         "python": {"version": platform.python_version(), "path": sys.executable},
-        "packages": {name: installed.version(name) for name in installed.requirements()[""]},
-        "extras": {one.name: {"missing": one.missing} for one in installed.extras()},
-        "machine": _machine(),
+        "packages": packages.pop(""),
+        "extras": {
+            name: {"missing": [package for package, number in own.items() if number is None]}
+            for name, own in packages.items()
+        },
+        "machine": {
+            "system": f"{platform.system()} {platform.release()}",
+            "processor": _field("/proc/cpuinfo", "model name") or platform.processor(),
+            "instructions": installed.instructions(),
+            "cores": {
+                "usable": usable_cores(),
+                "affinity": affine_cores(),
+                "limit": cpu_limit(),
+                "all": os.cpu_count(),
+            },
+        },
         "folder": _folder(folder),
         "caches": _caches(),
     }
@@ -58,104 +74,79 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _machine() -> dict[str, Any]:
-    from tokpack.machine import affine_cores, cpu_limit, usable_cores
-
-    return {
-        "system": f"{platform.system()} {platform.release()}",
-        "processor": _processor(),
-        "instructions": installed.instructions(),
-        "cores": {
-            "usable": usable_cores(),
-            "affinity": affine_cores(),
-            "limit": cpu_limit(),
-            "all": os.cpu_count(),
-        },
-    }
-
-
-def _processor() -> str:
+def _field(path: str, name: str) -> str:
+    """The first value of a name in a file of the system; "" where it does not say it."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        for line in Path(path).read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == name:
+                return value.strip()
+    return ""
 
 
 def _folder(folder: str) -> dict[str, Any]:
     """What the file system of a folder can do; what it cannot is the system's reason."""
-    usage = shutil.disk_usage(folder)
-    facts: dict[str, Any] = {
-        "path": os.path.realpath(folder),
-        "file_system": _file_system(os.path.realpath(folder)),
-        "free_bytes": usage.free,
-        "bytes": usage.total,
-    }
+    usage, path = shutil.disk_usage(folder), os.path.realpath(folder)
+    can: dict[str, bool | str | None] = {}
     try:
         with tempfile.TemporaryDirectory(prefix=".tokpack-doctor-", dir=folder) as work:
-            tests = {"copy_file_range": _copies, "folder_sync": _syncs, "locks": _locks}
-            facts["can"] = {name: _tried(test, work) for name, test in tests.items()}
+            for test in (_copy_file_range, _folder_sync, _locks):
+                try:
+                    can[test.__name__.strip("_")] = test(work) or os.strerror(errno.EOPNOTSUPP)
+                except OSError as error:
+                    can[test.__name__.strip("_")] = error.strerror
     except OSError as error:
-        facts["can"] = {"write": error.strerror}
-    return facts
+        can = {"write": error.strerror}
+    return {
+        "path": path,
+        "file_system": _file_system(path),
+        "free_bytes": usage.free,
+        "bytes": usage.total,
+        "can": can,
+    }
 
 
-def _tried(test: Any, work: str) -> bool | str:
-    try:
-        test(work)
-    except OSError as error:
-        return error.strerror or str(error)
-    except (AttributeError, ImportError):
-        return os.strerror(errno.ENOSYS)
-    return True
-
-
-def _copies(work: str) -> None:
+def _copy_file_range(work: str) -> bool:
     Path(work, "source").write_bytes(b"tokens")
+    if not hasattr(os, "copy_file_range"):
+        return False
     with open(f"{work}/source", "rb") as source, open(f"{work}/target", "wb") as target:
-        if os.copy_file_range(source.fileno(), target.fileno(), 6, 0, 0) != 6:
-            raise OSError(errno.EOPNOTSUPP, "it copies nothing")
+        return os.copy_file_range(source.fileno(), target.fileno(), 6, 0, 0) == 6
 
 
-def _syncs(work: str) -> None:
-    if not sync_folder(work):
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+def _folder_sync(work: str) -> bool:
+    return sync_folder(work)
 
 
-def _locks(work: str) -> None:
-    import fcntl
-
+def _locks(work: str) -> bool:
     with open(f"{work}/lock", "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True
 
 
 def _file_system(path: str) -> str | None:
     """The type of the file system that a path is on, such as ext4, where the system says it."""
-    best, kind = "", None
+    mounts: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/mounts").read_text(errors="replace").splitlines():
-            _, mount, name, *_ = line.split(" ")
-            inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-            if inside and len(mount) >= len(best):
-                best, kind = mount, name
-    return kind
+        lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+        mounts = {line.split(" ")[1]: line.split(" ")[2] for line in lines}
+    inside = (folder for folder in (path, *map(str, Path(path).parents)) if folder in mounts)
+    return mounts.get(next(inside, ""))
 
 
 def _caches() -> list[dict[str, Any]]:
-    """The folders that tokpack reads tokenizers from and keeps them in."""
+    """The folders of tokenizers, with the bytes in them; None where there is no such folder."""
     from tokpack.files.cache_root import cache_root
     from tokpack.tokenizers.hub import hub_cache
 
-    places = {"tokpack": cache_root(), "Hugging Face": hub_cache()}
     return [
-        {"name": name, "path": str(path), "bytes": _size(path)} for name, path in places.items()
+        {"name": name, "path": str(path), "bytes": _size(path) if path.is_dir() else None}
+        for name, path in {"tokpack": cache_root(), "Hugging Face": hub_cache()}.items()
     ]
 
 
-def _size(folder: Path) -> int | None:
-    """Bytes of all files in a folder, links not followed; None where there is no such folder."""
-    if not folder.is_dir():
-        return None
+def _size(folder: Path) -> int:
+    """Bytes of all files in a folder, links not followed."""
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
@@ -166,38 +157,34 @@ def _size(folder: Path) -> int | None:
 def _print(facts: dict[str, Any]) -> None:
     from tokpack.cli.figures import bold, table
 
-    machine, folder = facts["machine"], facts["folder"]
-    python = facts["python"]
-    packages = [f"{name} {number or 'MISSING'}" for name, number in facts["packages"].items()]
-    terminal.put(bold(f"tokpack {facts['tokpack']}"))
-    rows = [
-        ["python", f"{python['version']}, {python['path']}"],
-        ["packages", ", ".join(packages)],
-    ]
+    machine, folder, cores = facts["machine"], facts["folder"], facts["machine"]["cores"]
+    usable = f"{cores['usable']} usable of {cores['all']}"
+    if cores["affinity"] != cores["all"]:
+        usable += f"; the process may run on {cores['affinity']}"
+    if cores["limit"]:
+        usable += f"; its control group allows {cores['limit']:g}"
+    rows = {
+        "python": "{version}, {path}".format(**facts["python"]),
+        "packages": ", ".join(
+            f"{name} {has or 'MISSING'}" for name, has in facts["packages"].items()
+        ),
+    }
     for name, extra in facts["extras"].items():
         missing = ", ".join(extra["missing"])
         advice = f'no {missing}: pip install "tokpack[{name}]"' if missing else "installed"
-        rows.append([f"extra {name}", advice])
-    rows += [
-        ["system", machine["system"]],
-        ["processor", machine["processor"]],
-        ["instructions", f"{machine['instructions'][-1]}, of {', '.join(machine['instructions'])}"],
-        ["cores", _cores(machine["cores"])],
-        ["folder", f"{folder['path']}, on {folder['file_system'] or 'an unknown file system'}"],
-        ["free", f"{bytes_text(folder['free_bytes'])} of {bytes_text(folder['bytes'])}"],
-    ]
+        rows[f"extra {name}"] = advice
+    rows |= {
+        "system": machine["system"],
+        "processor": machine["processor"],
+        "instructions": f"{machine['instructions'][-1]}, of {', '.join(machine['instructions'])}",
+        "cores": usable,
+        "folder": f"{folder['path']}, on {folder['file_system'] or 'an unknown file system'}",
+        "free": f"{bytes_text(folder['free_bytes'])} of {bytes_text(folder['bytes'])}",
+    }
     for name, answer in folder["can"].items():
-        rows.append([name.replace("_", " "), "yes" if answer is True else f"no: {answer}"])
+        rows[name.replace("_", " ")] = "yes" if answer is True else f"no: {answer}"
     for cache in facts["caches"]:
         size = "not there" if cache["bytes"] is None else bytes_text(cache["bytes"])
-        rows.append([f"cache {cache['name']}", f"{cache['path']}, {size}"])
-    table(rows, left=(0, 1))
-
-
-def _cores(cores: dict[str, Any]) -> str:
-    text = f"{cores['usable']} usable of {cores['all']}"
-    if cores["affinity"] != cores["all"]:
-        text += f"; the process may run on {cores['affinity']}"
-    if cores["limit"]:
-        text += f"; its control group allows {cores['limit']:g}"
-    return text
+        rows[f"cache {cache['name']}"] = f"{cache['path']}, {size}"
+    terminal.put(bold(f"tokpack {facts['tokpack']}"))
+    table(list(rows.items()), left=(0, 1))

@@ -1,4 +1,4 @@
-"""``tokpack inspect``: what a dataset is, and its documents token by token."""
+"""``tokpack inspect``: what a dataset is, its documents token by token, and where they are from."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flags, keep_one, number
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
 from tokpack.cli.tokenizer_flags import of_dataset
+from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import time_text
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.indexed import MMapIndexedDataset, Origin, Origins
     from tokpack.progress import Progress
     from tokpack.report import Sources, Spelling
 
@@ -36,6 +37,8 @@ PAGE = Page(
                 --sample N               show N, spread evenly
                 --random [N]             show N by chance (1)
                 --seed S                 seed of --random, to see the same ones again
+                --source FILE:LINE...    show what these lines of inputs became: a document, or why
+                                         none
                 --grep TEXT              show documents whose text contains TEXT
                 --limit N                stop --grep after N documents, 0: never (10)
                 --max-tokens N           tokens shown of a document, 0: all ({MAX_TOKENS}; --grep
@@ -53,14 +56,18 @@ PAGE = Page(
             "output",
             flags(
                 """
-                --text  print only the text of the documents, all of it, without EOD and BOS
-                --json  print JSON on stdout
+                --text   print only the text of the documents, all of it, without EOD and BOS
+                --trace  print only FILE:LINE of the documents; of all, as TSV, with their numbers
+                --json   print JSON on stdout; with --trace an object a line
                 """
             ),
         ),
+        Group("of the former command trace", flags("--all  "), hidden=True),
     ),
     """\
-INPUT is the PREFIX of a dataset's .bin and .idx, made by tokpack or by any other program.
+INPUT is the PREFIX of a dataset's .bin and .idx, made by tokpack or by any other program; for
+--source and --trace one that was encoded with --keep or --trace, or a view of such. Lines count
+from 1; in a table they are rows, in a JSON array elements, in an archive records.
 
 examples:
   tokpack inspect the-pile                    what it is, on one screen
@@ -69,6 +76,9 @@ examples:
   tokpack inspect the-pile --random 5 --max-tokens 40
   tokpack inspect the-pile --doc 17 --text | wc -w
   tokpack inspect the-pile --grep 'Tlön' --limit 3
+  tokpack inspect the-pile --source wiki.jsonl:123          the document of this line
+  tokpack inspect the-pile --source wiki.jsonl:123 --trace  120, or rejected: malformed JSON: ...
+  tokpack inspect the-pile --trace > documents.tsv          document, file, line
   tokpack inspect other --doc 0 --vocab-file vocab.json --merge-file merges.txt
 """,
     usage="INPUT [flags]",
@@ -78,13 +88,17 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack inspect``."""
     if arguments.text:
-        keep_one(arguments, "--text", "--json")
-        keep_one(arguments, "--text", "--max-tokens")
-        keep_one(arguments, "--text", "--grep")
+        for other in ("--json", "--max-tokens", "--grep", "--trace"):
+            keep_one(arguments, "--text", other)
+    if arguments.trace:
+        keep_one(arguments, "--trace", "--grep")
+        return _trace(_origins(arguments), arguments)
     dataset, spelling = load(arguments.inputs[0], arguments)
-    chosen = _chosen(dataset, arguments)
+    chosen = _chosen(dataset.documents, arguments)
     if arguments.grep is not None:
         return _grep(dataset, spelling, arguments)
+    if arguments.source:
+        chosen = _of_lines(_lines(_origins(arguments), arguments))
     if arguments.text:
         return _print_texts(dataset, spelling, chosen)
     if chosen is None:
@@ -93,18 +107,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(dataset: MMapIndexedDataset, arguments: argparse.Namespace) -> Iterable[int] | None:
-    """The documents asked for, before any is read; None for none."""
+def _chosen(count: int, arguments: argparse.Namespace) -> Iterable[int] | None:
+    """The documents asked for of so many, before any is read; None for none."""
     from tokpack.report import random_documents, ranges, sample_documents
 
     if arguments.grep == "":
         raise UsageError("--grep needs a text")
-    keep_one(arguments, "--doc", "--sample", "--random", "--grep")
+    keep_one(arguments, "--doc", "--sample", "--random", "--source", "--grep")
     if arguments.seed is not None and not arguments.random:
         raise UsageError("--seed goes with --random")
-    count = dataset.documents
     if not count and (arguments.doc or arguments.sample or arguments.random or arguments.grep):
-        raise UsageError(f"{dataset.path_prefix} has no documents")
+        raise UsageError(f"{arguments.inputs[0]} has no documents")
     if arguments.doc:
         chosen = [part for text in arguments.doc for part in ranges(text, count)]
         return (document for part in chosen for document in part)
@@ -113,6 +126,62 @@ def _chosen(dataset: MMapIndexedDataset, arguments: argparse.Namespace) -> Itera
     if arguments.random:
         return random_documents(count, arguments.random, arguments.seed)
     return None
+
+
+def _origins(arguments: argparse.Namespace) -> Origins:
+    from tokpack.indexed import Origins
+
+    return Origins(arguments.inputs[0])
+
+
+def _trace(origins: Origins, arguments: argparse.Namespace) -> int:
+    """Print which lines documents came from, or which documents came from lines."""
+    chosen = _chosen(len(origins), arguments)
+    if arguments.source:
+        found: Iterable[Origin] = _lines(origins, arguments)
+    else:
+        found = origins if chosen is None else [origins[number] for number in chosen]
+    for one in found:
+        if arguments.json:
+            terminal.put_json(one)
+        elif arguments.source:
+            terminal.put(_outcome(one) if one.document is None else str(one.document))
+        elif chosen is None:
+            sys.stdout.write(f"{one.document}\t{shown(one.source)}\t{one.line}\n")
+        else:
+            terminal.put(str(one))
+    return 0
+
+
+def _lines(origins: Origins, arguments: argparse.Namespace) -> list[Origin]:
+    """What became of the lines of --source."""
+    found = []
+    for text in arguments.source:
+        source, _, line = text.rpartition(":")
+        if not source or not line.isdecimal():
+            raise UsageError(f"--source {text!r} is not such as wiki.jsonl:123")
+        found += origins.find(source, int(line))
+    return found
+
+
+def _outcome(origin: Origin) -> str:
+    """Why a line is no document."""
+    words = {
+        "empty": "empty, left out",
+        "rejected": "rejected",
+        "unselected": "not in the view",
+        "nothing": "no record",
+    }
+    return words[origin.became] + (f": {origin.reason}" if origin.reason else "")
+
+
+def _of_lines(found: Iterable[Origin]) -> Iterator[int]:
+    """The documents of lines; of the others it is said why there is none."""
+    for one in found:
+        if one.document is not None:
+            yield one.document
+        else:
+            terminal.note(f"{one}: {_outcome(one)}")
 
 
 def _print_texts(
@@ -188,8 +257,8 @@ def _show(
 
     sources = Sources(dataset)
     if arguments.json:
-        shown = [_as_json(dataset, sources, spelling, doc, limit) for doc, _ in places]
-        terminal.put_json({"prefix": dataset.path_prefix, "documents": shown})
+        entries = [_as_json(dataset, sources, spelling, doc, limit) for doc, _ in places]
+        terminal.put_json({"prefix": dataset.path_prefix, "documents": entries})
         return
     from tokpack.cli.document import print_document
 

@@ -104,14 +104,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rank is not None and questions != ["step"]:
         raise UsageError("--rank goes with --step")
     course = _course(arguments)
-    from tokpack.cli import shown_steps
+    from tokpack.cli import shown_samples
 
     if arguments.document is not None:
-        shown_steps.find_document(course, arguments)
+        shown_samples.find_document(course, arguments)
     elif arguments.step is not None:
-        shown_steps.show_step(course, arguments)
+        shown_samples.show_step(course, arguments)
     else:
-        shown_steps.show_samples(course, arguments, arguments.sample)
+        shown_samples.show_samples(course, arguments, arguments.sample)
     return 0
 
 

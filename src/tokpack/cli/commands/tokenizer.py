@@ -190,8 +190,8 @@ def _ids(facts: TokenizerFacts, trial: TokenizerTrial) -> str:
 
 
 def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
-    from tokpack.cli.document import print_tokens
     from tokpack.cli.figures import bold
+    from tokpack.cli.token_text import print_tokens
     from tokpack.report import Spelling
     from tokpack.report.tokenizer_trial import Texts
 
