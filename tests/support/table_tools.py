@@ -13,8 +13,9 @@ from xxhash import xxh3_128_digest
 
 from support.indexed_twin import Plain, write_plainly
 from tokpack.indexed import Manifest, MMapIndexedDataset, digest_file
+from tokpack.indexed.new_dataset import NewDataset
+from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.table import MARK, table_metadata, table_path
-from tokpack.operations.output import NewDataset, new_datasets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,10 +17,10 @@ from tokpack.documents.write import NewViews, ViewSpec
 from tokpack.errors import TokenizerError, UsageError, option
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
+from tokpack.indexed.new_files import NewFiles
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefix_of, prefixes_of
 from tokpack.indexed.table import import_parquet
-from tokpack.operations.output import NewFiles
 from tokpack.progress import ProgressStage
 from tokpack.report import find_tokenizer
 from tokpack.stores import paths_of

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tokpack.indexed import Manifest
-    from tokpack.operations.output import NewFiles
+    from tokpack.indexed.new_files import NewFiles
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.operations.output import NewFiles
+    from tokpack.indexed.new_files import NewFiles
 
 Int64s = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from tokpack.indexed.table import import_parquet, is_table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokpack.operations.output import NewFiles
+    from tokpack.indexed.new_files import NewFiles
 
 _MARK = b"tokpack.about_documents"  # a key of the footer's metadata
 _ROWS = 1 << 16

@@ -22,6 +22,7 @@ from tokpack.indexed.manifest import (
     now,
     tracks_of_pieces,
 )
+from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.records import MAX_TOTAL
 from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
@@ -34,14 +35,13 @@ from tokpack.operations.merge import (
     tell_of_tracks,
     warn_of_distant,
 )
-from tokpack.operations.output import new_datasets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokpack.files.outputs import Output
     from tokpack.indexed.dataset import MMapIndexedDataset
-    from tokpack.operations.output import NewFiles
+    from tokpack.indexed.new_files import NewFiles
     from tokpack.stores.storage import PathLike
 
     Int64s = npt.NDArray[np.int64]

@@ -30,14 +30,15 @@ class BlockSums:
 
     def add(self, data: memoryview) -> None:
         """Take the next bytes."""
-        while len(data):
-            size = min(len(data), BLOCK_BYTES - self.at % BLOCK_BYTES)
-            self._state.update(data[:size])
+        while (size := len(data)) >= (room := BLOCK_BYTES - self.at % BLOCK_BYTES):
+            self._state.update(data[:room])
+            self.at += room
+            self._close()
+            data = data[room:]
+        if size:
+            self._state.update(data)
             self._open = True
             self.at += size
-            if not self.at % BLOCK_BYTES:
-                self._close()
-            data = data[size:]
 
     def finish(self) -> bytes:
         """The sums of all that was given."""

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack import __version__
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.blocks import BlockSums, checksum_of_sums
-from tokpack.files.durable import AtomicFiles, cannot_write
+from tokpack.files.durable import AtomicFiles
 from tokpack.files.outputs import check_outputs
 from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.digests import FileDigest, HashingReader
-from tokpack.indexed.format import MAX_LENGTH, index_chunks, storage_dtype
-from tokpack.indexed.manifest import MANIFEST, Manifest, is_manifest, manifest_path, now
+from tokpack.indexed.format import MAX_LENGTH, storage_dtype
+from tokpack.indexed.manifest import MANIFEST, is_manifest, manifest_path
+from tokpack.indexed.new_dataset import NewDataset
 from tokpack.indexed.outputs import TRACK
 from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.track import own_tracks, track_path
-from tokpack.indexed.track_writer import NewTracks, track_values
+from tokpack.indexed.track_writer import track_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,11 +59,9 @@ class MMapIndexedDatasetBuilder:
         self._range = np.iinfo(self._dtype)
         self._lengths = array("i")
         self._doc_idx = array("q", [0])
-        self._bytes = 0
-        self._sums = BlockSums()  # of the tokens, where a manifest will tell of them
-        self._staged = AtomicFiles()
-        self._tracks = NewTracks(os.path.splitext(self._path)[0], tracks, self._staged.create)
-        self._file = self._staged.create(self._path)
+        self._files = AtomicFiles()
+        self._new = NewDataset(os.path.splitext(self._path)[0], self._files, tracks, self._path)
+        self._is_open = True
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -81,11 +77,12 @@ class MMapIndexedDatasetBuilder:
         self._check_open()
         tokens = self._convert(tensor)
         values = self._values(tracks, tokens.size)
-        self._write(tokens)
-        if values:
-            self._tracks.append(values)
+        try:
+            self._new.append(tokens, values)
+        except OutputError:  # a part of it may have been written
+            self.abandon()
+            raise
         self._lengths.append(tokens.size)
-        self._bytes += tokens.nbytes
 
     def end_document(self) -> None:
         """End a document: the sequences since the last end, which may be none."""
@@ -109,17 +106,16 @@ class MMapIndexedDatasetBuilder:
                     f"{other.path_prefix}: is multimodal, and the mode of each sequence would be "
                     "lost: use `tokpack merge`"
                 )
-            if lost := [name for name in other.tracks if name not in self._tracks.names]:
+            names = self._new.tracks.names
+            if lost := [name for name in other.tracks if name not in names]:
                 raise UsageError(
                     f"{other.path_prefix}: its {' and '.join(lost)} would be lost: name them as "
                     "tracks of the builder"
                 )
             self._end_open_document()
             offset = len(self._lengths)
-            self._write(other.tokens)
-            if names := self._tracks.names:
-                self._tracks.append({name: other.shard(0).track(name)[:] for name in names})
-            self._bytes += other.tokens.nbytes
+            for shard in other.shards():
+                self._new.copy(shard, 0, shard.tokens.nbytes, "merged")
             self._lengths.frombytes(other.sizes.astype(np.intc).tobytes())
             self._doc_idx.frombytes((other.doc_idx[1:] + offset).astype(np.int64).tobytes())
 
@@ -134,32 +130,33 @@ class MMapIndexedDatasetBuilder:
         """
         self._check_open()
         self._end_open_document()
-        name = os.fsdecode(index_file)
+        name, own = os.fsdecode(index_file), self._new.prefix
         lengths = np.frombuffer(self._lengths, np.intc)
         doc_idx = np.frombuffer(self._doc_idx, np.int64)
-        with cannot_write(self._path):
-            self._file.flush()
-        self._check_size()
-        prefix = os.path.splitext(name)[0]
-        manifest, own = manifest_path(prefix), os.path.splitext(self._path)[0]
-        if self._tracks.names and prefix != own:
+        prefix, tracks = os.path.splitext(name)[0], self._new.tracks.names
+        manifest = manifest_path(prefix)
+        if tracks and prefix != own:
             raise UsageError(f"{name}: must be {own}.idx, as the dataset has tracks")
         check_outputs(
-            [(track_path(prefix, one), TRACK) for one in self._tracks.names]
-            + ([(manifest, MANIFEST)] if self._tracks.names else []),
+            [(track_path(prefix, one), TRACK) for one in tracks]
+            + ([(manifest, MANIFEST)] if tracks else []),
             (),
             overwrite=True,
         )
-        index = HashingReader(index_chunks(self._dtype, lengths, doc_idx))
-        self._staged.write(name, index)
-        if self._tracks.names:
-            self._staged.write(manifest, self._manifest(index.digest).chunks())
+        if tracks:
+            tokens = int(lengths.sum(dtype=np.int64))
+            facts = plain_facts(own, len(doc_idx) - 1, tokens, tokens * self._dtype.itemsize)
+            self._new.complete(self._dtype, lengths, doc_idx, facts)
+        else:
+            self._new.write_index(name, self._dtype, lengths, doc_idx)
         old = [manifest] if is_manifest(manifest) else []
-        self._staged.commit(stale=[*own_tracks(prefix), *old, name])
+        self._files.commit(stale=[*own_tracks(prefix), *old, name])
+        self._is_open = False
 
     def abandon(self) -> None:
         """Remove what was written; nothing happens after ``finalize``."""
-        self._staged.__exit__()
+        self._files.__exit__()
+        self._is_open = False
 
     def __enter__(self) -> MMapIndexedDatasetBuilder:
         return self
@@ -167,24 +164,17 @@ class MMapIndexedDatasetBuilder:
     def __exit__(self, *_: object) -> None:
         self.abandon()
 
-    def _write(self, tokens: npt.NDArray[Any]) -> None:
-        data = tokens.view(np.uint8).data
-        with cannot_write(self._path):
-            self._file.write(data)
-        if self._tracks.names:
-            self._sums.add(data)
-
     def _values(self, given: Mapping[str, npt.ArrayLike], size: int) -> dict[str, Any]:
         """The values of each track for a sequence of so many tokens."""
         where = f"{self._path}: sequence {len(self._lengths)}"
-        if given.keys() != set(self._tracks.names):
-            wanted = " and ".join(self._tracks.names) or "none"
+        if given.keys() != set(self._new.tracks.names):
+            wanted = " and ".join(self._new.tracks.names) or "none"
             raise UsageError(
                 f"{where}: its tracks are {' and '.join(given) or 'none'}, expected {wanted}, "
                 "as the builder was told"
             )
         values = {}
-        for name in self._tracks.names:
+        for name in self._new.tracks.names:
             try:
                 values[name] = track_values(name, given[name])
             except UsageError as error:
@@ -195,25 +185,8 @@ class MMapIndexedDatasetBuilder:
                 )
         return values
 
-    def _manifest(self, index: FileDigest) -> Manifest:
-        """What is known of a dataset that was made of ids."""
-        documents = len(self._doc_idx) - 1
-        tokens = self._bytes // self._dtype.itemsize
-        binary = FileDigest(bytes=self._bytes, xxh3_blocks=checksum_of_sums(self._sums.finish()))
-        return Manifest(
-            tokpack_version=__version__,
-            created=now(),
-            sequences=len(self._lengths),
-            tokens=tokens,
-            dtype=str(self._dtype),
-            bin=binary,
-            idx=index,
-            **plain_facts(os.path.splitext(self._path)[0], documents, tokens, self._bytes),
-            **self._tracks.finish(tokens),
-        )
-
     def _check_open(self) -> None:
-        if self._file.closed:
+        if not self._is_open:
             raise UsageError(
                 f"{self._path}: the builder was finalized or abandoned; make a new one"
             )
@@ -246,12 +219,3 @@ class MMapIndexedDatasetBuilder:
     def _end_open_document(self) -> None:
         if self._doc_idx[-1] != len(self._lengths):
             self.end_document()
-
-    def _check_size(self) -> None:
-        """Refuse to commit after a write that failed."""
-        size = os.fstat(self._file.fileno()).st_size
-        if size != self._bytes:
-            raise OutputError(
-                f"{self._path}: {size} bytes were written, expected {self._bytes}: "
-                "an earlier write failed"
-            )

@@ -15,12 +15,12 @@ from tokpack.indexed.digests import FileDigest, HashingReader, digest_file
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path, now
+from tokpack.indexed.new_files import NewFiles
 from tokpack.indexed.outputs import TABLE
 from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.table import import_parquet, table_metadata, table_path, token_digests
 from tokpack.indexed.table_writer import table_chunks, table_schema
-from tokpack.operations.output import NewFiles
 from tokpack.operations.token_check import TokenCheck
 from tokpack.progress import ProgressStage
 from tokpack.stores import exists, near

@@ -14,6 +14,8 @@ from tokpack.errors import UsageError, option
 from tokpack.files.durable import cannot_write
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
+from tokpack.indexed.new_dataset import NewDataset
+from tokpack.indexed.new_files import new_datasets, scratch_folder
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefix_of
@@ -36,7 +38,6 @@ from tokpack.operations.export import (
     new_export,
 )
 from tokpack.operations.olmo import olmo_mask, olmo_paths, open_olmo
-from tokpack.operations.output import NewDataset, new_datasets, scratch_folder
 from tokpack.operations.tables import all_tables, tables_of
 from tokpack.stores import exists, is_url, open_file, shown
 
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.indexed.digests import FileDigest
+    from tokpack.indexed.new_files import NewFiles
     from tokpack.operations.foreign import ForeignDataset
-    from tokpack.operations.output import NewFiles
     from tokpack.operations.tables import Tables
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike

@@ -13,6 +13,7 @@ from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import DATA
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import TRACK_DTYPES
+from tokpack.indexed.new_files import NewFiles
 from tokpack.operations.aligned import (
     aligned_paths,
     write_mindspeed,
@@ -21,7 +22,6 @@ from tokpack.operations.aligned import (
 )
 from tokpack.operations.masks import IGNORED, in_step
 from tokpack.operations.olmo import checked_ids, olmo_mask, olmo_paths, write_documents
-from tokpack.operations.output import NewFiles
 from tokpack.operations.write_lists import (
     arrow_paths,
     bridge_paths,

@@ -22,6 +22,8 @@ from tokpack.indexed.manifest import (
     manifest_path,
     now,
 )
+from tokpack.indexed.new_dataset import JoinedDataset, NewDataset
+from tokpack.indexed.new_files import NewFiles, new_datasets
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefixes_of
@@ -29,7 +31,6 @@ from tokpack.indexed.records import MAX_TOTAL, ShardRecord
 from tokpack.indexed.shards import check_manifest
 from tokpack.indexed.trust import is_trusted, trust_setting
 from tokpack.indexed.view import open_files
-from tokpack.operations.output import JoinedDataset, NewDataset, NewFiles, new_datasets
 from tokpack.operations.tables import all_tables, tables_of
 from tokpack.progress import ProgressStage
 from tokpack.stores import is_url, paths_of

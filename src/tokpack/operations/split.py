@@ -15,9 +15,10 @@ from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import is_manifest, manifest_path
+from tokpack.indexed.new_dataset import NewDataset
+from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.plain import plain_facts
-from tokpack.operations.output import NewDataset, new_datasets
 from tokpack.operations.tables import tables_of
 from tokpack.progress import ProgressStage
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from tokpack.indexed.digests import FileDigest
     from tokpack.indexed.manifest import Manifest
-    from tokpack.operations.output import NewFiles
+    from tokpack.indexed.new_files import NewFiles
     from tokpack.operations.tables import Tables
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike

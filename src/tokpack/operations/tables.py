@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokpack.indexed.new_files import NewFiles
     from tokpack.indexed.selection import Numbers
-    from tokpack.operations.output import NewFiles
 
     Int64s = npt.NDArray[np.int64]
 

@@ -1,0 +1,185 @@
+"""The files that a command on datasets makes, on a disk or on a store: all of them, or none."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.files.durable import UNFINISHED, AtomicFiles, cannot_write, make_folder_of
+from tokpack.files.outputs import check_not_inputs, remove_partial
+from tokpack.indexed.format import idx_path
+from tokpack.indexed.manifest import MANIFEST, TRACK_DTYPES, Manifest, manifest_path
+from tokpack.indexed.outputs import dataset_outputs, same_data
+from tokpack.indexed.selection import selection_path
+from tokpack.indexed.table import dropped_path, table_path
+from tokpack.indexed.track import track_path
+from tokpack.stores import is_url
+from tokpack.stores.outputs import NewObjects, check_unchanged, look
+from tokpack.stores.upload import check_writable, compose, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import BinaryIO
+
+    import numpy.typing as npt
+
+    from tokpack.files.outputs import Output
+    from tokpack.stores.ranges import Range
+
+_SCRATCH_IN_MEMORY = 16 << 20
+
+
+class NewFiles(AtomicFiles):
+    """New files, checked before and after the work that makes them; ``publish`` names them.
+
+    ``outputs`` are the files that appear together, the one that makes them whole last; ``stale``
+    those of an old output that go before. ``inputs`` are the files that the command reads. What is
+    for a store is first written to a folder of this machine, which goes at the end. UsageError,
+    OutputError as in ``look``; on a store also where nothing can be written.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Output],
+        inputs: Iterable[str],
+        *,
+        overwrite: bool,
+        stale: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        read, paths = tuple(inputs), [path for path, _ in outputs]
+        if not is_url(paths[-1]):
+            check_not_inputs(paths, read)
+            remove_partial(paths)
+        self._outputs = outputs
+        self._versions = look(outputs, read, overwrite=overwrite)
+        self._stale = [path for path in stale if self._versions.get(path)]
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if is_url(paths[-1]):
+            check_writable(paths[-1] + UNFINISHED)
+            self._folder = scratch_folder(paths[-1])
+
+    def __enter__(self) -> NewFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        if self._folder:
+            self._folder.cleanup()
+
+    def create(self, path: str) -> BinaryIO:
+        here = self._here(path)
+        make_folder_of(here)
+        return super().create(here)
+
+    def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An array of zeros: in memory, or, where it is large, in a file without a name."""
+        size = count * np.dtype(dtype).itemsize
+        if size <= _SCRATCH_IN_MEMORY:
+            return np.zeros(count, dtype)
+        path = self._here(self._outputs[-1][0])
+        make_folder_of(path)
+        with (
+            cannot_write(path),
+            tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as file,
+        ):
+            if hasattr(os, "posix_fallocate"):  # a full disk would otherwise kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, dtype, "r+", shape=(count,))
+
+    def publish(
+        self,
+        stale: Sequence[str] = (),
+        joined: Mapping[str, Sequence[Range]] | None = None,
+        on_bytes: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """Give the files their names, all or none, after removing old ones and ``stale``.
+
+        ``joined`` has the ranges of which a store makes an object; ``on_bytes`` is called with the
+        number of bytes each time that some are there.
+        """
+        if not self._folder:
+            check_unchanged(self._versions)
+            self.commit([*self._stale, *stale])
+            return
+        self.commit()
+        check_unchanged(self._versions)
+        with NewObjects(self._versions, self._are_made) as objects:
+            for url in [*self._stale, *stale]:
+                objects.remove(url)
+            made = [
+                (kind is MANIFEST, url)
+                for url, kind in self._outputs
+                if (joined and url in joined) or os.path.exists(self._here(url))
+            ]
+            # Manifests last: by them others know that a dataset is whole.
+            for is_last, url in sorted(made, key=operator.itemgetter(0)):
+                if is_last:
+                    objects.write_last(url, Path(self._here(url)).read_bytes())
+                elif joined and url in joined:
+                    objects.write(url, functools.partial(compose, url, joined[url], on_bytes))
+                else:
+                    objects.write(url, functools.partial(send, self._here(url), url))
+            objects.check()
+
+    def _here(self, path: str) -> str:
+        """Where the file is written that will be ``path``."""
+        return os.path.join(self._folder.name, os.path.basename(path)) if self._folder else path
+
+    def _are_made(self) -> bool:
+        """Whether datasets of the same bytes are there, in place of those that are to be sent."""
+        prefixes = [url.removesuffix(".json") for url, kind in self._outputs if kind is MANIFEST]
+        made = [(one, Manifest.find(self._here(one))) for one in prefixes]
+        return bool(made) and all(manifest and same_data(one, manifest) for one, manifest in made)
+
+
+def new_datasets(
+    prefixes: Sequence[str],
+    inputs: Iterable[str],
+    *,
+    overwrite: bool,
+    views: bool = False,
+    tables: bool = False,
+    tracks: Iterable[str] = (),
+    beside: Sequence[Output] = (),
+) -> NewFiles:
+    """The files of datasets, with ``tables`` and ``tracks`` or not, or of ``views``, and others.
+
+    What would say something wrong of a new dataset goes before the old one is replaced; tracks,
+    tables and a selection go only where they are such. Tracks go first, since only the manifest
+    tells that they are some.
+    """
+    names = (idx_path, manifest_path, table_path, dropped_path, selection_path)
+    outputs = [
+        output
+        for prefix in prefixes
+        for output in dataset_outputs(prefix, table=tables, selection=views, tracks=tracks)
+    ]
+    return NewFiles(
+        [*beside, *outputs],
+        inputs,
+        overwrite=overwrite,
+        stale=[
+            *(track_path(prefix, name) for prefix in prefixes for name in TRACK_DTYPES),
+            *(name(prefix) for prefix in prefixes for name in names),
+        ],
+    )
+
+
+def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
+    """A new folder in $TMPDIR, else in the current folder, with a name that tells of ``path``.
+
+    A context, at whose end it is removed. Raises OutputError.
+    """
+    where = os.environ.get("TMPDIR") or os.curdir
+    with cannot_write(where):
+        os.makedirs(where, exist_ok=True)
+        return tempfile.TemporaryDirectory(
+            prefix=f"tokpack-{os.path.basename(path)}-", dir=where, ignore_cleanup_errors=True
+        )
