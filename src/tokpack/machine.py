@@ -93,9 +93,11 @@ def ending_with(
 
 def is_alive(pid: int) -> bool:
     """Whether there is a process of this number, be it somebody else's."""
+    if pid <= 0:  # which stand for groups of processes
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass

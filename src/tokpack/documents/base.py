@@ -88,7 +88,7 @@ def _full_record(prefix: str, shard: Shard, record: ShardRecord | None) -> Shard
         return replace(record, prefix=piece_prefix(prefix, record))
     manifest = Manifest.find(shard.prefix)
     digest = checksum_of(manifest.bin) if manifest is not None else ""
-    tracks = manifest.track_sums if manifest is not None else ()
+    tracks = manifest.track_sums if manifest is not None else {}
     return ShardRecord.of(shard, shard.prefix, digest, f"{shard_fingerprint(shard):016x}", tracks)
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tokpack import __version__
 from tokpack.documents.base import Base
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.decode import MAX_COUNT
 from tokpack.indexed.digests import FileDigest, HashingReader
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.lengths import document_ends, document_lengths
@@ -24,7 +25,6 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
-from tokpack.indexed.records import MAX_TOTAL
 from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
 from tokpack.indexed.table import has_table, import_parquet, table_file
 from tokpack.indexed.track import trained_ends
@@ -184,7 +184,7 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
     output, counts = spec.output, _Counts(base)
     total = int(base.starts[-1])
     numbers = _numbers(spec, base, counts)
-    if max(sum(counts.tokens), counts.sequences) > MAX_TOTAL:
+    if max(sum(counts.tokens), counts.sequences) > MAX_COUNT:
         raise UsageError(f"{output}: has more tokens than one dataset can have")
     chunks = HashingReader(selection_chunks(numbers, total))
     new.write(selection_path(output), chunks)

@@ -11,10 +11,11 @@ import json
 import os
 import socket
 import time
-from dataclasses import MISSING, asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tokpack.errors import BusyError, FormatError, TokpackError
+from tokpack.files.decode import decode
 from tokpack.files.foreign import parse_json
 from tokpack.machine import is_alive
 
@@ -28,7 +29,6 @@ State = Literal["running", "done", "failed", "stopped"]
 BEAT_SECONDS = 30.0  # a write to a store costs something
 LOCAL_BEAT_SECONDS = 5.0
 LOST_SECONDS = 3 * BEAT_SECONDS + 10  # of silence, after which a run is taken for dead
-_MOST, _LATEST = 1 << 62, 1e11  # of a count, of a time: what figures can be shown of
 _COUNTS = (
     *("done", "total", "documents", "tokens", "text_bytes", "rejected", "workers"),
     *("left_out", "mapped_out", "mapped_in"),
@@ -167,27 +167,6 @@ def parse_report(content: bytes | None, name: str, written: float = 0.0) -> Repo
     if not content:
         return None
     try:
-        values = parse_json(content, name)
-        entries = {one.name: _value(values, one) for one in fields(Report) if one.name != "written"}
-        report = Report(**entries, written=written)
-    except (FormatError, KeyError, TypeError, AttributeError):
+        return replace(decode(Report, parse_json(content, name), name), written=written)
+    except FormatError:
         return None
-    return report if _is_sound(report) else None
-
-
-def _value(values: dict[str, Any], field: Any) -> Any:
-    return values[field.name] if field.default is MISSING else values.get(field.name, field.default)
-
-
-def _is_sound(report: Report) -> bool:
-    counts = (report.shard, *(getattr(report, name) for name in _COUNTS))
-    times = (report.began, report.told)
-    texts = (report.host, report.message, report.stage, report.bottleneck)
-    return (
-        report.state in get_args(State)
-        and all(isinstance(text, str) for text in texts)
-        and all(type(count) is int and 0 <= count < _MOST for count in counts)
-        and all(type(at) in (int, float) and 0 <= at < _LATEST for at in times)  # no NaN
-        and type(report.pid) is int
-        and 0 < report.pid < 1 << 31
-    )

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Mapping, Sequence  # noqa: TC003 - decode asks for them
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -19,16 +20,17 @@ import ujson
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.decode import decode
 from tokpack.files.durable import cannot_read, replace_file
 from tokpack.files.foreign import MAX_BYTES, parse_json
 from tokpack.files.outputs import Kind, check_outputs
 from tokpack.indexed.digests import FileDigest, TrackDigest, checksum_of
 from tokpack.indexed.format import storage_dtype
-from tokpack.indexed.records import MAX_TOTAL, ShardRecord, parse_records
+from tokpack.indexed.records import ShardRecord
 from tokpack.stores import exists, head, is_url, open_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator
 
 MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
@@ -72,9 +74,7 @@ class Manifest:
     created: str  # ISO 8601, with the offset from UTC
     tokenizer: dict[str, Any]  # name, type, sha256, vocab_size, special ids
     options: dict[str, Any]  # resolved, as a user would give them
-    inputs: Sequence[
-        dict[str, Any]
-    ]  # in order: name, size, fingerprint, records, documents, tokens
+    inputs: Sequence[Any]  # objects: name, size, fingerprint, records, documents, tokens
     records: int  # in all inputs
     documents: int
     sequences: int
@@ -155,9 +155,9 @@ class Manifest:
         return {name: TRACK_DTYPES[name] for name in self.tracks}
 
     @property
-    def track_sums(self) -> tuple[tuple[str, str], ...]:
-        """The name and the checksum of each track."""
-        return tuple((name, checksum_of(digest)) for name, digest in self.tracks.items())
+    def track_sums(self) -> dict[str, str]:
+        """The checksum of each track."""
+        return {name: checksum_of(digest) for name, digest in self.tracks.items()}
 
     def to_json(self) -> str:
         """The manifest as a JSON object, which begins with its version."""
@@ -205,9 +205,15 @@ class Manifest:
                 "upgrade tokpack; the dataset itself can be read without its manifest"
             )
         values |= {"format_version": version, "tokpack_version": versions.get("version")}
-        manifest = cls(**_checked(values, name))
+        tracks = values.get("tracks")
+        if isinstance(tracks, dict):  # those that are not known are passed over
+            values["tracks"] = {own: tracks[own] for own in TRACK_DTYPES if own in tracks}
+        manifest = decode(cls, values, name)
+        _check_digests(manifest, name)
         if manifest.pieces is not None:
             _check_sums(manifest, name)
+        elif manifest.selection is not None:
+            raise FormatError(f"{name}: has a selection, but no pieces of which it is one")
         return manifest
 
     @classmethod
@@ -265,7 +271,7 @@ def facts_of_pieces(pieces: Sequence[ShardRecord]) -> dict[str, Any]:
 
 def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, TrackDigest]:
     """What the manifest of a dataset made of pieces says of its tracks: all that any piece has."""
-    names = {name for piece in pieces for name, _ in piece.tracks}
+    names = {name for piece in pieces for name in piece.tracks}
     return {
         name: TrackDigest(bytes=tokens * dtype.itemsize, xxh3_128="", dtype=str(dtype))
         for name, dtype in TRACK_DTYPES.items()
@@ -315,53 +321,18 @@ def _is_other_json(path: str) -> bool:
     return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
 
 
-_OPTIONAL = ("table", "dropped", "selection")
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("tokpack_version", "created", "dtype"), str),
-    **dict.fromkeys(("tokenizer", "options", "bin", "idx", *_OPTIONAL), dict),
-    "inputs": list,
-    **dict.fromkeys(("tracks", "reasons"), dict),
-}
-
-
-def _checked(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """The known keys of a manifest, all there, each of its type."""
-    known: dict[str, Any] = {one.name: values.get(one.name) for one in fields(Manifest)}
-    for key in (*_OPTIONAL, *CHOSEN_COUNTS, "tracks", "trained", "reasons"):
-        if known[key] is None:
-            del known[key]
-    pieces = known.pop("pieces")
-    for key, value in known.items():
-        expected = _TYPES.get(key)
-        if not (_is_count(value) if expected is None else isinstance(value, expected)):
-            wanted = "a count" if expected is None else f"a value of type {expected.__name__}"
-            raise FormatError(f"{name}: {key} is {brief(value)}, expected {wanted}")
-    for key in ("bin", "idx", *_OPTIONAL):
-        if key in known and not _is_digest(known[key]):
+def _check_digests(manifest: Manifest, name: str) -> None:
+    """FormatError where what is said of a file is no digest, or a track is of another dtype."""
+    for key in ("bin", "idx", "table", "dropped", "selection"):
+        digest = getattr(manifest, key)
+        if digest is not None and not _is_digest(digest):
+            raise FormatError(f"{name}: {key} is {brief(digest)}, expected bytes and a checksum")
+    for track, digest in manifest.tracks.items():
+        if not _is_digest(digest) or digest.get("dtype") != str(TRACK_DTYPES[track]):
             raise FormatError(
-                f"{name}: {key} is {brief(known[key])}, expected bytes and a checksum"
+                f"{name}: the track {track} is {brief(digest)}, expected bytes, a checksum and the "
+                f"dtype {TRACK_DTYPES[track]}"
             )
-    if not all(map(_is_count, known.get("reasons", {}).values())):
-        raise FormatError(f"{name}: reasons are {brief(known['reasons'])}, expected counts")
-    if "tracks" in known:
-        known["tracks"] = _checked_tracks(known["tracks"], name)
-    if "pieces" in values:
-        known["pieces"] = parse_records(pieces, name)
-    elif "selection" in known:
-        raise FormatError(f"{name}: has a selection, but no pieces of which it is one")
-    return known
-
-
-def _checked_tracks(tracks: dict[str, Any], name: str) -> dict[str, TrackDigest]:
-    """The tracks that are known. FormatError where what is said of one is no digest of it."""
-    known = {own: tracks[own] for own in TRACK_DTYPES if own in tracks}
-    for own, digest in known.items():
-        if not _is_digest(digest) or digest.get("dtype") != str(TRACK_DTYPES[own]):
-            raise FormatError(
-                f"{name}: the track {own} is {brief(digest)}, expected bytes, a checksum and the "
-                f"dtype {TRACK_DTYPES[own]}"
-            )
-    return known
 
 
 def _check_sums(manifest: Manifest, name: str) -> None:
@@ -372,11 +343,9 @@ def _check_sums(manifest: Manifest, name: str) -> None:
         raise FormatError(f"{name}: dtype is {manifest.dtype!r}, which no dataset has") from None
     for what in ("sequences", "tokens"):
         if manifest.selection is not None:
-            if getattr(manifest, what) > MAX_TOTAL:
-                raise FormatError(f"{name}: {what} are more than a dataset can have")
             continue
         total = sum(getattr(record, what) for record in manifest.pieces or ())
-        if total != getattr(manifest, what) or total > MAX_TOTAL:
+        if total != getattr(manifest, what):
             raise FormatError(
                 f"{name}: {what} are {getattr(manifest, what)}, expected {total}, "
                 "the sum of the pieces"

@@ -172,8 +172,8 @@ class _Recorded:
 
     def _check_tracks(self, shard: Shard, record: ShardRecord, where: str) -> None:
         """FormatError where a shard has other tracks than its record."""
-        now, then = dict(shard.manifest.track_sums if shard.manifest else ()), dict(record.tracks)
-        for name in sorted(now.keys() | then):
+        now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
+        for name in sorted(now.keys() | then.keys()):
             if now.get(name) != then.get(name):
                 raise FormatError(
                     f"{where} was replaced: the checksum of its {name} is "

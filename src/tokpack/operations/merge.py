@@ -11,6 +11,7 @@ import numpy as np
 
 from tokpack import __version__
 from tokpack.errors import FormatError, UsageError
+from tokpack.files.decode import MAX_COUNT
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.digests import FileDigest, checksum_of
 from tokpack.indexed.format import bin_path
@@ -27,7 +28,7 @@ from tokpack.indexed.new_files import NewFiles, new_datasets
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefixes_of
-from tokpack.indexed.records import MAX_TOTAL, ShardRecord
+from tokpack.indexed.records import ShardRecord
 from tokpack.indexed.shards import check_manifest
 from tokpack.indexed.trust import is_trusted, trust_setting
 from tokpack.indexed.view import open_files
@@ -130,7 +131,7 @@ def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
     """Say which datasets have no track that others have, and what becomes of their tokens."""
     shards = [shard.record for dataset in inputs for shard in dataset.shards]
     for name in TRACK_DTYPES:
-        without = [one.prefix for one in shards if one.tokens and name not in dict(one.tracks)]
+        without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
         if 0 < len(without) < len(shards):
             more = f" and {len(without) - 1} more" if len(without) > 1 else ""
             _log.warning("%s%s: has no %s, so %s", without[0], more, name, _COUNTS_AS[name])
@@ -145,7 +146,7 @@ def _inspect(prefix: str) -> MergeInput:
                 check_manifest(manifest, shard)
             # The bytes of a view are nowhere, so it has no checksum of them.
             digest = manifest.bin if manifest and dataset.view is None else None
-            tracks = manifest.track_sums if manifest else ()
+            tracks = manifest.track_sums if manifest else {}
             record = ShardRecord.of(
                 shard, shard.prefix, checksum_of(digest) if digest else "", tracks=tracks
             )
@@ -270,7 +271,7 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
     counts = ("sequences", "tokens")
     totals: dict[str, Any] = {what: sum(one.total(what) for one in inputs) for what in counts}
     for what, total in totals.items():
-        if total > MAX_TOTAL:
+        if total > MAX_COUNT:
             raise UsageError(f"{total} {what} are more than one dataset can have")
     manifest = Manifest(
         tokpack_version=__version__,

@@ -21,6 +21,7 @@ from tokpack.encoding.outputs import REJECTS, rejects_path
 from tokpack.encoding.plan import Plan, deciding_options
 from tokpack.encoding.setup import described
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.files.decode import decode
 from tokpack.files.foreign import parse_json
 from tokpack.files.outputs import DATA
 from tokpack.indexed import bin_path, idx_path, manifest_path
@@ -88,10 +89,7 @@ class ShardPlan:
         values = parse_json(head, shown(path))
         if not isinstance(values, dict) or values.get("format") != PLAN_FORMAT:
             raise FormatError(f"{shown(path)}: not a plan of format {PLAN_FORMAT}")
-        try:
-            plan = cls(**{**{name: values[name] for name in _HEAD}, "body": body}).identified()
-        except (KeyError, TypeError):
-            raise FormatError(f"{shown(path)}: the plan lacks what a plan has") from None
+        plan = replace(decode(cls, values, shown(path)), body=body).identified()
         if plan.id != values.get("id"):
             raise FormatError(f"{shown(path)}: the plan is damaged: its checksum is another one")
         if not plan._is_sound():
@@ -249,16 +247,11 @@ class ShardPlan:
         return self.body.splitlines()
 
     def _is_sound(self) -> bool:
-        """Whether the head is of the right types, and names no files in other folders."""
-        objects = (self.options, self.deciding, self.tokenizer, self.names)
+        """Whether it names a tokenizer and datasets, no files in other folders, and all shards."""
         return (
-            all(isinstance(value, dict) for value in objects)
-            and all(isinstance(self.tokenizer.get(name), str) for name in ("name", "sha256"))
+            all(isinstance(self.tokenizer.get(name), str) for name in ("name", "sha256"))
             and bool(self.names)
-            and all(isinstance(name, str) and name for name in self.names.values())
-            and not any("/" in name or "\0" in name for name in self.names.values())
-            and all(type(count) is int and count >= 0 for count in (self.inputs, self.size))
-            and type(self.shards) is int
+            and not any(not name or "/" in name or "\0" in name for name in self.names.values())
             and self.shards == self.body.count(b"\n") > 0
         )
 
