@@ -18,7 +18,7 @@ from support.converting import run, same
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import read_plainly, write_plainly
 
-from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.errors import FormatError
 from tokpack.indexed import Manifest, MMapIndexedDataset
 from tokpack.operations.detect import detect
 from tokpack.operations.merge import merge
@@ -115,13 +115,6 @@ def test_dtypes_change_and_ids_never_wrap(tmp_path: Path) -> None:
     assert (made.documents, made.sequences, made.tokens, made.dtype) == (3, 3, 3, "int32")
     run(tmp_path / "wide", tmp_path / "again", dtype="uint16")
     same(tmp_path / "again", tmp_path / "all")
-    with pytest.raises(UsageError, match=r"id 65535 \(token 1 of all\) does not fit int16"):
-        run(tmp_path / "all", tmp_path / "small", dtype="int16")
-    write_plainly(tmp_path / "minus", plain([[[5, -1]]], "i"))
-    for options in ({"dtype": "uint16"}, {"to": "datatrove"}):
-        with pytest.raises(UsageError, match=r"token id -1 .* does not fit uint"):
-            run(tmp_path / "minus", tmp_path / "small", **options)
-    assert not list(tmp_path.glob("small*"))
 
 
 def test_a_manifest_is_kept_and_one_is_made(tmp_path: Path) -> None:
@@ -149,16 +142,6 @@ def test_masks_of_datatrove(tmp_path: Path) -> None:
     assert (tmp_path / "out.mask").read_bytes() == loss.read_bytes()
     names = ["out.bin", "out.idx", "out.mask", "out.json"]
     assert [Path(path).name for path in made.paths] == names
-    with pytest.raises(OutputError, match=r"x\.ds\.loss exists: it would be taken for the mask"):
-        run(tmp_path / "all", tmp_path / "x.ds", overwrite=True)
-    for data, message in (
-        (b"\1" * 4, r"x\.ds\.loss: 4 bytes, expected 5, one for each id"),
-        (b"\1\1\1\2\1", r"x\.ds: the mask of token 3 is 2, expected 0 or 1"),
-    ):
-        loss.write_bytes(data)
-        with pytest.raises(FormatError, match=message):
-            run(tmp_path / "x.ds", tmp_path / "no")
-    assert not list(tmp_path.glob("no*"))
 
 
 def test_shards_of_llm_c(tmp_path: Path) -> None:
@@ -170,9 +153,6 @@ def test_shards_of_llm_c(tmp_path: Path) -> None:
         assert detect(str(tmp_path / "s.bin")) == "llm.c"
         run(tmp_path / "s.bin", tmp_path / "out", overwrite=True)
         assert documents_of(tmp_path / "out") == [[[8, 9]], [[eod, 1, 2]], [[eod]], [[eod, 3]]]
-        (tmp_path / "s.bin").write_bytes(head.tobytes() + np.array(ids[:-1], dtype).tobytes())
-        with pytest.raises(FormatError, match="8 ids in the header, 7 in the file"):
-            run(tmp_path / "s.bin", tmp_path / "no")
 
 
 def test_numpy_files_of_every_order(tmp_path: Path) -> None:
@@ -185,7 +165,6 @@ def test_numpy_files_of_every_order(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((3, 0), np.uint8))
     run(tmp_path / "x.npy", tmp_path / "out", overwrite=True)
     assert MMapIndexedDataset(tmp_path / "out").sizes.tolist() == [0, 0, 0]
-    np.savez(tmp_path / "x.npz", rows)
     right = (tmp_path / "x.npy").read_bytes()
     for shape in (b"(2, 5)", b"(9999999999999, 9)", b"(-1, 2)", b"(2**9,)", b"(1.5,)", b"('a',)"):
         changed = right.replace(b"(3, 0), }", shape + b", }")
@@ -193,8 +172,6 @@ def test_numpy_files_of_every_order(tmp_path: Path) -> None:
         (tmp_path / "y.npy").write_bytes(changed[:8] + size.to_bytes(2, "little") + changed[10:])
         with pytest.raises(FormatError, match=r"y\.npy"):
             run(tmp_path / "y.npy", tmp_path / "no")
-    with pytest.raises(FormatError, match=r"x\.npz: not a right \.npy file"):
-        run(tmp_path / "x.npz", tmp_path / "no", from_="npy")
     assert not list(tmp_path.glob("no*"))
 
 
@@ -217,17 +194,6 @@ def test_parquet_columns(tmp_path: Path) -> None:
     fixed = arrow.array([[1, 2], [3, 4]], arrow.list_(arrow.uint16(), 2))
     run(write(ids=fixed, text=["a", "b"]), tmp_path / "out", overwrite=True)
     assert documents_of(tmp_path / "out") == [[[1, 2]], [[3, 4]]]
-    for columns, options, message in (
-        ({"a": [[1]], "b": [[2]]}, {}, r"several columns .*\['a', 'b'\] with --column"),
-        ({"a": ["text"]}, {}, "no column of lists of integers"),
-        ({"a": [[1]]}, {"column": "b"}, "no column 'b'"),
-        ({"a": [[2**40]]}, {}, f"token id {2**40} .* does not fit int32"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            run(write(**columns), tmp_path / "no", **options)
-    for column, message in (([[1], None], "a of row 1 is null"), ([[1, None]], "null among the")):
-        with pytest.raises(FormatError, match=message):
-            run(write(a=column), tmp_path / "no")
 
 
 def test_a_parquet_column_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

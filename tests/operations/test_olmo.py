@@ -17,7 +17,7 @@ from support.converting import run, same
 from support.documents import documents_of, plain
 from support.indexed_twin import write_plainly
 
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import FormatError, InputError
 
 
 @settings(max_examples=20, deadline=None)
@@ -53,20 +53,6 @@ def test_what_dolma_writes_is_read(tmp_path: Path) -> None:
     assert documents_of(tmp_path / "out") == [[[5, 6, 0]], [[7, 0]]]
 
 
-def test_a_npy_is_never_guessed(tmp_path: Path) -> None:
-    write_plainly(tmp_path / "all", plain([[[1, 0]]]))
-    with pytest.raises(UsageError, match=r"x\.npy: .*--to npy.*--to olmo"):
-        run(tmp_path / "all", tmp_path / "x.npy")
-    run(tmp_path / "all", tmp_path / "x.npy", to="olmo", eod=0)
-    with pytest.raises(UsageError, match=r"x\.npy: .* without numpy's header: say --from olmo"):
-        run(tmp_path / "x.npy", tmp_path / "no", eod=0)
-    run(tmp_path / "all", tmp_path / "n.npy", to="npy")
-    for source in ("olmo", "raw"):
-        with pytest.raises(UsageError, match=r"begins with numpy's header, .* say --from npy"):
-            run(tmp_path / "n.npy", tmp_path / "no", from_=source, input_dtype="uint16", eod=0)
-    assert not list(tmp_path.glob("no*"))
-
-
 def test_documents_must_end_with_the_eod(tmp_path: Path) -> None:
     make(tmp_path / "x", FLAT)
     assert run(tmp_path / "x", tmp_path / "x.npy", to="olmo").dtype == "uint16"
@@ -76,12 +62,6 @@ def test_documents_must_end_with_the_eod(tmp_path: Path) -> None:
     made = run(tmp_path / "x", tmp_path / "x.npy", to="olmo", overwrite=True)
     assert made.dtype == "uint32"  # as OLMo-core takes for granted with such a vocabulary
     (tmp_path / "x.json").unlink()
-    with pytest.raises(UsageError, match="nothing says which id that is"):
-        run(tmp_path / "x", tmp_path / "y.npy", to="olmo")
-    with pytest.raises(UsageError, match="document 0 does not end with the EOD 7,"):
-        run(tmp_path / "x", tmp_path / "y.npy", to="olmo", eod=7)
-    with pytest.raises(UsageError, match=r"name a \.npy"):
-        run(tmp_path / "x", tmp_path / "y", to="olmo", eod=EOD)
     write_plainly(tmp_path / "gaps", plain([[], [[1], [9]], [[], []], [[9]]]))
     made = run(tmp_path / "gaps", tmp_path / "y.npy", to="olmo", eod=9)
     assert made.notes == [
