@@ -14,7 +14,7 @@ from support.indexed_twin import CODES, NAMES, Plain, pack_index, read_plainly, 
 from support.optional import SHARED
 from support.places import GOLDEN
 
-from tokpack.errors import FormatError, TokpackError, UsageError
+from tokpack.errors import FormatError
 from tokpack.indexed import MMapIndexedDataset, best_fitting_dtype, index_chunks
 
 if TYPE_CHECKING:
@@ -225,32 +225,6 @@ def test_pointers_beyond_32_bits(tmp_path: Path) -> None:
     dataset = MMapIndexedDataset(tmp_path / "x", verify=True)
     assert dataset.get(2, 0, 3).tolist() == [5, 6, 0]
     assert dataset.get(2, 2**31 - 2).tolist() == [0]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "doc_idx", "message"),
-    [
-        ([1, -1], [0, 2], "sequence 1 has -1 tokens"),
-        ([2**31], [0, 1], "sequence 0 has 2147483648 tokens"),
-        ([1, 2], [], "from 0 to 2"),
-        ([1, 2], [0, 1], "from 0 to 2, its ends are \\[0, 1\\]"),
-        ([1, 2], [1, 2], "from 0 to 2"),
-        ([1, 2], [0, 2, 1, 2], "descends at entry 2"),
-        ([1.5], [0, 1], "must be integers"),
-        ([[1]], [0, 1], "one dimension"),
-    ],
-)
-def test_an_index_refuses_contradictions(
-    lengths: list[int], doc_idx: list[int], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        next(index_chunks(np.uint16, np.array(lengths), np.array(doc_idx, np.int64)))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.uint32, np.uint64, bool, object])
-def test_dtypes_without_a_code_are_refused(dtype: type) -> None:
-    with pytest.raises(TokpackError, match="use one of uint8, int8, int16, int32, int64, uint16"):
-        next(index_chunks(dtype, np.array([1]), np.array([0, 1])))
 
 
 def test_best_fitting_dtype_is_megatrons() -> None:

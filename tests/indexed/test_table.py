@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from support.table_tools import make_with_table, table_is_gone, token_digest
+from support.table_tools import make_with_table, token_digest
 
 import tokpack
 from tokpack.documents.write import write_view
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.table import COLUMNS, is_table
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ def test_a_row_for_each_document(tmp_path: Path) -> None:
     assert table["score"].to_pylist() == [0.5, None, 2.5, 3.5]
     assert dataset.table(["score", "line"]).column_names == ["score", "line"]
     assert dataset.table("line")["line"].to_pylist() == [1, 2, 3, 4]
-    with pytest.raises(UsageError, match=r"no column 'scores' \(did you mean score\?\).*source"):
-        dataset.table(["scores"])
 
 
 def test_shards_in_their_order_with_the_columns_of_all(tmp_path: Path) -> None:
@@ -67,22 +65,6 @@ def test_a_view_has_the_rows_of_its_documents(tmp_path: Path) -> None:
     make_with_table(tmp_path / "a", ROWS[:2] * 2, score=[1, 2, 3, 4])
     with pytest.raises(FormatError, match="a"):
         tokpack.MMapIndexedDataset(tmp_path / "view").table()
-
-
-def test_what_is_no_table_of_it_is_refused(tmp_path: Path) -> None:
-    prefix = make_with_table(tmp_path / "one", ROWS)
-    good = (tmp_path / "one.docs.parquet").read_bytes()
-    broken = bytearray(good)
-    broken[4:60] = bytes(56)
-    (tmp_path / "one.docs.parquet").write_bytes(broken)
-    with pytest.raises(FormatError, match="one: not a right table"):
-        tokpack.MMapIndexedDataset(prefix).table()
-    (tmp_path / "one.docs.parquet").write_bytes(good[:-1])
-    with pytest.raises(FormatError, match="do not belong together"):
-        tokpack.MMapIndexedDataset(prefix).table()
-    table_is_gone(prefix)
-    with pytest.raises(InputError, match="--keep or --trace"):
-        tokpack.MMapIndexedDataset(prefix).table()
 
 
 def test_a_table_of_others_that_has_the_mark_in_a_value_is_none(tmp_path: Path) -> None:

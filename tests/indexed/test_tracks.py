@@ -21,8 +21,8 @@ from support.track_tools import (
 
 import tokpack
 from tokpack.documents import write_view
-from tokpack.errors import FormatError, InputError, OutputError, UsageError
-from tokpack.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.errors import FormatError, InputError, OutputError
+from tokpack.indexed import MMapIndexedDataset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,8 +100,6 @@ def test_a_file_that_the_manifest_does_not_name_is_no_track(prefix: Path) -> Non
     prefix.with_suffix(".json").unlink()
     dataset = MMapIndexedDataset(prefix)
     assert (dataset.tracks, dataset.mask) == ({}, None)
-    with pytest.raises(UsageError, match="has no mask; it has no tracks"):
-        dataset.track("mask")
 
 
 def test_the_builder_replaces_its_own_tracks_alone(prefix: Path) -> None:
@@ -117,38 +115,3 @@ def test_the_builder_replaces_its_own_tracks_alone(prefix: Path) -> None:
         build_tracks(prefix, [[[9]]], ["mask"])
     assert mask.read_bytes() == b"of another program"
     assert MMapIndexedDataset(prefix)[0].tolist() == [8]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({}, "sequence 0: its tracks are none, expected mask and weights"),
-        ({"mask": [1, 0], "weights": [1, 1], "labels": [1, 1]}, "expected mask and weights"),
-        ({"mask": [1], "weights": [1, 1]}, "its mask has 1 values for 2 tokens"),
-        ({"mask": [1, 2], "weights": [1, 1]}, "mask holds 2, expected 0 and 1"),
-        ({"mask": [1, 0], "weights": [1, float("nan")]}, "weights holds nan, expected finite"),
-        ({"mask": [1, 0], "weights": [1, 1e6]}, "weights holds 1000000.0, expected finite"),
-    ],
-)
-def test_the_builder_refuses_values_that_a_track_cannot_have(
-    values: dict[str, list[float]], message: str, tmp_path: Path
-) -> None:
-    with MMapIndexedDatasetBuilder(tmp_path / "a.bin", tracks=["weights", "mask"]) as builder:
-        with pytest.raises(UsageError, match=message):
-            builder.add_item([1, 2], **values)
-        builder.add_item([1, 2], mask=[True, False], weights=[1, 0.5])
-        with pytest.raises(UsageError, match=r"must be .*a\.idx, as the dataset has tracks"):
-            builder.finalize(tmp_path / "b.idx")
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(UsageError, match="no track is called 'loss': there are mask, weights"):
-        MMapIndexedDatasetBuilder(tmp_path / "a.bin", tracks=["loss"])
-
-
-def test_a_piece_with_another_track_than_was_recorded_is_refused(tmp_path: Path) -> None:
-    prefixes = [tmp_path / "a", tmp_path / "b"]
-    build_tracks(prefixes[0], [[[1, 2, 3]]], ["mask"])
-    build_tracks(prefixes[1], [[[4]]], [])
-    tokpack.merge(prefixes, tmp_path / "both", virtual=True)
-    build_tracks(prefixes[0], [[[1, 2, 3]]], ["weights", "mask"])
-    with pytest.raises(FormatError, match=r"the checksum of its weights is .*, expected none"):
-        MMapIndexedDataset(tmp_path / "both")[0]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.documents import DOCUMENTS, Documents, plain
 from support.indexed_twin import Plain, read_plainly, take_sum, write_plainly
 
-from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.errors import FormatError, InputError
 from tokpack.indexed import Manifest, MMapIndexedDataset
 from tokpack.indexed.shards import OPEN_SHARDS
 from tokpack.indexed.trust import TRUST, trust_setting
@@ -98,11 +98,6 @@ def test_the_edges_are_those_of_a_list(either: str) -> None:
     assert MMapIndexedDataset.exists(either)
 
 
-def test_its_tokens_lie_in_several_files(prefix: str) -> None:
-    with pytest.raises(UsageError, match=r"tokens lie in 4 files.*tokpack merge"):
-        _ = MMapIndexedDataset(prefix).tokens
-
-
 def test_it_outlives_its_files_and_itself(either: str) -> None:
     with MMapIndexedDataset(either) as dataset:
         last, walk = dataset[-1], iter(dataset)
@@ -172,33 +167,13 @@ def test_what_to_trust_is_told_as_a_shell_takes_it() -> None:
     assert trust_setting(["/my data/x"]) == f"{TRUST}='/my data'"
 
 
-def test_a_piece_that_changed_is_named(prefix: str) -> None:
+def test_pieces_that_did_not_change_are_read(prefix: str) -> None:
     folder = Path(prefix).parent
     dataset = MMapIndexedDataset(prefix)
     write_plainly(folder / "piece3", plain([[[5, 6, 7, 8, 9]]]))
     assert dataset[0].tolist() == [1, 2, 3]
-    with pytest.raises(FormatError, match=r"piece 3, .*piece3, has changed: tokens is 5, expect"):
+    with pytest.raises(FormatError, match="piece3"):
         dataset[-1]
-    write_plainly(folder / "piece3", plain([[[5, 6], [7, 8]]]))
-    with pytest.raises(FormatError, match=r"piece3, has changed: sequences is 2, expected 1"):
-        dataset[-1]
-    write_plainly(folder / "piece3", plain([[[5, 6, 7, 8]]], "i"))
-    with pytest.raises(FormatError, match=r"piece3, has ids of int32, expected uint16"):
-        dataset[-1]
-    os.unlink(folder / "piece3.idx")
-    with pytest.raises(InputError, match=r"piece 3, .*piece3, is missing"):
-        MMapIndexedDataset(prefix, verify=True)
-
-
-def test_a_piece_with_other_ids_is_found_by_its_manifest(tmp_path: Path) -> None:
-    write_plainly(tmp_path / "x", plain([[[1, 2]]]))
-    merge([str(tmp_path / "x")], str(tmp_path / "piece"))
-    merge([str(tmp_path / "piece")], str(tmp_path / "all"), virtual=True)
-    MMapIndexedDataset(tmp_path / "all", verify=True)
-    write_plainly(tmp_path / "x", plain([[[1, 3]]]))
-    merge([str(tmp_path / "x")], str(tmp_path / "piece"), overwrite=True)
-    with pytest.raises(FormatError, match=r"piece .*piece has changed: xxh3_128"):
-        MMapIndexedDataset(tmp_path / "all", verify=True)
 
 
 def test_processes_and_threads_share_it(either: str) -> None:
@@ -222,33 +197,6 @@ def test_processes_and_threads_share_it(either: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"pieces": 5}, "pieces is 5, expected a list"),
-        ({"pieces": [1]}, r"pieces\[0\] is 1, expected an object"),
-        ({"dtype": "float64"}, "dtype is 'float64'"),
-        ({"dtype": "uint17"}, "dtype is 'uint17'"),
-        ({"sequences": 5}, "sequences are 5, expected 4"),
-        ({"tokens": 2**70}, "tokens is"),
-        ({"piece": {"prefix": ""}}, r"pieces\[0\]: prefix is ''"),
-        ({"piece": {"prefix": "a\0b"}}, r"pieces\[0\]: prefix is"),
-        ({"piece": {"prefix": 1}}, r"pieces\[0\]: prefix is 1, expected a text"),
-        ({"piece": {"sequences": -1}}, r"pieces\[0\]: sequences is -1, expected a count"),
-        ({"piece": {"sequences": 2**63}}, r"pieces\[0\]: sequences is"),
-        ({"piece": {"tokens": 1.0}}, r"pieces\[0\]: tokens is 1.0"),
-        ({"piece": {"bin_bytes": True}}, r"pieces\[0\]: bin_bytes is True"),
-        ({"tokpack": {"manifest": 99}}, "version is 99"),
-    ],
-)
-def test_a_hostile_manifest_is_refused(prefix: str, change: dict[str, Any], message: str) -> None:
-    values = json.loads(Path(f"{prefix}.json").read_text())
-    values["pieces"][0] |= change.pop("piece", {})
-    Path(f"{prefix}.json").write_text(json.dumps({**values, **change}))
-    with pytest.raises(FormatError, match=message):
-        MMapIndexedDataset(prefix)
-
-
 def test_other_files_are_not_taken_for_a_virtual_dataset(prefix: str, tmp_path: Path) -> None:
     manifest = Manifest.load(prefix)  # a manifest like any other, for whoever reads those
     assert (manifest.sequences, manifest.tokens, manifest.documents) == (4, 8, 4)
@@ -259,7 +207,5 @@ def test_other_files_are_not_taken_for_a_virtual_dataset(prefix: str, tmp_path: 
             MMapIndexedDataset(tmp_path / "other")
     write_plainly(prefix, plain([[[9]]]))  # files go before a list of pieces
     assert MMapIndexedDataset(prefix)[0].tolist() == [9]
-    with pytest.raises(OutputError, match="exists"):
-        merge([str(tmp_path / "piece0")], prefix, virtual=True)
     merge([str(tmp_path / "piece0")], prefix, virtual=True, overwrite=True)
     assert MMapIndexedDataset(prefix)[0].tolist() == [1, 2, 3]

@@ -24,7 +24,7 @@ from support.track_tools import (
 import tokpack
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, InputError, OutputError
-from tokpack.indexed import Manifest, MMapIndexedDataset
+from tokpack.indexed import MMapIndexedDataset
 from tokpack.operations import convert, merge, split, verify
 
 if TYPE_CHECKING:
@@ -176,21 +176,6 @@ def test_labels_are_in_the_vocabulary(tmp_path: Path) -> None:
     message = r"labelled\.labels: byte 8, token 2: labels is 7, expected an id of the vocab"
     with pytest.raises(FormatError, match=message):
         verify(prefix, vocab_size=7)
-
-
-@pytest.mark.parametrize(
-    "tracks",
-    [
-        [],
-        {"mask": 1},
-        {"mask": {"bytes": 8, "xxh3_128": "", "dtype": "int32"}},
-        {"mask": {"bytes": 8, "dtype": "uint8"}},
-    ],
-)
-def test_a_manifest_that_tells_no_track_is_refused(parts: list[str], tracks: Any) -> None:
-    edit(parts[0], tracks=tracks)
-    with pytest.raises(FormatError, match=r"part0\.json: .*track"):
-        Manifest.load(parts[0])
 
 
 def test_what_is_unknown_of_tracks_is_ignored(parts: list[str]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-_OTHERS = re.compile(r"(not JSON|not a right \S+ file): .*", re.DOTALL)  # said by a library
+_OTHERS = re.compile(r"(not JSON|not a right [\w. ]+): .*", re.DOTALL)  # said by a library
 _NEEDS = re.compile(r"# .* \(needs ([\w, ]+)\)")
 
 
@@ -65,7 +65,7 @@ def _said(code: str, names: dict[str, Any], home: Path) -> Iterator[str]:
         exec(compile(ast.Module([last], []), code, "exec"), names)
     except Exception as error:
         message = str(error).replace(f"{home}/", "").replace(f"{GOLDEN}/", "golden/")
-        message = _OTHERS.sub(r"\1: ...", message)
+        message = _OTHERS.sub(r"\1: ...", message).replace("\n", "\\n")
         assert _files(home) == before, code
         yield f"{type(error).__name__}: {message}"
 

@@ -149,7 +149,7 @@ class _Recorded:
         path = self._paths[number]
         where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
         if stored is None and not exists(idx_path(path)):
-            raise InputError(f"{where} is missing: put it back, or merge the others again")
+            raise InputError(f"{where} is missing: put it back, or {self._again} again")
         shard = open_shard(path, stored)
         if shard.dtype != self._dtype:
             raise FormatError(
