@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from support.rounding import equal
 from support.samples_twin import write_dataset, write_manifest
 
-from tokpack import BlendedDataset, GPTDataset, open_blend
+from tokpack import BlendedDataset, open_blend
 from tokpack.cli import main
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import UsageError
 from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
 from tokpack.samples.blend.cap import cap_epochs
@@ -26,7 +26,6 @@ from tokpack.samples.blend.mixture import Mixture, root
 from tokpack.samples.blend.plan import plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -158,39 +157,16 @@ class TestPlan:
         warnings = plan_blend(["small", "large", "small"], seq_length=10).warnings(4)
         assert warnings[0] == "small comes 2 times in train, each time with the same samples"
 
-    def test_a_file_that_is_not_what_its_manifest_says(self, folder: Path) -> None:
+    def test_a_manifest_gives_a_checksum(self, folder: Path) -> None:
         write_manifest(folder / "small", "gpt2", "aa")
         assert marks(plan_blend(["small"], seq_length=10).datasets[0])["checksum"]
-        for suffix in (".bin", ".idx"):
-            (folder / f"small{suffix}").write_bytes((folder / f"one{suffix}").read_bytes())
-        with pytest.raises(InputError, match=r"small.bin has 10,000 bytes, its manifest says 2,0"):
-            plan_blend(["small"], seq_length=10)
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            (lambda text: text[:-9], "small.json: not JSON"),
-            (lambda text: "", "small.json: not a manifest"),
-            (
-                lambda text: text.replace('"manifest": 2', '"manifest": 9'),
-                "version is 9, .*upgrade",
-            ),
-            (lambda text: text.replace('"tokens"', '"tokans"'), "small.json: tokens is None"),
-        ],
-    )
-    def test_a_broken_or_newer_manifest_is_an_error_where_it_is_used(
-        self, folder: Path, change: Callable[[str], str], message: str
+    def test_a_broken_manifest_is_an_error_of_commands_and_other_json_none(
+        self, folder: Path
     ) -> None:
         write_manifest(folder / "small", "gpt2", "aa")
         path = folder / "small.json"
-        path.write_text(change(path.read_text()))
-        for use in (
-            lambda: plan_blend(["small"], seq_length=10),
-            lambda: GPTDataset("small", 10, eod_mask_loss=True),
-            lambda: GPTDataset("small", 10).tokenizer,
-        ):
-            with pytest.raises(FormatError, match=message):
-                use()
+        path.write_text(path.read_text()[:-9])
         assert main(["inspect", "small", "--quiet"]) == 1
         assert main(["blend", "small", "--seq-length", "10", "--quiet"]) == 1
         path.write_text('{"text": "somebody\'s data"}\n')
@@ -213,33 +189,6 @@ class TestPlan:
         told = plan_blend(["small", "one"], seq_length=10).warnings(1000)
         assert told[-2] == "the manifest does not say which tokenizer made one"
         assert "whether one has the tokenizer of small could not be checked" in told[-1]
-
-    @pytest.mark.parametrize(
-        ("names", "settings", "error", "message"),
-        [
-            (["small", "nope"], {}, InputError, r"nope: no such dataset; looked for nope\.idx"),
-            (["smal"], {}, InputError, r"smal\.idx, .*; did you mean small\?"),
-            (["data/small"], {}, InputError, "there is no folder data$"),
-            (["small"], {"seq_length": 20_000}, UsageError, "small: 1,000 tokens are less than"),
-            (["one"], {"tokens": 2000}, UsageError, "train is less than one sample of 2,048"),
-            (["one"], {"tokens": 1e30}, UsageError, r"train is 4\.88e\+26 samples, expected 2"),
-            (["small"], {"sample": 3}, UsageError, "no setting 'sample'; did you mean samples"),
-            (["small"], {"order": "megatrom"}, UsageError, "order 'megatrom' is unknown"),
-            (["small"], {"temperature": -1.0}, UsageError, "the temperature is -1"),
-            (
-                ["small"],
-                {"by": "x"},
-                UsageError,
-                "by tokens, documents, epochs, trained, not by 'x'",
-            ),
-            (["small", "large"], {"weights": [1]}, UsageError, "1 weights for 2 datasets"),
-        ],
-    )
-    def test_requests_that_are_refused(
-        self, names: list[str], settings: dict[str, Any], error: type[Exception], message: str
-    ) -> None:
-        with pytest.raises(error, match=message):
-            plan_blend(names, **settings)
 
 
 @given(st.floats(1e-9, 1e18), st.floats(0.01, 100))

@@ -51,8 +51,12 @@ def test_what_is_built_is_what_is_read(
 
 
 def test_the_stateless_order_needs_nothing(
-    inputs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    inputs: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["blend", *inputs, "--seq-length", "64", "--cache", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("nothing is needed") == 2
     assert os.listdir(tmp_path) == []

@@ -15,7 +15,6 @@ from support import orders_twin as twin
 from support.samples_twin import write_dataset
 
 from tokpack import BlendedDataset, GPTDataset
-from tokpack.errors import UsageError
 from tokpack.samples.orders.blocks import BlockOrder
 from tokpack.samples.orders.rows import OrderInput
 
@@ -189,7 +188,3 @@ def test_samples_of_a_dataset_are_those_of_the_order(tmp_path: Path) -> None:
     assert len(default) == len(samples)
     blend = BlendedDataset([samples, samples], [0.25, 0.75])
     assert blend.counts(400) == [100, 300]
-    with pytest.raises(UsageError, match="goes with order='stateless', not 'stateless-blocks'"):
-        GPTDataset(tmp_path / "data", 64, order="stateless-blocks", packing="best_fit")
-    with pytest.raises(UsageError, match="stateless order has whole samples only"):
-        GPTDataset(tmp_path / "data", 64, order="stateless-blocks", drop_last=False)

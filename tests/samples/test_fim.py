@@ -15,7 +15,6 @@ from support.indexed_twin import Plain, write_plainly
 from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import GPTDataset, load_tokenizer
-from tokpack.errors import UsageError
 from tokpack.samples.fim import FIM, FillInTheMiddle
 
 if TYPE_CHECKING:
@@ -203,29 +202,9 @@ def test_the_seed_decides(tmp_path: Path) -> None:
     assert len(set(map(tuple, samples))) == 5
 
 
-def test_wrong_requests_are_named(tmp_path: Path) -> None:
-    for match, options in (
-        ("FIM: rate is 1.5, expected 0 to 1", {"rate": 1.5}),
-        ("FIM: spm_rate is nan, expected 0 to 1", {"spm_rate": float("nan")}),
-        ("FIM: middle_id is -3, expected 0 to 2", {"middle_id": -3}),
-        ("they must be three tokens", {"middle_id": PREFIX}),
-        ("FIM: level is 'word', expected token or character", {"level": "word"}),
-        ("level 'character' needs a tokenizer", {"level": "character"}),
-    ):
-        with pytest.raises(UsageError, match=match):
-            FIM(**(IDS | options))
+def test_options_by_name_are_those_of_a_fim(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data", [50, 50])
-    with pytest.raises(UsageError, match="fim need eod_id"):
-        GPTDataset(tmp_path / "data", 8, fim=FIM(**IDS))
-    with pytest.raises(UsageError, match="give fim or labels"):
-        GPTDataset(tmp_path / "data", 8, fim=FIM(**IDS), eod_id=1, labels=tmp_path / "data")
-    from_file: Any = {"prefix_id": 1, "midle_id": 2}
-    with pytest.raises(UsageError, match="midle_id"):
-        GPTDataset(tmp_path / "data", 8, fim=from_file, eod_id=1)
-    from_file = True
-    with pytest.raises(UsageError, match="fim is True, expected a FIM or its options"):
-        GPTDataset(tmp_path / "data", 8, fim=from_file, eod_id=1)
-    from_file = IDS | {"rate": 1}
+    from_file: Any = IDS | {"rate": 1}
     dataset = GPTDataset(tmp_path / "data", 8, fim=from_file, eod_id=0)
     assert PREFIX in dataset[0]["tokens"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset
-from tokpack.errors import ResumeError, UsageError
+from tokpack.errors import ResumeError
 from tokpack.samples import MicroBatches, SampleIterator
 
 if TYPE_CHECKING:
@@ -101,21 +101,3 @@ def test_a_state_of_other_samples_is_refused(blend: BlendedDataset) -> None:
             SampleIterator(blend, 2).load_state_dict(nothing)
     longer = BlendedDataset(blend.datasets, [0.35, 0.65], 999)
     SampleIterator(longer, 2).load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"micro_batch_size": 0}, "micro_batch_size is 0"),
-        ({"world_size": 0}, "world_size is 0"),
-        ({"rank": 2, "world_size": 2}, "rank is 2, expected 0 to 1"),
-        ({"rank": -1}, "rank is -1"),
-        ({"consumed_samples": 201}, "consumed_samples is 201, expected 0 to 200"),
-        ({"consumed_samples": -1}, "consumed_samples is -1"),
-    ],
-)
-def test_wrong_settings_are_named(
-    blend: BlendedDataset, options: dict[str, int], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        SampleIterator(blend, **{"micro_batch_size": 1, **options})

@@ -119,25 +119,3 @@ def test_neox_leaves_out_what_has_no_label(tmp_path: Path) -> None:
     assert order.locate(0)[0].tolist() == [[3, 0, 4], [5, 0, 2]][int(order.shuffle_index[0]) % 2]
     until: Any = GPTDataset(tmp_path / "text", 6, packing="pack_until_overflow", **options)._order
     assert set(until.document_index.tolist()) == {2, 3, 5}
-    write_plainly(
-        tmp_path / "none", Plain("i", [[-100] * len(s) for s in sequences], list(range(7)))
-    )
-    with pytest.raises(UsageError, match="all labels of 6 sequences are -100"):
-        GPTDataset(
-            tmp_path / "text", 6, packing="unpacked", **(options | {"labels": tmp_path / "none"})
-        )
-
-
-def test_datasets_that_do_not_go_together_are_named(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "text", [5, 6, 7])
-    for lengths, match in (
-        ([5, 6], r"labels has labels for .*text, but it has 2 sequences and not 3"),
-        ([5, 8, 9], r"but its sequence 1 has 8 of them for 6 tokens"),
-    ):
-        write_dataset(tmp_path / "labels", lengths)
-        with pytest.raises(UsageError, match=match):
-            GPTDataset(tmp_path / "text", 4, labels=tmp_path / "labels")
-    sequences = [[1] * 5, [1] * 6, [1] * 7]
-    write_plainly(tmp_path / "labels", Plain("H", sequences, [0, 1, 2, 3]))
-    with pytest.raises(UsageError, match=r"its dtype is uint16: -100, .* needs a signed one"):
-        GPTDataset(tmp_path / "text", 4, labels=tmp_path / "labels")

@@ -11,7 +11,6 @@ import pytest
 from support.places import GOLDEN
 
 from tokpack import BlendedDataset, GPTDataset
-from tokpack.errors import UsageError
 from tokpack.samples import attention_mask
 
 if TYPE_CHECKING:
@@ -115,22 +114,3 @@ def test_a_blend_without_weights_uses_all_up(index: Path) -> None:
         blend.locate(k) for k in range(len(blend))
     ]
     assert BlendedDataset(datasets, size=len(blend)).fingerprint != blend.fingerprint
-
-
-def test_wrong_requests_are_named() -> None:
-    short, other = GOLDEN / "index" / "short", GOLDEN / "index" / "long"
-    dataset = GPTDataset(short, 64, order="megatron", num_samples=100)
-    with pytest.raises(
-        UsageError, match=r"short: a blend of \d+ takes \d+ samples of it, which has"
-    ):
-        BlendedDataset([dataset], [1], len(dataset) + 1)
-    with pytest.raises(UsageError, match="with weights needs a size"):
-        BlendedDataset([dataset], [1])
-    with pytest.raises(UsageError, match=r"short has the order megatron, .*long stateless"):
-        BlendedDataset([dataset, GPTDataset(other, 64)], [1, 1], 10)
-    with pytest.raises(UsageError, match="drop_last=False"):
-        GPTDataset(short, 64, drop_last=False)
-    with pytest.raises(UsageError, match="seed 4294967296"):
-        GPTDataset(short, 64, order="neox", seed=2**32)
-    with pytest.raises(IndexError, match=f"sample {len(dataset)} of {len(dataset)}"):
-        dataset.sample(len(dataset))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset
-from tokpack.errors import ResumeError, UsageError
+from tokpack.errors import ResumeError
 from tokpack.samples import SampleIterator
 
 if TYPE_CHECKING:
@@ -162,37 +162,7 @@ def test_without_size_nothing_comes_twice(datasets: list[GPTDataset]) -> None:
     assert blend.counts(len(blend)) == [15, 15, lengths[2]]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "message"),
-    [
-        ([], "the schedule is empty"),
-        ([(5, [1, 1, 1])], "the schedule begins at sample 5, expected 0"),
-        ([(0, [1, 1, 1]), (7, [1, 1, 1]), (7, [1, 2, 1])], "sample 7 behind sample 7"),
-        ([(0, [1, 1, 1]), (9, [1, 1, 1]), (7, [1, 2, 1])], "sample 7 behind sample 9"),
-        ([(0, [1, 1])], "2 weights for 3 datasets"),
-        (
-            [(0, [1, -1, 1])],
-            "the weight of .*owt is -1 from sample 0 on, expected a number of 0 or more",
-        ),
-        ([(0, [1, 1, 1]), (3, [1, 1, math.nan])], "the weight of .*code is nan"),
-        ([(0, [1, 1, 0])], "the weight of .*code is 0 in all of the schedule"),
-        ([(0, [1, 1, 1]), (3, [0, 0, 0])], "are all 0"),
-    ],
-)
-def test_wrong_schedules_are_named(
-    datasets: list[GPTDataset], schedule: list[tuple[int, list[float]]], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        BlendedDataset(datasets, size=10, schedule=schedule)
-
-
-def test_requests_that_do_not_go_together(datasets: list[GPTDataset], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="weights and a schedule are both given"):
-        BlendedDataset(datasets, [1, 1, 1], 10, schedule=[(0, [1, 1, 1])])
-    write_dataset(tmp_path / "other", [50, 60])
-    other = GPTDataset(tmp_path / "other", LENGTH, order="megatron", num_samples=50)
-    with pytest.raises(UsageError, match="a schedule needs the stateless order"):
-        BlendedDataset([other], size=10, schedule=[(0, [1])])
+def test_there_is_no_sample_before_the_first(datasets: list[GPTDataset]) -> None:
     blend = BlendedDataset(datasets, schedule=[(0, [1, 1, 1]), (9, [1, 1, 2])])
     with pytest.raises(IndexError):
         blend.locate(-1)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.places import GOLDEN
 
-from tokpack.errors import UsageError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.samples import parse_split, split_tokens
 
@@ -36,24 +35,6 @@ NAMES = ("train", "valid", "test")
 def test_forms(text: str, expected: list[tuple[int, int] | None]) -> None:
     assert parse_split(text, 1000) == expected
     assert split_tokens(text, np.full(1000, 7, np.int32)) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "a", "-1,2", "1e3,1", "nan", "inf,1", "1.2.3", "1,,1", "0", "0,0,0", "1,1,1,1"),
-        *("0:1.5", "0:0.5,1", "9" * 400),
-    ],
-)
-@pytest.mark.parametrize("rule", ["core", "classic"])
-def test_a_wrong_split_is_named(text: str, rule: str) -> None:
-    with pytest.raises(UsageError, match=r"^split "):
-        parse_split(text, 100, rule)
-
-
-def test_a_wrong_rule_is_named() -> None:
-    with pytest.raises(UsageError, match="'new' is unknown: use one of core, classic"):
-        parse_split("1", 100, "new")
 
 
 def test_ranges_are_those_of_megatron(index: Path) -> None:

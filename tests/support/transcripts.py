@@ -16,6 +16,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from support.places import GOLDEN
+from tokpack.errors import TokpackError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-_OTHERS = re.compile(r"(not JSON|not a right [\w. ]+): .*", re.DOTALL)  # said by a library
+_OTHERS = re.compile(r"(not JSON|not YAML|not a right [\w. ]+): .*", re.DOTALL)  # said by a library
 _NEEDS = re.compile(r"# .* \(needs ([\w, ]+)\)")
 
 
@@ -63,7 +64,7 @@ def _said(code: str, names: dict[str, Any], home: Path) -> Iterator[str]:
     before = _files(home)
     try:
         exec(compile(ast.Module([last], []), code, "exec"), names)
-    except Exception as error:
+    except (TokpackError, ValueError, IndexError) as error:
         message = str(error).replace(f"{home}/", "").replace(f"{GOLDEN}/", "golden/")
         message = _OTHERS.sub(r"\1: ...", message).replace("\n", "\\n")
         assert _files(home) == before, code
