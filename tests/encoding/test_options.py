@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 from pathlib import Path
@@ -55,51 +54,11 @@ def test_output_names() -> None:
     assert megatron_names("x", ["text"], sentences=True) == {"text": "x_text_sentence"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"inputs": ()}, "no input"),
-        ({"keys": ()}, r"keys is \[\]; it needs"),
-        ({"keys": ("a", "a")}, "different names"),
-        ({"dtype": "uint8"}, "dtype is 'uint8'; it can be auto, uint16, int32"),
-        ({"special_tokens": "drop"}, "special_tokens is 'drop'"),
-        ({"on_error": "ignore"}, "on_error is 'ignore'"),
-        ({"empty": "keep"}, "empty is 'keep'"),
-        ({"workers": -1}, "workers is -1; the least is 0"),
-        ({"limit": 0}, "limit is 0"),
-        ({"max_document_bytes": 0}, "max_document_bytes is 0"),
-        ({"workers": "2"}, "workers is '2', which is no whole number"),
-        ({"max_document_bytes": None}, "max_document_bytes is None, which is no whole number"),
-        ({"tokenizer": 7}, "tokenizer is a int: give a name or a path"),
-        ({"max_rejects": 3}, "max_rejects needs on_error"),
-        ({"keep_newlines": True}, "keep_newlines needs split_sentences"),
-        ({"output": "d/"}, "'d/' is a folder"),
-        ({"output": "x", "output_names": {"title": "y"}}, "output_names is"),
-        ({"output": "x", "output_names": {"text": "d/y"}}, "not in the folder of 'x'"),
-        ({"inputs": ("-",)}, "standard input has no name"),
-    ],
-)
-def test_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(tokpack.UsageError, match=message):
-        EncodeOptions(**{"inputs": ("a.jsonl",), **options})
-
-
-@pytest.mark.parametrize("inputs", [42, None, b"a.jsonl", io.StringIO("a.jsonl")])
-def test_what_names_no_inputs(inputs: Any) -> None:
-    with pytest.raises(tokpack.UsageError, match=r"^inputs is .*: give names of files"):
-        tokpack.encode(inputs, "out")
-
-
 def test_paths_are_as_good_as_strings() -> None:
     paths: dict[str, Any] = {"tokenizer": Path("t.json"), "vocab_file": Path("v.json")}
     options = EncodeOptions(inputs=Path("a.jsonl"), workers=np.int64(2), **paths)  # type: ignore[arg-type]
     assert options.inputs == ("a.jsonl",)
     assert (options.tokenizer, options.vocab_file) == ("t.json", "v.json")
-
-
-def test_unknown_option() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'tokeniser'"):
-        tokpack.encode("a.jsonl", tokeniser="gpt2")
 
 
 def test_help_loads_little() -> None:

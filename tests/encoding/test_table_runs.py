@@ -21,7 +21,7 @@ from support.encoding_tools import write_jsonl
 
 import tokpack
 from tokpack.encoding import plan as plan_module
-from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.indexed import Origins, digest_file
 
 arrow = pytest.importorskip("pyarrow")
@@ -265,20 +265,6 @@ def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
         encode(trace=True, overwrite=True)
     encode(overwrite=True)
     assert table.read_text() == "somebody's own"
-
-
-@pytest.mark.parametrize(
-    ("keep", "message"),
-    [
-        (["line"], r"has 'line', a column that the table has of its own.*line_=line"),
-        (["id", "id"], "has 'id' twice"),
-        (["=id"], "give a key, or NAME=KEY"),
-    ],
-)
-def test_columns_that_cannot_be(bpe: Path, tmp_path: Path, keep: list[str], message: str) -> None:
-    path = write_jsonl(tmp_path / "x.jsonl", ["one"])
-    with pytest.raises(UsageError, match=message):
-        tokpack.encode(str(path), str(tmp_path / "out"), tokenizer=str(bpe), keep=keep)
 
 
 def test_rows_of_documents_in_this_process(bpe: Path, tmp_path: Path) -> None:

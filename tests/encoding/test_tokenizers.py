@@ -102,15 +102,3 @@ def test_another_second_tokenizer(place: Place, folders: list[str], tmp_path: Pa
     (tmp_path / "words.json").write_text(json.dumps(other))
     with pytest.raises(tokpack.ResumeError, match="tokenizers"):
         place.encode(tokenizer=None, tokenizers=[folders[0], str(tmp_path / "words.json")])
-
-
-def test_what_is_refused(tmp_path: Path, folders: list[str], bpe: Path) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", documents(3))
-    with pytest.raises(tokpack.UsageError, match="tokenizer beside"):
-        tokpack.encode(source, tmp_path / "out", tokenizers=folders, tokenizer=str(bpe))
-    with pytest.raises(tokpack.UsageError, match="two would have one name"):
-        tokpack.encode(source, tmp_path / "out", tokenizers=[folders[0], folders[0] + "/"])
-    (tmp_path / "out_bpe.bin").write_bytes(b"mine")
-    with pytest.raises(tokpack.OutputError, match=r"out_bpe\.bin exists"):
-        tokpack.encode(source, tmp_path / "out", tokenizers=folders)
-    assert not (tmp_path / "out_words.bin").exists()
