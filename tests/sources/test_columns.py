@@ -126,15 +126,6 @@ def test_empty_tables(writer: Any, tmp_path: Path) -> None:
     assert read_parts(source, [part]).records == []
 
 
-def test_columns_that_are_no_text(writer: Any, tmp_path: Path) -> None:
-    path = writer(tmp_path / "a", table())
-    source = one_source(path)
-    with pytest.raises(InputError, match="no column 'body'; the columns are id, text"):
-        list(read(source, WHOLE, ["body"]))
-    with pytest.raises(InputError, match="column 'id' is int64, not text"):
-        list(read(source, WHOLE, ["id"]))
-
-
 def test_two_columns(writer: Any, tmp_path: Path) -> None:
     data = pa.table({"a": ["1", None, "3"], "b": ["x", "y", "z" * 9]})
     source = one_source(writer(tmp_path / "a", data))

@@ -104,22 +104,6 @@ def test_rows(data: bytes, texts: list[bytes], tmp_path: Path) -> None:
     assert read_parts(one_source(write(tmp_path, "a.csv", data)), [WHOLE]).texts == texts
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "empty, without the row that names the columns"),
-        (b"id,txt\n1,a", "no column 'text'; the columns are 'id', 'txt'"),
-        (b"text,text\na,b", "2 columns 'text'"),
-        (b'id,text\n1,a\n2,"b\n3,c\n', "a quote is not closed .* row number 2"),
-        (b'text\na\n"b\nc\n', "a quote is not closed .* row number 2"),
-        (COMPRESS["gz"](b"text\n" + b"a\n" * 9000)[:-20], "cut off"),
-    ],
-)
-def test_files_that_cannot_be_read(data: bytes, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        read_parts(one_source(write(tmp_path, "a.csv", data)), [WHOLE])
-
-
 def test_a_ragged_row_that_is_not_utf8_is_a_bad_record(tmp_path: Path) -> None:
     """Also under a column whose name is not ASCII, and where a character is cut by a read."""
     data = "\ufefftéxt,id\nhéllo,1\n".encode() + b"b\xe9d,row,too,long\n" + "wörld,2\n".encode()

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
     import pytest
 
-_OTHERS = re.compile(r"(not JSON|not YAML|not a right [\w. ]+): .*", re.DOTALL)  # said by a library
+_OTHERS = re.compile(
+    r"(not JSON|not YAML|not a right [\w. ]+|unreadable \w+ file|not readable): .*"  # by a library
+    r"|(?<=cut off after )\d+(?= decompressed bytes)",  # by how far it had read
+    re.DOTALL,
+)
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _NEEDS = re.compile(r"# .* \(needs ([\w, ]+)\)")
 
@@ -67,9 +71,13 @@ def _said(code: str, names: dict[str, Any], home: Path) -> Iterator[str]:
         exec(compile(ast.Module([last], []), code, "exec"), names)
     except (TokpackError, ValueError, IndexError, TypeError) as error:
         message = str(error).replace(f"{home}/", "").replace(f"{GOLDEN}/", "golden/")
-        message = _ADDRESS.sub("0x...", _OTHERS.sub(r"\1: ...", message)).replace("\n", "\\n")
+        message = _ADDRESS.sub("0x...", _OTHERS.sub(_hidden, message)).replace("\n", "\\n")
         assert _files(home) == before, code
         yield f"{type(error).__name__}: {message}"
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return f"{match[1]}: ..." if match[1] else "..."
 
 
 def _files(home: Path) -> dict[Path, tuple[int, int]]:
