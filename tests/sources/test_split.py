@@ -18,7 +18,6 @@ from tokpack.sources import (
     Source,
     block_checksums,
     discover,
-    line_base,
     make_parts,
     read,
 )
@@ -153,34 +152,6 @@ def test_frames_of_a_broken_file_are_not_trusted(tmp_path: Path) -> None:
     assert kinds(parts) == ["stream"]
     with pytest.raises(InputError, match="cut off"):
         read_parts(source, parts)
-
-
-@pytest.mark.parametrize("compression", COMPRESS)
-@pytest.mark.parametrize("ways", [1, 3])
-def test_the_documents_do_not_depend_on_the_split(
-    compression: str, ways: int, tmp_path: Path
-) -> None:
-    for number, size in enumerate((0, 10, 700_000, 50_000, len(RAW))):
-        write(tmp_path, f"{number}.jsonl", COMPRESS[compression](RAW[:size]))
-    sources = discover([str(tmp_path)])
-    parts = make_parts(sources, ways=ways, target_bytes=100_000, smallest_bytes=20_000)
-    for index, source in enumerate(sources):
-        own = [part for part in parts if part.source == index]
-        got = read_parts(source, own or [WHOLE], block_bytes=1000)
-        assert got.records == read_parts(source, [WHOLE]).records
-
-
-def test_line_base_finds_the_line_in_the_file(tmp_path: Path) -> None:
-    raw = RAW + b'{"text": 1}\n' + RAW
-    source = one_source(write(tmp_path, "a.jsonl", raw))
-    parts = make_parts([source], ways=4, target_bytes=100_000, smallest_bytes=1)
-    found = [
-        line_base(source, part) + bad.line
-        for part in parts
-        for batch in read(source, part, ["text"])
-        for bad in batch.bad
-    ]
-    assert found == [2000]
 
 
 def test_parts_and_sources_survive_json(tmp_path: Path) -> None:

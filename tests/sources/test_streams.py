@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import hashlib
-import lzma
 import os
 import random
 import subprocess
@@ -17,7 +15,6 @@ import pytest
 import zstandard
 from support.sources_twin import (
     COMPRESS,
-    SKIPPABLE_FRAME,
     WHOLE,
     in_segments,
     one_source,
@@ -80,25 +77,6 @@ def test_corrupt(compression: str, tmp_path: Path) -> None:
     path = write(tmp_path, f"tail.{compression}", bytes(packed) + b"garbage")
     with pytest.raises(InputError, match=f"the {compression} stream is corrupt"):
         read_all(path, compression)
-
-
-@pytest.mark.parametrize(
-    ("compression", "packed"),
-    [
-        ("gz", gzip.compress(RAW[:HALF]) + gzip.compress(RAW[HALF:]) + b"\0" * 700),
-        ("gz", gzip.compress(b"") + gzip.compress(RAW)),
-        ("xz", lzma.compress(RAW[:HALF]) + b"\0" * 8 + lzma.compress(RAW[HALF:]) + b"\0" * 4),
-        ("bz2", bz2.compress(RAW[:HALF]) + bz2.compress(RAW[HALF:])),
-        ("zst", b"".join(COMPRESS["zst"](RAW[i : i + 999]) for i in range(0, len(RAW), 999))),
-        ("zst", SKIPPABLE_FRAME + COMPRESS["zst"](b"") + COMPRESS["zst"](RAW) + SKIPPABLE_FRAME),
-    ],
-)
-def test_several_members(compression: str, packed: bytes, tmp_path: Path) -> None:
-    source = one_source(write(tmp_path, "no-suffix", packed))
-    assert (source.format, source.compression) == ("jsonl", compression)
-    got = read_parts(source, [WHOLE])
-    assert got.texts == TEXTS
-    assert got.bytes_read == source.size
 
 
 def test_zstd_window_of_128_mb(tmp_path: Path) -> None:
