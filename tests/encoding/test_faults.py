@@ -16,9 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support import forked
 from support.encoding_tools import (
-    DRIVER,
     byte_tokenizer,
     children,
     dataset,
@@ -311,37 +309,6 @@ def test_the_manifest_does_not_take_an_inputs_place(corpus: Corpus, tmp_path: Pa
     err = fails(start(source, tmp_path / "wiki", tokenizer=corpus.tokenizer, overwrite=True))
     assert "wiki.json is an input and an output" in err
     assert source.read_bytes() == corpus.inputs[0].read_bytes()
-
-
-@pytest.mark.parametrize("done", range(4))
-def test_stopped_in_the_last_moment(corpus: Corpus, output: Path, done: int) -> None:
-    """The commit is a list of renames; after any number of them the next run completes it."""
-    old = start(corpus.inputs[0], output, tokenizer=corpus.tokenizer)
-    finish(old)
-    script = f"""
-import os, sys
-real, count = os.replace, 0
-def replace(source, target):
-    global count
-    if ".unfinished" in str(source) and ".unfinished" not in str(target):
-        if count == {done}:
-            os.kill(os.getpid(), 9)
-        count += 1
-    real(source, target)
-os.replace = replace
-"""
-    names = [str(path) for path in corpus.inputs]
-    options = {"inputs": names, "output": str(output), "tokenizer": str(corpus.tokenizer)}
-    text = json.dumps({**options, "overwrite": True})
-    ended = forked.run(["-c", script + DRIVER, text], check=False).returncode
-    assert ended == (0 if done == 3 else -9)
-    if done < 2:
-        with pytest.raises(tokpack.TokpackError):
-            tokpack.MMapIndexedDataset(str(output))
-    assert Path(f"{output}.json").exists() == (done == 3)
-    finish(corpus.start(output))
-    assert dataset(output) == corpus.expected
-    assert {path.name for path in output.parent.iterdir()} == {"out.bin", "out.idx", "out.json"}
 
 
 def test_the_parent_dies_while_a_stream_is_shared(tmp_path: Path, bpe: Path) -> None:

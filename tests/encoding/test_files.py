@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.encoding_tools import dataset, documents, twin, write_jsonl
-from support.stopped_runs import SMALL, STOP_AT_END, STOP_AT_RENAME, Place
+from support.stopped_runs import Place
 
 import tokpack
 from tokpack.encoding import plan
@@ -79,42 +79,12 @@ def test_a_finished_one_is_found(place: Place) -> None:
     assert dataset(place.output) == twin(place.tokenizer, place.texts)
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "done"),
-    [(3, 2, 0), (3, 2, 1), (3, 2, 4), (3, 2, 6), (1, 4, 3), (1, 4, 12), (4, 1, 0), (4, 1, 2)],
-)
-def test_stopped_among_the_renames(place: Place, before: int, after: int, done: int) -> None:
-    """In place of another dataset: there is the old one, none, or the new one, and nothing else."""
-    place.encode(files=before, limit=5)
-    place.stop(STOP_AT_RENAME.format(done=done), overwrite=True, files=after)
-    assert not Path(f"{place.output}.json").exists()
-    place.encode(overwrite=True, files=after)
-    expected = {"out.bin", "out.idx", "out.json"} if after == 1 else files_of(after)
-    assert names(place) == expected
-    assert joined(place) == twin(place.tokenizer, place.texts)
-
-
 def test_resumed_with_another_number(place: Place) -> None:
     """The number of the run that began stays, unless another one is asked for by itself."""
     place.stop_at_part(4, files=3)
     with pytest.raises(tokpack.ResumeError, match=r"it has 3 \.bin files, this run 2"):
         place.encode(files=2)
     place.encode(workers=2)
-    assert names(place) == files_of(3)
-    assert joined(place) == twin(place.tokenizer, place.texts)
-
-
-@pytest.mark.parametrize(
-    "stop",
-    [
-        STOP_AT_END,
-        SMALL + "import os\nimport tokpack.encoding.run as run\n"
-        "run.finish = lambda *_, **__: os.kill(os.getpid(), 9)\n",
-    ],
-)
-def test_stopped_at_the_end(place: Place, stop: str) -> None:
-    place.stop(stop, files=3)
-    place.encode(files=3)
     assert names(place) == files_of(3)
     assert joined(place) == twin(place.tokenizer, place.texts)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support.chatml_twin import ChatTwin, chat_tokenizer, conversations, write_records
-from support.stopped_runs import STOP_AT_END, STOP_AT_RENAME, Place, flip
+from support.stopped_runs import STOP_AT_RENAME, Place, flip
 
 import tokpack
 
@@ -101,21 +101,6 @@ def test_a_finished_one_that_lacks_a_track_is_not_taken_for_whole(
         chats.encode(files=files)
     chats.encode(files=files, overwrite=True)
     check(files)
-
-
-@pytest.mark.parametrize("done", range(5))
-def test_stopped_among_the_renames(chats: Chats, check: Check, done: int) -> None:
-    """In place of another dataset with tracks."""
-    chats.encode(limit=5)
-    chats.stop(STOP_AT_RENAME.format(done=done), overwrite=True)
-    chats.encode(overwrite=True)
-    check()
-
-
-def test_stopped_at_the_end(chats: Chats, check: Check) -> None:
-    chats.stop(STOP_AT_END, files=3)
-    chats.encode(files=3)
-    check(3)
 
 
 def test_what_is_damaged_is_made_again_or_refused(chats: Chats, check: Check) -> None:
