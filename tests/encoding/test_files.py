@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.encoding_tools import dataset, documents, twin, write_jsonl
-from support.stopped_runs import Place
 
 import tokpack
 from tokpack.encoding import plan
@@ -20,6 +18,9 @@ from tokpack.sources import Part, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+
+    from support.stopped_runs import Place
 
 
 def names(place: Place) -> set[str]:
