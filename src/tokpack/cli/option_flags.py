@@ -25,27 +25,27 @@ def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
     said, default = about(one), default_of(one)
     names = said.flags.split() or [f"--{name.replace('_', '-')}"]
     without = otherwise or said.otherwise or (default if isinstance(default, str) else "")
-    made: dict[str, Any] = {"help": f"{said.help} ({without})" if without else said.help}
+    argument: dict[str, Any] = {"help": f"{said.help} ({without})" if without else said.help}
     if default is True:
-        made |= {"action": argparse.BooleanOptionalAction, "default": True}
+        argument |= {"action": argparse.BooleanOptionalAction, "default": True}
     elif default is False:
-        made["action"] = "store_true"
+        argument["action"] = "store_true"
     else:
-        made["default"] = default or None
+        argument["default"] = default or None
         if said.value:
-            made["metavar"] = said.value
+            argument["metavar"] = said.value
         if said.choices and "type" not in settings:
-            made["choices"] = said.choices
+            argument["choices"] = said.choices
         elif said.least is not None:
-            made["type"] = size if said.value == "SIZE" else number(said.least)
+            argument["type"] = size if said.value == "SIZE" else number(said.least)
     if f"--{name.replace('_', '-')}" not in names:
-        made["dest"] = name
-    return flag(*names, **{**made, **settings})
+        argument["dest"] = name
+    return flag(*names, **{**argument, **settings})
 
 
 def flags_of(group: str, *special: Flag, without: tuple[str, ...] = ()) -> tuple[Flag, ...]:
     """The flags of a group of options, in order; ``special`` ones are made by hand."""
     by_hand = {one.names[-1]: one for one in special}
     names = [name for name, one in _FIELDS.items() if about(one).group == group]
-    made = [flag_of(name) for name in names if name not in without]
-    return tuple(by_hand.get(one.names[-1], one) for one in made)
+    flags = [flag_of(name) for name in names if name not in without]
+    return tuple(by_hand.get(one.names[-1], one) for one in flags)

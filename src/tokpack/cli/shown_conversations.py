@@ -22,23 +22,23 @@ def print_sample(options: EncodeOptions) -> None:
 
     Raises as encode does before any work.
     """
-    found = sample(options)
-    chat, tokenizer = found.settled, found.tokenizer
+    samples = sample(options)
+    chat, tokenizer = samples.settled, samples.tokenizer
     spelling = Spelling(tokenizer)
-    trained = sum(int(one.mask.sum()) for one in found.made)
-    tokens = sum(len(one.ids) for one in found.made)
+    trained = sum(int(one.mask.sum()) for one in samples.made)
+    tokens = sum(len(one.ids) for one in samples.made)
     put(
         f"conversations: {chat['form']}; loss on {chat['loss']}, template of {tokenizer.name}; "
         f"special tokens as ids, {'an' if options.append_eod else 'no'} EOD behind"
     )
-    records = counted(found.records, "record")
+    records = counted(samples.records, "record")
     put(
-        f"of the first {records}: {counted(len(found.made), 'conversation')}, "
+        f"of the first {records}: {counted(len(samples.made), 'conversation')}, "
         f"{counted(tokens, 'token')}, {trained / max(tokens, 1):.1%} of them trained"
     )
-    for kind, count in found.reasons.items():
+    for kind, count in samples.reasons.items():
         put(f"  left out: {kind} ({count:,})")
-    for number, one in enumerate(found.made[:_SHOWN], 1):
+    for number, one in enumerate(samples.made[:_SHOWN], 1):
         put()
         many = f"{counted(len(one.ids), 'token')}, {int(one.mask.sum()):,} trained"
         put(bold(f"conversation {number}: {many}"))

@@ -128,13 +128,13 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
 def chosen(manifest: Manifest) -> list[tuple[str, str]]:
     """What ``where`` and ``map`` did, where they were asked for."""
     rows, options = [], manifest.options
-    given = manifest.records - manifest.left_out
+    rows_in = manifest.records - manifest.left_out
     if options.get("where"):
         left = f"{manifest.left_out:,} of {counted(manifest.records, 'record')} left out"
         rows.append(("where", f"{left}: {options['where']}"))
     if options.get("map"):
-        made = f"{manifest.mapped_out:,} of {counted(given, 'row')} left out"
-        rows.append(("map", f"{made}, {manifest.mapped_in:,} added: {options['map']}"))
+        counts = f"{manifest.mapped_out:,} of {counted(rows_in, 'row')} left out"
+        rows.append(("map", f"{counts}, {manifest.mapped_in:,} added: {options['map']}"))
     return rows
 
 

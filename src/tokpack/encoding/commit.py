@@ -75,23 +75,25 @@ def stage(
             raise InputError(no_tokens(finished.pieces, read.total, one.key))
     several = list(finished.pieces.by_file(plan))
     files: dict[str, FileDigest] = {}
-    made: list[list[Manifest]] = []  # by file and dataset
+    manifests_of_files: list[list[Manifest]] = []  # by file and dataset
     cut = plan.cut_sources
     types = [_kept_types(job, finished.pieces, n) for n in range(len(datasets))]
-    for begin, (own, pieces) in zip(plan.files, several, strict=True):
+    for begin, (file_plan, pieces) in zip(plan.files, several, strict=True):
         first = plan.parts[begin].source
-        here = range(first, first + len(own.sources))
+        here = range(first, first + len(file_plan.sources))
         whole = [None if n in cut else contents[n] for n in here]  # no file has read all of those
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
         counts = (_counts(pieces.job, sums_of_file, n) for n in range(len(datasets)))
-        of_file = [_Inputs(own, whole, counted) for counted in counts]
-        made.append(_stage_file(own, pieces, of_file, types=types, sums=finished.sums, files=files))
-    manifests = made[0]
+        of_file = [_Inputs(file_plan, whole, counted) for counted in counts]
+        manifests_of_files.append(
+            _stage_file(file_plan, pieces, of_file, types=types, sums=finished.sums, files=files)
+        )
+    manifests = manifests_of_files[0]
     if len(several) > 1:
         manifests = [
             _whole(job, plan, dataset, read, of_dataset)
             for dataset, read, of_dataset in zip(
-                datasets, inputs, zip(*made, strict=True), strict=True
+                datasets, inputs, zip(*manifests_of_files, strict=True), strict=True
             )
         ]
         for one, manifest in zip(datasets, manifests, strict=True):
@@ -201,12 +203,12 @@ def _tables(
         staged(job.options.datasets[index].name, kind, job.name) for kind in kinds
     )
     files[table] = write_table(pieces, index, job.folder(table), files[ids], types)
-    made = {"table": files[table]}
+    digests = {"table": files[table]}
     if total["rejected"] or (total["empty"] and job.options.empty == "skip"):
         rejected = rejected_lines(pieces)
-        made["dropped"] = write_dropped(pieces, index, job.folder(dropped), files[ids], rejected)
-        files[dropped] = made["dropped"]
-    return made
+        digests["dropped"] = write_dropped(pieces, index, job.folder(dropped), files[ids], rejected)
+        files[dropped] = digests["dropped"]
+    return digests
 
 
 def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
@@ -214,9 +216,9 @@ def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
     counts = pieces.by_source()[:, job.columns_of_key(index)][:, len(KEY_COLUMNS) :].sum(axis=0)
     of_each = counts.reshape(-1, len(KINDS)).tolist()
     types = {}
-    for (name, key), own in zip(job.options.kept.items(), of_each, strict=True):
-        types[name] = column_type(own)
-        if not any(own) and not index:
+    for (name, key), counts_of_kinds in zip(job.options.kept.items(), of_each, strict=True):
+        types[name] = column_type(counts_of_kinds)
+        if not any(counts_of_kinds) and not index:
             _log.warning("no document has a value under %s: the column %s is empty", key, name)
     return types
 
@@ -351,12 +353,12 @@ def _manifest(
     job: Job, plan: Plan, dataset: DatasetRequest, inputs: _Inputs, **files: Any
 ) -> Manifest:
     total: dict[str, Any] = inputs.total
-    own = plan.of(dataset.tokenizer)
+    its_plan = plan.of(dataset.tokenizer)
     return Manifest(
         tokpack_version=plan.version,
         created=now(),
-        tokenizer=own.tokenizer,
-        options={**own.options, "key": dataset.key, "on_error": job.options.on_error},
+        tokenizer=its_plan.tokenizer,
+        options={**its_plan.options, "key": dataset.key, "on_error": job.options.on_error},
         inputs=inputs,
         dtype=job.setups[dataset.tokenizer].dtype,
         **files,
@@ -379,8 +381,8 @@ def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np
         ],
     ]
     of = dict(zip(_COUNTED, counts.T, strict=False))
-    given = of["records"] - of["left_out"] - of["mapped_out"] + of["mapped_in"]
-    wrong = np.flatnonzero(given != of["documents"] + of["empty"] + of["rejected"])
+    rows = of["records"] - of["left_out"] - of["mapped_out"] + of["mapped_in"]
+    wrong = np.flatnonzero(rows != of["documents"] + of["empty"] + of["rejected"])
     if wrong.size:
         counted = {name: int(column[wrong[0]]) for name, column in of.items()}
         raise OutputError(

@@ -33,7 +33,7 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
 
 def _chosen(total: Mapping[str, int]) -> str:
     """What ``where`` and ``map`` have left out, for a message; "" for nothing."""
-    where, made = total["left_out"], total["mapped_out"]
+    where, mapped = total["left_out"], total["mapped_out"]
     words = [f"{option('where')} left out {where}"] if where else []
-    words += [f"{option('map')} left out {made}"] if made else []
+    words += [f"{option('map')} left out {mapped}"] if mapped else []
     return ", or left out: " + " and ".join(words) if words else ""

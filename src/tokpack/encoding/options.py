@@ -238,9 +238,9 @@ class EncodeOptions(ChatRequest):
 
     def _check_tokenizers(self) -> None:
         others = [one.name for one in fields(self) if about(one).loads and one.name != "eod_token"]
-        given = [name for name in others if getattr(self, name) is not None]
-        if self.tokenizers and given:
-            raise UsageError(f"{option(given[0])} beside {option('tokenizers')}: leave one out")
+        beside = [name for name in others if getattr(self, name) is not None]
+        if self.tokenizers and beside:
+            raise UsageError(f"{option(beside[0])} beside {option('tokenizers')}: leave one out")
         names = [one.name for one in self.datasets]
         if len(set(names)) != len(names) or "" in names:
             raise UsageError(

@@ -360,17 +360,17 @@ class Pieces:
         column, pieces = SOURCE_COLUMNS.index("lines"), iter(self)
         piece = next(pieces, None)
         for number, begin in enumerate(plan.files):
-            own = plan.file(number)
+            file_plan = plan.file(number)
             first = plan.parts[begin].source
-            file = Pieces(self.job.file(number, own), lines=lines if first == at else 0)
-            end = begin + len(own.parts)
+            file = Pieces(self.job.file(number, file_plan), lines=lines if first == at else 0)
+            end = begin + len(file_plan.parts)
             while piece is not None and piece.number < end:
                 rebased = replace(piece, number=piece.number - begin)
                 file.by_id[rebased.id] = rebased
                 piece = next(pieces, None)
-            yield own, file
+            yield file_plan, file
             last = file.by_source()[-1, column].item()
-            lines = last + (file.lines_before if len(own.sources) == 1 else 0)
+            lines = last + (file.lines_before if len(file_plan.sources) == 1 else 0)
             at = plan.parts[end - 1].sources[-1]
 
     def by_source(self) -> npt.NDArray[np.int64]:

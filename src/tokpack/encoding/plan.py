@@ -89,7 +89,7 @@ class Plan:
         )
         return _fingerprint(inputs, self.tokenizer, self.options)
 
-    def made(self, manifest: Manifest) -> bool:
+    def matches(self, manifest: Manifest) -> bool:
         """Whether a finished dataset is what this plan would make."""
         if manifest.options.get("shard") != self.options.get("shard"):
             return False
@@ -251,7 +251,7 @@ def deciding_options(
     ``columns`` are those of the records, and ``chat`` is what is known of conversations, as
     ``settled`` and ``settled_chat`` have them.
     """
-    made: dict[str, Any] = {
+    deciding_values: dict[str, Any] = {
         "keys": list(options.keys),
         "append_eod": options.append_eod,
         "dtype": setup.dtype,
@@ -270,14 +270,14 @@ def deciding_options(
     if columns is not None:
         from tokpack.encoding.columns import deciding
 
-        made |= deciding(options, columns)
+        deciding_values |= deciding(options, columns)
     if chat is not None and chat["pairs"]:
-        made["pairs"] = chat["pairs"]
+        deciding_values["pairs"] = chat["pairs"]
     if options.has_table:  # a dataset that has a table serves a request without one
-        made["trace"] = True
+        deciding_values["trace"] = True
     if options.keep:
-        made["keep"] = list(options.keep)
-    return made | versions(options)
+        deciding_values["keep"] = list(options.keep)
+    return deciding_values | versions(options)
 
 
 def cut(sources: Sequence[Source], ways: int) -> list[Part]:
@@ -320,11 +320,11 @@ def make_plan(
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
     told = [described(options, one) for one in setups]
-    made = deciding_options(options, setups[0], columns, chat)
+    deciding_values = deciding_options(options, setups[0], columns, chat)
     others = [{"dtype": s.dtype, "special_tokens": special_mode(options, s)} for s in setups[1:]]
     if options.tokenizers:
         names = ("name", "sha256", "eod_id", "frame")
-        made["tokenizers"] = [
+        deciding_values["tokenizers"] = [
             {name: one.get(name) for name in names} | {"dtype": setup.dtype}
             for one, setup in zip(told, setups, strict=True)
         ]
@@ -333,7 +333,7 @@ def make_plan(
         sources=tuple(sources),
         fingerprints=tuple(fingerprints(sources)),
         tokenizer=told[0],
-        options=made,
+        options=deciding_values,
         parts=tuple(parts),
         others=tuple(map(_Other, told[1:], others)),
     )

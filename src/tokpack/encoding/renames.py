@@ -83,11 +83,11 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
     targets = {
         folder(name): path for name, path in _targets(options, count).items() if name in files
     }
-    waiting = {own: path for own, path in targets.items() if os.path.lexists(own)}
+    waiting = {source: path for source, path in targets.items() if os.path.lexists(source)}
     if resumed:
-        for own, path in targets.items():
-            digest = files[os.path.basename(own)]
-            if _is(own if own in waiting else path, digest):
+        for source, path in targets.items():
+            digest = files[os.path.basename(source)]
+            if _is(source if source in waiting else path, digest):
                 continue
             if len(waiting) == len(targets):
                 folder.remove_file(COMMIT)
@@ -105,9 +105,9 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
     for path in [*old, *_stale(options, commit["replaces"], targets.values())]:
         remove_file(path)
-    for own, path in waiting.items():
+    for source, path in waiting.items():
         with cannot_write(path):
-            rename(own, path, fsync=False)
+            rename(source, path, fsync=False)
     home = os.path.dirname(os.path.abspath(folder.path))
     with cannot_write(home):
         sync_folder(home)
@@ -122,14 +122,14 @@ def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
     """
     targets, manifests = {}, {}
     for key, prefix in options.output_names.items():
-        for name, own in zip(joined_names(count), piece_names(prefix, count), strict=True):
-            targets[staged(key, "table", name)] = table_path(own)
-            targets[staged(key, "dropped", name)] = dropped_path(own)
+        for name, piece in zip(joined_names(count), piece_names(prefix, count), strict=True):
+            targets[staged(key, "table", name)] = table_path(piece)
+            targets[staged(key, "dropped", name)] = dropped_path(piece)
             for track in options.token_tracks:
-                targets[staged(key, track, name)] = track_path(own, track)
-            targets[staged(key, "ids", name)] = bin_path(own)
-            targets[staged(key, "idx", name)] = idx_path(own)
-            manifests[staged(key, "manifest.json", name)] = manifest_path(own)
+                targets[staged(key, track, name)] = track_path(piece, track)
+            targets[staged(key, "ids", name)] = bin_path(piece)
+            targets[staged(key, "idx", name)] = idx_path(piece)
+            manifests[staged(key, "manifest.json", name)] = manifest_path(piece)
     for key, prefix in options.output_names.items():
         name = staged(key, "manifest.json")
         manifests[name] = manifest_path(prefix)
@@ -143,9 +143,9 @@ def _stale(
     stale = [rejects_path(options)]
     for prefix in options.output_names.values():
         whole = os.path.basename(prefix)
-        own = re.compile(re.escape(whole) + r"(-\d{5,}-of-\d{5,})?\.[a-z.]+")
+        names_of_dataset = re.compile(re.escape(whole) + r"(-\d{5,}-of-\d{5,})?\.[a-z.]+")
         home = prefix[: len(prefix) - len(whole)]
-        stale += [home + name for name in replaced if own.fullmatch(name)]
+        stale += [home + name for name in replaced if names_of_dataset.fullmatch(name)]
     there = (path for path in stale if path not in targets and _identity(path) is not None)
     same = [path for path in there if _identity(path) == replaced.get(os.path.basename(path))]
     return sorted(same, key=lambda path: not path.endswith((".json", ".idx")))

@@ -91,7 +91,7 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
     contents: dict[int, str] = {}
     for one, manifest in zip(options.datasets, manifests, strict=True):
         prefix = options.output_names[one.name]
-        if not plan.of(one.tokenizer).made(manifest) or manifest.options.get("key") != one.key:
+        if not plan.of(one.tokenizer).matches(manifest) or manifest.options.get("key") != one.key:
             return False
         _check_inputs(plan, manifest, prefix, contents)
         check_budget(manifest.rejected, options, shown(prefix))
@@ -249,11 +249,15 @@ def _leave_out_changed(
     job: Job, state: ResumeState, touched: Sequence[int], beat: Callable[[], None]
 ) -> None:
     """Leave out what was made of other content than the touched sources have now, or may have."""
-    made = {number: piece.blocks for (number, _), piece in state.pieces.items()}
-    made |= {n: [end.blocks] for n, end in state.streams.items() if end.blocks or n not in made}
+    blocks_of_pieces = {number: piece.blocks for (number, _), piece in state.pieces.items()}
+    blocks_of_pieces |= {
+        n: [end.blocks]
+        for n, end in state.streams.items()
+        if end.blocks or n not in blocks_of_pieces
+    }
     compared = _on_all_cores(
         lambda share: share.blocks is not None and share.blocks == _blocks_now(job, share),
-        [share for source in touched for share in _shares(job, made, source)],
+        [share for source in touched for share in _shares(job, blocks_of_pieces, source)],
         beat,
     )
     with closing(compared):
@@ -265,7 +269,7 @@ def _leave_out_changed(
                 break
     gaps = []  # a part that was not stored may have been another one when what follows was
     for parts in (job.parts_of[source] for source in touched):
-        gap = next((number for number in parts if number not in made), parts.stop)
+        gap = next((number for number in parts if number not in blocks_of_pieces), parts.stop)
         gaps.append(range(gap, parts.stop))
     state.forget_behind(gaps)
 
@@ -279,7 +283,9 @@ class _Share(NamedTuple):
     blocks: str | None  # their checksums; None: not known
 
 
-def _shares(job: Job, made: Mapping[int, Sequence[str | None]], source: int) -> list[_Share]:
+def _shares(
+    job: Job, blocks_of_pieces: Mapping[int, Sequence[str | None]], source: int
+) -> list[_Share]:
     """What is to be compared of a source.
 
     A range of bytes depends on its own blocks, any other part on all blocks of the source.
@@ -287,8 +293,8 @@ def _shares(job: Job, made: Mapping[int, Sequence[str | None]], source: int) -> 
     parts = job.parts_of[source]
     by_range = job.parts[parts.start].kind == "bytes"
     shares = []
-    for number in (number for number in parts if number in made):
-        blocks = made[number][job.sources_of(number).index(source)]
+    for number in (number for number in parts if number in blocks_of_pieces):
+        blocks = blocks_of_pieces[number][job.sources_of(number).index(source)]
         shares.append(_Share(source, number, number if by_range else parts.start, blocks))
     is_known = len(shares) == len(parts) and all(share.blocks is not None for share in shares)
     return shares if by_range or is_known else [share._replace(blocks=None) for share in shares[:1]]

@@ -151,9 +151,11 @@ def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> b
     try:
         manifests = []
         for key, prefix in options.output_names.items():
-            own = folder(staged(key, "manifest.json"))
+            staged_path = folder(staged(key, "manifest.json"))
             manifests.append(
-                Manifest.load(own.removesuffix(".json") if os.path.lexists(own) else prefix)
+                Manifest.load(
+                    staged_path.removesuffix(".json") if os.path.lexists(staged_path) else prefix
+                )
             )
         return are_made(plan, options, manifests)
     except (InputError, FormatError, OutputError):

@@ -28,14 +28,14 @@ def decode(kind: type[T], values: object, name: str) -> T:
     """
     if not isinstance(values, dict):
         raise FormatError(f"{name} is {brief(values)}, expected an object")
-    known = {}
+    arguments = {}
     of_type: Any = kind
     for field, hint in _hints(of_type):
         value = values.get(field.name)
         if value is not None or field.default is field.default_factory is MISSING:
-            known[field.name] = _value(value, hint, f"{name}: {field.name}")
+            arguments[field.name] = _value(value, hint, f"{name}: {field.name}")
     try:
-        return kind(**known)
+        return kind(**arguments)
     except ValueError as error:
         raise FormatError(f"{name}: {error}") from None
 

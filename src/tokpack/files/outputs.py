@@ -97,13 +97,13 @@ def check_outputs(
 
 def check_replaceable(path: str, kind: Kind, *, overwrite: bool, detail: str = "") -> None:
     """OutputError where a file or object that is there must not be replaced."""
-    made = kind.made is not None and kind.made(path)
-    if kind.beside and not made:
+    is_ours = kind.made is not None and kind.made(path)
+    if kind.beside and not is_ours:
         raise OutputError(
             f"{path}: exists and is not {kind.what}, so it is not overwritten: choose "
             "another output"
         )
-    if not overwrite and (kind.kept or not made):
+    if not overwrite and (kind.kept or not is_ours):
         raise OutputError(
             f"{path} exists{detail}: choose another output, or replace it with --overwrite "
             "(overwrite=True)"
@@ -198,8 +198,8 @@ def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
         files = {}
     if isinstance(files, dict) and not os.path.lexists(paths[-1]):
         for path in paths:
-            made = files.get(os.path.abspath(path))
-            if made and made == list(same_file(path) or ()):
+            identity = files.get(os.path.abspath(path))
+            if identity and identity == list(same_file(path) or ()):
                 yield path
     yield note
 

@@ -128,8 +128,8 @@ class Manifest:
     @property
     def adds_up(self) -> bool:
         """Whether each record that was read is counted once."""
-        given = self.records - self.left_out - self.mapped_out + self.mapped_in
-        return given == self.documents + self.empty + self.rejected
+        rows = self.records - self.left_out - self.mapped_out + self.mapped_in
+        return rows == self.documents + self.empty + self.rejected
 
     @property
     def kept_empty(self) -> int:
@@ -207,7 +207,7 @@ class Manifest:
         values |= {"format_version": version, "tokpack_version": versions.get("version")}
         tracks = values.get("tracks")
         if isinstance(tracks, dict):  # those that are not known are passed over
-            values["tracks"] = {own: tracks[own] for own in TRACK_DTYPES if own in tracks}
+            values["tracks"] = {track: tracks[track] for track in TRACK_DTYPES if track in tracks}
         manifest = decode(cls, values, name)
         _check_digests(manifest, name)
         if manifest.pieces is not None:

@@ -113,13 +113,13 @@ class NewFiles(AtomicFiles):
         with NewObjects(self._versions, self._are_made) as objects:
             for url in [*self._stale, *stale]:
                 objects.remove(url)
-            made = [
+            outputs = [
                 (kind is MANIFEST, url)
                 for url, kind in self._outputs
                 if (joined and url in joined) or os.path.exists(self._here(url))
             ]
             # Manifests last: by them others know that a dataset is whole.
-            for is_last, url in sorted(made, key=operator.itemgetter(0)):
+            for is_last, url in sorted(outputs, key=operator.itemgetter(0)):
                 if is_last:
                     objects.write_last(url, Path(self._here(url)).read_bytes())
                 elif joined and url in joined:
@@ -135,8 +135,10 @@ class NewFiles(AtomicFiles):
     def _are_made(self) -> bool:
         """Whether datasets of the same bytes are there, in place of those that are to be sent."""
         prefixes = [url.removesuffix(".json") for url, kind in self._outputs if kind is MANIFEST]
-        made = [(one, Manifest.find(self._here(one))) for one in prefixes]
-        return bool(made) and all(manifest and same_data(one, manifest) for one, manifest in made)
+        datasets = [(one, Manifest.find(self._here(one))) for one in prefixes]
+        return bool(datasets) and all(
+            manifest and same_data(one, manifest) for one, manifest in datasets
+        )
 
 
 def new_datasets(

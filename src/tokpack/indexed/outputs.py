@@ -99,11 +99,11 @@ def sizes(prefix: str, manifest: Manifest, *, tables: bool = True) -> Iterator[t
         return
     if manifest.pieces is not None:
         for record in manifest.pieces:
-            own = piece_prefix(prefix, record)
-            yield bin_path(own), record.bin_bytes
-            yield idx_path(own), record.idx_bytes
-            if (found := Manifest.find(own)) is not None and found.pieces is None:
-                yield from _beside(own, found, tables=tables)
+            piece = piece_prefix(prefix, record)
+            yield bin_path(piece), record.bin_bytes
+            yield idx_path(piece), record.idx_bytes
+            if (its_manifest := Manifest.find(piece)) is not None and its_manifest.pieces is None:
+                yield from _beside(piece, its_manifest, tables=tables)
         return
     yield bin_path(prefix), manifest.bin["bytes"]
     yield idx_path(prefix), manifest.idx["bytes"]

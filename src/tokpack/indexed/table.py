@@ -139,8 +139,8 @@ def has_table(prefix: str) -> bool:
     Of a virtual one or a view it is that of each dataset of which it is made.
     """
     if not is_virtual(prefix):
-        found = Manifest.find(prefix)
-        return found is not None and found.table is not None
+        manifest = Manifest.find(prefix)
+        return manifest is not None and manifest.table is not None
     manifest = Manifest.load(prefix)
     pieces = manifest.pieces or ()
     return bool(pieces) and all(has_table(piece_prefix(prefix, piece)) for piece in pieces)
@@ -256,7 +256,7 @@ class TableReader:
         """The rows of a line of an input, each with its ``row``; groups without it are not read."""
         from pyarrow import compute
 
-        found: list[dict[str, Any]] = []
+        matches: list[dict[str, Any]] = []
         for group in range(len(self._ends) - 1):
             if not self._may_have(group, source, line):
                 continue
@@ -269,8 +269,8 @@ class TableReader:
             for number in numbers:
                 [row] = table.slice(number, 1).to_pylist()
                 if row["source"] == source:
-                    found.append({**row, "row": self._ends[group] + number})
-        return found
+                    matches.append({**row, "row": self._ends[group] + number})
+        return matches
 
     def _may_have(self, group: int, source: str, line: int) -> bool:
         metadata = self._file.metadata.row_group(group)

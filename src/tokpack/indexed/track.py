@@ -79,8 +79,8 @@ def read_tracks(
     tracks = {name: shard.track(name) for name in names}
     sums: dict[str, PieceSums] = {}
     if (begin, end) == (0, len(shard.tokens)) and shard.manifest is not None:
-        known = shard.manifest.tracks.items()
-        sums = {n: PieceSums(one) for n, one in known if n in tracks and checksum_of(one)}
+        digests = shard.manifest.tracks.items()
+        sums = {n: PieceSums(one) for n, one in digests if n in tracks and checksum_of(one)}
 
     def check(name: str, pieces: Iterable[SummedPiece]) -> None:
         for piece in pieces:

@@ -94,18 +94,18 @@ def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     UsageError, about no sequence, for those that it cannot have: a mask is of 0 and 1, weights are
     finite, labels integers of int32.
     """
-    given, dtype = np.asarray(values).reshape(-1), TRACK_DTYPES[name]
-    if not given.size:
+    array, dtype = np.asarray(values).reshape(-1), TRACK_DTYPES[name]
+    if not array.size:
         return np.zeros(0, dtype)
-    if given.dtype.kind not in ("biuf" if name == "weights" else "biu"):
-        raise UsageError(f"{name} holds {given.dtype}, expected numbers of {dtype}")
+    if array.dtype.kind not in ("biuf" if name == "weights" else "biu"):
+        raise UsageError(f"{name} holds {array.dtype}, expected numbers of {dtype}")
     if name == "weights":
         limit = float(np.finfo(dtype).max)
-        wrong = ~(np.abs(given.astype(np.float64)) <= limit)
+        wrong = ~(np.abs(array.astype(np.float64)) <= limit)
     else:
         low, high = (0, 1) if name == "mask" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        wrong = (given < low) | (given > high)
+        wrong = (array < low) | (array > high)
     if wrong.any():
         allowed = {"mask": "0 and 1", "weights": "finite numbers of float16"}.get(name, "int32")
-        raise UsageError(f"{name} holds {given[wrong][0]}, expected {allowed}")
-    return given.astype(dtype)
+        raise UsageError(f"{name} holds {array[wrong][0]}, expected {allowed}")
+    return array.astype(dtype)

@@ -127,9 +127,9 @@ class ViewIndex(Index):
 
     def base_rows(self, rows: Int64s) -> Int64s:
         """Rows (sequence, first token, number of tokens) with the numbers of the base."""
-        own = rows.copy()
-        own[:, 0] = self.base_sequences(rows[:, 0])
-        return own
+        base_rows = rows.copy()
+        base_rows[:, 0] = self.base_sequences(rows[:, 0])
+        return base_rows
 
     def base_sequences(self, sequences: Int64s) -> Int64s:
         """The numbers that sequences of the view have in the base: int64 [n].
@@ -150,11 +150,11 @@ class ViewIndex(Index):
         Those of row i go to ``targets[i]`` and behind it. ``rows``, int64 [n, 3], are (sequence of
         the view, first token, number of tokens). FormatError where the base does not have them.
         """
-        own = self.base_rows(rows)
+        base_rows = self.base_rows(rows)
         text = np.empty((1, len(out)), np.int64)
         spans: list[Span] = []
-        for number, here, numbers in self._by_shard(own[:, 0], self.base.starts):
-            shard, part = self.base.open(number), np.ascontiguousarray(own[here])
+        for number, here, numbers in self._by_shard(base_rows[:, 0], self.base.starts):
+            shard, part = self.base.open(number), np.ascontiguousarray(base_rows[here])
             part[:, 0] = numbers
             values = shard.values(track)
             if isinstance(values, LazyTokens):
@@ -214,8 +214,8 @@ class ViewIndex(Index):
                 sequences = np.repeat(firsts - (ends - counts), counts) + np.arange(ends[-1])
             part = np.empty(len(sequences), np.int32)
             parts.append(part)
-            for number, here, own in self._by_shard(sequences, self.base.starts):
-                part[here] = self.base.open(number).index.lengths[own]
+            for number, here, in_shard in self._by_shard(sequences, self.base.starts):
+                part[here] = self.base.open(number).index.lengths[in_shard]
             if len(part) and int(part.min()) < 0:
                 raise FormatError(f"{self.name}: lists a sequence of a length below 0")
             at += len(part)
@@ -255,14 +255,14 @@ class ViewIndex(Index):
         firsts = np.empty(len(documents), np.int64)
         counts = np.empty(len(documents), np.int64)
         numbers = self._checked(documents, 0) if len(documents) else documents.astype(np.int64)
-        for number, here, own in self._by_shard(numbers, self.document_starts):
+        for number, here, in_shard in self._by_shard(numbers, self.document_starts):
             shard = self.base.open(number)
-            first, behind = shard.index.doc_idx[own], shard.index.doc_idx[own + 1]
+            first, behind = shard.index.doc_idx[in_shard], shard.index.doc_idx[in_shard + 1]
             wrong = np.flatnonzero((first < 0) | (behind < first) | (behind > len(shard)))
             if len(wrong):
                 raise FormatError(
-                    f"{shard.index.name}: document {own[wrong[0]]} is sequences {first[wrong[0]]} "
-                    f"to {behind[wrong[0]]} of {len(shard)}"
+                    f"{shard.index.name}: document {in_shard[wrong[0]]} is sequences "
+                    f"{first[wrong[0]]} to {behind[wrong[0]]} of {len(shard)}"
                 )
             firsts[here], counts[here] = self.base.starts[number] + first, behind - first
         return firsts, counts
@@ -292,15 +292,15 @@ class ViewShard(Shard):
 
     def sequence(self, number: int, track: str | None = None) -> Tokens:
         """Sequence ``number``, in [0, S): an array of the dataset that has it, not copied."""
-        [own] = self.index.base_sequences(np.array([number])).tolist()
+        [sequence] = self.index.base_sequences(np.array([number])).tolist()
         base = self.index.base
-        if not 0 <= own < base.sequences:
+        if not 0 <= sequence < base.sequences:
             raise FormatError(
-                f"{self.index.name}: sequence {number} of the view is sequence {own} of "
+                f"{self.index.name}: sequence {number} of the view is sequence {sequence} of "
                 f"{base.sequences}: bytes of it have changed; select again"
             )
-        place = int(np.searchsorted(base.starts, own, side="right")) - 1
-        return base.open(place).sequence(own - int(base.starts[place]), track)
+        place = int(np.searchsorted(base.starts, sequence, side="right")) - 1
+        return base.open(place).sequence(sequence - int(base.starts[place]), track)
 
     @property
     def manifest(self) -> Manifest:

@@ -130,13 +130,13 @@ class MMapIndexedDatasetBuilder:
         """
         self._check_open()
         self._end_open_document()
-        name, own = os.fsdecode(index_file), self._new.prefix
+        name, home = os.fsdecode(index_file), self._new.prefix
         lengths = np.frombuffer(self._lengths, np.intc)
         doc_idx = np.frombuffer(self._doc_idx, np.int64)
         prefix, tracks = os.path.splitext(name)[0], self._new.tracks.names
         manifest = manifest_path(prefix)
-        if tracks and prefix != own:
-            raise UsageError(f"{name}: must be {own}.idx, as the dataset has tracks")
+        if tracks and prefix != home:
+            raise UsageError(f"{name}: must be {home}.idx, as the dataset has tracks")
         check_outputs(
             [(track_path(prefix, one), TRACK) for one in tracks]
             + ([(manifest, MANIFEST)] if tracks else []),
@@ -145,7 +145,7 @@ class MMapIndexedDatasetBuilder:
         )
         if tracks:
             tokens = int(lengths.sum(dtype=np.int64))
-            facts = plain_facts(own, len(doc_idx) - 1, tokens, tokens * self._dtype.itemsize)
+            facts = plain_facts(home, len(doc_idx) - 1, tokens, tokens * self._dtype.itemsize)
             self._new.complete(self._dtype, lengths, doc_idx, facts)
         else:
             self._new.write_index(name, self._dtype, lengths, doc_idx)
@@ -164,19 +164,19 @@ class MMapIndexedDatasetBuilder:
     def __exit__(self, *_: object) -> None:
         self.abandon()
 
-    def _values(self, given: Mapping[str, npt.ArrayLike], size: int) -> dict[str, Any]:
+    def _values(self, tracks: Mapping[str, npt.ArrayLike], size: int) -> dict[str, Any]:
         """The values of each track for a sequence of so many tokens."""
         where = f"{self._path}: sequence {len(self._lengths)}"
-        if given.keys() != set(self._new.tracks.names):
+        if tracks.keys() != set(self._new.tracks.names):
             wanted = " and ".join(self._new.tracks.names) or "none"
             raise UsageError(
-                f"{where}: its tracks are {' and '.join(given) or 'none'}, expected {wanted}, "
+                f"{where}: its tracks are {' and '.join(tracks) or 'none'}, expected {wanted}, "
                 "as the builder was told"
             )
         values = {}
         for name in self._new.tracks.names:
             try:
-                values[name] = track_values(name, given[name])
+                values[name] = track_values(name, tracks[name])
             except UsageError as error:
                 raise UsageError(f"{where}: {error}") from None
             if values[name].size != size:

@@ -225,6 +225,6 @@ def write_mindspeed_pairs(files: list[BinaryIO], content: Content) -> list[str]:
                 file.write(array[here].astype(_DTYPE).data)
         at += len(ids)
     for number, index in enumerate(files[1::2]):
-        own = lengths[number // 2 :: 2].astype(np.int32)
-        index.writelines(index_chunks(_DTYPE, own, np.arange(len(own) + 1)))
+        pair_lengths = lengths[number // 2 :: 2].astype(np.int32)
+        index.writelines(index_chunks(_DTYPE, pair_lengths, np.arange(len(pair_lengths) + 1)))
     return []

@@ -195,8 +195,8 @@ def _target(output: str, to: str) -> str:
             f"{output}: a .npy has numpy's header (--to npy), or none, as OLMo-core and "
             "dolma read it (--to olmo): say which"
         )
-    known = (form for suffix, form in _SUFFIXES.items() if output.endswith(suffix))
-    target = to or next(known, "mmap")
+    forms = (form for suffix, form in _SUFFIXES.items() if output.endswith(suffix))
+    target = to or next(forms, "mmap")
     if target not in TARGETS:
         raise UsageError(f"no format {target!r} to convert to: {', '.join(TARGETS)}")
     return target

@@ -26,8 +26,8 @@ def detect(name: str) -> str:
     if name.startswith(("http://", "https://")):
         # First what is named: a signature is of this file alone, and to ask for others may fail.
         with suppress(InputError):
-            if known := _by_magic(_head(name)):
-                return known
+            if form := _by_magic(_head(name)):
+                return form
     if aligned := find_aligned(name):
         return aligned
     prefix = prefix_of(name)
@@ -46,11 +46,11 @@ def _detect_file(name: str) -> str:
             f"{name}: no such file, nor {idx_path(prefix_of(name))}; name a dataset by its prefix, "
             "anything else by its file"
         )
-    known = _by_magic(_head(name))
-    if known not in ("npy", "parquet", "arrow") and is_file(f"{name}.index"):
+    form = _by_magic(_head(name))
+    if form not in ("npy", "parquet", "arrow") and is_file(f"{name}.index"):
         return "datatrove"
-    if known:
-        return known
+    if form:
+        return form
     if name.endswith(".npy"):
         raise UsageError(
             f"{name}: a .npy without numpy's header: say --from olmo if OLMo-core or dolma wrote "

@@ -173,9 +173,9 @@ class Content:
         self, *names: str
     ) -> Iterator[tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]]:
         """Ids with the values of those of some tracks that there are."""
-        own = [name for name in names if name in self.source.tracks]
-        for ids, *values in in_step(self.name, self.ids(), *(self._track(name) for name in own)):
-            yield ids, dict(zip(own, values, strict=True))
+        tracks = [name for name in names if name in self.source.tracks]
+        for ids, *values in in_step(self.name, self.ids(), *(self._track(name) for name in tracks)):
+            yield ids, dict(zip(tracks, values, strict=True))
 
     def _parts(self) -> Arrays:
         if self._lengths is not None or not self.source.both:

@@ -157,9 +157,9 @@ def _data_files(folder: str) -> list[str]:
     facts = read_object(state)
     entries = facts.get("_data_files")
     listed = entries if isinstance(entries, list) else []
-    found = [one.get("filename") if isinstance(one, dict) else None for one in listed]
-    names = [name for name in found if isinstance(name, str)]
-    if not names or names != found:
+    filenames = [one.get("filename") if isinstance(one, dict) else None for one in listed]
+    names = [name for name in filenames if isinstance(name, str)]
+    if not names or names != filenames:
         raise FormatError(f"{state}: _data_files names no files")
     if facts.get("_indices_data_files"):
         raise FormatError(f"{folder}: is a selection of rows: call flatten_indices() and save it")
@@ -285,11 +285,11 @@ def _part(file: _File, names: list[str], row: int, batch: Any) -> _Part:
     values = {}
     for name in names:
         column = batch.column(name)
-        own = _lengths(file.path, name, row, column)
-        if (wrong := np.flatnonzero(own != lengths)).size:
+        value_lengths = _lengths(file.path, name, row, column)
+        if (wrong := np.flatnonzero(value_lengths != lengths)).size:
             raise FormatError(
-                f"{file.path}: {name} of row {row + wrong[0]} has {own[wrong[0]]} values, expected "
-                f"{lengths[wrong[0]]}, one for each of {names[0]}"
+                f"{file.path}: {name} of row {row + wrong[0]} has {value_lengths[wrong[0]]} "
+                f"values, expected {lengths[wrong[0]]}, one for each of {names[0]}"
             )
         values[name] = _values(file.path, name, row, column)
     return _Part(lengths, values)

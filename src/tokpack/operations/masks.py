@@ -39,15 +39,15 @@ class _Cutter:
         self._name, self._parts, self._rest = name, parts, next(parts, _NONE)
 
     def take(self, count: int) -> npt.NDArray[Any]:
-        found, missing = [self._rest[:count]], count - len(self._rest)
+        parts, missing = [self._rest[:count]], count - len(self._rest)
         self._rest = self._rest[count:]
         while missing > 0:
             part = next(self._parts, None)
             if part is None:
                 raise FormatError(f"{self._name}: {missing} values are missing: it is cut off")
-            found.append(part[:missing])
+            parts.append(part[:missing])
             self._rest, missing = part[missing:], missing - len(part)
-        filled = [part for part in found if len(part)] or found[:1]
+        filled = [part for part in parts if len(part)] or parts[:1]
         return filled[0] if len(filled) == 1 else np.concatenate(filled)
 
 

@@ -132,8 +132,8 @@ class FillInTheMiddle:
         rows = rows.copy()
         begins = np.cumsum(counts) - counts
         for begin, count, place, number in zip(begins, counts, places, numbers, strict=True):
-            own = rows[begin : begin + count]
-            own[:, 2] = self._rearrange(text[place], own[:, 2], int(number))
+            rows_here = rows[begin : begin + count]
+            rows_here[:, 2] = self._rearrange(text[place], rows_here[:, 2], int(number))
         return rows
 
     def _rearrange(

@@ -95,16 +95,16 @@ class Gatherer:
             flat = text.reshape(-1)
             for row, tokens in fetch.take():
                 flat[targets[row] : targets[row] + len(tokens)] = as_integers(tokens)
-        for shard, here, own in self._by_shard(rows):
+        for shard, here, shard_rows in self._by_shard(rows):
             values = shard.values(self._track)
             if isinstance(values, StoredTokens):
                 continue
             if isinstance(values, LazyTokens):
-                for place, begin, count in self._spans(shard, here, own, rows):
+                for place, begin, count in self._spans(shard, here, shard_rows, rows):
                     at = targets[place]
                     text.reshape(-1)[at : at + count] = as_integers(values[begin : begin + count])
                 continue
-            wrong = shard.token_file(self._track).gather(own, targets[here], text)
+            wrong = shard.token_file(self._track).gather(shard_rows, targets[here], text)
             if wrong >= 0:
                 raise _broken(dataset, *rows[here][wrong].tolist())
 
@@ -117,9 +117,9 @@ class Gatherer:
         shards = np.searchsorted(self._starts, based[:, 0], side="right") - 1
         for number in np.unique(shards).tolist():
             here = np.flatnonzero(shards == number)
-            own = based[here]
-            own[:, 0] -= self._starts[number]
-            yield self._shard(number), here, own
+            shard_rows = based[here]
+            shard_rows[:, 0] -= self._starts[number]
+            yield self._shard(number), here, shard_rows
 
     def _base_rows(self, view: ViewIndex, rows: Rows) -> Rows:
         """Rows with the numbers that their sequences have in the datasets of a view."""
@@ -131,36 +131,36 @@ class Gatherer:
 
     def _fetch(self, rows: Rows) -> Fetch | BlockFetch:
         spans, blocks = [], []
-        for shard, here, own in self._by_shard(rows):
+        for shard, here, shard_rows in self._by_shard(rows):
             values = shard.values(self._track)
             if not isinstance(values, StoredTokens):
                 continue
             if self._blocks is not None:
-                blocks += self._blocks_of(shard, rows[here], own)
-            for place, begin, count in self._spans(shard, here, own, rows):
+                blocks += self._blocks_of(shard, rows[here], shard_rows)
+            for place, begin, count in self._spans(shard, here, shard_rows, rows):
                 spans.append(Span(place, values, begin, count))
         if self._blocks is None:
             return Fetch(spans)
         return BlockFetch((s, *block) for s, block in zip(spans, blocks, strict=True))
 
     def _spans(
-        self, shard: Shard, here: Int64s, own: Rows, rows: Rows
+        self, shard: Shard, here: Int64s, shard_rows: Rows, rows: Rows
     ) -> Iterator[tuple[int, int, int]]:
         """The place of each row of a shard, its first token in the .bin, and how many it has."""
-        for place, (sequence, first, count) in zip(here.tolist(), own.tolist(), strict=True):
+        for place, (sequence, first, count) in zip(here.tolist(), shard_rows.tolist(), strict=True):
             begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
             if first < 0 or not 0 <= count <= length - first:
                 raise _broken(self._dataset, *rows[place].tolist())
             yield place, begin + first, count
 
-    def _blocks_of(self, shard: Shard, rows: Rows, own: Rows) -> list[tuple[int, int]]:
+    def _blocks_of(self, shard: Shard, rows: Rows, shard_rows: Rows) -> list[tuple[int, int]]:
         """The range [first, end) of tokens of a shard that is the block of each row.
 
         ``rows`` have sequence numbers of the dataset, ``own`` those of the shard.
         """
         assert self._blocks is not None
         places = np.searchsorted(self._blocks, rows[:, 0], side="right") - 1
-        before = rows[:, 0] - own[:, 0]
+        before = rows[:, 0] - shard_rows[:, 0]
         firsts = np.maximum(self._blocks[places] - before, 0)
         lasts = np.minimum(self._blocks[places + 1] - before, len(shard)) - 1
         size = shard.tokens.nbytes

@@ -174,9 +174,9 @@ def count_trained(
         name: dataset for name in ("mask", "labels") if name in dataset.tracks
     }
     tokens = dataset.tokens_in(sequences.start, sequences.stop)
-    known = None if dataset.manifest is None else dataset.manifest.trained
-    if labels is None and known is not None and len(sequences) == len(dataset):
-        return known
+    trained = None if dataset.manifest is None else dataset.manifest.trained
+    if labels is None and trained is not None and len(sequences) == len(dataset):
+        return trained
     if labels is not None:
         named["labels"] = labels
     if not named:

@@ -96,7 +96,7 @@ def _check(
     """FormatError where a shard is not what was planned, or lacks its files."""
     for shard, one, name in zip(shards, manifests, names, strict=True):
         where = shown(manifest_path(name))
-        if not shard.made(one) or one.options.get("key") != key:
+        if not shard.matches(one) or one.options.get("key") != key:
             why = shard.difference_of(one)
             raise FormatError(
                 f"{where}: not the shard that was planned{f' ({why})' if why else ''}: remove its "

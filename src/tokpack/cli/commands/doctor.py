@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
         "python": {"version": platform.python_version(), "path": sys.executable},
         "packages": packages.pop(""),
         "extras": {
-            name: {"missing": [package for package, number in own.items() if number is None]}
-            for name, own in packages.items()
+            name: {"missing": [package for package, number in versions.items() if number is None]}
+            for name, versions in packages.items()
         },
         "machine": {
             "system": f"{platform.system()} {platform.release()}",

@@ -138,10 +138,10 @@ def _trace(origins: Origins, arguments: argparse.Namespace) -> int:
     """Print which lines documents came from, or which documents came from lines."""
     chosen = _chosen(len(origins), arguments)
     if arguments.source:
-        found: Iterable[Origin] = _lines(origins, arguments)
+        chosen_lines: Iterable[Origin] = _lines(origins, arguments)
     else:
-        found = origins if chosen is None else [origins[number] for number in chosen]
-    for one in found:
+        chosen_lines = origins if chosen is None else [origins[number] for number in chosen]
+    for one in chosen_lines:
         if arguments.json:
             terminal.put_json(one)
         elif arguments.source:
@@ -155,13 +155,13 @@ def _trace(origins: Origins, arguments: argparse.Namespace) -> int:
 
 def _lines(origins: Origins, arguments: argparse.Namespace) -> list[Origin]:
     """What became of the lines of --source."""
-    found = []
+    lines = []
     for text in arguments.source:
         source, _, line = text.rpartition(":")
         if not source or not line.isdecimal():
             raise UsageError(f"--source {text!r} is not such as wiki.jsonl:123")
-        found += origins.find(source, int(line))
-    return found
+        lines += origins.find(source, int(line))
+    return lines
 
 
 def _outcome(origin: Origin) -> str:
@@ -175,9 +175,9 @@ def _outcome(origin: Origin) -> str:
     return words[origin.became] + (f": {origin.reason}" if origin.reason else "")
 
 
-def _of_lines(found: Iterable[Origin]) -> Iterator[int]:
+def _of_lines(lines: Iterable[Origin]) -> Iterator[int]:
     """The documents of lines; of the others it is said why there is none."""
-    for one in found:
+    for one in lines:
         if one.document is not None:
             yield one.document
         else:

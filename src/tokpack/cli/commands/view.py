@@ -78,8 +78,8 @@ def wait_for(name: str) -> None:
 
 def _is_there(name: str) -> bool:
     """Whether there is a file of a name, or of one that it begins, or a folder with something."""
-    found = glob.glob(f"{glob.escape(name)}*")
-    return any(not os.path.isdir(path) or os.listdir(path) for path in found)
+    paths = glob.glob(f"{glob.escape(name)}*")
+    return any(not os.path.isdir(path) or os.listdir(path) for path in paths)
 
 
 def _announce(address: str) -> None:

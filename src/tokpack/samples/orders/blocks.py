@@ -90,10 +90,12 @@ class BlockOrder(EpochOrder):
         return rows, np.bincount(owner, minlength=len(places))
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
-        own = range(max(sequences.start, self._data.begin), min(sequences.stop, self._data.end))
+        sequences_here = range(
+            max(sequences.start, self._data.begin), min(sequences.stop, self._data.end)
+        )
 
         def places_in(epoch: int) -> Iterator[int]:
-            for sequence in own:
+            for sequence in sequences_here:
                 for number in self._cut_from(sequence, epoch):
                     yield self._taken_as(number, epoch)
 
@@ -135,7 +137,7 @@ class BlockOrder(EpochOrder):
         for window in np.unique(windows).tolist():
             here, before = windows == window, layout.samples[window]
             cut[here] = before + self._windows[first + window].samples.many(places[here] - before)
-        at, own = cut * self._data.seq_length, np.arange(len(places))
+        at, samples = cut * self._data.seq_length, np.arange(len(places))
         ends = at + self._data.seq_length + self._data.extra
         while len(at):
             windows = np.searchsorted(layout.tokens, at, side="right") - 1
@@ -145,9 +147,9 @@ class BlockOrder(EpochOrder):
                 rows, counts = _rows(
                     self._windows[first + window], at[here] - before, stops[here] - before
                 )
-                yield rows, np.repeat(own[here], counts)
+                yield rows, np.repeat(samples[here], counts)
             left = stops < ends
-            at, ends, own = stops[left], ends[left], own[left]
+            at, ends, samples = stops[left], ends[left], samples[left]
 
     def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
         """The samples of an epoch that hold a sequence, numbered as they were cut."""
