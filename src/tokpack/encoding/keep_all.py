@@ -33,9 +33,9 @@ def with_small_columns(options: EncodeOptions, sources: Sequence[Source]) -> Enc
     """
     records, sizes = 0, Counter[str]()
     for source in some_of(sources):
-        count, its_sizes = FirstRecords(source, options).sizes()
+        count, own = FirstRecords(source, options).sizes()
         records += count
-        sizes.update(its_sizes)
+        sizes.update(own)
     texts = {name for key in options.keys for name in (key, key.partition(".")[0])}
     named = [one for one in options.keep if one != ALL]
     chosen = {one.partition("=")[2] or one for one in named}

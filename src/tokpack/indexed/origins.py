@@ -165,8 +165,8 @@ class Origins:
         if self._numbers is None:
             return [replace(origin, document=number)]
         places = np.flatnonzero(self._numbers == number).tolist()
-        reason = f"it is document {origin.document} of {self._prefixes[shard]}"
-        left_out = replace(origin, became="unselected", document=None, reason=reason)
+        own = f"it is document {origin.document} of {self._prefixes[shard]}"
+        left_out = replace(origin, became="unselected", document=None, reason=own)
         return [replace(origin, document=place) for place in places] or [left_out]
 
     def _no_record(self, name: str) -> str:

@@ -143,16 +143,16 @@ def _rows(shard: Shard, ends: npt.NDArray[np.int64], name: str) -> Iterator[Any]
     arrow = import_parquet()
     schema = table_schema({})
     for first in range(0, len(ends) - 1, _ROWS):
-        ends_of_rows = ends[first : first + _ROWS + 1]
-        spans = np.stack((ends_of_rows[:-1], ends_of_rows[1:]), axis=1) - ends_of_rows[0]
-        digests = token_digests(shard.tokens[int(ends_of_rows[0]) : int(ends_of_rows[-1])], spans)
+        own = ends[first : first + _ROWS + 1]
+        spans = np.stack((own[:-1], own[1:]), axis=1) - own[0]
+        digests = token_digests(shard.tokens[int(own[0]) : int(own[-1])], spans)
         count = len(spans)
         of_name = arrow.array(np.zeros(count, np.int32))
         columns = {
             "source": arrow.DictionaryArray.from_arrays(of_name, [os.path.basename(name)]),
             "line": arrow.array(np.arange(first + 1, first + count + 1)),
             "bytes": arrow.nulls(count, arrow.int64()),
-            "tokens": arrow.array(np.diff(ends_of_rows)),
+            "tokens": arrow.array(np.diff(own)),
             "text_xxh3": arrow.nulls(count, arrow.binary(16)),
             "tokens_xxh3": arrow.Array.from_buffers(
                 arrow.binary(16), count, [None, arrow.py_buffer(digests)]

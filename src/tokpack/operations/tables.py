@@ -176,9 +176,9 @@ def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
     for reader in readers:
         for field in reader.schema:
             if field.name not in COLUMNS:
-                kinds = types.setdefault(field.name, set())
-                kinds |= set() if reader.is_null(field.name) else {str(field.type)}
-    return {name: widest_type(kinds) for name, kinds in types.items()}
+                own = types.setdefault(field.name, set())
+                own |= set() if reader.is_null(field.name) else {str(field.type)}
+    return {name: widest_type(own) for name, own in types.items()}
 
 
 def _fitted(table: Any, schema: Any) -> Any:

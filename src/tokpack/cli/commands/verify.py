@@ -93,17 +93,17 @@ def _against(prefixes: Sequence[str], arguments: argparse.Namespace) -> int:
     if len(prefixes) > 1:
         raise UsageError(f"{option('against')} takes one dataset, not {len(prefixes)}")
     with terminal.Reporter() as report:
-        comparison = compare_with_inputs(
+        found = compare_with_inputs(
             prefixes[0], arguments.against, progress=report, **tokenizer_given(arguments)
         )
     if arguments.json:
-        terminal.put_json({"is_conserved": comparison.is_conserved, **asdict(comparison)})
+        terminal.put_json({"is_conserved": found.is_conserved, **asdict(found)})
     else:
-        for part in terminal.folded(comparison.sentence(), sys.stdout):
+        for part in terminal.folded(found.sentence(), sys.stdout):
             terminal.put(part)
-        for example in comparison.examples:
+        for example in found.examples:
             terminal.put(f"  {example}")
-    return 0 if comparison.is_conserved else 1
+    return 0 if found.is_conserved else 1
 
 
 def _prefixes(arguments: argparse.Namespace) -> list[str]:
