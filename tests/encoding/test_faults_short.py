@@ -112,18 +112,6 @@ def test_file_names_of_all_kinds(tokenizer: Path, tmp_path: Path) -> None:
     str(caught.value).encode()
 
 
-def test_thousands_of_small_files(tokenizer: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    folder.mkdir()
-    texts = documents(600, words=3)
-    for number, text in enumerate(texts):
-        write_jsonl(folder / f"{number:05d}.jsonl", [text])
-    output = tmp_path / "out"
-    manifest = encode(str(folder), output, tokenizer, workers=2)
-    assert dataset(output) == twin(tokenizer, texts)
-    assert manifest.records == len(manifest.inputs) == len(texts)
-
-
 def limited(what: int, limit: int) -> Any:
     """A function that sets a limit of the process to come."""
     return lambda: resource.setrlimit(what, (limit, limit))
