@@ -56,7 +56,7 @@ def rendered(what: Any, columns: int) -> list[str]:
     from rich.console import Console
 
     colours: Any = "256" if is_coloured() else None
-    console = Console(width=columns, color_system=colours, force_terminal=is_coloured())
+    console = Console(width=columns, height=100, color_system=colours, force_terminal=is_coloured())
     with console.capture() as captured:
         console.print(what)
     return [line.rstrip() for line in captured.get().removesuffix("\n").split("\n")]
