@@ -34,7 +34,7 @@ AHEAD = {
     "{% for m in messages[1:] %}{% if loop.last %}{% endif %}{% endfor %}": True,
     "{% set all = messages[::-1] %}{{ all[0].role }}": True,
     "{{ see(loop) }}": True,
-    "{{ see(messages) }}": True,
+    "{{ see(messages) }}": False,  # there are some
     "{{ count() }}": True,
     "{% if loop.first %}F{% endif %}": False,
     "{{ loop.index }}{{ loop.index0 }}": False,
@@ -60,16 +60,22 @@ BEFORE = {
     "{% for m in messages %}{% set ns.x = ns.x + 1 %}{% endfor %}": True,
     "{% set ns.x = messages | length %}": True,
 }
-BEHIND = {
-    "": False,
-    "{{ 'eos' }}": False,
-    "{% if not add_generation_prompt %}eos{% endif %}": False,
-    "{% if add_generation_prompt %}[assistant]{% endif %}": False,
-    "{% if add_generation_prompt and ns.x % 2 %}[assistant]{% endif %}": False,
-    "{% if add_generation_prompt %}[assistant]{% else %}eos{% endif %}": False,
-    "{% if ns.x % 2 %}odd{% endif %}": True,
-    "{{ ns.x }}": True,
-    "{{ messages[-1].role }}": True,
+# What is written behind messages, and what decides it with the generation prompt.
+PROMPT = "{% if add_generation_prompt %}[assistant]{% endif %}"
+BEHIND: dict[str, tuple[tuple[str, str], ...] | None] = {
+    "": (),
+    "{{ 'eos' }}": (),
+    "{% if not add_generation_prompt %}eos{% endif %}": (),
+    PROMPT: (),
+    "{% if add_generation_prompt and ns.x % 2 %}[assistant]{% endif %}": (("ns", "x"),),
+    "{% if add_generation_prompt %}[assistant]{% else %}eos{% endif %}": (),
+    "{% if ns.x % 2 %}odd{% endif %}" + PROMPT: (("ns", "x"),),
+    "{{ ns.x }}" + PROMPT: (("ns", "x"),),
+    "{% set ns.x = messages | length %}{{ ns.x }}" + PROMPT: None,
+    "{% if add_generation_prompt %}{% set ns.x = 7 %}{{ ns.x }}{% endif %}": None,
+    "{{ ns['x'] }}" + PROMPT: None,
+    "{{ messages[-1].role }}" + PROMPT: None,
+    "{{ see(ns.x) }}" + PROMPT: None,
 }
 MACROS = (
     "{% set ns = namespace(x=0) %}{% macro see(what) %}{{ 1 if what else 0 }}{% endmacro %}"
@@ -90,14 +96,56 @@ def template_of(before: str, inside: list[str], behind: str) -> str:
 @pytest.mark.parametrize(
     ("template", "ahead"),
     [(template_of("", [part], ""), ahead) for part, ahead in AHEAD.items()]
-    + [(template_of(part, [], ""), ahead) for part, ahead in BEFORE.items()]
-    + [(template_of("", [], part), ahead) for part, ahead in BEHIND.items()],
+    + [(template_of(part, [], ""), ahead) for part, ahead in BEFORE.items()],
 )
 def test_looking_ahead_is_seen(template: str, ahead: bool) -> None:
-    program = Program(template, "here", None)
-    program.run(TALK, {})
-    assert program.has_turns
-    assert program.ahead == ahead
+    text = Program(template, "here", None).run(TALK, {})
+    assert text.turns is not None
+    assert text.is_plain(1) != ahead
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+def test_what_decides_a_prompt_is_known(behind: str) -> None:
+    assert Program(template_of("", [], behind), "here", None).syntax.decides == BEHIND[behind]
+
+
+SET = "{% set ns.x = 1 %}"
+
+
+def search(test: str, what: str, first: str = "") -> str:
+    """A loop over messages that writes nothing."""
+    return f"{{% for m in messages %}}{first}{{% if {test} %}}{what}{{% endif %}}{{% endfor %}}"
+
+
+@pytest.mark.parametrize(
+    ("template", "plain"),
+    [
+        # A search that finds nothing after a message needs nothing after it.
+        (search("m.role == 'x'", SET), 1),
+        (search("m.content == 'Hi'", SET), 1),
+        (search("m.content == 'Bye'", SET), 0),
+        (search("m.content == 'Bye'", "{% break %}"), 1),
+        (search("loop.index0", "{% break %}", SET), 1),
+        ("{% for m in messages %}{% if j() %}{% endif %}{% endfor %}{{ j() }}", 0),
+        ("{% for m in messages %}{% set _ = c.next() %}{% endfor %}{{ c.current }}", 0),
+        ("{% set x %}{% for m in messages %}{{ m.role }}{% endfor %}{% endset %}{{ x }}", 0),
+        ("{{ messages | map(attribute='role') | join }}", 0),
+        ("{% for m in messages[1:] %}{% else %}nobody{% endfor %}", 0),
+    ],
+)
+def test_a_search_has_looked_as_far_as_it_has_effects(template: str, plain: int) -> None:
+    given = "{% set j = joiner() %}{% set c = cycler(1, 2) %}"
+    text = Program(template_of(given + template, [], ""), "here", None).run(TALK, {})
+    assert text.turns is not None
+    assert text.is_plain(1) == plain
+
+
+def test_templates_with_two_loops_have_turns_by_the_one_that_is_used() -> None:
+    template = "{% if tools %}" + LOOP + "{% else %}" + LOOP + "{% endif %}"
+    text = Program(template, "here", None).run(TALK, {"tools": None})
+    assert text.turns is not None
+    both = Program(LOOP + LOOP, "here", None).run(TALK, {})
+    assert both.turns is None
 
 
 @settings(max_examples=80, deadline=None)
@@ -137,7 +185,7 @@ def test_a_loop_that_leaves_messages_out_has_turns_for_the_others() -> None:
     )
     talk = [{"role": "system", "content": "x"}, *TALK]
     (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
-    assert [turn.role for turn in rendered.turns] == [one["role"] for one in TALK]
+    assert [role for _, _, role in rendered.turns] == [one["role"] for one in TALK]
     assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.chat_twin import DATE, FAMILIES, Family, RewrittenError, spans_of, text_of
+from support.chat_twin import (
+    DATE,
+    FAMILIES,
+    Family,
+    RewrittenError,
+    UnpromptedError,
+    spans_of,
+    text_of,
+)
 
 from tokpack.chat import ChatOptions, ConversationError, Rendered
 from tokpack.chat.renderer import Renderer
@@ -73,10 +82,22 @@ def cases() -> list[Any]:
         talks = {**TALKS, **(WITH_THINKING if family.thinking else {})}
         for name, talk in talks.items():
             if (family.system or "system" not in name) and (family.tools or CALL not in talk):
+                talk = _in_their_words(family, talk)  # noqa: PLW2901
                 found.append(pytest.param(family, talk, None, id=f"{family.name}-{name}"))
         for name, talk in WITH_TOOLS.items() if family.tools else ():
+            talk = _in_their_words(family, talk)  # noqa: PLW2901
             found.append(pytest.param(family, talk, TOOLS, id=f"{family.name}-{name}"))
     return [case for case in found if not _impossible(*case.values)]
+
+
+def _in_their_words(family: Family, talk: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation with the arguments of its calls as the template takes them."""
+    if not family.text_arguments:
+        return talk
+    (call,) = CALL["tool_calls"]
+    function = {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}
+    text = {"content": "", "tool_calls": [{**call, "function": function}]}
+    return [{**one, **text} if "tool_calls" in one else one for one in talk]
 
 
 def _impossible(family: Family, talk: list[dict[str, Any]], tools: Any) -> bool:
@@ -94,6 +115,15 @@ def test_text_and_spans_are_those_of_transformers(
         expected = spans_of(family, talk, **({"tools": tools} if tools else {}))
     except RewrittenError:
         check_rewritten(family, record)
+        return
+    except UnpromptedError:  # DeepSeek's second round of calls: a fault of its template
+        assert (family.name, talk) == (
+            "deepseek_v3",
+            _in_their_words(family, WITH_TOOLS["calls in turns"]),
+        )
+        with pytest.raises(ConversationError) as caught:
+            renderer_of(family).render(record)
+        assert caught.value.reason == "the generation prompt does not fit"
         return
     (rendered,) = renderer_of(family).render(record)
     assert rendered.text == expected[0]
@@ -135,7 +165,7 @@ def test_families_rewrite_what_they_are_known_to_rewrite() -> None:
             spans_of(family, thinking)
         except RewrittenError:
             rewriting.add(family.name)
-    assert rewriting == {"qwen3", "harmony"}
+    assert rewriting == {"qwen3", "harmony", "glm4_5", "nemotron3", "qwen3_5"}
 
 
 CONTENT = st.text(alphabet="ab \n<>", max_size=8) | st.sampled_from(

@@ -10,19 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokpack.chat import ChatOptions, ConversationError
-from tokpack.chat.records import Conversation, RecordReader, detect, preference_columns
+from tokpack.chat.records import OWN, Conversation, RecordReader, detect
 
 USER, ANSWER = {"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}
 SYSTEM = {"role": "system", "content": "Be kind."}
 CALL = {"name": "f", "arguments": {"x": 1}}
 
 
-def read(
-    record: dict[str, Any], *, parts: bool = False, text: bool = False, **options: Any
-) -> list[Conversation]:
+def read(record: dict[str, Any], *, parts: bool = False, **options: Any) -> list[Conversation]:
     """The conversations of a record."""
-    reader = RecordReader(ChatOptions(**options), parts=parts, text_arguments=text)
-    return reader.read(record)
+    return RecordReader(ChatOptions(**options), parts=parts).read(record)
 
 
 def messages_of(record: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
@@ -118,14 +115,6 @@ def test_a_pair_of_the_same_answers_is_refused() -> None:
     assert reason({"prompt": "Hello", "chosen": "x", "rejected": "x"}) == "no conversation"
 
 
-def test_scores_and_log_probabilities_have_one_name_each() -> None:
-    record = {"score_chosen": 8, "rejected_score": np.float32(2.5), "ref_chosen_logps": -10.5}
-    expected = {"chosen_score": 8.0, "rejected_score": 2.5, "chosen_logps": -10.5}
-    assert preference_columns(record) == expected
-    with pytest.raises(ConversationError):
-        preference_columns({"score_chosen": "high"})
-
-
 def test_roles_of_other_programs_and_of_the_request() -> None:
     said = {"from": "bing", "value": "Good day"}
     assert messages_of({"conversations": [USER, said]})[1] == ANSWER
@@ -144,12 +133,11 @@ def test_a_call_of_sharegpt_is_a_tool_call() -> None:
     }
 
 
-def test_arguments_of_calls_are_mappings_unless_the_template_asks() -> None:
-    call = {"type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+@pytest.mark.parametrize("arguments", ['{"x": 1}', {"x": 1}, "not JSON"])
+def test_arguments_of_calls_stay_as_they_are(arguments: Any) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": arguments}}
     record = {"messages": [{"role": "assistant", "content": None, "tool_calls": [call]}]}
-    assert messages_of(record)[0]["tool_calls"][0]["function"] == CALL
-    assert messages_of(record, text=True)[0]["tool_calls"] == [call]
-    assert call["function"]["arguments"] == '{"x": 1}'  # type: ignore[index]
+    assert messages_of(record)[0]["tool_calls"] == [call]
 
 
 def test_parts_of_text_are_joined_unless_the_template_reads_them() -> None:
@@ -212,6 +200,7 @@ def test_tools_documents_and_variables_go_to_the_template() -> None:
     }
     assert read(record)[0].variables == {
         "enable_thinking": False,
+        OWN: "{'enable_thinking': False}",
         "tools": [{"name": "f"}],
         "documents": [{"title": "a", "text": "b"}],
     }

@@ -49,8 +49,8 @@ def test_all_of_a_text_is_trained() -> None:
 
 def test_turns_have_their_roles_and_cover_the_text() -> None:
     (rendered,) = Renderer(CHATML, ChatOptions()).render({"messages": TALK})
-    assert [turn.role for turn in rendered.turns] == [message["role"] for message in TALK]
-    pieces = [rendered.text[turn.begin : turn.end] for turn in rendered.turns]
+    assert [role for _, _, role in rendered.turns] == [message["role"] for message in TALK]
+    pieces = [rendered.text[begin:end] for begin, end, _ in rendered.turns]
     assert "".join(pieces) == rendered.text
     assert pieces[1] == "<|im_start|>user\nHello<|im_end|>\n"
 

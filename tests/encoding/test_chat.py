@@ -189,9 +189,11 @@ def test_frames_are_asked_for(chats: Chats) -> None:
 
 def test_weights_and_kept_values(chats: Chats) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    records = [{**one, "weight": one["id"] / 8} for one in RECORDS[:9]]
-    chats.encode(records, weight_key="weight", keep=["id"])
+    every = [{**one, "weight": one["id"] / 8} for one in RECORDS[:9]]
+    chats.encode(every, weight_key="weight", keep=["id"])
+    records = every[1:]  # of weight 0 is nothing to be learned
     chats.right(records)
+    assert [(one["line"], one["kind"]) for one in chats.rejects()] == [(1, "nothing is trained")]
     data = tokpack.MMapIndexedDataset(chats.output)
     for i, one in enumerate(records):
         weights = data.track("weights")[i]

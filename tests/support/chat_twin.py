@@ -29,6 +29,8 @@ class Family:
     tools: bool = False
     thinking: bool = False
     trailer: str = ""  # what it writes behind all turns
+    behind: str = r"(?!)"  # tokens that end a turn, of which the next one begins: an expression
+    text_arguments: bool = False  # it takes the arguments of calls as text
 
     @property
     def source(self) -> str:
@@ -47,7 +49,13 @@ FAMILIES = [
     Family("llama3", ("<|eot_id|>",), {"bos_token": "<|begin_of_text|>"}, tools=True),
     Family("qwen2_5", ("<|im_end|>",), tools=True),
     Family("qwen3", ("<|im_end|>",), tools=True, thinking=True),
-    Family("deepseek_v3", ("<\uff5cend\u2581of\u2581sentence\uff5c>",), _DEEPSEEK, tools=True),
+    Family(
+        "deepseek_v3",
+        ("<\uff5cend\u2581of\u2581sentence\uff5c>",),
+        _DEEPSEEK,
+        tools=True,
+        text_arguments=True,
+    ),
     Family("deepseek_r1", ("<\uff5cend\u2581of\u2581sentence\uff5c>",), _DEEPSEEK, thinking=True),
     Family("mistral_v3", ("</s>",), _LLAMA, tools=True),
     Family("mistral_v7", ("</s>",), _LLAMA),
@@ -56,14 +64,34 @@ FAMILIES = [
     Family("zephyr", ("</s>",), _LLAMA),
     Family("phi3", ("<|end|>",), {"eos_token": "<|endoftext|>"}, trailer="<|endoftext|>"),
     Family("command_r", ("<|END_OF_TURN_TOKEN|>",), {"bos_token": "<BOS_TOKEN>"}),
-    Family("glm4", (), tools=True),
+    Family("glm4", (), tools=True, behind=r"<\|(user|observation|system)\|>"),
     Family("kimi_k2", ("<|im_end|>",), tools=True),
     Family("harmony", ("<|return|>", "<|call|>", "<|end|>"), tools=True, thinking=True),
+    Family("gemma4", ("<turn|>", "<|tool_response>"), {"bos_token": "<bos>"}, tools=True),
+    Family("jamba", (), tools=True, behind=r"<\|eom\|>", trailer="<|eom|>"),
+    Family(
+        "command_a",
+        ("<|END_OF_TURN_TOKEN|>",),
+        {"bos_token": "<BOS_TOKEN>"},
+        trailer="<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+    ),
+    Family("glm4_5", (), tools=True, thinking=True, behind=r"<\|(user|observation|system)\|>"),
+    Family("nemotron3", ("<|im_end|>",), tools=True, thinking=True),
+    Family("llama3_2", ("<|eot_id|>",), {"bos_token": "<|begin_of_text|>"}, tools=True),
+    Family("qwen3_5", ("<|im_end|>",), tools=True, thinking=True),
 ]
+
+
+# What a prompt may have behind the beginning of an answer, which texts need not have.
+_THINKING_OFFERED = re.compile(r"(<think>\s*(</think>\s*)?|<\|channel>thought\s*<channel\|>)$")
 
 
 class RewrittenError(Exception):
     """Messages are not written the same once others follow them."""
+
+
+class UnpromptedError(Exception):
+    """An answer does not begin with the generation prompt."""
 
 
 @cache
@@ -90,7 +118,7 @@ def spans_of(
 ) -> tuple[str, list[tuple[int, int]]]:
     """The text of a conversation, and what its assistant says in it.
 
-    Raises RewrittenError.
+    Raises RewrittenError, UnpromptedError.
     """
     whole = text_of(family, messages, **variables)
     spans = []
@@ -100,15 +128,19 @@ def spans_of(
         asked = text_of(family, messages[:i], add_generation_prompt=True, **variables)
         said = text_of(family, messages[: i + 1], **variables).removesuffix(family.trailer)
         if not said.startswith(asked):
-            asked = re.sub(r"<think>\s*(</think>\s*)?$", "", asked)
+            asked = _THINKING_OFFERED.sub("", asked)
         if not said.startswith(asked):
-            raise RewrittenError(i)
+            before = text_of(family, messages[:i], **variables).removesuffix(family.trailer)
+            raise UnpromptedError(i) if said.startswith(before) else RewrittenError(i)
         if not whole.startswith(said):
             raise RewrittenError(i)
         begin, end = len(asked), len(said)
         if said.rstrip().endswith(family.ends):
             end = len(said.rstrip())
-        empty = re.match(r"\s*<think>\s*</think>\s*", said[begin:])
+        elif follows := re.compile(family.behind).match(whole, end):
+            end = follows.end()
+        opened = "" if asked.rstrip().endswith("<think>") else "<think>"
+        empty = re.match(rf"\s*{opened}\s*</think>\s*", said[begin:])
         begin += empty.end() if empty else 0
         if begin < end:
             spans.append((begin, end))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tokpack.chat import instrument, sandbox
+from tokpack.chat import syntax
 from tokpack.chat.rendered import TOO_MUCH, UNSAFE, ConversationError
 from tokpack.chat.sandbox import Sandbox, TooMuchError
+from tokpack.chat.watched import LoopMaker, Messages, Rounds, Run
 from tokpack.errors import UsageError, needs_extra
 
 with needs_extra("chat"):
-    from jinja2 import Template
     from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
     from jinja2.meta import find_undeclared_variables
+    from jinja2.runtime import Context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date
+
+    from tokpack.chat.watched import Text
 
 _MOST_SOURCE = 1 << 20  # characters of a template; the longest published ones have 20,000
 
@@ -24,34 +28,29 @@ _MOST_SOURCE = 1 << 20  # characters of a template; the longest published ones h
 class Program:
     """A chat template, compiled. Belongs to one thread.
 
-    After a run, ``ahead`` says whether it looked ahead (see `instrument`); ``chunks`` is its text
-    in pieces; ``turns`` are (number of chunks, message) where a message began, ``turns_end`` the
-    number of chunks behind the last one, and ``generations`` (begin, end) those of the generation
-    blocks.
+    ``budget`` is to be reset for each conversation. ``special_tokens`` are those it names.
     """
 
     def __init__(self, source: str, where: str, day: date | None) -> None:
         if len(source) > _MOST_SOURCE:
             raise UsageError(f"{where}: the chat template has more than {_MOST_SOURCE} characters")
         self.source, self.where = source, where
-        self._environment = Sandbox(day)
-        self.budget = self._environment.budget
-        self.chunks: list[str] = []
-        self.turns: list[tuple[int, Any]] = []
-        self.turns_end = 0
-        self.generations: list[list[int]] = []
-        self.ahead = False
-        self._signals()
+        self._environment = environment = Sandbox(day)
+        self.budget = environment.budget
+        self._loops = LoopMaker()
+        environment.effect = self._effect
+        environment.filters |= self._filters()
+        environment.code_generator_class = syntax.Writer
         try:
-            parsed = self._environment.parse(source)
+            tree = environment.parse(source)
             self.special_tokens = {
-                name for name in find_undeclared_variables(parsed) if name.endswith("os_token")
+                name for name in find_undeclared_variables(tree) if name.endswith("os_token")
             }
-            tree = instrument.Instrumented(parsed)
-            code = self._environment.compile(tree.tree)
-            self._template = Template.from_code(
-                self._environment, code, self._environment.make_globals(None)
-            )
+            self.syntax = syntax.Syntax(tree)
+            counted = syntax.Counted().visit(tree)
+            self.syntax.watch()
+            counted.set_environment(environment)
+            code = environment.compile(counted)
         except TemplateSyntaxError as error:
             raise UsageError(
                 f"{where}: the chat template is wrong in line {error.lineno}: {error.message}"
@@ -60,81 +59,77 @@ class Program:
             raise UsageError(
                 f"{where}: the chat template cannot be compiled: {_first_line(error)}"
             ) from None
-        self.has_turns = tree.has_turns
-        self.fixed_prompt = tree.fixed_prompt
-        self.generation = tree.generation
-        self.reads_parts = tree.reads_parts
-        self.reads_arguments_as_text = tree.reads_arguments_as_text
+        names: dict[str, Any] = {"environment": environment}
+        exec(code, names)
+        names |= {
+            "LoopContext": self._loops,
+            "direct_added": environment.added,
+            "direct_attribute": environment.getattr,
+            "direct_effect": environment.effect,
+            "direct_key": environment.key,
+            "direct_generation": self._generation,
+            "direct_method": environment.method,
+            "direct_step": self.budget.take,
+            "direct_text": environment.text,
+        }
+        self._write, self._blocks = names["root"], names["blocks"]
+        self._globals = dict(environment.globals)
 
-    def _signals(self) -> None:
-        """The filters that a template's tree was given, see `instrument`."""
-        budget, chunks = self.budget, self.chunks
-
-        def turn(message: Any) -> Any:
-            self.turns.append((len(chunks), message))
-            return step(message)
-
-        def step(value: Any) -> Any:
-            budget.left -= budget.step
-            if budget.left < 0:
-                raise TooMuchError
-            return value
-
-        def ends(value: Any) -> None:
-            self.turns_end = len(chunks)
-
-        def ahead(value: Any) -> Any:
-            self.ahead = True
-            return value
-
-        def behind(index: Any) -> Any:
-            if index < 0:
-                self.ahead = True
-            return index
-
-        def made(value: Any) -> Any:
-            budget.made(value)
-            return value
+    def _filters(self) -> dict[str, Any]:
+        """The filters that a template's tree was given, see `syntax`."""
+        budget = self.budget
 
         def deep(value: Any) -> Any:
             budget.deep(value)
             return value
 
-        def begins(value: Any) -> None:
-            self.generations.append([len(chunks), -1])
+        def some(value: Any) -> Any:
+            return int(bool(value)) if value.__class__ is Messages else len(value)
 
-        def ended(value: Any) -> None:
-            next(one for one in reversed(self.generations) if one[1] < 0)[1] = len(chunks)
-
-        self._environment.filters |= {
-            instrument.TURN: turn,
-            instrument.STEP: step,
-            instrument.TURNS_END: ends,
-            instrument.AHEAD: ahead,
-            instrument.BEHIND: behind,
-            instrument.MADE: made,
-            instrument.DEEP: deep,
-            sandbox.GENERATION_BEGINS: begins,
-            sandbox.GENERATION_ENDS: ended,
+        return {
+            syntax.DEEP: deep,
+            syntax.MADE: budget.made,
+            syntax.READ: budget.read,
+            syntax.SOME: some,
+            syntax.TOLD: self._tell,
+            syntax.EACH: partial(_each, writes=False),
+            syntax.EACH_WRITTEN: partial(_each, writes=True),
         }
+
+    def _tell(self, values: tuple[Any, ...]) -> None:
+        """What decides a generation prompt, before a round of the main loop."""
+        assert self._loops.run is not None
+        self._loops.run.states.append(values)
+
+    def _effect(self) -> None:
+        """Something outlasts the round of a loop."""
+        assert self._loops.run is not None
+        self._loops.run.effect()
+
+    def _generation(self, begins: bool) -> None:
+        """A generation block begins, or ends."""
+        run = self._loops.run
+        assert run is not None
+        if begins:
+            run.generations.append([len(run.pieces), -1])
+        else:
+            next(one for one in reversed(run.generations) if one[1] < 0)[1] = len(run.pieces)
 
     def run(
         self, messages: Sequence[Any], variables: Mapping[str, Any], *, prompt: bool = False
-    ) -> str:
+    ) -> Text:
         """The text of messages, with the beginning of an answer if ``prompt``.
 
         ``variables`` has the tools, the documents and all others. Raises ConversationError; the
         work is taken from ``budget``.
         """
-        chunks = self.chunks
-        chunks.clear()
-        self.turns, self.generations, self.turns_end, self.ahead = [], [], 0, False
-        template = self._template
-        given = {**variables, "messages": messages, instrument.PROMPT: prompt}
+        self._loops.run = run = Run(messages)
+        self.budget.given.append(messages)
+        given = {**self._globals, **variables, "messages": Messages(run), syntax.PROMPT: prompt}
+        add = run.pieces.append
         try:
-            context = template.new_context(given)
-            for chunk in template.root_render_func(context):
-                chunks.append(chunk)  # one by one: signals count them
+            for piece in self._write(Context(self._environment, given, None, self._blocks)):
+                add(piece)  # one by one: loops count them
         except TooMuchError:
             raise ConversationError(
                 TOO_MUCH, "the template does more than it can need for this length"
@@ -150,7 +145,12 @@ class Program:
                 raise ConversationError("refused by the template", _first_line(error)) from None
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {_first_line(error)}") from None
-        return "".join(chunks)
+        return run.text()
+
+
+def _each(value: Any, *, writes: bool) -> Any:
+    """What a loop goes through."""
+    return Rounds(value, writes=writes) if value.__class__ is Messages else value
 
 
 def _first_line(error: BaseException) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.rendered import ConversationError
 from tokpack.display import brief
+from tokpack.errors import option
 
 if TYPE_CHECKING:
     from tokpack.chat.options import ChatOptions
@@ -23,6 +25,8 @@ MEDIA = "has images, audio or video"
 TOO_LONG = "too many messages"
 
 MOST_MESSAGES = 100_000
+NO_VARIABLES = frozenset(["messages", "add_generation_prompt"])  # what a template is given anyway
+OWN = "chat_template_kwargs of this record"  # among variables, as text: no template can name it
 _ROLES = {
     "function_call": "assistant",
     **{name: name for name in ("system", "developer", "user", "assistant", "tool", "function")},
@@ -40,24 +44,23 @@ _FORMS = {
 }
 _MEDIA = ("image", "audio", "video", "file")
 _LISTS = ("messages", "conversations", "conversation")
-_SCORES = {
-    "chosen_score": ("chosen_score", "score_chosen", "chosen-rating", "chosen_rating"),
-    "rejected_score": ("rejected_score", "score_rejected", "rejected-rating", "rejected_rating"),
-    "chosen_logps": ("ref_chosen_logps", "reference_chosen_logps", "chosen_logps"),
-    "rejected_logps": ("ref_rejected_logps", "reference_rejected_logps", "rejected_logps"),
-}
+_SEEN = frozenset(["image", "images", "video", "videos", "audio", "audios"])  # beside messages
+_HALF_TRAINED = "train_detail"  # of axolotl: parts of a message
+_HH = re.compile(r"\n\n(Human|Assistant):")  # of Anthropic's hh-rlhf: a conversation as one text
+_LEAST_WEIGHT, _MOST_WEIGHT = 2.0**-24, 65504.0  # that float16 has
 
 
 @dataclass(slots=True)
 class Conversation:
     """Messages with what goes with them to a template.
 
-    ``first_trained``: earlier messages are a prompt, of which nothing is trained. ``variables``
-    are for the template, beside those of the request.
+    ``first_trained``: earlier messages are a prompt, of which nothing is trained; nor are those of
+    ``untrained``. ``variables`` are for the template, beside those of the request.
     """
 
     messages: list[dict[str, Any]]
     first_trained: int = 0
+    untrained: Sequence[int] = ()
     variables: dict[str, Any] = field(default_factory=dict)
     weight: float = 1.0
 
@@ -65,13 +68,12 @@ class Conversation:
 class RecordReader:
     """Reads records as a request says; what it does not say is found in each record."""
 
-    def __init__(self, options: ChatOptions, *, parts: bool, text_arguments: bool) -> None:
+    def __init__(self, options: ChatOptions, *, parts: bool) -> None:
         self._roles = {**_ROLES, **options.role_map}
         self._key = options.messages_key
         self._pairs = options.pairs
         self._weight = options.weight_key
         self._parts = parts  # the template takes a content of several parts
-        self._text_arguments = text_arguments  # and the arguments of a call as they are
 
     def read(self, record: Mapping[str, Any]) -> list[Conversation]:
         """The conversation of a record; of a pair the preferred and the rejected one.
@@ -79,6 +81,8 @@ class RecordReader:
         Raises ConversationError.
         """
         form = _form(record, self._key, self._pairs)
+        if not _SEEN.isdisjoint(record):
+            _refuse_media(record)
         if form == "pairs":
             found = self._pair(record, *(self._pairs or ("chosen", "rejected")))
         elif form == "prompt and completion":
@@ -98,6 +102,7 @@ class RecordReader:
             if isinstance(system, str) and system and one.messages[0]["role"] != "system":
                 one.messages.insert(0, {"role": "system", "content": system})
                 one.first_trained += one.first_trained > 0
+            one.untrained = [i for i, each in enumerate(one.messages) if _is_untrained(each)]
             one.variables = extra
             if self._weight is not None:
                 one.weight = _weight(record, self._weight)
@@ -114,15 +119,23 @@ class RecordReader:
         return found
 
     def _message(self, raw: Any, i: int) -> dict[str, Any]:
+        if raw.__class__ is dict and len(raw) == 2:  # nearly all messages
+            role, content = raw.get("role"), raw.get("content")
+            if role.__class__ is str and content.__class__ is str and role in self._roles:
+                return {"role": self._roles[role], "content": content}
         if not isinstance(raw, Mapping):
             raise ConversationError(MALFORMED, f"message {i} is {brief(raw)}")
-        message = {k: v for k, v in raw.items() if v is not None}
+        message = {k: v for k, v in raw.items() if v is not None or k == "content"}
         if "role" not in message and "from" in message:
             message = _sharegpt(message, i)
         role = message.get("role")
         known = self._roles.get(role) if isinstance(role, str) else None
         if known is None:
-            raise ConversationError(UNKNOWN_ROLE, f"message {i} is by {brief(role)}")
+            raise ConversationError(
+                UNKNOWN_ROLE,
+                f"message {i} is by {brief(role)}: say which role that is, "
+                f"{option('role_map', f'{role}=user')}",
+            )
         message["role"] = known
         content = message.get("content")
         if content.__class__ is not str:
@@ -157,10 +170,18 @@ class RecordReader:
             message["reasoning_content"] = reasoning
         calls = message.get("tool_calls")
         if isinstance(calls, str):
-            calls = message["tool_calls"] = _json(calls, f"the tool calls of message {i}")
-        if isinstance(calls, list) and not self._text_arguments:
-            for call in calls:
-                _read_arguments(call)
+            message["tool_calls"] = _json(calls, f"the tool calls of message {i}")
+        if message.get(_HALF_TRAINED):
+            raise ConversationError(
+                MALFORMED,
+                f"message {i} has {_HALF_TRAINED}: only whole messages are trained or not",
+            )
+        if message.get("tool_responses") and message["role"] == "assistant":
+            raise ConversationError(
+                MALFORMED,
+                f"message {i} has tool_responses, which no assistant writes: make them messages of "
+                "the role tool",
+            )
 
     def _completion(self, prompt: Any, answer: Any) -> Conversation:
         """A prompt and its answer, either as text or as messages."""
@@ -170,11 +191,19 @@ class RecordReader:
 
     def _alpaca(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
         asked = [record["instruction"], record.get("input")]
-        question = "\n".join(str(one) for one in asked if one)
+        turns = [("\n".join(str(one) for one in asked if one), record["output"])]
+        history = plain(record.get("history")) or []
+        if not isinstance(history, list) or any(
+            not isinstance(turn, list) or len(turn) != 2 for turn in history
+        ):
+            raise ConversationError(
+                MALFORMED, f"its history is no list of questions with answers: {brief(history)}"
+            )
         return self._messages(
             [
-                {"role": "user", "content": question},
-                {"role": "assistant", "content": record["output"]},
+                {"role": role, "content": content}
+                for turn in [*history, *turns]
+                for role, content in zip(("user", "assistant"), turn, strict=True)
             ]
         )
 
@@ -210,16 +239,6 @@ def detect(records: Iterable[Mapping[str, Any]], options: ChatOptions) -> str:
     return " or ".join(dict.fromkeys(forms))
 
 
-def preference_columns(record: Mapping[str, Any]) -> dict[str, float]:
-    """The scores of a pair and its log-probabilities by a reference model, under one name each."""
-    found = {}
-    for name, keys in _SCORES.items():
-        value = next((record[key] for key in keys if record.get(key) is not None), None)
-        if value is not None:
-            found[name] = _number(value, name)
-    return found
-
-
 def _form(record: Mapping[str, Any], key: str | None, pairs: tuple[str, str] | None) -> str:
     """The form of a record. ConversationError where it has no conversation."""
     if pairs is not None:
@@ -238,7 +257,12 @@ def _form(record: Mapping[str, Any], key: str | None, pairs: tuple[str, str] | N
 
 
 def _as_messages(value: Any, role: str) -> list[Any]:
-    """A text as the message of a role; messages as they are."""
+    """A text as the message of a role, or those of Human and Assistant; messages as they are."""
+    if isinstance(value, str) and _HH.match(value):
+        parts = _HH.split(value)[1:]
+        said = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
+        found = [{"role": _ROLES[who.lower()], "content": text} for who, text in said]
+        return found if found[-1]["content"] else found[:-1]  # a prompt for an answer
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
@@ -284,17 +308,17 @@ def _part(part: Any, i: int) -> dict[str, Any]:
     return {"type": "text", "text": part["text"]}
 
 
-def _read_arguments(call: Any) -> None:
-    """A call's arguments as a mapping, where they are JSON in a string."""
-    function = call.get("function", call) if isinstance(call, dict) else None
-    arguments = function.get("arguments") if isinstance(function, dict) else None
-    if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(value, dict):
-            function["arguments"] = value  # type: ignore[index]
+def _is_untrained(message: Mapping[str, Any]) -> bool:
+    """Whether a message says that it is not to be trained: OpenAI's weight, axolotl's train."""
+    return len(message) > 2 and (message.get("weight", 1) == 0 or message.get("train", 1) == 0)
+
+
+def _refuse_media(record: Mapping[str, Any]) -> None:
+    """Raise ConversationError for pictures and the like beside the messages."""
+    for key in sorted(_SEEN.intersection(record)):
+        value = plain(record[key])
+        if value not in (None, "", [], {}):
+            raise ConversationError(MEDIA, f"it has {key}")
 
 
 def _variables(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,6 +327,9 @@ def _variables(record: Mapping[str, Any]) -> dict[str, Any]:
     own = record.get("chat_template_kwargs")
     if isinstance(own, Mapping):
         found |= {str(name): plain(value) for name, value in own.items()}
+        if wrong := sorted(NO_VARIABLES.intersection(found)):
+            raise ConversationError(MALFORMED, f"its chat_template_kwargs have {wrong[0]}")
+        found[OWN] = repr(found)
     for name in ("tools", "documents"):
         value = record.get(name)
         if isinstance(value, str):
@@ -319,8 +346,11 @@ def _weight(record: Mapping[str, Any], key: str) -> float:
     if record.get(key) is None:
         raise ConversationError("no weight", f"it has no {key}")
     weight = _number(record[key], key)
-    if weight < 0:
-        raise ConversationError("no weight", f"{key} is {weight}")
+    if weight < 0 or weight > _MOST_WEIGHT or 0 < weight < _LEAST_WEIGHT:
+        raise ConversationError(
+            "no weight",
+            f"{key} is {weight}: float16 has 0 and {_LEAST_WEIGHT} to {_MOST_WEIGHT:.0f}",
+        )
     return weight
 
 

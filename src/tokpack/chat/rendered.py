@@ -19,17 +19,21 @@ class Rendered(NamedTuple):
     """What a template makes of a conversation.
 
     ``trained`` are spans of characters [begin, end) in ``text``, ascending, apart and not empty.
-    ``weight`` is that of its trained tokens.
+    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. ``dropped`` counts trained
+    answers whose thinking the template has not written.
     """
 
     text: str
     trained: tuple[tuple[int, int], ...]
-    turns: tuple[Turn, ...]
+    turns: list[tuple[int, int, str]]
     weight: float = 1.0
+    dropped: int = 0
 
 
 TOO_MUCH = "takes too much work"  # reasons that say something of the template
 UNSAFE = "the template is unsafe"
+REWRITTEN = "a turn is rewritten"
+OUTSIDE = "trained outside of an answer"
 
 
 class ConversationError(ValueError):

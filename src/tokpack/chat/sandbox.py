@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
-import json
 import operator as operators
 import re
-from datetime import date, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError, needs_extra, option
+from tokpack.chat.watched import Messages
+from tokpack.errors import needs_extra
 
 with needs_extra("chat"):
-    from jinja2.exceptions import SecurityError, TemplateError
+    from jinja2.exceptions import SecurityError
     from jinja2.ext import Extension, loopcontrols
-    from jinja2.nodes import ExprStmt, Filter, Name, Scope
+    from jinja2.nodes import ExprStmt, InternalName, Node, Scope
     from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from jinja2.utils import Namespace
+    from jinja2.utils import Cycler, Joiner
+
+    from tokpack.chat.functions import Clock, DictMaker, SafeNamespace, raise_exception, tojson
+    from tokpack.chat.watched import WatchedLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import date
 
     from jinja2 import Undefined
-    from jinja2.nodes import Node
     from jinja2.parser import Parser
     from jinja2.runtime import Context
 
-GENERATION_BEGINS = "a generation begins"  # filters, by names that no template can write
-GENERATION_ENDS = "a generation ends"
-
 _UNITS = 10**10  # of work for a conversation: about 10 s, or 10^8 characters made
-_UNITS_OF_INPUT = 1000  # more of it for each character of the conversation
-_STEP = 300  # for a round of a loop, or a call
-_CALL = 5000  # more for a call, of a macro at worst
+_UNITS_OF_INPUT = 1000  # more of it for each character of messages that are rendered
+_CALL = 5000  # for a call
 _CHARACTER = 100  # for a character that is made
-_ELEMENT = 64  # for an element of a list that is made, or given to a filter
+_READ = 50  # for one that a filter or a method of a text reads
+_ELEMENT = 300  # for an element of a list that is made, or given to a filter
 _VISIT = 256  # for one that is looked at here
 
 _WIDTH = re.compile(r"%[^a-zA-Z%]*(\d{5,}|\*)|\{[^{}]*(\d{5,}|\{)")  # in formats: far too wide
 _CONTAINERS = (list, tuple, dict)
 _SIZED = (str, bytes, list, tuple, dict, range)
-_DICT_NAMES = frozenset(dir(dict))
-_STR_METHODS = frozenset(one for one in dir(str) if one[0] != "_") - {"format", "format_map"}
+_QUICK: dict[str, Any] = {
+    "trim": str.strip,
+    "length": len,
+    "count": len,
+    "string": str,
+}  # filters of texts
+STR_METHODS = frozenset(one for one in dir(str) if one[0] != "_") - {"format", "format_map"}
 _MISSING = object()
 # What makes text whose length is the product of its arguments' lengths, as methods or filters.
 _PRODUCTS = frozenset(["replace", "join", "translate", "urlize", "indent", "wordwrap", "xmlattr"])
 _NESTING = frozenset(["batch", "slice", "dict"])  # one value may be in their result many times
+_WHOLE = frozenset(["tojson", "string", "pprint", "urlencode"])  # they read all that is inside
 
 
 class TooMuchError(Exception):
@@ -56,33 +61,51 @@ class TooMuchError(Exception):
 class Budget:
     """The work that a template may still do, in units of about a nanosecond.
 
-    Work is counted, not timed, so that the same conversation is refused on every machine.
+    Work is counted, not timed, so that the same conversation is refused on every machine. Each
+    operation takes what it may need by the sizes of its values; a step takes what its body has.
     """
 
-    __slots__ = ("left", "step")
+    __slots__ = ("given", "left")
 
     def __init__(self) -> None:
-        self.reset(0)
+        self.reset()
 
-    def reset(self, characters: int) -> None:
-        """Begin a conversation with so many characters."""
-        self.left = _UNITS + _UNITS_OF_INPUT * characters
-        self.step = _STEP + characters // 2
+    def reset(self) -> None:
+        """Begin a conversation. ``given`` are the messages of its renders, as they come."""
+        self.left = _UNITS
+        self.given: list[Iterable[Mapping[str, Any]]] = []
 
     def take(self, units: int) -> None:
         """Do some work, or raise TooMuchError."""
         self.left -= units
         if self.left < 0:
+            self.more()
+
+    def more(self) -> None:
+        """Go on with what the length of the messages gives; TooMuchError where that is too short.
+
+        Nearly no conversation needs it, so nobody counts their characters before.
+        """
+        self.left += _UNITS_OF_INPUT * sum(map(_characters, self.given))
+        self.given.clear()
+        if self.left < 0:
             raise TooMuchError
 
-    def made(self, value: Any) -> None:
-        """Count a value that has been made; later steps may pass through it as often."""
+    def made(self, value: Any) -> Any:
+        """Count a value that has been made, and give it."""
         if isinstance(value, _SIZED):
-            units = len(value) * (_CHARACTER if isinstance(value, str | bytes) else _ELEMENT)
-            self.step = max(self.step, _STEP + units // 200)
-            self.take(units)
+            self.take(len(value) * (_CHARACTER if isinstance(value, str | bytes) else _ELEMENT))
         elif type(value) is int and value.bit_length() > 1000:
             raise TooMuchError  # its digits take the square of their number
+        return value
+
+    def read(self, value: Any) -> Any:
+        """Count a value that is compared or searched, and give it."""
+        if isinstance(value, str | bytes):
+            self.take(len(value))
+        elif isinstance(value, _SIZED):
+            self.take(len(value) * _ELEMENT)
+        return value
 
     def deep(self, value: Any) -> int:
         """Count all that is in a value, as often as it is in there; characters and elements."""
@@ -98,13 +121,16 @@ class Budget:
         return total
 
     def arguments(self, name: str, values: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """Refuse arguments of a function that would make something enormous of them."""
-        numbers = (*values, *named.values())
-        if any(type(n) is int and not -100_000 <= n <= 100_000 for n in numbers):
-            raise TooMuchError
-        if name in _PRODUCTS and numbers:
-            first, *others = map(self.deep, numbers)
-            product = (first + 1) * (sum(others) + max(map(_whole, numbers)) + 1)
+        """Count the arguments of a function; refuse what would become something enormous."""
+        every = (*values, *named.values())
+        for one in every:
+            if type(one) is int and not -100_000 <= one <= 100_000:
+                raise TooMuchError
+            if isinstance(one, str | bytes):
+                self.take(len(one) * _READ)
+        if name in _PRODUCTS and every:
+            first, *others = map(self.deep, every)
+            product = (first + 1) * (sum(others) + max(map(_whole, every)) + 1)
             if product * _CHARACTER > self.left:
                 raise TooMuchError
         elif name in ("format", "format_map"):
@@ -121,75 +147,100 @@ def _whole(value: Any) -> int:
     return abs(value) if type(value) is int else 0
 
 
+def _characters(messages: Iterable[Mapping[str, Any]]) -> int:
+    """About as many as the JSON of messages has."""
+    return sum(
+        100 + (len(value) if isinstance(value, str) else len(str(value)))
+        for message in messages
+        for value in message.values()
+    )
+
+
 class Sandbox(ImmutableSandboxedEnvironment):
     """An environment with what transformers gives templates; ``budget`` is reset by its user.
 
     What would be an unsafe access raises SecurityError at once. ``day`` answers ``strftime_now``.
+    ``effect`` is called where something is changed that outlasts the round of a loop.
     """
 
-    intercepted_binops = frozenset(["+", "*", "**", "%"])
+    effect: Callable[[], None]
+
+    intercepted_binops = frozenset(["*", "**", "%"])  # and +, see `added`
 
     def __init__(self, day: date | None) -> None:
         self.budget = Budget()
         super().__init__(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[GenerationTag, loopcontrols],
-            finalize=self._printed,
+            trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
         )
-        self.filters["tojson"] = _tojson
+        self.filters["tojson"] = tojson
         self.globals |= {
-            "raise_exception": _raise_exception,
-            "strftime_now": _Clock(day),
-            "dict": _DictMaker(),
-            "namespace": _Namespace,
+            "raise_exception": raise_exception,
+            "strftime_now": Clock(day),
+            "dict": DictMaker(),
+            "namespace": SafeNamespace,
         }
         self.filters.update({name: self._guarded(name, f) for name, f in self.filters.items()})
+        is_sequence: Any = self.tests["sequence"]
+        self.tests["sequence"] = lambda one: one.__class__ is Messages or is_sequence(one)
 
-    def _printed(self, value: Any) -> Any:
+    def text(self, value: Any) -> str:
+        """A value as it is written."""
         budget = self.budget
-        if value.__class__ is str:
-            budget.left -= len(value) * _CHARACTER
+        if value.__class__ is not str:
+            if isinstance(value, _CONTAINERS):
+                budget.take(budget.deep(value) * _CHARACTER)
+            value = str(value)
+        budget.left -= len(value) * _CHARACTER
+        if budget.left < 0:
+            budget.more()
+        return value  # type: ignore[no-any-return]
+
+    def added(self, *values: Any) -> Any:
+        """The sum of values, from the left to the right."""
+        budget = self.budget
+        for one in values:
+            if one.__class__ is not str:
+                break
+        else:
+            text = "".join(values)
+            budget.left -= len(text) * _CHARACTER
             if budget.left < 0:
-                raise TooMuchError
-        elif isinstance(value, _CONTAINERS):
-            budget.take(budget.deep(value) * _CHARACTER)
-        return value
+                budget.more()
+            return text
+        total = values[0]
+        for one in values[1:]:
+            total = budget.made(total + one)
+        return total
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A filter that counts what it takes and makes."""
         budget, first = self.budget, 1 if hasattr(function, "jinja_pass_arg") else 0
-        careful = name not in ("trim", "length", "string", "upper", "lower")
+        quick: Callable[[str], Any] | None = _QUICK.get(name)
 
         @wraps(function)
         def filtered(*values: Any, **named: Any) -> Any:
+            if quick is not None and len(values) == 1 and values[0].__class__ is str and not named:
+                budget.take(len(values[0]) * _CHARACTER)
+                return quick(values[0])
             value = values[first] if len(values) > first else None
-            if careful:
-                budget.arguments(name, values[first:], named)
+            budget.take(_CALL)
+            budget.arguments(name, values[first:], named)
             if isinstance(value, _CONTAINERS):
                 budget.take(len(value) * _ELEMENT)
-                if name in ("tojson", "string", "pprint", "urlencode"):
+                if name in _WHOLE:
                     budget.take(budget.deep(value) * _CHARACTER)
-            budget.take(budget.step)
             result = function(*values, **named)
             if name in _NESTING:
                 result = list(result)
                 budget.deep(result)
-            budget.made(result)
-            return result
+            return budget.made(result)
 
         return filtered
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """An operation that may make something large."""
         budget = self.budget
-        if operator == "+":
-            value = left + right
-            if value.__class__ is str:
-                budget.left -= len(value) * _CHARACTER
-                if budget.left >= 0:
-                    return value
-        elif operator == "*":
+        if operator == "*":
             for one, times in ((left, right), (right, left)):
                 if isinstance(one, _SIZED) and isinstance(times, int):
                     budget.take(len(one) * max(int(times), 0) * _CHARACTER)
@@ -203,21 +254,25 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 budget.format(left)
                 budget.deep(right)
             value = operators.mod(left, right)
-        budget.made(value)
-        return value
+        return budget.made(value)
+
+    def key(self, obj: Any, name: str) -> Any:
+        """An attribute that no mapping has, or an element by that name."""
+        if obj.__class__ is dict:
+            value = obj.get(name, _MISSING)
+            if value is not _MISSING:
+                return value
+            return self.undefined(obj=obj, name=name)
+        return self.getattr(obj, name)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """An attribute, or an element by that name; of what is common without a detour."""
-        kind = obj.__class__
-        if kind is dict and attribute not in _DICT_NAMES:
-            value = obj.get(attribute, _MISSING)
-        elif kind in _OPEN and attribute[:1] != "_":
+        if obj.__class__ in _OPEN and attribute[:1] != "_":
             value = getattr(obj, attribute, _MISSING)
-        elif kind is str and attribute in _STR_METHODS:
+            return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
+        if obj.__class__ is str and attribute in STR_METHODS:
             return getattr(obj, attribute)
-        else:
-            return super().getattr(obj, attribute)
-        return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
+        return super().getattr(obj, attribute)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
         """Refuse what jinja2 refuses only when it is used."""
@@ -226,23 +281,32 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, function: Any, /, *values: Any, **named: Any) -> Any:
         """Call what a template calls: a method, a macro, a global function."""
         budget = self.budget
-        budget.take(budget.step + _CALL)
+        budget.take(_CALL)
         name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
-        if owner.__class__ is str and not values and not named:
-            result = function()
-            budget.made(result)
-            return result
+        if isinstance(function, Joiner) or isinstance(owner, Cycler | LoopContext):
+            self.effect()
         if isinstance(owner, str | bytes):
             budget.arguments(name, (owner, *values), named)
         elif "format" in name:
             budget.arguments("format", (getattr(function, "template", ""), *values), named)
+        elif isinstance(owner, _CONTAINERS):
+            budget.read(owner)
+            budget.arguments("", values, named)
         elif values or named:
             budget.arguments("", values, named)
         result = super().call(context, function, *values, **named)
-        if isinstance(function, _DictMaker):
+        if isinstance(function, DictMaker):
             budget.deep(result)
-        budget.made(result)
-        return result
+        return budget.made(result)
+
+    def method(self, context: Context, obj: Any, name: str, *values: Any) -> Any:
+        """Call a method, which is nearly always one of STR_METHODS."""
+        if obj.__class__ is not str:
+            return self.call(context, self.getattr(obj, name), *values)
+        budget = self.budget
+        budget.take(_CALL)
+        budget.arguments(name, (obj, *values), {})
+        return budget.made(getattr(obj, name)(*values))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """``str.format`` in the sandbox, which remembers the text that it is a method of."""
@@ -255,7 +319,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 class GenerationTag(Extension):
     """``{% generation %}``: a scope whose text an assistant has written.
 
-    It begins and ends with a statement that a template cannot have itself, see `spoken`.
+    It begins and ends with a statement that a template cannot have itself.
     """
 
     tags = {"generation"}  # noqa: RUF012 - so it is declared there
@@ -264,90 +328,16 @@ class GenerationTag(Extension):
         """The statements up to ``{% endgeneration %}``."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        begin, end = (signal(name, line) for name in (GENERATION_BEGINS, GENERATION_ENDS))
+        begin, end = (code(f"direct_generation({begins})", line) for begins in (True, False))
         return Scope([begin, *body, end]).set_lineno(line)
 
 
-def signal(name: str, line: int, of: str = "messages") -> ExprStmt:
-    """A statement that calls a filter with a variable, and writes nothing."""
-    return ExprStmt(Filter(Name(of, "load"), name, [], [], None, None), lineno=line)
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as transformers' templates get it: nothing is made safe for HTML."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-def _raise_exception(message: str) -> None:
-    raise TemplateError(message)
-
-
-class _Clock:
-    """``strftime_now``: the day that the request names, since the same request has one result."""
-
-    def __init__(self, day: date | None) -> None:
-        self._day = day
-
-    def __call__(self, form: str) -> str:
-        """The day in a format of ``strftime``. UsageError where the request names none."""
-        if self._day is None:
-            raise UsageError(
-                "the chat template asks for today's date, which would make other tokens tomorrow: "
-                f"say which day it is to be, {option('template_var', 'date=2026-11-23')}"
-            )
-        return self._day.strftime(form)
-
-
-def day_of(value: object) -> date | None:
-    """The day, or the moment, that a request names. UsageError."""
-    if value is None:
-        return None
-    try:
-        return datetime.fromisoformat(str(value))
-    except ValueError:
-        raise UsageError(
-            f"the variable date of a chat template is {value!r}: give a day such as 2026-11-23"
-        ) from None
-
-
-class _DictMaker:
-    """``dict`` in templates: no class, whose attributes lead elsewhere."""
-
-    def __call__(self, *values: Any, **named: Any) -> dict[Any, Any]:
-        return dict(*values, **named)
-
-    def fromkeys(self, *values: Any) -> dict[Any, Any]:
-        """As ``dict.fromkeys``."""
-        return dict.fromkeys(*values)
-
-
-class _Namespace(Namespace):
-    """``namespace`` in templates, without names that begin with an underscore."""
-
-    def __init__(*args: Any, **named: Any) -> None:  # a variable may be named self
-        self, *values = args
-        attributes = dict(*values, **named)
-        for name in attributes:
-            _check_name(name)
-        Namespace.__init__(self, attributes)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
-        super().__setitem__(name, value)
+def code(python: str, line: int) -> ExprStmt:
+    """A statement of Python, which no template can have itself."""
+    name = object.__new__(InternalName)  # written as it is
+    Node.__init__(name, python, lineno=line)
+    return ExprStmt(name, lineno=line)
 
 
 # Kinds with nothing to hide but what begins with an underscore.
-_OPEN = frozenset([LoopContext, _Namespace])
-
-
-def _check_name(name: object) -> None:
-    if str(name).startswith("_"):
-        raise SecurityError(f"a namespace cannot have the attribute {name!r}")
+_OPEN = frozenset([LoopContext, WatchedLoop, SafeNamespace])

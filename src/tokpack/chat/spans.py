@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -10,44 +11,67 @@ if TYPE_CHECKING:
 
 Span = tuple[int, int]
 
-# What a model thinks before it answers, by the marks of several families.
+# What a model thinks before it answers stands between such marks, by families.
+_MARKS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|channel>thought", "<channel|>"),
+    ("<|channel|>analysis<|message|>", "<|end|>"),
+)
+HARMONY = "<|start|>assistant"  # it begins another message behind its thinking
+_PAIRS = [(re.escape(begin), re.escape(end)) for begin, end in _MARKS]
 _THINKING = re.compile(
-    r"\s*(?:"
-    r"<think>(?P<a>.*?)</think>"
-    r"|\[THINK\](?P<b>.*?)\[/THINK\]"
-    r"|<\|START_THINKING\|>(?P<c>.*?)<\|END_THINKING\|>"
-    r"|<seed:think>(?P<d>.*?)</seed:think>"
-    r"|<\|channel\|>analysis<\|message\|>(?P<e>.*?)<\|end\|>(?:<\|start\|>assistant)?"
-    r")\s*",
+    r"\s*(?:" + "|".join(f"{begin}(.*?){end}" for begin, end in _PAIRS) + r")"
+    rf"(?:(?<=<\|end\|>){re.escape(HARMONY)})?\s*",
     re.DOTALL,
 )
-_OPENED = re.compile(r"(?P<a>.*?)</think>\s*", re.DOTALL)
-_PROMPTED = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
+_PROMPTED = re.compile(
+    r"(?:" + "|".join(rf"{begin}\s*(?:{end}\s*)?" for begin, end in _PAIRS) + r")\Z"
+)
+_MARK = re.compile(r"<[^<>\s]{1,60}>")  # as most special tokens are
 _LONGEST_TAIL = 200  # characters behind an answer, of which the end-of-turn token is one
 
 
 class Ends:
-    """The end-of-turn tokens of a template, as text; the longer ones first."""
+    """The tokens that end turns, as text; the longer ones first.
 
-    def __init__(self, tokens: Iterable[str]) -> None:
+    ``header``, which begins an assistant's turn, is there where turns have none of their own: they
+    end where the turn of somebody else begins, with its mark.
+    """
+
+    def __init__(self, tokens: Iterable[str], *, header: str | None = None) -> None:
         self.tokens = tuple(sorted({token for token in tokens if token}, key=len, reverse=True))
+        self._header = header
 
     def trim(self, text: str, begin: int, end: int) -> Span:
-        """Where the last turn in text[begin:end] ends without its end token, and with it.
+        """Where a turn in text[begin:end] ends without its end token, and with it.
 
-        White space behind the token is not part of the turn; without a token nothing is cut off.
+        White space behind the token is not part of the turn. A token that follows at once ends it,
+        too; where there is none, both are the same.
         """
-        tail = text[max(begin, end - _LONGEST_TAIL) : end].rstrip()
+        last = (
+            end
+            - len(text[max(begin, end - _LONGEST_TAIL) : end])
+            + len(text[max(begin, end - _LONGEST_TAIL) : end].rstrip())
+        )
         for token in self.tokens:
-            if tail.endswith(token):
-                last = max(begin, end - _LONGEST_TAIL) + len(tail)
-                return max(last - len(token), begin), last
-        return end, end
+            if text.endswith(token, begin, last):
+                return last - len(token), last
+        for token in self.tokens:
+            if text.startswith(token, end):
+                return end, end + len(token)
+        if self._header is None or (self._header and text.startswith(self._header, end)):
+            return end, end
+        mark = _MARK.match(text, end)
+        return end, mark.end() if mark else end
 
-    def found(self, text: str, begin: int, end: int) -> bool:
-        """Whether a turn ends with one of the tokens."""
-        last, with_token = self.trim(text, begin, end)
-        return last != with_token
+    def behind(self, text: str, begin: int) -> int:
+        """The end of the token that stands at a place; that place where there is none."""
+        return next(
+            (begin + len(token) for token in self.tokens if text.startswith(token, begin)), begin
+        )
 
 
 class Rules(NamedTuple):
@@ -58,41 +82,68 @@ class Rules(NamedTuple):
     empty_thinking: bool
 
 
-def without_prompted_thinking(prompt: str) -> str:
-    """A generation prompt without the beginning of thinking that some templates put there."""
-    return _PROMPTED.sub("", prompt)
+def last_mark(text: str) -> str:
+    """The mark at the end of a text; "" where there is none."""
+    found = _MARK.findall(text)
+    return found[-1] if found and text.endswith(found[-1]) else ""
 
 
-def trained(text: str, span: Span, ends: Ends, rules: Rules, *, opened: bool = False) -> list[Span]:
+def prompts(prompt: str) -> list[tuple[str, str]]:
+    """A generation prompt, with the mark that ends the thinking it begins; and it without that.
+
+    Templates of models that always think begin that in the prompt, and some drop it from answers.
+    """
+    found = _PROMPTED.search(prompt)
+    if found is None:
+        return [(prompt, "")]
+    tail = found[0].rstrip()
+    closing = next((end for begin, end in _MARKS if tail == begin), "")
+    return [(prompt, closing), (prompt[: found.start()], "")]
+
+
+def starts_with_mark(text: str, begin: int) -> bool:
+    """Whether there is a mark at a place in a text."""
+    return _MARK.match(text, begin) is not None
+
+
+def thinking(
+    text: str, begin: int = 0, end: int = sys.maxsize, closing: str = ""
+) -> tuple[str, int]:
+    """What a text thinks before it answers, and where that ends; nothing, at its beginning.
+
+    ``closing`` is the mark that ends a thinking which was begun before the text.
+    """
+    if closing:
+        closed = text.find(closing, begin, end)
+        if closed < 0:
+            return "", begin
+        rest = text[closed + len(closing) : end]
+        return text[begin:closed], min(end, len(text)) - len(rest.lstrip())
+    found = _THINKING.match(text, begin, end)
+    return (found[found.lastindex or 0], found.end()) if found else ("", begin)
+
+
+def trained(text: str, span: Span, ends: Ends, rules: Rules, closing: str = "") -> Span:
     """The trained part of an assistant's turn, whose own text is ``span``.
 
-    ``opened``: the turn begins inside of a thinking that the prompt has begun.
+    ``closing`` is the mark that ends the thinking which the prompt has begun.
     """
     begin, end = span
     last, with_token = ends.trim(text, begin, end)
     end = with_token if rules.eot else last
-    pattern = _OPENED if opened else _THINKING
-    found = pattern.match(text, begin, end)
-    if found is not None:
-        thought = next((part for part in found.groups() if part is not None), "")
-        wanted = rules.thinking if thought.strip() else rules.empty_thinking
-        if not wanted:
-            begin = found.end()
-    return [(begin, end)] if begin < end else []
+    thinks, behind = thinking(text, begin, end, closing)
+    wanted = rules.thinking if thinks.strip() else rules.empty_thinking
+    return (begin if wanted else behind), end
 
 
-def without(spans: Iterable[Span], hole: Span) -> list[Span]:
-    """The spans without the characters of another one."""
-    kept = []
-    for begin, end in spans:
-        for part in ((begin, min(end, hole[0])), (max(begin, hole[1]), end)):
-            if part[0] < part[1]:
-                kept.append(part)
-    return kept
+def without(span: Span, hole: Span) -> list[Span]:
+    """What is left of a span without the characters of another one."""
+    begin, end = span
+    return [(begin, min(end, hole[0])), (max(begin, hole[1]), end)]
 
 
-def joined(spans: Iterable[Span]) -> tuple[Span, ...]:
-    """Spans in order, those that touch as one."""
+def joined(spans: list[Span]) -> tuple[Span, ...]:
+    """Spans in order, those that touch as one, and none that is empty."""
     found: list[Span] = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.chat.options import ChatOptions
+from tokpack.chat.rendered import Turn
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import load_template
 from tokpack.display import nearest, shown
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tokpack.chat.rendered import Turn
     from tokpack.stores.storage import PathLike
 
 _NAMES = {one.name for one in fields(ChatOptions)}
@@ -84,5 +85,6 @@ def render(
     for one in made:
         encoded = encoder.encode([one.text], [one.trained])
         ids, mask = encoded.ids.copy(), encoded.mask
-        found.append(RenderedTokens(one.text, ids, mask, one.trained, one.turns, one.weight))
+        turns = tuple(starmap(Turn, one.turns))
+        found.append(RenderedTokens(one.text, ids, mask, one.trained, turns, one.weight))
     return found

@@ -1,208 +1,329 @@
-"""Where the turns of a conversation are in its text: by one render, or by those of its beginnings.
+"""Where the turns of a conversation are in its text, and what of them an assistant has written.
 
-The definition is by beginnings. Let P(n) be the text of the first n messages, up to what follows
-the loop over them, and G(n) the text with a generation prompt. The turn of assistant message i is
+The definition is by beginnings. Let P(n) be the text of the first n messages, up to the end of the
+loop over them, and G(n) the text with a generation prompt. What assistant message i has written is
 what P(i + 1) has behind G(i). Where the whole text does not begin with P(i + 1), or this not with
-P(i), the template *rewrites* turns once other messages follow them.
+P(i), the template *rewrites* messages once others follow them.
 
-One render says the same for a template that did not look ahead (`instrument`): then P(i + 1) is its
-text up to the end of message i, and a generation prompt that depends on no message is rendered
-once.
+Most of it one render says (`watched`): the text up to the end of a message before which nobody
+looked at a later one is P(i + 1), and a generation prompt that no message decides is rendered once.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.chat.rendered import ConversationError
-from tokpack.chat.spans import without_prompted_thinking
-from tokpack.errors import option
+from tokpack.chat.records import OWN
+from tokpack.chat.rendered import REWRITTEN, TOO_MUCH, UNSAFE, ConversationError
+from tokpack.chat.spans import Ends, last_mark, prompts, starts_with_mark, thinking
+from tokpack.chat.watched import EVERY, Seen, Text
+from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tokpack.chat.program import Program
     from tokpack.chat.spans import Span
 
-REWRITTEN = "a turn is rewritten"
+_CALL = "<|call|>"  # of harmony: it ends a call, and other tokens end texts
+_SAID = "unlike anything 7351"  # what nobody says
+_QUESTION = {"role": "user", "content": "?"}
+_ANSWER = {"role": "assistant", "content": _SAID}
+_CALLS = ("tool_calls", "function_call")
 
 Messages = list[dict[str, Any]]
+_Prompt = Sequence[tuple[str, str]]  # see `prompts`
 
 
-class Text(NamedTuple):
-    """A rendered conversation.
+class Answer(NamedTuple):
+    """What an assistant's message adds to a text, behind its generation prompt: [begin, end).
 
-    ``turns`` has a span for every message that the template's loop came by, None for any other;
-    nothing where there is no such loop. ``end`` is where they end: some templates write a last
-    token behind. ``plain``: the text of each beginning of the messages is
-    the beginning of the text. ``generations`` are the spans of ``{% generation %}``.
+    ``closing`` is the mark that ends a thinking which the prompt has begun, if it has.
     """
 
-    text: str
-    turns: Sequence[Span | None] | None
+    begin: int
     end: int
-    plain: bool
-    generations: list[Span]
-
-
-class Own(NamedTuple):
-    """What an assistant's message adds to a text, behind its generation prompt.
-
-    ``end`` is that of all turns in the text.
-    """
-
-    text: str
-    span: Span
-    end: int
-    opened: bool = False  # the prompt ends inside of a thinking
+    closing: str = ""
 
 
 class Turns:
-    """Finds turns with a program; counts on its budget being reset for each conversation."""
+    """Finds turns with a program; counts on its budget being reset for each conversation.
 
-    def __init__(self, program: Program) -> None:
+    ``variables`` are those of every conversation. ``ends`` are the end-of-turn tokens, found by
+    trying, as is the ``header`` of an assistant's turns. UsageError where the template cannot be
+    used at all.
+    """
+
+    def __init__(self, program: Program, variables: Mapping[str, Any]) -> None:
         self._program = program
-        self._prompts: dict[tuple[bool, bool, str], str] = {}
+        self._prompts: dict[tuple[Any, ...], _Prompt | None] = {}
+        self.header = ""
+        self.ends = self._try(variables)
 
-    def render(
-        self, messages: Messages, variables: Mapping[str, Any], *, prompt: bool = False
-    ) -> Text:
-        """The text of messages, with what one render says about it."""
-        program = self._program
-        text = program.run(messages, variables, prompt=prompt)
-        ends = [0, *accumulate(map(len, program.chunks))]
-        turns = self._turns(messages, ends) if program.has_turns else None
-        end = len(text) if turns is None else ends[program.turns_end]
-        plain = turns is not None and not program.ahead
-        generations = [(ends[begin], ends[end]) for begin, end in program.generations]
-        return Text(text, turns, end, plain, generations)
+    def render(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
+        """The text of messages."""
+        return self._program.run(messages, variables)
 
-    def _turns(self, messages: Messages, ends: Sequence[int]) -> list[Span | None] | None:
-        """The spans of messages by the marks of the last run; None where they are in disorder."""
-        program = self._program
-        turns: list[Span | None] = [None] * len(messages)
-        last = len(program.turns) - 1
-        i = 0
-        for k, (chunk, message) in enumerate(program.turns):
-            while i < len(messages) and messages[i] is not message:
-                i += 1
-            if i == len(messages):
-                return None
-            end = program.turns[k + 1][0] if k < last else program.turns_end
-            turns[i] = (ends[chunk], ends[end])
-            i += 1
-        if program.turns:
-            preamble = ends[program.turns[0][0]]
-            first = turns[0]
-            if preamble and len(turns) > 1 and (first is None or first[0] == first[1]):
-                turns[0] = (0, preamble)  # a system message, written before the loop
-        return turns
+    def answers(
+        self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
+    ) -> dict[int, Answer]:
+        """What some messages add to the whole text. Raises ConversationError."""
+        text, turns, last = whole.text, whole.turns, len(messages) - 1
+        found = {}
+        for i in numbers:
+            turn = turns[i] if turns else None
+            begun, is_plain = None, i == last or whole.is_plain(i)
+            if turn is not None and is_plain:
+                prompt = self._prompt(whole, messages, i, variables)
+                begun = _behind(text, turn[0], prompt) if prompt is not None else None
+            if turn is None or begun is None:
+                found[i] = self.answer(whole, messages, i, variables, is_plain=is_plain)
+            else:
+                found[i] = Answer(begun[0], turn[1], begun[1])
+        return found
 
-    def by_marks(
-        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
-    ) -> Own | None:
-        """What message i adds, by one render; None where that render cannot say."""
-        turn = whole.turns[i] if whole.turns else None
-        if turn is None or not self._program.fixed_prompt or not i:
-            return None
-        key = (
-            bool(variables.get("tools")),
-            bool(variables.get("documents")),
-            repr(variables.get("chat_template_kwargs")),
-        )
-        prompt = self._prompts.get(key)
-        if prompt is None:
-            prompt = self._prompt(messages[:i], variables)
-            if prompt is None:
-                return None
-            self._prompts[key] = prompt
-        return _behind(whole, turn, prompt)
+    def answer(
+        self,
+        whole: Text,
+        messages: Messages,
+        i: int,
+        variables: Mapping[str, Any],
+        *,
+        is_plain: bool = False,
+    ) -> Answer:
+        """What message i adds to the whole text, by the definition. Raises ConversationError.
 
-    def by_beginnings(
-        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
-    ) -> Own:
-        """What message i adds, by definition; up to its end, its text is P(i + 1).
-
-        Raises ConversationError.
+        ``is_plain``: the text up to its end is known to be that of the messages up to it alone.
         """
-        asked = self._program.run(messages[:i], variables, prompt=True)
-        text = self.beginning(whole, messages, i, variables)
-        own = _behind(text, (0, text.end), asked)
-        if own is None:
+        is_plain = is_plain or i == len(messages) - 1
+        up_to = whole if is_plain else self.render(messages[: i + 1], variables)
+        turn = up_to.turns[i] if up_to.turns else None
+        end = turn[1] if turn else up_to.end
+        if not whole.text.startswith(up_to.text[:end]):
+            raise _rewritten(i)
+        prompt = None if i else self._prompt(whole, messages, i, variables)  # nothing is before
+        if turn is not None and prompt is not None:
+            begun = _behind(up_to.text, turn[0], prompt)
+        else:
+            asked = self._program.run(messages[:i], variables, prompt=True).text
+            begun = _behind(up_to.text, 0, prompts(asked))
+        if begun is None:
             before = self.render(messages[:i], variables)
-            if not text.text.startswith(before.text[: before.end]):
-                raise ConversationError(REWRITTEN, advice(i))
-            raise ConversationError(
-                "the generation prompt does not fit", f"message {i} does not begin with it"
-            )
-        return own
+            kept = up_to.text.startswith(before.text[: before.end])
+            raise _no_prompt(i) if kept else _rewritten(i)
+        begin, closing = begun
+        again = self.header and up_to.text.startswith(self.header, begin)
+        if again and not up_to.text.endswith(self.header, 0, begin):
+            begin += len(self.header)  # the text begins a turn anew, where a prompt goes on
+        return Answer(begin, end, closing)
 
-    def alone(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, Own]:
+    def check_kept(
+        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
+    ) -> None:
+        """Raise ConversationError where what was written up to message i is rewritten."""
+        if i < len(messages) - 1 and not whole.is_plain(i):
+            up_to = self.render(messages[: i + 1], variables)
+            if not whole.text.startswith(up_to.text[: up_to.end]):
+                raise _rewritten(i)
+
+    def as_written(
+        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
+    ) -> Answer:
+        """What message i adds to the whole text, even if it is rewritten there."""
+        turn = whole.turns[i] if whole.turns else None
+        if turn is None:
+            return self.answer(whole, messages, i, variables)
+        prompt = self._prompt(whole, messages, i, variables)
+        if prompt is None:
+            prompt = self._ask(messages[:i], variables)
+        begun = None if prompt is None else _behind(whole.text, turn[0], prompt)
+        if prompt is None or begun is None:
+            raise _no_prompt(i)
+        end = turn[1]
+        follows = messages[i + 1]["role"] if i < len(messages) - 1 else ""
+        if follows in ("tool", "function"):  # may be written with the call
+            alone = self.render(messages[: i + 1], variables)
+            own = alone.turns[i] if alone.turns else None
+            first = _behind(alone.text, own[0], prompt) if own else None
+            said, closing = (
+                ("", "")
+                if own is None or first is None
+                else (alone.text[first[0] : own[1]], first[1])
+            )
+            unthought = said[thinking(said, closing=closing)[1] :]
+            end = _end_of((said, unthought), whole.text, (begun[0], end))
+            if end < 0:
+                raise not_found(i)
+        return Answer(begun[0], end, begun[1])
+
+    def alone(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, Answer]:
         """The text in which the last message is an answer to what a model would have seen.
 
         That is P(n), unless it rewrites earlier messages: then G(n - 1) with the answer behind it.
         """
         whole, i = self.render(messages, variables), len(messages) - 1
-        try:
-            return whole, self.by_beginnings(whole, messages, i, variables)
-        except ConversationError as error:
-            own = None
-            if error.reason == REWRITTEN:
-                own = self.as_written(whole, messages, i, variables)
-            if own is None:
-                raise
-        asked = self.render(messages[:i], variables, prompt=True)
-        text = asked.text + whole.text[own.span[0] :]
-        moved = len(asked.text) - own.span[0]
-        begin, end = len(asked.text), own.span[1] + moved
-        turns = None if asked.turns is None else [*asked.turns, (asked.end, end)]
-        behind = [(b + moved, e + moved) for b, e in whole.generations if b >= own.span[0]]
-        return Text(text, turns, end, False, behind), Own(text, (begin, end), end, own.opened)
-
-    def beginning(
-        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
-    ) -> Text:
-        """The text of the messages up to i."""
-        last = i == len(messages) - 1
-        return whole if last else self.render(messages[: i + 1], variables)
-
-    def as_written(
-        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
-    ) -> Own | None:
-        """What message i adds to the whole text, even if it is rewritten there; None: not found."""
-        own = self.by_marks(whole, messages, i, variables)
+        if not i:
+            return whole, self.answer(whole, messages, i, variables)
+        asked = self._program.run(messages[:i], variables, prompt=True)
+        if _behind(whole.text, 0, prompts(asked.text)) is not None:
+            return whole, self.answer(whole, messages, i, variables)
         turn = whole.turns[i] if whole.turns else None
-        if own is not None or turn is None or not i:
-            return own
-        return _behind(whole, turn, self._prompt(messages[:i], variables) or "")
+        before = self.render(messages[:i], variables)
+        start = before.text[: before.end]
+        begun = None
+        if turn is not None and asked.text.startswith(start):
+            begun = _behind(whole.text, turn[0], prompts(asked.text[len(start) :]))
+        if turn is None or begun is None:
+            raise _no_prompt(i) if whole.text.startswith(start) else _rewritten(i)
+        text = asked.text + whole.text[begun[0] :]
+        moved = len(asked.text) - begun[0]
+        end = turn[1] + moved
+        turns = None if before.turns is None else [*before.turns, (before.end, end)]
+        behind = [(b + moved, e + moved) for b, e in whole.generations if b >= begun[0]]
+        made = Text(text, turns, end, behind, Seen([(0, EVERY)]))
+        return made, Answer(len(asked.text), end, begun[1])
 
-    def _prompt(self, messages: Messages, variables: Mapping[str, Any]) -> str | None:
+    def said(
+        self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
+    ) -> Iterator[Span]:
+        """What others than assistants say in some messages, with the token behind it.
+
+        That is what changes in their turns where they say something else. ConversationError.
+        """
+        others = [
+            {**one, "content": _instead(one["content"], i)}
+            if i in numbers and one.get("content")
+            else one
+            for i, one in enumerate(messages)
+        ]
+        changed = self.render(others, variables)
+        for i in numbers:
+            turn = whole.turns[i] if whole.turns else None
+            other = changed.turns[i] if changed.turns else None
+            if turn is None or other is None:
+                raise not_found(i)
+            if others[i] is messages[i]:
+                continue
+            before, found, behind = changed.text[slice(*other)].partition(f"{_SAID} {i}.")
+            begin, end = turn[0] + len(before), turn[1] - len(behind)
+            text = whole.text
+            fits = found and begin <= end and text.startswith(before, turn[0])
+            if not fits or not text.endswith(behind, begin, turn[1]):
+                raise not_found(i)
+            yield begin, end
+
+    def without_calls(
+        self, messages: Messages, i: int, answer: Answer, whole: Text, variables: Mapping[str, Any]
+    ) -> Span:
+        """Where the tool calls of an answer are: what the same answer without them lacks."""
+        bare = {key: value for key, value in messages[i].items() if key not in _CALLS}
+        bare["content"] = bare.get("content") or ""
+        text = self.render([*messages[:i], bare], variables).text
+        begin, end, _ = answer
+        last, _ = self.ends.trim(whole.text, begin, end)
+        stop, _ = self.ends.trim(text, min(begin, len(text)), len(text))
+        same = text[begin:stop]
+        return (begin + len(same), last) if whole.text.startswith(same, begin) else (begin, last)
+
+    def _prompt(
+        self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
+    ) -> _Prompt | None:
+        """The generation prompt before message i, as it was found once; None where it is unknown.
+
+        What decides it is known: nothing but the variables, or the state of some namespaces.
+        """
+        decides = self._program.syntax.decides
+        state = whole.state(i) if decides else decides
+        if state is None:
+            return None
+        has = bool(variables.get("tools")), bool(variables.get("documents"))
+        key = (*has, variables.get(OWN), state)
+        if key not in self._prompts:
+            self._prompts[key] = self._ask(messages[:i] if decides else [_QUESTION], variables)
+        return self._prompts[key]
+
+    def _ask(self, messages: Messages, variables: Mapping[str, Any]) -> _Prompt | None:
         """The generation prompt behind messages; None where more than that is different."""
         before = self.render(messages, variables)
-        asked = self._program.run(messages, variables, prompt=True)
+        asked = self._program.run(messages, variables, prompt=True).text
         start = before.text[: before.end]
-        return asked[len(start) :] if asked.startswith(start) else None
+        return prompts(asked[len(start) :]) if asked.startswith(start) else None
+
+    def _try(self, variables: Mapping[str, Any]) -> Ends:
+        """What ends turns, and what begins an assistant's."""
+        program = self._program
+        found = [str(variables.get("eos_token") or "").strip()]
+        if _CALL in program.source:
+            found.append(_CALL)
+        follows = False
+        for messages in (
+            [_QUESTION, _ANSWER],
+            [_QUESTION, _ANSWER, dict(_QUESTION), dict(_ANSWER)],
+        ):
+            program.budget.reset()
+            try:
+                whole = self.render(messages, variables)
+                header = self._ask([_QUESTION], variables)
+            except ConversationError as error:
+                if error.reason in (TOO_MUCH, UNSAFE):
+                    raise UsageError(f"{program.where}: {error}") from None
+                continue
+            self.header = header[-1][0] if header else ""
+            spans = [(0, len(whole.text))] if whole.turns is None else whole.turns[1::2]
+            ends = [one[1] for one in spans if one is not None]
+            tails = [whole.text[:end].rpartition(_SAID)[2].strip() for end in ends]
+            if not any(tails):
+                follows = follows or (len(ends) > 1 and starts_with_mark(whole.text, ends[0]))
+                tails = [] if follows else [whole.text.rpartition(_SAID)[2].strip()]
+            found += [*tails, *map(last_mark, tails)]
+        return Ends(found, header=self.header if follows else None)
 
 
-def advice(i: int) -> str:
-    """What to do about a message that is rewritten."""
-    return (
-        f"the template writes messages before or up to number {i} otherwise once later ones follow "
-        f"(many drop earlier thinking): choose {option('rewriting', 'split')} for a document of "
-        f"each answer, or {option('rewriting', 'as-is')}"
+def _instead(content: Any, i: int) -> Any:
+    """Something else in the place of what somebody says."""
+    said = f"{_SAID} {i}."
+    return said if isinstance(content, str) else [{"type": "text", "text": said}]
+
+
+def _no_prompt(i: int) -> ConversationError:
+    return ConversationError(
+        "the generation prompt does not fit",
+        f"message {i} does not begin with it, so nobody can tell where its answer begins: put "
+        "{% generation %} and {% endgeneration %} around what is generated, in a copy of the "
+        f"template, and give that with {option('chat_template', 'FILE')}",
     )
 
 
-def _behind(whole: Text, turn: Span, prompt: str) -> Own | None:
-    """The part of a turn behind the generation prompt."""
-    text = whole.text
-    begin, end = turn
-    if text.startswith(prompt, begin):
-        opened = prompt.rstrip().endswith("<think>")
-        return Own(text, (begin + len(prompt), end), whole.end, opened)
-    # Templates of models that always think begin that in the prompt, and drop it from answers.
-    shorter = without_prompted_thinking(prompt)
-    if shorter != prompt and text.startswith(shorter, begin):
-        return Own(text, (begin + len(shorter), end), whole.end)
+def not_found(i: int) -> ConversationError:
+    """The error of a message whose place in the text is unknown."""
+    return ConversationError(
+        "a turn is not found", f"the template does not show where message {i} begins and ends"
+    )
+
+
+def _rewritten(i: int) -> ConversationError:
+    return ConversationError(
+        REWRITTEN,
+        f"the template writes messages before or up to number {i} otherwise once later ones follow "
+        f"(many drop earlier thinking): choose {option('rewriting', 'split')} for a document of "
+        f"each answer, or {option('rewriting', 'as-is')}",
+    )
+
+
+def _end_of(said: tuple[str, ...], text: str, span: Span) -> int:
+    """Where the first of some answers ends that stands at the beginning of a span; -1 for none."""
+    begin, end = span
+    begin = end - len(text[begin:end].lstrip())
+    for one in said:
+        if one.strip() and text.startswith(one.lstrip(), begin):
+            return begin + len(one.lstrip())
+    return -1
+
+
+def _behind(text: str, begin: int, prompt: _Prompt) -> tuple[int, str] | None:
+    """The place behind a generation prompt, and the mark that ends the thinking it begins."""
+    for one, closing in prompt:
+        if text.startswith(one, begin):
+            return begin + len(one), closing
     return None

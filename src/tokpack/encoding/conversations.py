@@ -11,6 +11,7 @@ import numpy as np
 
 from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.records import detect
+from tokpack.chat.rendered import OUTSIDE
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.errors import InputError, UsageError, option
@@ -37,7 +38,6 @@ CUT_OFF = "what is trained is cut off"
 OTHER_OF_PAIR = "the other of its pair is left out"
 _NO_TEXT = "a lone surrogate"
 _MIXED = "a pair of answers"
-_OUTSIDE = "trained outside of an answer"
 _CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
 _SAMPLED = 100  # records of a sample
@@ -63,7 +63,8 @@ class Conversations(Documents):
 
     def encode(self, encoder: MarkingEncoder) -> MarkedIds:
         """Their ids, and which of them are trained. As ``MarkingEncoder.encode``."""
-        return encoder.encode([one.text for one in self.made], [one.trained for one in self.made])
+        texts, spans = [one.text for one in self.made], [one.trained for one in self.made]
+        return encoder.encode(texts, spans, (self.data.data, self.spans))
 
     def tracks(self, encoded: MarkedIds, *, weighted: bool) -> list[npt.NDArray[Any]]:
         """The arrays aligned to their tokens: the mask and, if asked for, weights."""
@@ -192,15 +193,15 @@ def _check_turns(rendered: Rendered) -> None:
     """Refuse a conversation of which something is trained that no assistant has said."""
     if not rendered.turns:
         return  # the template does not show them
-    turns = [turn for turn in rendered.turns if turn.role == "assistant"]
+    turns = [(begin, end) for begin, end, role in rendered.turns if role == "assistant"]
     at = 0
     for begin, end in rendered.trained:
-        while at < len(turns) and turns[at].end <= begin:
+        while at < len(turns) and turns[at][1] <= begin:
             at += 1
-        if at == len(turns) or begin < turns[at].begin or end > turns[at].end:
+        if at == len(turns) or begin < turns[at][0] or end > turns[at][1]:
             said = rendered.text[begin:end][:_SHOWN]
             raise ConversationError(
-                _OUTSIDE, f"{said!r} at character {begin} is in no turn of an assistant"
+                OUTSIDE, f"{said!r} at character {begin} is in no turn of an assistant"
             )
 
 

@@ -252,10 +252,11 @@ class PartEncoder:
                 if (ends - begins).max() > over:
                     mode = job.options.special_tokens
                     for one, encoder in zip(job.setups, self._encoders, strict=True):
-                        spans = documents.spans
-                        self_check(one.tokenizer, documents.data, spans, special_tokens=mode)
                         if isinstance(documents, Conversations):
                             documents.check(encoder)
+                            continue
+                        spans = documents.spans
+                        self_check(one.tokenizer, documents.data, spans, special_tokens=mode)
                     self._is_checked = True
             yield batch
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Tokenizer
 
     Spans = Sequence[tuple[int, int]]
+    Raw = tuple[Any, npt.NDArray[np.int64]]
 
 
 _SHOWN = 100  # of a text, of its ids
@@ -66,13 +67,19 @@ class MarkingEncoder:
                 "name, of the model with its tokenizer.json"
             )
 
-    def encode(self, texts: Sequence[str], spans: Sequence[Spans]) -> MarkedIds:
+    def encode(
+        self, texts: Sequence[str], spans: Sequence[Spans], raw: Raw | None = None
+    ) -> MarkedIds:
         """The ids of texts, and of each whether it is in one of the spans of its text.
 
-        ``spans`` are of characters, [begin, end), ascending and apart. DocumentsError for texts
-        that the tokenizer's library cannot encode, UnencodableError where it does not end.
+        ``spans`` are of characters, [begin, end), ascending and apart; ``raw`` is the UTF-8 of the
+        texts in one buffer, with int64 [n, 2], where each is, if somebody has that. DocumentsError
+        for texts that the tokenizer's library cannot encode, UnencodableError where it does not
+        end.
         """
-        return self._of_library(texts, spans) if self._core is None else self._of_core(texts, spans)
+        if self._core is None:
+            return self._of_library(texts, spans)
+        return self._of_core(texts, spans, raw or _raw(texts))
 
     def check(self, texts: Sequence[str], spans: Sequence[Spans]) -> None:
         """Raise TokenizerError where the core marks other tokens than the library's offsets say.
@@ -82,7 +89,7 @@ class MarkingEncoder:
         if self._core is None:
             return
         for text, own in zip(texts, spans, strict=True):
-            fast, slow = self._of_core([text], [own]), self._of_library([text], [own])
+            fast, slow = self.encode([text], [own]), self._of_library([text], [own])
             for name, one, other in (("ids", fast.ids, slow.ids), ("mask", fast.mask, slow.mask)):
                 if not np.array_equal(one, other):
                     shown = ", ".join(f"{row[:_SHOWN].tolist()}" for row in (one, other))
@@ -93,17 +100,16 @@ class MarkingEncoder:
                         "please report it with this text"
                     )
 
-    def _of_core(self, texts: Sequence[str], spans: Sequence[Spans]) -> MarkedIds:
+    def _of_core(self, texts: Sequence[str], spans: Sequence[Spans], raw: Raw) -> MarkedIds:
         assert self._core is not None
-        raw = [text.encode() for text in texts]
-        ends = np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)))
-        places = np.stack([np.append(0, ends[:-1])[: len(raw)], ends], axis=1)
+        data, places = raw
         encoded = self._core.encode(
-            b"".join(raw), places, self._frame.before, self._frame.after, offsets=True
+            data, places, self._frame.before, self._frame.after, offsets=True
         )
+        sizes = (places[:, 1] - places[:, 0]).tolist()
         in_bytes = [
-            own if len(one) == len(text) else _in_bytes(text, own)
-            for text, one, own in zip(texts, raw, spans, strict=True)
+            own if size == len(text) else _in_bytes(text, own)
+            for text, size, own in zip(texts, sizes, spans, strict=True)
         ]
         mask = _marked(encoded.offsets, encoded.lengths, in_bytes)
         unplaced = encoded.unplaced.tolist()
@@ -160,6 +166,13 @@ def _marked(
     counts = np.fromiter(map(len, spans), np.int64, len(spans))
     rows = np.array([span for own in spans for span in own], np.int32).reshape(-1, 2)
     return _core.mark_tokens(offsets, lengths, rows, counts)
+
+
+def _raw(texts: Sequence[str]) -> Raw:
+    """The UTF-8 of texts one after the other, and where each is."""
+    raw = [text.encode() for text in texts]
+    ends = np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)))
+    return b"".join(raw), np.stack([np.append(0, ends[:-1])[: len(raw)], ends], axis=1)
 
 
 def _in_bytes(text: str, spans: Spans) -> list[tuple[int, int]]:

@@ -1,0 +1,353 @@
+"""A template's syntax tree: what it says of the template, and how it becomes a program.
+
+Loops, macros, comparisons and values that are put together get filters that count work; what
+templates do most becomes calls without jinja2's detours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import nodes
+from jinja2.compiler import CodeGenerator
+from jinja2.visitor import NodeTransformer
+
+from tokpack.chat.sandbox import STR_METHODS, code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DEEP = "puts values together"  # filters, by names that no template can write
+MADE = "makes text"
+READ = "reads a value"
+SOME = "some length"
+EACH = "each of them"
+EACH_WRITTEN = "each of them, which is written"
+TOLD = "what is told of a round"
+
+PROMPT = "add_generation_prompt"
+_MESSAGES = "messages"
+_STEP = 300  # units of work for a step, and
+_NODE = 100  # for each node of its body
+_BUFFERED = (nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock, nodes.Block)
+_BOOLEANS = (nodes.Compare, nodes.Not, nodes.Test)
+_DICT_NAMES = frozenset(dir(dict))
+
+
+class Syntax:
+    """What a template's tree says, before it is changed.
+
+    ``decides`` are the attributes of namespaces, (name, attribute), that decide the generation
+    prompt with what is written behind messages; nothing where it is always the same, None where
+    more may decide it. ``generation``: there are generation blocks. ``reads_parts``: the template
+    loops over the parts of a content.
+    """
+
+    def __init__(self, tree: nodes.Template) -> None:
+        self._bound = _bound(tree)
+        self._spaces = {
+            one.target.name
+            for one in tree.body
+            if isinstance(one, nodes.Assign)
+            and isinstance(one.target, nodes.Name)
+            and isinstance(one.node, nodes.Call)
+            and _variables(one.node.node) == {"namespace"}
+        }
+        self._found: set[tuple[str, str]] = set()
+        self._loops: list[nodes.For] = []
+        prompts = self._prompts(tree.body)
+        is_known = prompts is not None and prompts == _asks(tree)
+        self.decides = tuple(sorted(self._found)) if is_known else None
+        self.reads_parts = any(_is_content(f.iter) for f in tree.find_all(nodes.For))
+        inline = [one.node for one in _direct(tree.body) if isinstance(one, nodes.ExprStmt)]
+        marks = list(tree.find_all(nodes.InternalName))
+        self.generation = any(one in inline for one in marks)
+        for node in marks:
+            if node not in inline:
+                node.name = "None"  # its place in the text is not known there
+
+    def watch(self) -> None:
+        """Have the loops that write messages tell the values of ``decides`` in each round."""
+        for loop in self._loops if self.decides else ():
+            values = [
+                nodes.Getattr(nodes.Name(n, "load"), a, "load") for n, a in self.decides or ()
+            ]
+            told = _filtered(nodes.Tuple(values, "load", lineno=loop.lineno), TOLD)
+            loop.body.insert(0, nodes.ExprStmt(told, lineno=loop.lineno))
+
+    def _prompts(self, body: list[Any]) -> int | None:
+        """How many conditions on a prompt are known to be decided by no message but by `_found`.
+
+        They stand behind the loop that writes messages, or at its end on ``loop.last``. None where
+        what is written there may be decided by anything else.
+        """
+        loops = [i for i, node in enumerate(body) if _has_writing_loop(node)]
+        if not loops:
+            return 0
+        node, behind = body[loops[-1]], body[loops[-1] + 1 :]
+        sets = any(one.find(nodes.NSRef) for one in behind)
+        if sets or not all(self._is_known(one) for one in behind if _writes(one)):
+            return None
+        asked = [sum(map(_asks, behind))]
+        if isinstance(node, nodes.For):
+            self._loops.append(node)
+            asked += [_asks(one) for one in node.body if self._is_last_prompt(one)]
+        elif isinstance(node, nodes.If) and self._is_free(node.test):
+            inside = [self._prompts(part) for part in _bodies(node)]
+            if None in inside:
+                return None
+            asked += [count or 0 for count in inside]
+        else:
+            return None
+        return sum(asked)
+
+    def _is_last_prompt(self, node: nodes.Node) -> bool:
+        """Whether a statement of the loop's body writes the prompt behind the last message."""
+        if not isinstance(node, nodes.If) or not {PROMPT, "last"} <= _names(node.test):
+            return False
+        return not (_names(node) - {PROMPT, "loop", "last"}) & self._bound
+
+    def _is_known(self, node: nodes.Node) -> bool:
+        """Whether there are only variables that the template is given, and namespaces."""
+        reads = [
+            (one.node.name, one.attr)
+            for one in node.find_all(nodes.Getattr)
+            if isinstance(one.node, nodes.Name) and one.node.name in self._spaces
+        ]
+        names = [one.name for one in node.find_all(nodes.Name) if one.name in self._spaces]
+        if len(reads) != len(names):
+            return False
+        self._found.update(reads)
+        return not (_variables(node) - {PROMPT, *names}) & self._bound
+
+    def _is_free(self, node: nodes.Node) -> bool:
+        """Whether there are only variables that the template is given, but messages."""
+        return not (_variables(node) - {PROMPT}) & self._bound
+
+
+def _bound(tree: nodes.Template) -> set[str]:
+    """The variables that messages may decide: those that are set, but not from given ones alone."""
+    stored = [n.name for n in tree.find_all(nodes.Name) if n.ctx in ("store", "param")]
+    bound = {*stored, *(m.name for m in tree.find_all(nodes.Macro)), _MESSAGES}
+    for one in tree.body:  # in order
+        if isinstance(one, nodes.Assign) and isinstance(one.target, nodes.Name):
+            name = one.target.name
+            given = _variables(one.node) - {name, PROMPT}
+            if stored.count(name) == 1 and not given & bound and not one.node.find(nodes.Call):
+                bound.discard(name)
+    return bound
+
+
+def _has_writing_loop(node: nodes.Node) -> bool:
+    loops = [node] if isinstance(node, nodes.For) else []
+    return not isinstance(node, _BUFFERED) and any(
+        map(_writes, (*loops, *node.find_all(nodes.For)))
+    )
+
+
+def _writes(node: nodes.Node) -> bool:
+    """Whether a statement writes more than white space, and does not only raise an exception."""
+    if isinstance(node, nodes.Macro):
+        return False
+    outputs = [node] if isinstance(node, nodes.Output) else node.find_all(nodes.Output)
+    for one in (part for output in outputs for part in output.nodes):
+        if isinstance(one, nodes.TemplateData):
+            if one.data.strip():
+                return True
+        elif not isinstance(one, nodes.Call) or "raise_exception" not in _names(one.node):
+            return True
+    return False
+
+
+def _asks(node: nodes.Node) -> int:
+    """How often a condition asks whether there is to be a prompt."""
+    return sum(one.name == PROMPT and one.ctx == "load" for one in node.find_all(nodes.Name)) - sum(
+        isinstance(one.node, nodes.Name) and one.node.name == PROMPT
+        for one in node.find_all(nodes.Test)
+    )
+
+
+def _variables(node: nodes.Node) -> set[str]:
+    """The variables in a tree."""
+    own = {node.name} if isinstance(node, nodes.Name) else set()
+    return own | {n.name for n in node.find_all(nodes.Name)}
+
+
+def _names(node: nodes.Node) -> set[str]:
+    """The variables and attributes in a tree."""
+    names = _variables(node)
+    for one in (node, *node.find_all((nodes.Getattr, nodes.Getitem))):
+        if isinstance(one, nodes.Getattr):
+            names.add(one.attr)
+        elif isinstance(one, nodes.Getitem) and isinstance(one.arg, nodes.Const):
+            names.add(str(one.arg.value))
+    return names
+
+
+def _is_content(node: nodes.Node) -> bool:
+    """Whether an expression is the content of a message, by its own name or by a variable's."""
+    if isinstance(node, nodes.Getattr) and node.attr == "content":
+        return True
+    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+        return bool(node.arg.value == "content")
+    return isinstance(node, nodes.Name) and node.name == "content"
+
+
+def _direct(body: list[nodes.Node]) -> Iterator[nodes.Node]:
+    """The statements whose text goes straight to the output, not through a variable or a macro."""
+    for node in body:
+        yield node
+        if not isinstance(node, _BUFFERED):
+            for part in _bodies(node):
+                yield from _direct(part)
+
+
+def _bodies(node: nodes.Node) -> Iterator[list[Any]]:
+    """The lists of statements in a statement."""
+    for name in ("body", "elif_", "else_"):
+        part = getattr(node, name, None)
+        if isinstance(part, list):
+            yield part
+
+
+class Counted(NodeTransformer):
+    """Puts in what counts work, and what tells of loops and their effects."""
+
+    def visit_For(self, node: Any) -> Any:  # noqa: N802 - jinja2's names
+        """A loop: each round is a step."""
+        outputs = (part.find(nodes.Output) or isinstance(part, nodes.Output) for part in node.body)
+        writes = bool(node.else_) or any(outputs)
+        node = self._stepping(node)
+        if not node.recursive:
+            node.iter = _filtered(node.iter, EACH_WRITTEN if writes else EACH)
+        return node
+
+    def _stepping(self, node: Any) -> Any:
+        units = _STEP + _NODE * _size(node.body)
+        node = self.generic_visit(node)
+        node.body.insert(0, code(f"direct_step({units})", node.lineno))
+        return node
+
+    visit_Macro = visit_CallBlock = _stepping  # noqa: N815
+
+    def visit_Assign(self, node: Any) -> Any:  # noqa: N802
+        """An attribute of a namespace is what outlasts a round."""
+        node = self.generic_visit(node)
+        if isinstance(node.target, nodes.NSRef) or node.target.find(nodes.NSRef):
+            return [node, code("direct_effect()", node.lineno)]
+        return node
+
+    visit_AssignBlock = visit_Assign  # noqa: N815
+
+    def visit_List(self, node: Any) -> Any:  # noqa: N802
+        """What is put together is counted."""
+        node = self.generic_visit(node)
+        if getattr(node, "ctx", "load") != "load" or next(node.find_all(nodes.Name), None) is None:
+            return node
+        return _filtered(node, DEEP)
+
+    visit_Tuple = visit_Dict = visit_List  # noqa: N815
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        """``~`` is counted too."""
+        return _filtered(self.generic_visit(node), MADE)
+
+    def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
+        """A part of a list or a text."""
+        node = self.generic_visit(node)
+        return _filtered(node, MADE) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_Compare(self, node: Any) -> Any:  # noqa: N802
+        """A comparison takes what is compared; the length with 0 needs no length."""
+        node = self.generic_visit(node)
+        counted, (first, *others) = node.expr, node.ops
+        if isinstance(counted, nodes.Filter) and counted.name in ("length", "count"):
+            if not others and isinstance(first.expr, nodes.Const) and first.expr.value == 0:
+                counted.name = SOME
+            return node
+        if others or first.op in ("in", "notin"):
+            for one in node.ops:
+                one.expr = _read(one.expr)
+        elif not isinstance(first.expr, nodes.Const):
+            node.expr = _read(node.expr)
+        return node
+
+    def visit_Test(self, node: Any) -> Any:  # noqa: N802
+        """Tests that compare."""
+        node = self.generic_visit(node)
+        for i, one in enumerate(node.args or ()):
+            node.args[i] = _read(one)
+        return node
+
+    def visit_And(self, node: Any) -> Any:  # noqa: N802
+        """A condition: whether there is to be a prompt is asked first, and then nothing else."""
+        node = self.generic_visit(node)
+        first, then = node.left, node.right
+        gives_bool = isinstance(first, _BOOLEANS) or getattr(first, "attr", "") == "last"
+        if gives_bool and isinstance(then, nodes.Name) and then.name == PROMPT:
+            node.left, node.right = then, first
+        return node
+
+
+def _size(body: list[nodes.Node]) -> int:
+    """How many nodes statements have, with the characters of their text; loops count themselves."""
+    total = 0
+    for node in body:
+        if not isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock):
+            total += 1 + len(getattr(node, "data", "")) + _size(list(node.iter_child_nodes()))
+    return total
+
+
+def _read(node: Any) -> Any:
+    return node if isinstance(node, nodes.Const) else _filtered(node, READ)
+
+
+def _filtered(node: Any, name: str) -> nodes.Filter:
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+
+
+class Writer(CodeGenerator):
+    """Writes Python in which the commonest operations are calls of ``direct`` functions."""
+
+    def visit_Add(self, node: Any, frame: Any) -> None:  # noqa: N802
+        """A sum, with all its terms at once."""
+        terms: list[nodes.Node] = []
+        left: nodes.Node = node
+        while isinstance(left, nodes.Add):
+            terms.insert(0, left.right)
+            left = left.left
+        self._call("added", [left, *terms], frame)
+
+    def visit_Getattr(self, node: nodes.Getattr, frame: Any) -> None:  # noqa: N802
+        """An attribute, which of a mapping is a key where mappings have none of that name."""
+        name = "attribute" if node.attr in _DICT_NAMES else "key"
+        self._call(name, [node.node, nodes.Const(node.attr)], frame)
+
+    def visit_Call(  # noqa: N802
+        self, node: nodes.Call, frame: Any, forward_caller: bool = False
+    ) -> None:
+        """A call; nothing that templates are given asks for the variables of loops."""
+        called = node.node
+        plain = not (node.kwargs or node.dyn_args or node.dyn_kwargs or forward_caller)
+        if plain and isinstance(called, nodes.Getattr) and called.attr in STR_METHODS:
+            self.write("direct_method(context, ")
+            self.visit(called.node, frame)
+            self.write(f", {called.attr!r}")
+        else:
+            self.write("environment.call(context, ")
+            self.visit(called, frame)
+        self.signature(node, frame, {"caller": "caller"} if forward_caller else None)
+        self.write(")")
+
+    def _call(self, name: str, values: list[nodes.Node], frame: Any) -> None:
+        self.write(f"direct_{name}(")
+        for value in values:
+            self.visit(value, frame)
+            self.write(", ")
+        self.write(")")
+
+    def _output_child_pre(self, node: nodes.Expr, frame: Any, finalize: Any) -> None:
+        self.write("direct_text(")
+
+    def _output_child_post(self, node: nodes.Expr, frame: Any, finalize: Any) -> None:
+        self.write(")")

@@ -1,0 +1,313 @@
+"""Messages as a template gets them: they tell where each begins in its text, and who looks ahead.
+
+What a template writes up to the end of a message may depend on a later one: on whether it is the
+last, on how many there are. Each look at messages is written down with the place in the text where
+it happened. Where no look at a later message came before the end of message i, the text up to there
+is what the template makes of the first i + 1 messages alone. A loop that only reads, as one that
+searches for pictures, has looked no further than at the last message that made it set something.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.errors import needs_extra
+
+with needs_extra("chat"):
+    from jinja2.runtime import LoopContext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tokpack.chat.spans import Span
+
+EVERY = sys.maxsize  # for a look that all messages decide: at their number, at the last one
+
+
+class Pass:
+    """One loop over messages from number ``first`` on, of which there are ``count``.
+
+    ``places`` are the pieces that were written where each round began and, behind the last, where
+    all ended; fewer where somebody broke out of it. ``effect`` is the last round with an effect;
+    -1 for none.
+    """
+
+    __slots__ = ("count", "effect", "first", "places")
+
+    def __init__(self, first: int, count: int, effect: int) -> None:
+        self.first, self.count, self.effect = first, count, effect
+        self.places: list[int] = []
+
+
+class Run:
+    """One run of a template: its text in pieces, and what was seen of the messages meanwhile.
+
+    ``looks`` are (pieces so far, number of the message that decides it); ``passes`` are loops over
+    messages. ``generations`` are the pieces where generation blocks begin and end. ``states`` are
+    what decides a generation prompt, before each round of the main loop (`syntax`).
+    """
+
+    __slots__ = (
+        *("_open", "generations", "is_disordered", "looks"),
+        *("messages", "passes", "pieces", "states"),
+    )
+
+    def __init__(self, messages: Sequence[Any]) -> None:
+        self.messages = messages
+        self.pieces: list[str] = []
+        self.looks: list[tuple[int, int]] = []
+        self.passes: list[Pass] = []
+        self._open: list[Pass] = []
+        self.generations: list[list[int]] = []
+        self.states: list[tuple[Any, ...]] = []
+        self.is_disordered = False
+
+    def look(self, number: int) -> None:
+        """Write down a look at something that message ``number`` decides."""
+        self.looks.append((len(self.pieces), number))
+
+    def begin(self, first: int, count: int, *, writes: bool) -> Pass:
+        """Write down a loop over so many messages from ``first`` on."""
+        one = Pass(first, count, count if writes else -1)
+        self.passes.append(one)
+        if not writes:
+            self._open.append(one)
+        return one
+
+    def effect(self) -> None:
+        """Something is set that what is written may depend on."""
+        if self._open:
+            self._open = [one for one in self._open if len(one.places) <= one.count]
+            for one in self._open:
+                one.effect = len(one.places) - 1
+
+    def text(self) -> Text:
+        """What came of it."""
+        ends = [0, *accumulate(map(len, self.pieces))]
+        text = "".join(self.pieces)
+        generations = [(ends[begin], ends[end]) for begin, end in self.generations]
+        main = self._main()
+        if main is None:
+            return Text(text, None, len(text), generations, Seen([(0, EVERY)]))
+        looks = [(ends[at], number) for at, number in self.looks]
+        for one in self.passes:
+            if one is not main and one.effect >= 0 and one.places:
+                looks.append((ends[one.places[0]], one.first + one.effect))
+        first, places = main.first, main.places
+        turns: list[Span | None] = [None] * len(self.messages)
+        turns[first : first + main.count] = [
+            (ends[begin], ends[end]) for begin, end in pairwise(places)
+        ]
+        preamble = ends[places[0]]
+        if preamble and len(turns) > 1 and (turns[0] is None or turns[0][0] == turns[0][1]):
+            turns[0] = (0, preamble)  # a system message, written before the loop
+        states = [()] * first + self.states if len(self.states) == main.count else []
+        return Text(text, turns, ends[places[-1]], generations, Seen(looks, states))
+
+    def _main(self) -> Pass | None:
+        """The one loop that writes, with what it may have inside; None where there are several."""
+        writing = [one for one in self.passes if one.places[-1:] > one.places[:1]]
+        if not writing or self.is_disordered:
+            return None
+        main = writing[0]
+        begin, end = main.places[0], main.places[-1]
+        inside = all(begin <= one.places[0] and one.places[-1] <= end for one in writing[1:])
+        return main if len(main.places) > main.count and inside else None
+
+
+class Seen(NamedTuple):
+    """What was seen of messages while they were written.
+
+    ``looks`` are (place in the text, number of the message that decides it). ``states`` are what
+    decides a generation prompt before each message; none where that is unknown.
+    """
+
+    looks: list[tuple[int, int]]
+    states: Sequence[tuple[Any, ...]] = ()
+
+
+class Text:
+    """A rendered conversation.
+
+    ``turns`` has the span of what was written for each message, None for one that the template's
+    loop did not come by; it is None where there is no such loop. ``end`` is where they end: some
+    templates write more behind. ``generations`` are the spans of ``{% generation %}``.
+    """
+
+    __slots__ = ("_seen", "end", "generations", "text", "turns")
+
+    def __init__(
+        self,
+        text: str,
+        turns: list[Span | None] | None,
+        end: int,
+        generations: list[Span],
+        seen: Seen,
+    ) -> None:
+        self.text, self.turns, self.end, self.generations = text, turns, end, generations
+        self._seen = seen
+
+    def is_plain(self, number: int) -> bool:
+        """Whether the text to the end of a message is that of the messages up to it alone."""
+        turn = self.turns[number] if self.turns else None
+        if turn is None:
+            return False
+        looks = self._seen.looks
+        return not looks or not any(number < later and at < turn[1] for at, later in looks)
+
+    def state(self, number: int) -> tuple[Any, ...] | None:
+        """What decides a generation prompt in the place of a message; None where that is unknown.
+
+        Nobody must have looked at the message before.
+        """
+        turn = self.turns[number] if self.turns else None
+        looks, states = self._seen
+        if turn is None or number >= len(states):
+            return None
+        looked = any(number <= later and at <= turn[0] for at, later in looks)
+        return None if looked else states[number]
+
+
+class Messages:
+    """The messages of a run, or those from a certain one on; a list, as far as a template sees."""
+
+    __slots__ = ("_first", "_items", "_run")
+
+    def __init__(self, run: Run, first: int = 0) -> None:
+        self._run, self._first = run, first
+        self._items = run.messages[first:] if first else run.messages
+
+    def __iter__(self) -> Iterator[Any]:
+        """All of them; whoever takes them may do with them what he likes."""
+        self._run.look(EVERY)
+        return self.rounds(writes=True)
+
+    def rounds(self, *, writes: bool) -> Iterator[Any]:
+        """Those of a loop."""
+        pieces = self._run.pieces
+        add = self._run.begin(self._first, len(self._items), writes=writes).places.append
+        for message in self._items:
+            add(len(pieces))
+            yield message
+        add(len(pieces))
+
+    def __bool__(self) -> bool:
+        if self._first:
+            self._run.look(self._first)
+        return bool(self._items)
+
+    def __len__(self) -> int:
+        self._run.look(EVERY)
+        return len(self._items)
+
+    def __getitem__(self, which: Any) -> Any:
+        first = self._first
+        if which.__class__ is int:
+            self._run.look(first + which if which >= 0 else EVERY)
+        elif which.__class__ is slice:
+            begin, end = which.start or 0, which.stop
+            if which.step is None and begin.__class__ is int and begin >= 0:
+                if end is None:
+                    return Messages(self._run, first + begin)
+                if end.__class__ is int and end >= 0:
+                    self._run.look(first + end - 1)
+                    return self._items[which]
+            self._run.look(EVERY)
+        return self._items[which]
+
+    def _all(self) -> list[Any]:
+        self._run.look(EVERY)
+        return list(self._items)
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._all()
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(self._all()[::-1])
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._all() == other)
+
+    __hash__ = None  # type: ignore[assignment] # as that of a list
+
+    def __add__(self, other: Any) -> Any:
+        return self._all() + (other._all() if isinstance(other, Messages) else other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self._all()
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+class Rounds:
+    """Messages in a loop of a template, which ``writes`` or may only have other effects."""
+
+    __slots__ = ("messages", "writes")
+
+    def __init__(self, messages: Messages, *, writes: bool) -> None:
+        self.messages, self.writes = messages, writes
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.messages.rounds(writes=self.writes)
+
+
+class WatchedLoop(LoopContext):
+    """``loop`` in templates; one over messages tells where each round begins."""
+
+    _run: Run | None = None
+    _first = 0
+    _pieces: Sequence[str] = ()
+    _add: Callable[[int], None] = staticmethod(lambda place: None)
+
+    def __init__(self, iterable: Any, *others: Any, **named: Any) -> None:
+        if iterable.__class__ is Rounds:
+            writes, messages = iterable.writes, iterable.messages
+            self._run, self._first, iterable = messages._run, messages._first, messages._items
+            self._pieces = self._run.pieces
+            self._add = self._run.begin(self._first, len(iterable), writes=writes).places.append
+        super().__init__(iterable, *others, **named)
+
+    def __next__(self) -> tuple[Any, WatchedLoop]:
+        self._add(len(self._pieces))
+        return super().__next__()  # type: ignore[return-value]
+
+    def _peek_next(self) -> Any:
+        self._look(self._first + self.index0 + 1)
+        return super()._peek_next()
+
+    @property
+    def length(self) -> int:
+        """How many rounds there are."""
+        self._look(EVERY)
+        return super().length
+
+    def _look(self, number: int) -> None:
+        if self._run is not None:
+            self._run.look(number)
+
+
+class LoopMaker:
+    """Makes loops for a program, whose run is always the current one."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+
+    def __call__(self, iterable: Any, *others: Any, **named: Any) -> WatchedLoop:
+        """A loop. Those over what a generator gives may look at the next one before its turn."""
+        loop = WatchedLoop(iterable, *others, **named)
+        if loop._run is None and hasattr(iterable, "__next__"):
+            loop.__class__ = _LazyLoop
+            loop._run = self.run
+        return loop
+
+
+class _LazyLoop(WatchedLoop):
+    """A loop over a generator, behind which may be messages."""
+
+    def _look(self, number: int) -> None:
+        if self._run is not None:
+            self._run.look(EVERY)
+            self._run.is_disordered = True
