@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tokpack.encoding.option import list_of
 from tokpack.encoding.options import EncodeOptions
 from tokpack.errors import TokenizerError, UsageError, needs_extra, option
-from tokpack.progress import shown
+from tokpack.progress import shown, with_bar
 from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
 
@@ -205,11 +205,12 @@ def commit(prefix: PathLike, *, overwrite: bool = False) -> dict[str, Manifest]:
     return dict(zip(whole.names, run(whole, name, overwrite=overwrite), strict=True))
 
 
+@with_bar
 def stats(
     prefix: PathLike,
     *,
     threads: int = 0,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Stats:
     """Figures about all documents and tokens of a dataset: lengths, frequencies, duplicates.
@@ -229,13 +230,14 @@ def stats(
     return run(dataset, Spelling(loaded) if loaded else None, threads=threads, progress=progress)
 
 
+@with_bar
 def import_model(
     model: PathLike,
     output: PathLike,
     *,
     vocab_size: int | None = None,
     config: str | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Path:
     """Write a model of another program as a checkpoint of `tokpack train`; gives the checkpoint.
@@ -255,6 +257,7 @@ def import_model(
         return importing.import_model(weights, output, tokenizer=described, progress=progress)
 
 
+@with_bar
 def export(
     checkpoint: PathLike,
     output: PathLike,
@@ -263,7 +266,7 @@ def export(
     dtype: str = "fp32",
     max_shard_size: int = 5_000_000_000,
     overwrite: bool = False,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> str:
     """Write a checkpoint as a Hugging Face model; gives the class that loads it.

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +35,17 @@ class Progress:
 
 
 Show = Callable[[Progress], None]
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class ProgressStage:
-    """Tells ``show`` how much of ``total`` is done, for a stage that counts nothing else."""
+    """Tells ``show``, if callable, how much is done of a stage that counts nothing else."""
 
-    def __init__(self, show: Show | None, name: str, total: int, unit: str = "bytes") -> None:
-        self._show = show
+    def __init__(
+        self, show: Show | bool | None, name: str, total: int, unit: str = "bytes"
+    ) -> None:
+        self._show = show if callable(show) else None
         self._name = name
         self._total = total
         self._unit = unit
@@ -81,11 +87,11 @@ def shown(progress: Show | bool | None) -> Iterator[Show | None]:
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
-        TextColumn("{task.fields[tokens]:,} tokens"),
+        TextColumn("{task.fields[counted]}"),
         TimeRemainingColumn(),
     )
     with Bars(*columns, auto_refresh=False) as bars:
-        task = bars.add_task("", total=None, tokens=0)
+        task = bars.add_task("", total=None, counted="")
 
         def show(now: Progress) -> None:
             bars.update(
@@ -93,8 +99,23 @@ def shown(progress: Show | bool | None) -> Iterator[Show | None]:
                 description=now.stage,
                 completed=now.done,
                 total=now.total or None,
-                tokens=now.tokens,
+                counted=f"{now.tokens:,} tokens" if now.tokens else f"{now.done:,} {now.unit}",
                 refresh=True,
             )
 
         yield show
+
+
+def with_bar(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A function whose keyword ``progress`` may be True: then it draws a bar, as ``shown`` says."""
+
+    @wraps(function)
+    def run(*arguments: _P.args, **keywords: _P.kwargs) -> _R:
+        asked = keywords.get("progress")
+        if not isinstance(asked, bool):
+            return function(*arguments, **keywords)
+        with shown(asked) as show:
+            keywords["progress"] = show
+            return function(*arguments, **keywords)
+
+    return run

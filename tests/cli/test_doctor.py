@@ -72,12 +72,23 @@ def test_the_doctor_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert found["folder"]["path"] == os.path.realpath(tmp_path)
     assert found["folder"]["can"]["folder_sync"] is True
     assert [one["bytes"] for one in found["caches"]] == [12_345, None]
+    assert found["tokenizers"]["gpt2"]["path"] is None
+    assert "vocab.json and merges.txt" in found["tokenizers"]["gpt2"]["needs"]
     assert found["packages"]["numpy"]
     assert found["extras"]["parquet"] == {"missing": []}
     assert not list(tmp_path.glob(".tokpack*"))
     text = run("doctor", tmp_path, COLUMNS="80").stdout
     assert "12.3 kB" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert "without a network put vocab.json" in " ".join(text.split())
+    folder = cache / "gpt2"
+    folder.mkdir()
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).touch()
+    assert run_json("doctor", tmp_path)["tokenizers"]["gpt2"] == {
+        "path": str(folder),
+        "needs": None,
+    }
     assert "no such folder" in run("doctor", tmp_path / "none", code=1).stderr
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tokpack import MMapIndexedDataset, MMapIndexedDatasetBuilder, open_blend
+from tokpack.cli.main import main
 from tokpack.configuration.request import RunRequest
 from tokpack.errors import InputError, UsageError
+from tokpack.files import whole_folder
 from tokpack.files.mistaken import is_dataset, not_a_dataset
 from tokpack.sources import discover
 
@@ -32,7 +34,7 @@ def dataset(tmp_path: Path) -> str:
         ("wiki.jsonl", "encode it first, tokpack encode"),
         ("wiki.jsonl.zst", "encode it first, tokpack encode"),
         ("wiki.parquet", "encode it first, tokpack encode"),
-        ("mix.yaml", "a blend file"),
+        ("mix.yaml", "a blend or settings file"),
         ("model.pt", "is a file, but none of a dataset"),
     ],
 )
@@ -64,5 +66,36 @@ def test_a_dataset_is_no_text_and_no_settings(dataset: str) -> None:
     for name in (dataset, f"{dataset}.bin"):
         with pytest.raises(InputError, match="whose documents are tokens already"):
             discover([name])
-    with pytest.raises(UsageError, match=f"is a dataset, no file of settings: data_path {dataset}"):
-        RunRequest.of([dataset], 1)
+    for name in (dataset, f"{dataset}.bin"):
+        with pytest.raises(UsageError, match=f"no file of settings: --data-path {dataset}"):
+            RunRequest.of([name], 1)
+
+
+def test_texts_and_folders_of_runs_are_no_settings(tmp_path: Path) -> None:
+    text = tmp_path / "wiki.jsonl.zst"
+    with pytest.raises(UsageError, match="documents, no settings: tokpack encode"):
+        RunRequest.of([str(text)], 1)
+    (tmp_path / "latest").write_text("3\n")
+    with pytest.raises(UsageError, match=f"--load {tmp_path}"):
+        RunRequest.of([str(tmp_path)], 1)
+
+
+def test_runs_checkpoints_and_tokenizers_are_named(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "step_00000001"
+    checkpoint.mkdir()
+    (tmp_path / "latest").write_text("1\n")
+    (checkpoint / whole_folder.MARKER).write_text('{"tokpack": "checkpoint", "files": []}')
+    assert f"a training run, not a dataset: tokpack view {tmp_path}" in not_a_dataset(str(tmp_path))
+    assert "a checkpoint of a training run" in not_a_dataset(str(checkpoint))
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "added_tokens": []}')
+    for name in ("tokenizer.json", "tokenizer"):  # as given, and as a prefix
+        assert not_a_dataset(str(tmp_path / name)).endswith(
+            "tokenizer.json is a tokenizer, not a dataset"
+        )
+
+
+def test_a_blend_is_no_text(tmp_path: Path, dataset: str) -> None:
+    path = tmp_path / "mix.yaml"
+    assert main(["blend", "1", dataset, "-o", str(path), "--seq-length", "2"]) == 0
+    with pytest.raises(InputError, match="tokpack blend or train"):
+        discover([str(path)])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import tokpack
 from tokpack.progress import Progress, shown
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 
@@ -30,4 +33,20 @@ def test_without_a_bar_nothing_is_drawn(capsys: pytest.CaptureFixture[str]) -> N
     for given, expected in ((None, None), (False, None), (own, own)):
         with shown(given) as show:
             assert show is expected
+    assert capsys.readouterr().out == ""
+
+
+def test_long_calls_draw_a_bar_for_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prefix, merged = str(tmp_path / "wiki"), str(tmp_path / "two")
+    with tokpack.MMapIndexedDatasetBuilder(f"{prefix}.bin") as builder:
+        builder.add_item([1, 2, 3])
+        builder.end_document()
+        builder.finalize(f"{prefix}.idx")
+    tokpack.merge([prefix, prefix], merged, progress=True)
+    tokpack.verify(merged, progress=True)
+    tokpack.stats(merged, progress=True)
+    out = capsys.readouterr().out
+    for stage in ("merge", "verify", "stats"):
+        assert stage in out
+    tokpack.verify(merged, progress=False)
     assert capsys.readouterr().out == ""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,15 @@ class Tensor:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array([3, 70000], dtype or np.int64)
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(50_257, "uint16"), (65_536, "int32")])
+def test_a_tokenizer_gives_the_dtype_of_encode(tmp_path: Path, size: int, dtype: str) -> None:
+    tokenizer = SimpleNamespace(vocab_size=size)
+    with MMapIndexedDatasetBuilder(tmp_path / "x.bin", tokenizer=tokenizer) as builder:
+        assert builder.dtype == dtype
+    with MMapIndexedDatasetBuilder(tmp_path / "x.bin", np.int64, tokenizer=tokenizer) as builder:
+        assert builder.dtype == np.int64
 
 
 def test_anything_that_is_an_array_can_be_added(tmp_path: Path) -> None:

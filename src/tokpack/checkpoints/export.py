@@ -89,7 +89,7 @@ def export(
     max_shard_size: int = 5_000_000_000,
     overwrite: bool = False,
     inputs: Iterable[str] = (),
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> str:
     """Write the folder ``output``, whole or not at all; returns the class that loads it.
 

@@ -87,7 +87,7 @@ def import_model(
     output: str | os.PathLike[str],
     *,
     tokenizer: dict[str, Any] | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> Path:
     """Write weights as the first checkpoint of the folder ``output``; returns the checkpoint.
 

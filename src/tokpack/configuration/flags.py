@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack.display import brief, nearest
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.files.foreign import read_json
-from tokpack.files.mistaken import is_dataset
+from tokpack.files.mistaken import not_settings
 
 from . import names as tables
 from .checks import EXCLUSIVE
@@ -279,8 +279,8 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
 
 def _with_ending(path: str) -> str:
     """The path of a configuration, of which GPT-NeoX lets people leave out the .yml."""
-    if not os.path.exists(path) and is_dataset(path):
-        raise UsageError(f"{path} is a dataset, no file of settings: {option('data_path')} {path}")
+    if mistaken := not_settings(path):
+        raise UsageError(mistaken)
     return f"{path}.yml" if not os.path.exists(path) and os.path.exists(f"{path}.yml") else path
 
 

@@ -22,7 +22,7 @@ from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.table import token_digests
 from tokpack.machine import usable_cores
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 from tokpack.report import find_tokenizer
 from tokpack.sources import Part, discover, line_base, read
 from tokpack.sources.parts import make_parts
@@ -86,13 +86,14 @@ class Conservation:
         return f"{self.prefix}: {self.in_dataset:,} documents, {words}; {read}"
 
 
+@with_bar
 def compare_with_inputs(
     prefix: str | os.PathLike[str] | MMapIndexedDataset,
     inputs: str | Sequence[str],
     *,
     input_format: str = "auto",
     threads: int = 0,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Conservation:
     """Count the documents of a dataset against those of the files that it was made from.
@@ -243,7 +244,7 @@ def _as_numbers(digests: npt.NDArray[np.uint8]) -> Digests:
     return np.ascontiguousarray(digests).view(np.uint64).reshape(-1, 2)
 
 
-def _of_dataset(dataset: MMapIndexedDataset, threads: int, progress: Show | None) -> Digests:
+def _of_dataset(dataset: MMapIndexedDataset, threads: int, progress: Show | bool | None) -> Digests:
     """The digests of all documents of a dataset; of one without tokens 0 and 0."""
     ends = document_ends(dataset.sizes, dataset.doc_idx)
     digests = np.zeros((dataset.documents, 2), np.uint64)

@@ -21,7 +21,7 @@ from tokpack.indexed.new_files import NewFiles
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.prefix import prefix_of, prefixes_of
 from tokpack.indexed.table import import_parquet
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 from tokpack.report import find_tokenizer
 from tokpack.stores import paths_of
 
@@ -74,6 +74,7 @@ class Decontamination:
     examples: tuple[str, ...]
 
 
+@with_bar
 def decontaminate(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike | None = None,
@@ -86,7 +87,7 @@ def decontaminate(
     common: int = 50,
     threads: int = 0,
     overwrite: bool = False,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Decontamination:
     """Find documents of datasets that contain an n-gram of an evaluation set.
@@ -227,7 +228,7 @@ class _Search:
         self._spans: list[_Spans] = []
         self._documents_with = np.zeros(len(self._phrases.lengths), np.int64)  # the most of a set
 
-    def run(self, progress: Show | None, threads: int) -> None:
+    def run(self, progress: Show | bool | None, threads: int) -> None:
         """Read all datasets."""
         size = sum(
             int(ends[-1]) * dataset.dtype.itemsize

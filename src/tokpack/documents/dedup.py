@@ -19,7 +19,7 @@ from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.table import import_parquet
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 from tokpack.stores import paths_of
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class DedupReport:
     recall: float | None
 
 
+@with_bar
 def dedup(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,
@@ -83,7 +84,7 @@ def dedup(
     verify: bool = True,
     threads: int = 0,
     overwrite: bool = False,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> DedupReport:
     """Make the view ``output`` of the documents of datasets without their copies.
 

@@ -16,7 +16,7 @@ from tokpack.encoding.piece import Job, Piece
 from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.table import rows_of, tokens_of_each
 from tokpack.encoding.transforms import join_sentences, make_transform
-from tokpack.errors import RecordError, WorkerError
+from tokpack.errors import RecordError, WorkerError, option
 from tokpack.sources import (
     BadRecord,
     DocumentBatch,
@@ -50,10 +50,10 @@ BESIDE_BYTES = 1 << 24  # of a document that the self-check reads beside the fir
 _READ, _ENCODE, _WRITE = range(3)
 _SPECIAL = (
     "the document contains a special token of the tokenizer "
-    "(--special-tokens, special_tokens=, says what becomes of it: text, encode, auto or error)"
+    f"({option('special_tokens')} says what becomes of it: text, encode, auto or error)"
 )
 _CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
-_SKIP = "--on-error skip (on_error='skip') puts bad records aside and goes on"
+_SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
 
 
 class _Text(NamedTuple):
@@ -376,8 +376,8 @@ def no_memory(what: str, error: MemoryError) -> WorkerError:
     """The error of a part, in words, for which there was not enough memory."""
     detail = f" ({error})" if str(error) else ""
     return WorkerError(
-        f"a worker had not enough memory for {what}{detail}: use fewer workers (--workers), or "
-        "allow only shorter documents (--max-document-bytes); run again to continue"
+        f"a worker had not enough memory for {what}{detail}: use fewer {option('workers')}, or "
+        f"allow only shorter documents ({option('max_document_bytes')}); run again to continue"
     )
 
 
@@ -386,9 +386,9 @@ def _advice(batch: DocumentBatch) -> str:
     keys = batch.bad[0].keys_there
     if not keys:
         return _SKIP
-    advice = f"{keys}: name one with --json-keys (keys=)"
+    advice = f"{keys}: name one with {option('keys')}"
     if not _CONVERSATIONS.isdisjoint(batch.bad[0].keys or ()):
-        advice = f"{keys}: conversations are encoded with --chat (chat=True)"
+        advice = f"{keys}: conversations are encoded with {option('chat', True)}"
     # If no record so far has the key, skipping is no help: it would skip them all.
     others_have_it = any(len(documents) for documents in batch.documents.values())
     return f"{advice}, or {_SKIP}" if others_have_it else advice

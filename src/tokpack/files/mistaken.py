@@ -8,6 +8,9 @@ from itertools import islice
 _TEXT = (".txt", ".text", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz")
 _YAML = (".yaml", ".yml")
+_TOKENIZER = b'"added_tokens"'  # near the head of every tokenizer.json
+_CHECKPOINT = b'"checkpoint"'
+_HEAD_BYTES = 4096
 _LISTED = 10_000  # entries of a folder that are read
 _SHOWN = 4
 
@@ -25,13 +28,47 @@ def not_a_dataset(name: str) -> str:
     last = f".{suffixes[-1]}" if suffixes else ""
     if os.path.isdir(name):
         return _folder(name)
+    for file in (name, f"{name}.json"):  # which a prefix has lost
+        if file.endswith(".json") and _TOKENIZER in _head(file):
+            return f"{file} is a tokenizer, not a dataset"
     if not os.path.isfile(name):
         return ""
     if last in _PACKED or last in _TEXT:
         return f"{name} has documents, not tokens: encode it first, tokpack encode {name}"
     if last in _YAML:
-        return f"{name} is no dataset; a blend file is for tokpack blend and tokpack train"
+        return (
+            f"{name} is no dataset; a blend or settings file is for tokpack blend, tokpack train "
+            "and tokpack view"
+        )
     return f"{name} is a file, but none of a dataset"
+
+
+def not_settings(name: str) -> str:
+    """What a file is that was given for one of a run's settings, and its flag; "" if it may be."""
+    stem, suffix = os.path.splitext(name)
+    prefix = stem if suffix in (".bin", ".idx", ".json") else name
+    if os.path.isdir(name) and _is_run(name):
+        return f"{name} is the folder of a run: go on with it by --load {name}"
+    if is_dataset(prefix):
+        return f"{name} is a dataset, no file of settings: --data-path {prefix}"
+    if name.lower().endswith((*_PACKED, *(one for one in _TEXT if one != ".json"))):
+        return (
+            f"{name} has documents, no settings: tokpack encode {name}, and give the dataset that "
+            f"it makes as --data-path"
+        )
+    return ""
+
+
+def _head(name: str) -> bytes:
+    try:
+        with open(name, "rb") as file:
+            return file.read(_HEAD_BYTES)
+    except OSError:
+        return b""
+
+
+def _is_run(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "latest"))
 
 
 def _folder(name: str) -> str:
@@ -41,6 +78,10 @@ def _folder(name: str) -> str:
     except OSError:
         return ""
     stems = sorted(one[:-4] for one in names if one.endswith(".idx"))
+    if not stems and _is_run(name):
+        return f"{name} is the folder of a training run, not a dataset: tokpack view {name}"
+    if not stems and _CHECKPOINT in _head(os.path.join(name, ".tokpack-folder.json")):
+        return f"{name} is a checkpoint of a training run, not a dataset: tokpack view its folder"
     if not stems:
         return f"{name} is a folder, and no dataset lies in it"
     shown = ", ".join(os.path.join(name, stem) for stem in stems[:_SHOWN])

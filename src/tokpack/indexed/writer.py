@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from tokpack.errors import OutputError, UsageError
 from tokpack.files.durable import AtomicFiles
 from tokpack.files.outputs import check_outputs
 from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.format import MAX_LENGTH, storage_dtype
+from tokpack.indexed.format import MAX_LENGTH, best_fitting_dtype, storage_dtype
 from tokpack.indexed.manifest import MANIFEST, is_manifest, manifest_path
 from tokpack.indexed.new_dataset import NewDataset
 from tokpack.indexed.outputs import TRACK
@@ -25,12 +25,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
+class HasVocabulary(Protocol):
+    """A tokenizer, of which only the size matters."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids are below this."""
+        ...
+
+
 class MMapIndexedDatasetBuilder:
     """Write a dataset sequence by sequence, as users of fairseq, Megatron and GPT-NeoX know it.
 
-    ``out_file`` is the path of the .bin, ``dtype`` that of the token ids (uint8 to int64):
+    ``out_file`` is the path of the .bin, ``dtype`` that of the token ids (uint8 to int64). Where
+    it is None, it is the one in which ``encode`` stores the ids of ``tokenizer``, any object with a
+    ``vocab_size``, and int64 without one:
 
-        builder = MMapIndexedDatasetBuilder("wiki.bin", dtype=best_fitting_dtype(vocab_size))
+        builder = MMapIndexedDatasetBuilder("wiki.bin", tokenizer=tokpack.load_tokenizer("gpt2"))
         builder.add_item([15496, 11, 995, 50256])
         builder.end_document()
         builder.finalize("wiki.idx")
@@ -50,10 +61,13 @@ class MMapIndexedDatasetBuilder:
     def __init__(
         self,
         out_file: str | os.PathLike[str],
-        dtype: npt.DTypeLike = np.int64,
+        dtype: npt.DTypeLike | None = None,
         *,
         tracks: Iterable[str] = (),
+        tokenizer: HasVocabulary | None = None,
     ) -> None:
+        if dtype is None:
+            dtype = best_fitting_dtype(tokenizer.vocab_size) if tokenizer else np.int64
         self._path = os.fsdecode(out_file)
         self._dtype = storage_dtype(dtype)
         self._range = np.iinfo(self._dtype)

@@ -22,7 +22,7 @@ from tokpack.indexed.scan import ByteBlock, scan
 from tokpack.indexed.table import import_parquet, table_metadata, table_path, token_digests
 from tokpack.indexed.table_writer import table_chunks, table_schema
 from tokpack.operations.token_check import TokenCheck
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 from tokpack.stores import exists, near
 from tokpack.tokenizers import load_tokenizer
 
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 _ROWS = 1 << 12  # documents of the table that are hashed at a time
 
 
+@with_bar
 def adopt(
     prefix: str | os.PathLike[str],
     *,
     eod_token: str | int | None = None,
     append_eod: bool | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Manifest:
     """Write PREFIX.json and PREFIX.docs.parquet for a dataset of another program; gives the former.

@@ -39,6 +39,7 @@ from tokpack.operations.export import (
 )
 from tokpack.operations.olmo import olmo_mask, olmo_paths, open_olmo
 from tokpack.operations.tables import all_tables, tables_of
+from tokpack.progress import with_bar
 from tokpack.stores import exists, is_url, open_file, shown
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class ConvertResult(NamedTuple):
     notes: list[str]
 
 
+@with_bar
 def convert(
     input: PathLike,  # noqa: A002  as it is called on the command line
     output: PathLike,
@@ -86,7 +88,7 @@ def convert(
     column: str | None = None,
     seq_length: int | None = None,
     overwrite: bool = False,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> ConvertResult:
     """Convert a dataset of token ids to another format, or to another dtype.
 
@@ -134,7 +136,7 @@ class _Asked(NamedTuple):
     eod: int | None
     seq_length: int | None
     overwrite: bool
-    progress: Show | None
+    progress: Show | bool | None
 
 
 _Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes for users

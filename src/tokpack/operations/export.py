@@ -80,7 +80,7 @@ class Content:
         *,
         eod: int | None = None,  # which ends each document, where that is known
         seq_length: int | None = None,  # tokens of a row of packed documents
-        progress: Show | None = None,
+        progress: Show | bool | None = None,
     ) -> None:
         self.source, self.dtype, self.eod, self.seq_length = source, dtype, eod, seq_length
         self.new, self._progress = new, progress

@@ -33,7 +33,7 @@ from tokpack.indexed.shards import check_manifest
 from tokpack.indexed.trust import is_trusted, trust_setting
 from tokpack.indexed.view import open_files
 from tokpack.operations.tables import all_tables, tables_of
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 from tokpack.stores import is_url, paths_of
 
 if TYPE_CHECKING:
@@ -81,13 +81,14 @@ class MergeInput:
         return sum(getattr(shard.record, what) for shard in self.shards)
 
 
+@with_bar
 def merge(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,
     *,
     virtual: bool = False,
     overwrite: bool = False,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> Manifest:
     """Join datasets, in order, into the dataset ``output``, documents and all.
 
@@ -211,7 +212,7 @@ def _write(
     tables: Tables | None,
     tracks: Sequence[str],
     *,
-    progress: Show | None,
+    progress: Show | bool | None,
 ) -> Manifest:
     shards = [shard for dataset in inputs for shard in dataset.shards]
     records = [shard.record for shard in shards]

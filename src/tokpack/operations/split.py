@@ -20,7 +20,7 @@ from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.plain import plain_facts
 from tokpack.operations.tables import tables_of
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +39,7 @@ SHARE_NAMES = ("train", "valid", "test")
 _log = logging.getLogger(__name__)
 
 
+@with_bar
 def split(
     input: PathLike,  # noqa: A002  as it is called on the command line
     output: PathLike,
@@ -48,7 +49,7 @@ def split(
     parts: int | None = None,
     shares: Sequence[float] | None = None,
     overwrite: bool = False,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> list[tuple[str, Manifest]]:
     """Cut a dataset into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
 

@@ -27,7 +27,7 @@ from tokpack.indexed.shards import check_digest, check_manifest
 from tokpack.indexed.table import check_footer, dropped_path, table_path
 from tokpack.operations.token_check import TokenCheck
 from tokpack.operations.track_check import check_tracks
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 from tokpack.stores import identity, near
 from tokpack.tokenizers import load_tokenizer
 
@@ -61,13 +61,14 @@ class VerifyReport:
     unchecked: tuple[str, ...]
 
 
+@with_bar
 def verify(
     prefix: str | os.PathLike[str],
     *,
     quick: bool = False,
     vocab_size: int | None = None,
     eod: int | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> VerifyReport:
     """Check the dataset ``prefix`` and raise FormatError at its first fault, which says where.

@@ -70,7 +70,7 @@ def count_tokens(
     vocab_size: int | None,
     eod: int | None,
     threads: int = 0,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
 ) -> tuple[Counts, npt.NDArray[np.uint64]]:
     """Read every token once, about a nanosecond or two each on a core.
 

@@ -106,7 +106,7 @@ def stats(
     spelling: Spelling | None = None,
     *,
     threads: int = 0,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     across: DuplicateFinder | None = None,
 ) -> Stats:
     """Read a whole dataset and count; ``threads`` 0 is one for each core, 8 at most.
@@ -162,7 +162,7 @@ def stats(
 
 
 def hash_documents(
-    dataset: MMapIndexedDataset, across: DuplicateFinder, *, progress: Show | None = None
+    dataset: MMapIndexedDataset, across: DuplicateFinder, *, progress: Show | bool | None = None
 ) -> None:
     """Read a whole dataset for a comparison with others. FormatError where it is broken."""
     dataset.validate()

@@ -37,6 +37,7 @@ _REFUSED = {
 }
 TEXT_SUFFIXES = (".txt", ".text")
 _TABLES = {".csv": "csv", ".tsv": "tsv"}
+_BLEND = b"\ntokpack_blend: "  # the second line of a blend file
 _JSON_LINES_SUFFIXES = (".jsonl", ".ndjson", ".json")
 DOCUMENT_SUFFIXES = (
     *TEXT_SUFFIXES,
@@ -71,6 +72,11 @@ def format_of(head: bytes, name: str) -> str:
 
 
 def _text_format(head: bytes, name: str, bare: str) -> str:
+    if _BLEND in head:
+        raise InputError(
+            f"{name}: this is a blend of datasets, whose documents are tokens already: "
+            f"tokpack blend or train {name}"
+        )
     if bare.endswith(TEXT_SUFFIXES):
         return "text"
     for suffix, format_ in _TABLES.items():

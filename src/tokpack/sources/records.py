@@ -198,6 +198,8 @@ def text_under(record: Mapping[str, Any], key: str) -> bytes:
         reason = f"'{key}' is {_described(text)}, not a string"
         if isinstance(text, Mapping) and text:
             raise NoKeyError(reason, (f"{key}.{name}" for name in text))
+        if isinstance(text, list):
+            raise NoKeyError(reason, record)
         raise ValueError(reason)
     try:
         return text.encode()

@@ -280,6 +280,21 @@ def _from_named(named: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
     return load(cache)
 
 
+def named_tokenizers() -> dict[str, tuple[Path | None, str]]:
+    """The tokenizers that a first use downloads: the folder here that has them, and what is needed.
+
+    The folder is None where they are not on this machine.
+    """
+    return {
+        one.name: (
+            _folder(one),
+            f"{' and '.join(one.files)} of https://huggingface.co/{one.repository} "
+            f"in {hub.cache_folder(one.name)}",
+        )
+        for one in _NAMED
+    }
+
+
 def _folder(named: NamedTokenizer) -> Path | None:
     """The folder on this machine that has a tokenizer's files."""
     repositories = (named.repository, named.repository.split("/")[1])

@@ -65,6 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             },
         },
         "folder": _folder(folder),
+        "tokenizers": _tokenizers(),
         "caches": _caches(),
     }
     if arguments.json:
@@ -145,6 +146,16 @@ def _caches() -> list[dict[str, Any]]:
     ]
 
 
+def _tokenizers() -> dict[str, dict[str, str | None]]:
+    """The tokenizers that are known by a name: where they are, or what a first use downloads."""
+    from tokpack.tokenizers.load import named_tokenizers
+
+    return {
+        name: {"path": str(folder), "needs": None} if folder else {"path": None, "needs": needed}
+        for name, (folder, needed) in named_tokenizers().items()
+    }
+
+
 def _size(folder: Path) -> int:
     """Bytes of all files in a folder, links not followed."""
     total = 0
@@ -183,6 +194,9 @@ def _print(facts: dict[str, Any]) -> None:
     }
     for name, answer in folder["can"].items():
         rows[name.replace("_", " ")] = "yes" if answer is True else f"no: {answer}"
+    for name, where in facts["tokenizers"].items():
+        fetched = f"not here: fetched when first used; without a network put {where['needs']}"
+        rows[f"tokenizer {name}"] = where["path"] or fetched
     for cache in facts["caches"]:
         size = "not there" if cache["bytes"] is None else bytes_text(cache["bytes"])
         rows[f"cache {cache['name']}"] = f"{cache['path']}, {size}"

@@ -13,6 +13,7 @@ from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import FormatError, InputError, UsageError, option
+from tokpack.files.mistaken import not_a_dataset
 from tokpack.quantities import bytes_text, time_text
 from tokpack.stores import is_url
 
@@ -120,7 +121,8 @@ def _datasets(name: str) -> list[str]:
 
     if is_url(name) or not os.path.isdir(name) or os.path.exists(name + ".bin"):
         return [name]
-    files = [path for path in sorted(Path(name).rglob("*")) if path.is_file()]
+    visible = (path for path in sorted(Path(name).rglob("*")) if not path.name.startswith("."))
+    files = [path for path in visible if path.is_file()]
     datasets = [
         str(path)
         for path in files
@@ -128,7 +130,7 @@ def _datasets(name: str) -> list[str]:
         or (path.suffix == ".json" and MMapIndexedDataset.exists(path.with_suffix("")))
     ]
     if not datasets:
-        raise InputError(f"{name}: no dataset in this folder")
+        raise InputError(not_a_dataset(name))
     return datasets
 
 
