@@ -93,7 +93,7 @@ class Encoded:
 
 class _EncoderOptions(TypedDict, total=False):
     dtype: Literal["uint16", "int32"]  # of ids; uint16 unless given
-    cache_bytes: int  # upper bound of the word cache; 64 MiB unless given
+    cache_bytes: int  # of the word cache, rounded down to a power of two; 64 MiB unless given
     level: Level
 
 class _MetaspaceOptions(_EncoderOptions):

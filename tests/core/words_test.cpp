@@ -79,7 +79,7 @@ void test_cache(std::size_t buckets, std::size_t words) {
     return std::uint64_t{key.bytes[0]} * 7 + key.bytes[1];
   };
   constexpr std::size_t kMost = WordBucket<Id>::kMaxIds;
-  WordCache<Id> cache(buckets / 2 * 64, buckets * 64);
+  WordCache<Id> cache(buckets * 64);
   std::map<std::string, Ids> known;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < words; ++i) {
@@ -104,7 +104,7 @@ void test_cache(std::size_t buckets, std::size_t words) {
     if (found.slot == nullptr) {
       elsewhere += found.elsewhere;
       CHECK(!found.elsewhere || ids.size() > WordSlot<Id>::kMaxIds);
-      if (!found.elsewhere) cache.insert(key, hash(key), ids.data(), ids.size(), hash);
+      if (!found.elsewhere) cache.insert(key, hash(key), ids.data(), ids.size());
       continue;
     }
     ++hits;

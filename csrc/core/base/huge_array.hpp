@@ -1,37 +1,33 @@
 // A large zeroed array, on huge pages where the system grants them.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <utility>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 namespace tokpack {
 
 // With pages of 4 KiB each random access into tens of megabytes misses the TLB, and processors drop
-// prefetches that miss it. So huge pages are asked for, before the memory is first touched. The
-// constructor throws std::bad_alloc.
+// prefetches that miss it. So huge pages are asked for, before the memory is first touched; until
+// then it costs nothing. The constructor throws std::bad_alloc.
 template <class T>
 class HugeArray {
  public:
   HugeArray() = default;
   explicit HugeArray(std::size_t size) : size_(size) {
-    constexpr std::size_t kHugePage = std::size_t{2} << 20;
-    const std::size_t bytes = size * sizeof(T);
-    const bool huge = bytes >= kHugePage;
-    const std::size_t alignment = huge ? kHugePage : 64;
-    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    data_ = static_cast<T*>(std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded));
+    if (bytes() >= kHugePage) {
+      data_ = static_cast<T*>(map());
+      return;
+    }
+    const std::size_t rounded = (bytes() / kLine + 1) * kLine;
+    data_ = static_cast<T*>(std::aligned_alloc(kLine, rounded));
     if (data_ == nullptr) throw std::bad_alloc();
-#if defined(__linux__)
-    if (huge) madvise(data_, rounded, MADV_HUGEPAGE);
-#endif
-    std::memset(static_cast<void*>(data_), 0, bytes);
+    std::memset(static_cast<void*>(data_), 0, rounded);
   }
   HugeArray(HugeArray&& other) noexcept { *this = std::move(other); }
   HugeArray& operator=(HugeArray&& other) noexcept {
@@ -41,7 +37,13 @@ class HugeArray {
   }
   HugeArray(const HugeArray&) = delete;
   HugeArray& operator=(const HugeArray&) = delete;
-  ~HugeArray() { std::free(data_); }
+  ~HugeArray() {
+    if (bytes() >= kHugePage) {
+      munmap(static_cast<void*>(data_), mapped());
+    } else {
+      std::free(data_);
+    }
+  }
 
   T* data() { return data_; }
   const T* data() const { return data_; }
@@ -50,6 +52,28 @@ class HugeArray {
   const T& operator[](std::size_t i) const { return data_[i]; }
 
  private:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  static constexpr std::size_t kLine = 64;
+
+  std::size_t bytes() const { return size_ * sizeof(T); }
+
+  std::size_t mapped() const { return (bytes() + kHugePage - 1) / kHugePage * kHugePage; }
+
+  // Zeroed memory of whole huge pages.
+  void* map() const {
+    void* const all = mmap(nullptr, mapped() + kHugePage, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) throw std::bad_alloc();
+    const std::size_t before = -reinterpret_cast<std::uintptr_t>(all) % kHugePage;
+    auto* const begin = static_cast<std::uint8_t*>(all) + before;
+    if (before != 0) munmap(all, before);
+    munmap(begin + mapped(), kHugePage - before);
+#if defined(__linux__)
+    madvise(begin, mapped(), MADV_HUGEPAGE);
+#endif
+    return begin;
+  }
+
   T* data_ = nullptr;
   std::size_t size_ = 0;
 };

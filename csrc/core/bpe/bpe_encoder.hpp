@@ -21,7 +21,7 @@ struct BpeOptions {
   Pattern pattern;
   bool nfc = false;             // normalize to NFC what is not an added token
   bool encode_specials = true;  // special tokens inside documents become ids, not text
-  std::size_t cache_bytes = 0;  // upper bound of the word cache
+  std::size_t cache_bytes = 0;  // of the word cache, rounded down to a power of two
   Level level = Level::kScalar;
 };
 

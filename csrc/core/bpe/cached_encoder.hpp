@@ -46,9 +46,8 @@ class CachedEncoder : public BpeEncoder {
 
   CachedEncoder(Level level, std::size_t cache_bytes)
       : kernel_(bpe_kernel(level)),
-        cache_(cache_limit(cache_bytes) / kCacheGrowth, cache_limit(cache_bytes)),
-        mediums_(std::min(kFirstMediums, cache_limit(cache_bytes) / kMediumShare),
-                 cache_limit(cache_bytes) / kMediumShare) {}
+        cache_(table_bytes(cache_bytes)),
+        mediums_(table_bytes(cache_bytes) / kMediumShare) {}
 
   // Appends a document's ids to ids_, and adds the number of special tokens in it to specials_.
   virtual void encode_document(const std::uint8_t* text, std::size_t size) = 0;
@@ -78,8 +77,7 @@ class CachedEncoder : public BpeEncoder {
 
   // Enters a word into the word cache, or where to look for it.
   void remember(const WordKey& key, std::uint64_t hash, const std::optional<Ids>& ids) {
-    cache_.insert(key, hash, ids ? ids->data() : nullptr, ids ? ids->size() : kElsewhere,
-                  kernel_.hash);
+    cache_.insert(key, hash, ids ? ids->data() : nullptr, ids ? ids->size() : kElsewhere);
   }
 
   // Appends the ids of words, as the kernel's lookup takes them.
@@ -96,7 +94,6 @@ class CachedEncoder : public BpeEncoder {
   // Writes the ids of words and returns their end.
   Out* run(Lookup<Id, Out>& lookup, const std::uint8_t* text, const std::uint32_t* starts,
            std::size_t count, Out* out) {
-    lookup_ = &lookup;
     if constexpr (std::is_same_v<Out, std::uint16_t>) {
       return kernel_.lookup16(lookup, text, starts, count, out);
     } else if constexpr (std::is_same_v<Id, std::uint16_t>) {
@@ -158,17 +155,13 @@ class CachedEncoder : public BpeEncoder {
   TokenPlacer placer_;
 
  private:
-  static constexpr std::size_t kCacheGrowth =
-      2;  // the word cache grows to this many times its size
-  static constexpr std::size_t kMediumShare = 4;  // the cache of medium words is this part of it
-  static constexpr std::size_t kFirstMediums = std::size_t{2}
-                                               << 20;  // bytes, at first, or its share
+  static constexpr std::size_t kMediumShare = 8;  // the cache of medium words is this part of it
   // A number of ids that fits no bucket: the word's ids are in the cache of long words. A word
   // there without ids is one whose ids depend on the text before it.
   static constexpr std::size_t kElsewhere = std::numeric_limits<std::size_t>::max();
 
-  static std::size_t cache_limit(std::size_t bytes) {
-    return std::max(std::bit_floor(bytes), kCacheGrowth * 2 * sizeof(WordBucket<Id>));
+  static std::size_t table_bytes(std::size_t cache_bytes) {
+    return std::max(std::bit_floor(cache_bytes), 2 * sizeof(WordBucket<Id>));
   }
 
   template <class T>
@@ -238,13 +231,7 @@ class CachedEncoder : public BpeEncoder {
   }
 
   static Out* rare(void* owner, const std::uint8_t* text, std::size_t size, Out* out) {
-    auto* const self = static_cast<CachedEncoder*>(owner);
-    out = self->find_rare(text, size, out);
-    // The caches may have grown, to other addresses.
-    self->lookup_->buckets = self->cache_.buckets();
-    self->lookup_->mask = self->cache_.mask();
-    self->lookup_->mediums = self->mediums_.buckets();
-    return out;
+    return static_cast<CachedEncoder*>(owner)->find_rare(text, size, out);
   }
 
   // Encodes a word that does not fit the word cache.
@@ -260,8 +247,6 @@ class CachedEncoder : public BpeEncoder {
     long_cache_.insert(text, size, hash, ids ? ids->data() : &none, ids ? ids->size() : 0);
     return ids ? copy_ids(*ids, out) : encode_in_context(text, size, out);
   }
-
-  Lookup<Id, Out>* lookup_ = nullptr;  // of the call of look_up() that is running
 };
 
 // The encoder Derived<Id, Out> whose types hold `vocab_size` ids, as int32 if `wide`, else as

@@ -64,17 +64,15 @@ struct MediumProbe {
   std::uint64_t home;  // number of its bucket
 };
 
-// A pretoken is in its own bucket or in the neighbouring one. The cache grows to `max_bytes`; then
-// new pretokens replace old ones.
+// A pretoken is in its own bucket or in the neighbouring one; new pretokens replace old ones.
 template <class Id>
 class MediumWordCache {
  public:
   using Bucket = MediumBucket<Id>;
 
-  // REQUIRES: powers of two.
-  MediumWordCache(std::size_t initial_bytes, std::size_t max_bytes)
-      : buckets_(std::max<std::size_t>(2, initial_bytes / sizeof(Bucket))),
-        max_buckets_(max_bytes / sizeof(Bucket)) {}
+  // REQUIRES: a power of two.
+  explicit MediumWordCache(std::size_t bytes)
+      : buckets_(std::max<std::size_t>(2, bytes / sizeof(Bucket))) {}
 
   const Bucket* buckets() const { return buckets_.data(); }
 
@@ -100,7 +98,6 @@ class MediumWordCache {
   template <class Out>
   void insert(const MediumKey& key, const Out* ids, std::size_t count) {
     if (count > Bucket::kMaxIds) return;
-    if (words_ * 2 > buckets_.size() && buckets_.size() < max_buckets_) grow();
     Bucket bucket{key, {}};
     std::transform(ids, ids + count, bucket.ids, [](Out id) { return static_cast<Id>(id); });
     bucket.ids[Bucket::kMaxIds] = static_cast<Id>(count);
@@ -113,23 +110,11 @@ class MediumWordCache {
   void place(const Bucket& bucket) {
     Bucket& home = buckets_[bucket.key.hash() & (buckets_.size() - 1)];
     Bucket& other = buckets_[(&home - buckets_.data()) ^ 1];
-    words_ += home.key.empty() || other.key.empty();
     if (!home.key.empty()) other = home;
     home = bucket;
   }
 
-  void grow() {
-    HugeArray<Bucket> old(buckets_.size() * 2);
-    std::swap(old, buckets_);
-    words_ = 0;
-    for (std::size_t i = 0; i < old.size(); ++i) {
-      if (!old[i].key.empty()) place(old[i]);
-    }
-  }
-
   HugeArray<Bucket> buckets_;
-  std::size_t max_buckets_;
-  std::size_t words_ = 0;
 };
 
 }  // namespace tokpack

@@ -114,16 +114,16 @@ struct alignas(64) WordBucket {
 };
 static_assert(sizeof(WordBucket<std::uint16_t>) == 64 && sizeof(WordBucket<std::uint32_t>) == 64);
 
-// A word is in its own bucket or, when that is full, in the neighbouring one. The cache grows to
-// `max_bytes`; then new words replace old ones.
+// A word is in its own bucket or, when that is full, in the neighbouring one. When both are full,
+// new words replace old ones.
 template <class Id>
 class WordCache {
  public:
   using Slot = WordSlot<Id>;
   using Bucket = WordBucket<Id>;
 
-  WordCache(std::size_t initial_bytes, std::size_t max_bytes)
-      : buckets_(initial_bytes / sizeof(Bucket)), max_buckets_(max_bytes / sizeof(Bucket)) {}
+  // REQUIRES: a power of two, at least two buckets.
+  explicit WordCache(std::size_t bytes) : buckets_(bytes / sizeof(Bucket)) {}
 
   const Bucket* buckets() const { return buckets_.data(); }
   std::size_t bucket_count() const { return buckets_.size(); }
@@ -156,17 +156,8 @@ class WordCache {
     return {nullptr, false};
   }
 
-  // Enters a word, or a mark that its ids are elsewhere when there are too many. `rehash` computes
-  // the hash of a key, which growing needs.
-  template <class Hash>
-  void insert(const WordKey& key, std::uint64_t hash, const std::uint32_t* ids, std::size_t count,
-              Hash&& rehash) {
-    if (words_ * 5 > buckets_.size() * 3 && buckets_.size() < max_buckets_) {
-      grow([&](WordKey old) {
-        old.bytes[15] &= 0x7F;
-        return rehash(old);
-      });
-    }
+  // Enters a word, or a mark that its ids are elsewhere when there are too many.
+  void insert(const WordKey& key, std::uint64_t hash, const std::uint32_t* ids, std::size_t count) {
     if (count <= Bucket::kMaxIds) {
       const auto line = Bucket::of(key, ids, count);
       if (count <= Slot::kMaxIds) return place(line.slots[0], hash);
@@ -213,41 +204,20 @@ class WordCache {
     return true;
   }
 
-  template <class Hash>
-  void grow(Hash&& rehash) {
-    HugeArray<Bucket> old(buckets_.size() * 2);
-    std::swap(old, buckets_);
-    words_ = 0;
-    for (std::size_t b = 0; b < old.size(); ++b) {
-      const Slot* slots = old[b].slots;
-      if (old[b].holds_one_word()) {
-        const std::uint64_t hash = rehash(slots[0].key);
-        if (!place_as_bucket(old[b], hash)) place({marked(slots[0].key), {}}, hash);
-        continue;
-      }
-      for (const Slot& slot : old[b].slots) {
-        // The mark of the word of the other bucket is left out: placing that word makes a new one.
-        const bool is_mark = slot.key == marked(old[b ^ 1].slots[0].key);
-        if (!slot.key.empty() && !is_mark) place(slot, rehash(slot.key));
-      }
-    }
-  }
-
   HugeArray<Bucket> buckets_;
-  std::size_t max_buckets_;
   std::size_t words_ = 0;
   unsigned turn_ = 0;
 };
 
 // Pretokens that do not fit a bucket: of more than 15 bytes, or of more ids than a bucket holds.
-// Bytes and ids are in an arena; when it is full everything is forgotten.
+// Bytes and ids are in an arena; when it is full, or half of the entries are, everything is
+// forgotten.
 class LongWordCache {
  public:
   static constexpr std::size_t kMaxSize = 256;  // of a word, in bytes
 
   LongWordCache()
-      : entries_(kFirstEntries),
-        arena_(std::make_unique_for_overwrite<std::uint32_t[]>(kArenaWords)) {}
+      : entries_(kEntries), arena_(std::make_unique_for_overwrite<std::uint32_t[]>(kArenaWords)) {}
 
   static std::uint64_t hash(const std::uint8_t* text, std::size_t size) {
     std::uint64_t h = size * 0x9E3779B97F4A7C15ull;
@@ -265,9 +235,9 @@ class LongWordCache {
   }
 
   // Prefetches the entry of a word; later, when the entry has come, its ids and bytes.
-  void prefetch(std::uint64_t hash) const { tokpack::prefetch(&entries_[hash & mask()]); }
+  void prefetch(std::uint64_t hash) const { tokpack::prefetch(&entries_[hash & kMask]); }
   void prefetch_word(std::uint64_t hash) const {
-    const std::uint32_t* word = arena_.get() + entries_[hash & mask()].begin;
+    const std::uint32_t* word = arena_.get() + entries_[hash & kMask].begin;
     tokpack::prefetch(word);
     tokpack::prefetch(word + 16);
   }
@@ -275,7 +245,7 @@ class LongWordCache {
   // The ids of a word, and their number in *count; null for a word that is not there.
   const std::uint32_t* find(const std::uint8_t* text, std::size_t size, std::uint64_t hash,
                             std::size_t* count) const {
-    for (std::uint64_t at = hash & mask();; at = (at + 1) & mask()) {
+    for (std::uint64_t at = hash & kMask;; at = (at + 1) & kMask) {
       const Entry& entry = entries_[at];
       if (entry.size == 0) return nullptr;
       if (entry.hash == hash && entry.size == size &&
@@ -289,10 +259,12 @@ class LongWordCache {
   void insert(const std::uint8_t* text, std::size_t size, std::uint64_t hash,
               const std::uint32_t* ids, std::size_t count) {
     const std::size_t words = count + (size + 3) / 4;
-    if (used_ + words > kArenaWords) clear();
-    if (++words_ * 2 > entries_.size()) grow();
-    place({hash, static_cast<std::uint32_t>(used_), static_cast<std::uint16_t>(size),
-           static_cast<std::uint16_t>(count)});
+    if (used_ + words > kArenaWords || words_ * 2 >= kEntries) clear();
+    ++words_;
+    std::uint64_t at = hash & kMask;
+    while (entries_[at].size != 0) at = (at + 1) & kMask;
+    entries_[at] = {hash, static_cast<std::uint32_t>(used_), static_cast<std::uint16_t>(size),
+                    static_cast<std::uint16_t>(count)};
     std::memcpy(&arena_[used_], ids, count * sizeof(std::uint32_t));
     std::memcpy(&arena_[used_ + count], text, size);
     used_ += words;
@@ -305,27 +277,12 @@ class LongWordCache {
     std::uint16_t size;   // bytes; 0 for a free entry
     std::uint16_t count;  // ids
   };
-  static constexpr std::size_t kFirstEntries = std::size_t{1} << 15;
+  static constexpr std::size_t kEntries = std::size_t{1} << 18;
+  static constexpr std::uint64_t kMask = kEntries - 1;
   static constexpr std::size_t kArenaWords = std::size_t{8} << 20;  // touched only as it fills
 
-  std::uint64_t mask() const { return entries_.size() - 1; }
-
-  void place(const Entry& entry) {
-    std::uint64_t at = entry.hash & mask();
-    while (entries_[at].size != 0) at = (at + 1) & mask();
-    entries_[at] = entry;
-  }
-
-  void grow() {
-    HugeArray<Entry> old(entries_.size() * 2);
-    std::swap(old, entries_);
-    for (std::size_t i = 0; i < old.size(); ++i) {
-      if (old[i].size != 0) place(old[i]);
-    }
-  }
-
   void clear() {
-    entries_ = HugeArray<Entry>(kFirstEntries);
+    entries_ = HugeArray<Entry>(kEntries);
     used_ = 0;
     words_ = 0;
   }

@@ -99,14 +99,7 @@ Out* lookup_window(Lookup<Id, Out>& cache, const std::uint8_t* text, const std::
           continue;
         }
       }
-      const auto* generation = cache.buckets;
       out = cache.rare(cache.owner, text + starts[i], size, out);
-      if (cache.buckets != generation) [[unlikely]] {
-        // The cache has grown and moved.
-        for (std::size_t j = i + 1; j < count; ++j) {
-          buckets[j] = cache.buckets + (Isa::hash(keys[j]) & cache.mask);
-        }
-      }
       continue;
     }
     out = emit(*slot, out);

@@ -46,8 +46,8 @@ struct MetaspaceModel {
   bool encode_specials = true;  // special tokens inside documents become ids, not text
 };
 
-// `vocab_size` is above all ids. `wide`: ids are int32, not uint16. `cache_bytes` is the upper
-// bound of the word cache. Throws std::invalid_argument when an id does not fit.
+// `vocab_size` is above all ids. `wide`: ids are int32, not uint16. `cache_bytes` are those of
+// the word cache. Throws std::invalid_argument when an id does not fit.
 std::unique_ptr<BpeEncoder> make_metaspace_encoder(MetaspaceModel model, std::size_t vocab_size,
                                                    bool wide, std::size_t cache_bytes, Level level);
 

@@ -11,7 +11,7 @@
 namespace tokpack {
 
 // Control symbols inside documents are text, and reported as special tokens. `wide`: ids are int32,
-// not uint16. `cache_bytes` is the upper bound of the word cache.
+// not uint16. `cache_bytes` are those of the word cache.
 // REQUIRES: model.why_not_native() is empty.
 // Throws std::invalid_argument when an id does not fit, or rules of the model are broken.
 std::unique_ptr<BpeEncoder> make_piece_encoder(const PieceModelFile& model, bool wide,

@@ -50,7 +50,7 @@ class CoreTokenizer(Tokenizer):
     ) -> _core.AnyEncoder:
         """The native object itself; ``level`` chooses the instruction set.
 
-        ``cache_bytes`` is the most that the cache of words takes; half of it is cleared at once.
+        ``cache_bytes`` are those of the cache of words, and an eighth more is for longer ones.
         TokenizerError for a definition that the core refuses.
         """
         mode, width = self.special_mode(special_tokens), self.check_dtype(dtype)
