@@ -1,8 +1,9 @@
 """Write the tables of csrc/core/text/tables from the Unicode Character Database.
 
-Run with ``pip install unicodedata2==16.0.0 regex==2026.11.15``: Unicode 16 is what Oniguruma in the
-Hugging Face library (0.21 to 0.23) and tiktoken know, and ids must not depend on the reader's
-Python. Its grapheme clusters are another crate's, which knows Unicode 17; this regex knows 18.
+Run with ``pip install unicodedata2==16.0.0 regex==2026.11.15 tokenizers==0.23.3``: Unicode 16 is what
+Oniguruma in the Hugging Face library (0.21 to 0.23) and tiktoken know, and ids must not depend on
+the reader's Python. Scripts, and what is a digit or punctuation to its pretokenizers, that library
+says itself. Its grapheme clusters are another crate's, which knows Unicode 17; this regex knows 18.
 
 The library's NFC is another crate, which knows Unicode 9. What a character normalizes to never
 changes once it is assigned, so Unicode 9 is Unicode 16 without the characters that are newer.
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import regex
 import unicodedata2
+from tokenizers import Regex, pre_tokenizers
 
 UNICODE_VERSION = "16.0.0"
 CLUSTER_VERSION = "17.0.0"
@@ -62,6 +64,17 @@ CLUSTER_CLASSES = (
     *(f"GCB={name}" for name in ("CR", "LF", "Control", "Extend", "ZWJ", "RI", "Prepend")),
     *(f"GCB={name}" for name in ("SpacingMark", "L", "V", "T", "LV", "LVT")),
     *("InCB=Consonant", "Extended_Pictographic"),
+)
+# In the order of their numbers in kCategoryRuns.
+CATEGORIES = (
+    *("Cc", "Cf", "Cn", "Co", "Cs", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl"),
+    *("No", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs"),
+)
+SCRIPTS = (
+    *("Arabic", "Armenian", "Bengali", "Bopomofo", "Common", "Cyrillic", "Devanagari", "Ethiopic"),
+    *("Georgian", "Greek", "Gujarati", "Gurmukhi", "Han", "Hangul", "Hebrew", "Hiragana"),
+    *("Inherited", "Kannada", "Katakana", "Khmer", "Lao", "Latin", "Malayalam", "Mongolian"),
+    *("Myanmar", "Oriya", "Sinhala", "Syriac", "Tamil", "Telugu", "Thaana", "Thai", "Tibetan"),
 )
 HANGUL = range(0xAC00, 0xD7A4)
 JAMO_THAT_JOIN = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
@@ -235,11 +248,58 @@ def write_clusters() -> None:
     )
 
 
+def runs(values: list[int]) -> list[tuple[int, int]]:
+    """Where another value begins, and this value."""
+    return [(c, value) for c, value in enumerate(values) if c == 0 or value != values[c - 1]]
+
+
+def members(removing: pre_tokenizers.PreTokenizer) -> list[int]:
+    """The code points that a pretokenizer removes, as a value 0 or 1 of each."""
+    valid = "".join(chr(c) for c in range(LIMIT) if not 0xD800 <= c < 0xE000)
+    kept = {c for piece, _ in removing.pre_tokenize_str(valid) for c in piece}
+    return [int(not 0xD800 <= c < 0xE000 and chr(c) not in kept) for c in range(LIMIT)]
+
+
+def write_sets() -> None:
+    """Categories and other sets of code points, as ranges."""
+    categories = runs([CATEGORIES.index(unicodedata2.category(chr(c))) for c in range(LIMIT)])
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    numeric = [0] * LIMIT
+    for c in range(LIMIT):
+        if not 0xD800 <= c < 0xE000:
+            numeric[c] = int(len(digits.pre_tokenize_str(f"a{chr(c)}b")) == 3)
+    sets = {
+        "numeric": numeric,
+        "punctuation": members(pre_tokenizers.Punctuation("removed")),
+        "word": members(pre_tokenizers.Split(Regex(r"\w+"), "removed")),
+    }
+    for script in SCRIPTS:
+        split = pre_tokenizers.Split(Regex(rf"\p{{{script}}}+"), "removed")
+        sets[script.lower()] = members(split)
+    lines, borders = [], []
+    for name, values in sets.items():
+        begin = len(borders)
+        borders += [c for c, _ in runs(values)[not values[0] :]]
+        borders += [LIMIT] * ((len(borders) - begin) % 2)
+        lines.append(f'    {{"{name}", {begin}, {len(borders)}}},\n')
+    write(
+        "code_point_tables.cpp",
+        '#include "core/text/code_points.hpp"\n\nnamespace tokpack::code_point_tables {\n',
+        array("std::uint32_t", "kCategoryRuns", [c << 8 | value for c, value in categories]),
+        f"const std::size_t kCategoryRunCount = {len(categories)};\n",
+        array("std::uint32_t", "kBorders", borders),
+        f"const NamedSet kNamedSets[{len(sets)}] = {{\n{''.join(lines)}}};\n",
+        f"const std::size_t kNamedSetCount = {len(sets)};\n",
+        "}  // namespace tokpack::code_point_tables\n",
+    )
+
+
 def main() -> None:
     """Write every table."""
     if unicodedata2.unidata_version != UNICODE_VERSION:
         raise SystemExit(f"unicodedata2 {UNICODE_VERSION} is needed")
     write_classes()
+    write_sets()
     write_nfc()
     write_clusters()
 

@@ -21,7 +21,7 @@ namespace tokpack {
 namespace py = pybind11;
 
 void bind_json(py::module_& module);           // JsonLines, JsonArray, json_column and more
-void bind_text(py::module_& module);           // patterns, pretokenize, nfc
+void bind_text(py::module_& module);           // patterns, Pretokenizer, nfc
 void bind_bpe(py::module_& module);            // ByteLevelBPE, simd_levels
 void bind_sentencepiece(py::module_& module);  // PieceModel, PieceEncoder
 void bind_megatron(py::module_& module);       // RandomState, SampleWalk, megatron_blend

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bind/encoder_binding.hpp"
+#include "bind/steps_binding.hpp"
 #include "core/bpe/ranked_merges.hpp"
 #include "core/sentencepiece/folded.hpp"
 #include "core/sentencepiece/metaspace_encoder.hpp"
@@ -62,15 +63,12 @@ std::pair<std::vector<AddedToken>, std::size_t> parse_added(const std::vector<Tu
 
 class ByteLevelBpeBinding final : public EncoderBinding {
  public:
-  ByteLevelBpeBinding(const Vocab& vocab, const MergeRows& merges, const std::string& pattern,
+  ByteLevelBpeBinding(const Vocab& vocab, const MergeRows& merges, const PatternChoice& pattern,
                       const std::vector<AddedTuple>& added, const std::string& special_tokens,
                       bool nfc, bool ignore_merges, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
       : EncoderBinding(dtype) {
     const bool encode_specials = encodes_specials(special_tokens);
-    const auto known_pattern = pattern_by_name(pattern);
-    if (!known_pattern) throw py::value_error("pattern '" + pattern + "' is unknown");
-
     std::array<std::uint32_t, 256> byte_ids;
     byte_ids.fill(BpeModel::kNoToken);
     std::vector<std::string> words(vocab.size());
@@ -81,7 +79,8 @@ class ByteLevelBpeBinding final : public EncoderBinding {
     }
     auto [tokens, vocab_size] = parse_added(added, vocab.size());
     const std::vector<Merge> rules = parse_merges(merges);
-    const BpeOptions options{*known_pattern, nfc, encode_specials, cache_bytes, parse_level(level)};
+    const BpeOptions options{parse_pattern(pattern), nfc, encode_specials, cache_bytes,
+                             parse_level(level)};
     const py::gil_scoped_release release;
     encoder_ = make_bpe_encoder(
         BpeModel(byte_ids, rules, ignore_merges ? WholeWords(words) : WholeWords()),
@@ -160,9 +159,9 @@ class MetaspaceBpeBinding final : public MetaspaceBinding {
   }
 };
 
-using StepTuple = std::tuple<std::string, py::bytes, py::bytes>;
+using NormalizerTuple = std::tuple<std::string, py::bytes, py::bytes>;
 
-std::vector<NormalizerStep> parse_steps(const std::vector<StepTuple>& steps) {
+std::vector<NormalizerStep> parse_steps(const std::vector<NormalizerTuple>& steps) {
   static constexpr std::pair<std::string_view, NormalizerKind> kKinds[] = {
       {"rules", NormalizerKind::kRules},           {"replace", NormalizerKind::kReplace},
       {"space runs", NormalizerKind::kSpaceRuns},  {"white space", NormalizerKind::kWhiteSpace},
@@ -183,7 +182,7 @@ class MetaspaceUnigramBinding final : public MetaspaceBinding {
  public:
   MetaspaceUnigramBinding(const Vocab& vocab, std::vector<double> scores,
                           std::vector<std::uint32_t> byte_ids, std::uint32_t unknown,
-                          const std::vector<StepTuple>& steps, bool splits_white_space,
+                          const std::vector<NormalizerTuple>& steps, bool splits_white_space,
                           const std::string& prefix, const std::vector<StrippingTuple>& added,
                           const std::string& special_tokens, const std::string& dtype,
                           std::size_t cache_bytes, const std::string& level)
@@ -283,7 +282,7 @@ void bind_bpe(py::module_& module) {
            py::arg("after") = std::vector<std::uint32_t>{}, py::arg("offsets") = false)
       .def("cache_info", &EncoderBinding::cache_info);
   py::class_<ByteLevelBpeBinding, EncoderBinding>(module, "ByteLevelBPE")
-      .def(py::init<const Vocab&, const MergeRows&, const std::string&,
+      .def(py::init<const Vocab&, const MergeRows&, const PatternChoice&,
                     const std::vector<AddedTuple>&, const std::string&, bool, bool,
                     const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
@@ -301,7 +300,7 @@ void bind_bpe(py::module_& module) {
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
   py::class_<MetaspaceUnigramBinding, EncoderBinding>(module, "MetaspaceUnigram")
       .def(py::init<const Vocab&, std::vector<double>, std::vector<std::uint32_t>, std::uint32_t,
-                    const std::vector<StepTuple>&, bool, const std::string&,
+                    const std::vector<NormalizerTuple>&, bool, const std::string&,
                     const std::vector<StrippingTuple>&, const std::string&, const std::string&,
                     std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("scores"), py::arg("byte_ids"),

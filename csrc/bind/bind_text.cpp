@@ -1,6 +1,9 @@
 // Bindings of what works on text alone: the pretokenizers and normalization.
-#include "bind/bind.hpp"
-#include "core/pretokenize/pretokenize.hpp"
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bind/steps_binding.hpp"
 #include "core/pretokenize/scan.hpp"
 #include "core/text/nfc.hpp"
 #include "core/text/utf8.hpp"
@@ -8,34 +11,52 @@
 namespace tokpack {
 namespace {
 
-Pattern parse_pattern(const std::string& name) {
-  const auto pattern = pattern_by_name(name);
-  if (!pattern) throw py::value_error("pattern '" + name + "' is unknown; see patterns()");
-  return *pattern;
-}
-
 void require_utf8(std::span<const std::uint8_t> text) {
   if (!utf8_check(best_level())(text.data(), text.size())) {
     throw py::value_error("the text is not valid UTF-8");
   }
 }
 
-py::array_t<std::int64_t> pretokenize(const py::buffer& data, const std::string& pattern_name,
-                                      const std::string& level_name) {
-  const Pattern pattern = parse_pattern(pattern_name);
-  const std::optional<Level> level =
-      level_name == "plain" ? std::nullopt : std::optional(parse_level(level_name));
-  const Bytes bytes(data);
-  const std::span<const std::uint8_t> text = bytes.span();
-  if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
-  require_utf8(text);
-  std::optional<std::vector<std::int64_t>> ends;
-  {
-    const py::gil_scoped_release release;
-    if (level) ends = scan_ends(*level, pattern, text);
-    if (!ends) ends = reference_ends(pattern, text);
+class PretokenizerBinding {
+ public:
+  explicit PretokenizerBinding(const PatternChoice& pattern)
+      : pretokenizer_(parse_pattern(pattern)) {}
+
+  std::optional<std::string> name() const {
+    const auto name = name_of(pretokenizer_);
+    return name ? std::optional<std::string>(*name) : std::nullopt;
   }
-  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(ends->size()), ends->data());
+
+  py::array_t<std::int64_t> ends(const py::buffer& data, const std::string& level_name) const {
+    const bool plain = level_name == "plain";
+    const Level level = plain ? Level::kScalar : parse_level(level_name);
+    const Bytes bytes(data);
+    const std::span<const std::uint8_t> text = bytes.span();
+    if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
+    require_utf8(text);
+    std::vector<std::int64_t> ends;
+    {
+      const py::gil_scoped_release release;
+      if (!pretokenizer_.steps.empty()) {
+        const auto rules = plain ? std::nullopt : pretokenizer_.rules;
+        ends = ends_of(Cutter(pretokenizer_.steps, rules, level), text);
+      } else if (!text.empty()) {
+        ends = {static_cast<std::int64_t>(text.size())};
+      }
+    }
+    return py::array_t<std::int64_t>(static_cast<py::ssize_t>(ends.size()), ends.data());
+  }
+
+ private:
+  Pretokenizer pretokenizer_;
+};
+
+std::vector<StepTuple> pattern_steps(const std::string& name) {
+  const auto texts = texts_of_pattern(name);
+  if (!texts) throw py::value_error("pattern '" + name + "' is unknown; see patterns()");
+  std::vector<StepTuple> steps;
+  for (const StepText& text : *texts) steps.emplace_back(text.kind, text.text, text.flag);
+  return steps;
 }
 
 py::bytes normalize(const py::buffer& data) {
@@ -60,8 +81,11 @@ void bind_text(py::module_& module) {
       names.append(py::str(name.data(), name.size()));
     return names;
   });
-  module.def("pretokenize", &pretokenize, py::arg("data"), py::arg("pattern"),
-             py::arg("level") = "auto");
+  module.def("pattern_steps", &pattern_steps, py::arg("name"));
+  py::class_<PretokenizerBinding>(module, "Pretokenizer")
+      .def(py::init<const PatternChoice&>(), py::arg("pattern"))
+      .def_property_readonly("name", &PretokenizerBinding::name)
+      .def("ends", &PretokenizerBinding::ends, py::arg("data"), py::arg("level") = "auto");
   module.def("nfc", &normalize, py::arg("data"));
 }
 

@@ -129,7 +129,7 @@ class ByteLevelBPE(AnyEncoder):
         *,
         vocab: Sequence[bytes | None],  # bytes of each id; None: no such byte-level token
         merges: npt.NDArray[np.int32],  # [m, 3] left id, right id, product id, in rank order
-        pattern: str,  # a name of patterns()
+        pattern: Pattern,
         added: Sequence[tuple[bytes, int, bool, bool]],  # content, id, special, normalized
         special_tokens: Literal["text", "encode"],  # what a special token inside a document becomes
         nfc: bool = False,
@@ -199,14 +199,25 @@ class PieceEncoder(AnyEncoder):
 
     def __init__(self, model: PieceModel, **options: Unpack[_EncoderOptions]) -> None: ...
 
-def patterns() -> list[str]:
-    """Names of the pretokenizers that the core knows."""
+# How text is cut into words: a name of patterns(), or the steps. A step is a kind, a text and a flag:
+# of a Split its behavior, its expression and invert; ("Digits", "", individual_digits);
+# ("Punctuation", behavior, False); ("ByteLevel", "add_prefix_space" or "", use_regex)
+Pattern = str | Sequence[tuple[str, str, bool]]
 
-def pretokenize(
-    data: Buffer, pattern: str, level: Level | Literal["plain"] = "auto"
-) -> npt.NDArray[np.int64]:
-    """End of each pretoken of one document, in bytes, for tests. "plain" takes one character after
-    the other; the scanners of the levels are compared with it."""
+def patterns() -> list[str]:
+    """Names of patterns."""
+
+def pattern_steps(name: str) -> list[tuple[str, str, bool]]:
+    """The steps of a pattern that has a name. ValueError for another name."""
+
+class Pretokenizer:
+    """A pattern. ValueError with a phrase that says what of its steps is not understood."""
+
+    name: str | None  # of the pattern that cuts every text as this one does, if there is one
+    def __init__(self, pattern: Pattern) -> None: ...
+    def ends(self, data: Buffer, level: Level | Literal["plain"] = "auto") -> npt.NDArray[np.int64]:
+        """End of each pretoken of one document, in bytes, for tests. "plain" takes one character
+        after the other; the scanners of the levels are compared with it."""
 
 def nfc(data: Buffer) -> bytes:
     """Unicode Normalization Form C of one document, as the Hugging Face library computes it."""

@@ -87,11 +87,17 @@ def expected(oracle: PreTokenizer, text: str) -> npt.NDArray[np.int64]:
     return np.cumsum([len(piece) for piece, _ in pieces], dtype=np.int64)
 
 
+@functools.cache
+def core(name: str) -> _core.Pretokenizer:
+    """A pattern of the core."""
+    return _core.Pretokenizer(name)
+
+
 def native(name: str, text: str) -> npt.NDArray[np.int64]:
     """The same from the core's plain code, and from its scanners, which must agree with it."""
-    plain = _core.pretokenize(text.encode(), name, "plain")
+    plain = core(name).ends(text.encode(), "plain")
     for level in _core.simd_levels():
-        scanned = _core.pretokenize(text.encode(), name, level)  # type: ignore[arg-type]
+        scanned = core(name).ends(text.encode(), level)  # type: ignore[arg-type]
         assert np.array_equal(scanned, plain), (name, level, text)
     return plain
 
@@ -207,9 +213,9 @@ def test_random_texts(text: str) -> None:
 def test_a_pretoken_depends_on_nothing_before_it(text: str) -> None:
     data = text.encode()
     for name in NAMES:
-        ends = _core.pretokenize(data, name, "plain")
+        ends = core(name).ends(data, "plain")
         for i, end in enumerate(ends):
-            rest = _core.pretokenize(data[end:], name, "plain")
+            rest = core(name).ends(data[end:], "plain")
             assert np.array_equal(rest + end, ends[i + 1 :]), (name, end)
 
 
@@ -279,10 +285,10 @@ def test_real_documents(data: Path, corpus: str) -> None:
 
 def test_bad_arguments_are_errors() -> None:
     with pytest.raises(ValueError, match="not valid UTF-8"):
-        _core.pretokenize(b"a\xe2\x82", "gpt2")
+        core("gpt2").ends(b"a\xe2\x82")
     with pytest.raises(ValueError, match="not valid UTF-8"):
         _core.nfc(b"\xff" * 100)
     with pytest.raises(ValueError, match="pattern 'gpt3' is unknown"):
-        _core.pretokenize(b"a", "gpt3")
+        _core.Pretokenizer("gpt3")
     with pytest.raises(ValueError, match="level 'sse' is unknown"):
-        _core.pretokenize(b"a", "gpt2", "sse")  # type: ignore[arg-type]
+        core("gpt2").ends(b"a", "sse")  # type: ignore[arg-type]

@@ -187,6 +187,7 @@ def test_traps(family: str, twins: dict[str, Twin]) -> None:
 def test_the_pieces_themselves(family: str) -> None:
     """Without a model in between, on texts that cut in many places."""
     name, pre_tokenizer = _pre_tokenizer(family)
+    core = _core.Pretokenizer(name)
     rng = random.Random(11)
     pool = (
         "aZ\u00e9\u0130\u01c5\u02b0\u4e2d\u30ab\u0301\u0903 '\u017f\n\r\t\u3000\u00a0\u2028"
@@ -197,7 +198,7 @@ def test_the_pieces_themselves(family: str) -> None:
         offsets = [end for _, (_, end) in pre_tokenizer.pre_tokenize_str(text)]
         expected = sorted({len(text[:end].encode()) for end in offsets})
         for level in _core.simd_levels():
-            actual = _core.pretokenize(text.encode(), name, level).tolist()
+            actual = core.ends(text.encode(), level).tolist()
             assert actual == expected, (level, text)
 
 
@@ -205,6 +206,7 @@ def test_the_pieces_themselves(family: str) -> None:
 def test_code_points_between_all_kinds_of_neighbours(family: str) -> None:
     """The character classes: everything below U+3400, and a sample of the rest."""
     name, pre_tokenizer = _pre_tokenizer(family)
+    core = _core.Pretokenizer(name)
     rng = random.Random(8)
     rest = [*range(0x3400, 0xD800), *range(0xE000, 0x32000), *range(0xE0000, 0xE0200)]
     points = [*range(0x3400), *rng.sample(rest, 6000)]
@@ -215,7 +217,7 @@ def test_code_points_between_all_kinds_of_neighbours(family: str) -> None:
         pieces = pre_tokenizer.pre_tokenize_str(text)
         expected = sorted({ends[end - 1] for _, (_, end) in pieces})
         for level in _core.simd_levels():
-            assert _core.pretokenize(text.encode(), name, level).tolist() == expected, level
+            assert core.ends(text.encode(), level).tolist() == expected, level
 
 
 _PIECES = st.one_of(

@@ -92,7 +92,7 @@ DEFINITIONS = {
     "unknown": metaspace(LLAMA, None, byte_fallback=False),
     "unknown one by one": metaspace(LLAMA, None, byte_fallback=False, fuse_unk=False),
 }
-NATIVE = set(DEFINITIONS) - {"stripping", "prefix of its own"}
+NATIVE = set(DEFINITIONS) - {"stripping"}
 
 
 class Both:

@@ -91,12 +91,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "byte_fallback": (tiny(byte_fallback=True), "'byte_fallback'"),
     "prefix": (tiny(continuing_subword_prefix="##", merges=[]), "'continuing_subword_prefix'"),
     "suffix": (tiny(end_of_word_suffix="</w>"), "'end_of_word_suffix'"),
-    "prefix space": (
-        {**tiny(), "pre_tokenizer": {**EMPTY_MODEL["pre_tokenizer"], "add_prefix_space": True}},  # type: ignore[dict-item]
-        "pre_tokenizer",
+    "prefix space of each piece": (
+        {
+            **tiny(),
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [
+                    {"type": "Digits", "individual_digits": True},
+                    {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True},
+                ],
+            },
+        },
+        "add_prefix_space",
     ),
     "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "pre_tokenizer"),
-    "other pre_tokenizer": ({**tiny(), "pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer"),
+    "other pre_tokenizer": ({**tiny(), "pre_tokenizer": {"type": "Whitespace"}}, "the step Whitespace"),
     "normalizer": ({**tiny(), "normalizer": {"type": "NFKC"}}, "normalizer is NFKC"),
     "two normalizers": (
         {

@@ -27,11 +27,12 @@ class Encoder final : public CachedEncoder<Id, Out> {
         model_(std::move(model)),
         options_(options),
         is_utf8_(utf8_check(options.level)),
-        scanner_(scanner(options.level, options.pattern)),
-        check_utf8_(options.nfc || needs_utf8(options.pattern)),
         added_(group_added_tokens(std::move(added), options.encode_specials)) {
     for (std::uint32_t id = 0; id < words.size(); ++id) placer_.set_size(id, words[id].size());
     take_space_runs();
+    const Pretokenizer& own = options_.pretokenizer;
+    if (!own.steps.empty()) cutter_.emplace(own.steps, own.rules, options.level, longest_run_);
+    check_utf8_ = options.nfc || !cutter_ || cutter_->needs_utf8();
     seed(words);
   }
 
@@ -42,7 +43,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   // Where all normalized tokens are runs of spaces (GPT-NeoX), the scanner finds them.
   void take_space_runs() {
-    if (options_.pattern != Pattern::kGpt2) return;
+    const std::optional<ScanRules>& rules = options_.pretokenizer.rules;
+    if (!rules || rules->shape != ScanShape{.family = ScanShape::Family::kGpt2}) return;
     longest_run_ = longest_space_run(added_.normalized.tokens());
     if (longest_run_ == 0) return;
     run_ids_.resize(longest_run_ + 1);
@@ -115,27 +117,36 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   void encode_normalized(const std::uint8_t* text, std::size_t size) {
     split(added_.normalized, text, size, [&](const std::uint8_t* part, std::size_t part_size) {
-      room(part_size);
       const std::size_t first = ids_->size();
-      if (scanner_ != nullptr) {
-        encode_scanned(part, part_size);
-      } else {
-        encode_whole(part, part_size);
+      if (options_.pretokenizer.prefixes && part[0] != ' ') {
+        encode_prefixed(part, part_size);
+        return place(first, part, part_size, 1);
       }
+      encode_piece(part, part_size);
       place(first, part, part_size);
     });
   }
 
-  void encode_scanned(const std::uint8_t* text, std::size_t size) {
-    Scan scan{};
-    scan.text = text;
-    scan.size = size;
-    scan.longest_run = longest_run_;
+  // Encodes the text with a space in front.
+  void encode_prefixed(const std::uint8_t* text, std::size_t size) {
+    prefixed_.resize(1 + size);
+    prefixed_[0] = ' ';
+    std::memcpy(prefixed_.data() + 1, text, size);
+    const std::uint8_t* data_end = std::exchange(data_end_, prefixed_.data() + 1 + size);
+    encode_piece(prefixed_.data(), 1 + size);
+    data_end_ = data_end;
+  }
+
+  // Encodes text without added tokens.
+  void encode_piece(const std::uint8_t* text, std::size_t size) {
+    room(size);
+    if (!cutter_) return encode_whole(text, size);
+    cutter_->begin(text, size);
     std::size_t have = 0;
     do {
-      std::size_t count = have + scanner_(scan, starts_ + have);
+      std::size_t count = have + cutter_->next(starts_ + have);
       // The last pretoken ends where the next window begins, so it is looked up with that window.
-      if (scan.begin >= size) {
+      if (cutter_->done()) {
         starts_[count] = static_cast<std::uint32_t>(size);
       } else {
         --count;
@@ -143,7 +154,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
       lookup(text, starts_, count);
       starts_[0] = starts_[count];
       have = 1;
-    } while (scan.begin < size);
+    } while (!cutter_->done());
   }
 
   // With a pattern that cuts nothing.
@@ -257,8 +268,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
   BpeModel model_;
   BpeOptions options_;
   Utf8Check is_utf8_;
-  Scanner scanner_;  // null: nothing is cut
-  bool check_utf8_;
+  std::optional<Cutter> cutter_;  // none: nothing is cut
+  bool check_utf8_ = false;
   AddedTokenGroups added_;
   std::size_t longest_run_ = 0;         // of spaces that is a token; 0: no such tokens
   std::vector<std::uint32_t> run_ids_;  // by number of spaces
@@ -271,7 +282,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   std::uint32_t word_ids_[LongWordCache::kMaxSize + kOutputSlack / sizeof(std::uint32_t)];
   std::vector<std::uint32_t> many_ids_;
   std::string normal_;
-  Buffer<std::uint8_t> tail_;
+  Buffer<std::uint8_t> tail_, prefixed_;
 };
 
 }  // namespace

@@ -18,7 +18,7 @@
 namespace tokpack {
 
 struct BpeOptions {
-  Pattern pattern;
+  Pretokenizer pretokenizer;
   bool nfc = false;             // normalize to NFC what is not an added token
   bool encode_specials = true;  // special tokens inside documents become ids, not text
   std::size_t cache_bytes = 0;  // of the word cache, rounded down to a power of two

@@ -1,93 +1,86 @@
-// The reference pretokenizers of the GPT-2 family, and the choice among all of them.
 #include "core/pretokenize/pretokenize.hpp"
 
 #include <algorithm>
-
-#include "core/pretokenize/matching.hpp"
+#include <iterator>
+#include <stdexcept>
+#include <string>
 
 namespace tokpack {
 namespace {
 
-using namespace matching;
+using Contractions = ScanRules::Contractions;
+using Family = ScanShape::Family;
+using Tail = ScanRules::Tail;
 
-bool is_digit(Text text, std::size_t pos) {
-  const std::uint8_t byte = text.data[pos];
-  if (byte < 0x80) return (ascii_class(byte) & kNumber) != 0;
-  const std::uint32_t c = decode_utf8(text.data + pos).value;
-  return (char_class(c) & kNumber) != 0 || is_new_number(c);
-}
+constexpr ScanShape kGpt2{.family = Family::kGpt2};
+constexpr ScanShape kDigitsGpt2{.family = Family::kGpt2, .cut_first = true};
+constexpr ScanShape kCl100k{.family = Family::kCl100k};
+constexpr ScanShape kMarks{.family = Family::kCl100k, .marks = true};
+constexpr ScanShape kCased{.family = Family::kCl100k, .marks = true, .cased = true};
+constexpr ScanShape kDeepseek{.family = Family::kDeepseek, .marks = true, .cut_first = true};
 
-template <class Classes>
-std::size_t next_gpt2(Text text, std::size_t pos) {
-  const std::uint8_t byte = text.data[pos];
-  if (byte == '\'') {
-    if (const std::size_t size = contraction(text, pos)) return pos + size;
-  }
-  std::size_t begin = pos;
-  Char c = char_at<Classes>(text, pos);
-  if (byte == ' ') {
-    const Char second = char_at<Classes>(text, pos + 1);
-    if (!(second.bits & (kSpace | kEnd))) {
-      begin = pos + 1;
-      c = second;
-    }
-  }
-  const std::size_t after = begin + c.size;
-  if (c.bits & kLetter) return skip_any<Classes, kLetter>(text, after);
-  if (c.bits & kNumber) return skip_any<Classes, kNumber>(text, after);
-  if (c.bits & kSpace) return spaces<Classes, false>(text, pos);
-  return skip_none<Classes, kLetter | kNumber | kSpace>(text, after);
-}
-
-std::size_t next_digits_gpt2(Text text, std::size_t pos) {
-  if (is_digit(text, pos)) return pos + decode_utf8(text.data + pos).size;
-  return next_gpt2<ClassesBetweenNumbers<is_new_number>>(text, pos);
-}
-
-std::size_t next_none(Text text, std::size_t) { return text.size; }
-
-struct Reference {
+struct Named {
   std::string_view name;
-  Pattern pattern;
-  NextPretoken* next;
+  ScanRules rules;
 };
 
-constexpr Reference kReferences[] = {
-    {"gpt2", Pattern::kGpt2, next_gpt2<PlainClasses>},
-    {"digits_gpt2", Pattern::kDigitsGpt2, next_digits_gpt2},
-    {"none", Pattern::kNone, next_none},
-    {"llama3", Pattern::kLlama3, next_llama3},
-    {"qwen2", Pattern::kQwen2, next_qwen2},
-    {"qwen35", Pattern::kQwen35, next_qwen35},
-    {"o200k", Pattern::kO200k, next_o200k},
-    {"tekken", Pattern::kTekken, next_tekken},
-    {"deepseek_v3", Pattern::kDeepseekV3, next_deepseek_v3},
+constexpr std::string_view kNone = "none";
+
+// These names are in the fingerprints of tokenizers: one that is here stays.
+constexpr Named kNames[] = {
+    {"gpt2", {kGpt2, Contractions::kAsWritten, 0, Tail::kNone}},
+    // StarCoder, SmolLM
+    {"digits_gpt2", {kDigitsGpt2, Contractions::kAsWritten, 1, Tail::kNone}},
+    // Llama 3, GLM 4, OLMo 2, cl100k
+    {"llama3", {kCl100k, Contractions::kAnyCase, 3, Tail::kLines}},
+    // Qwen 2, 2.5, 3
+    {"qwen2", {kCl100k, Contractions::kAnyCase, 1, Tail::kLines}},
+    // Qwen 3.5
+    {"qwen35", {kMarks, Contractions::kAnyCase, 1, Tail::kLines}},
+    // gpt-oss, Llama 4, MiniMax M2
+    {"o200k", {kCased, Contractions::kAnyCase, 3, Tail::kLinesAndSlashes}},
+    // Mistral's Tekken
+    {"tekken", {kCased, Contractions::kNone, 1, Tail::kLinesAndSlashes}},
+    // DeepSeek V3, R1
+    {"deepseek_v3", {kDeepseek, Contractions::kNone, 3, Tail::kLines}},
 };
+
+const Named* find_named(std::string_view name) {
+  const auto* const found = std::ranges::find(kNames, name, &Named::name);
+  return found == std::end(kNames) ? nullptr : found;
+}
 
 }  // namespace
 
-std::optional<Pattern> pattern_by_name(std::string_view name) {
-  for (const Reference& one : kReferences) {
-    if (one.name == name) return one.pattern;
-  }
-  return std::nullopt;
+Pretokenizer::Pretokenizer(std::span<const StepText> texts)
+    : steps(compile_steps(texts)), rules(rules_of(steps)), prefixes(adds_prefix(texts)) {}
+
+Pretokenizer::Pretokenizer(std::string_view pattern_name) {
+  const auto texts = texts_of_pattern(pattern_name);
+  if (!texts) throw std::invalid_argument("pattern '" + std::string(pattern_name) + "' is unknown");
+  steps = compile_steps(*texts);
+  if (const Named* const named = find_named(pattern_name)) rules = named->rules;
 }
 
 std::vector<std::string_view> pattern_names() {
-  std::vector<std::string_view> names;
-  for (const Reference& one : kReferences) names.push_back(one.name);
+  std::vector<std::string_view> names{kNone};
+  for (const Named& one : kNames) names.push_back(one.name);
   return names;
 }
 
-std::vector<std::int64_t> reference_ends(Pattern pattern, std::span<const std::uint8_t> text) {
-  const Text all{text.data(), text.size()};
-  const Reference& one = *std::ranges::find(kReferences, pattern, &Reference::pattern);
-  std::vector<std::int64_t> ends;
-  for (std::size_t pos = 0; pos < text.size();) {
-    pos = one.next(all, pos);
-    ends.push_back(static_cast<std::int64_t>(pos));
+std::optional<std::vector<StepText>> texts_of_pattern(std::string_view name) {
+  if (name == kNone) return std::vector<StepText>{{"ByteLevel", "", false}};
+  const Named* const named = find_named(name);
+  return named != nullptr ? std::optional(texts_of(named->rules)) : std::nullopt;
+}
+
+std::optional<std::string_view> name_of(const Pretokenizer& pretokenizer) {
+  if (pretokenizer.prefixes) return std::nullopt;
+  if (pretokenizer.steps.empty()) return kNone;
+  for (const Named& one : kNames) {
+    if (one.rules == pretokenizer.rules) return one.name;
   }
-  return ends;
+  return std::nullopt;
 }
 
 }  // namespace tokpack

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "core/base/cpu.hpp"
-#include "core/pretokenize/pretokenize.hpp"
+#include "core/pretokenize/scan_rules.hpp"
+#include "core/pretokenize/steps.hpp"
 
 namespace tokpack {
 
@@ -44,8 +45,9 @@ struct ScanCarry {
 struct Scan {
   const std::uint8_t* text;
   std::size_t size;
+  ScanRules rules;
   // Runs of 2 to this many spaces are tokens of their own, longest first (GPT-NeoX's added tokens);
-  // 0 without such tokens. Only with kGpt2.
+  // 0 without such tokens. Only of GPT-2's family.
   std::size_t longest_run = 0;
 
   std::size_t begin = 0;  // of `current`, the block that is classified but not yet cut
@@ -56,8 +58,9 @@ struct Scan {
   std::size_t space_run = 0;         // length of the run of spaces before `current`
   std::uint32_t spill = 0;  // classes of a character's bytes that reach into the next block
 
-  // Only kO200k and kTekken. From settled_begin to settled_end masks do not suffice, and the starts
-  // are those of the reference pretokenizer; settled_open: they do not suffice behind it either.
+  // Only of words with case. From settled_begin to settled_end masks do not suffice, and the starts
+  // are those that the matcher finds; settled_open: they do not suffice behind it either.
+  Matcher* matcher = nullptr;
   std::vector<std::uint32_t> settled_starts;
   const std::uint32_t* settled = nullptr;  // the first of them that is behind all earlier blocks
   const std::uint32_t* settled_stop = nullptr;
@@ -71,16 +74,34 @@ struct Scan {
 // how many. Fewer than kWindow only at the end of the text.
 using Scanner = std::size_t (*)(Scan& scan, std::uint32_t* starts);
 
-// The scanner of a pattern; null for kNone, which cuts nothing. REQUIRES: this machine has the
-// level.
-Scanner scanner(Level level, Pattern pattern);
+// The scanner for a shape. REQUIRES: this machine has the level.
+Scanner scanner(Level level, const ScanShape& shape);
 
-// Whether the text must be valid UTF-8. Without this, other bytes give some pretokens.
-bool needs_utf8(Pattern pattern);
+// Cuts one text after the other, by a scanner where the rules are known, else step by step.
+class Cutter {
+ public:
+  // `steps` live as long, and cut something. `longest_run`: as in Scan.
+  Cutter(std::span<const Step> steps, std::optional<ScanRules> rules, Level level = Level::kScalar,
+         std::size_t longest_run = 0);
 
-// The end of each pretoken of one document, in bytes, as the level's scanner finds it; nothing for
-// kNone. For tests. REQUIRES: text has fewer than 2^31 bytes.
-std::optional<std::vector<std::int64_t>> scan_ends(Level level, Pattern pattern,
-                                                   std::span<const std::uint8_t> text);
+  // REQUIRES: fewer than 2^31 bytes; UTF-8 if needs_utf8().
+  void begin(const std::uint8_t* text, std::size_t size);
+  bool needs_utf8() const { return scanner_ == nullptr || scan_.rules.shape.cased; }
+
+  // Writes pretoken starts to `starts`, which has room for kMaxWindow; returns how many. Fewer than
+  // kWindow only at the end of the text, which is when done() turns true.
+  std::size_t next(std::uint32_t* starts);
+  bool done() const { return scan_.begin >= scan_.size; }
+
+ private:
+  Scanner scanner_ = nullptr;
+  Scan scan_{};
+  std::optional<Matcher> matcher_;
+  Pieces pieces_;
+  std::uint32_t last_ = 0;  // where the piece begins that pieces_ gives next
+};
+
+// The end of each pretoken of one text, in bytes.
+std::vector<std::int64_t> ends_of(Cutter cutter, std::span<const std::uint8_t> text);
 
 }  // namespace tokpack

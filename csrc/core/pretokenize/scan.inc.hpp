@@ -1,4 +1,4 @@
-// The scanners of all patterns. Included by each instruction set's file inside its own namespace,
+// The scanners of all shapes. Included by each instruction set's file inside its own namespace,
 // after its struct `Isa`, which scan_blocks.inc.hpp describes.
 
 // clang-format off: the order of these matters
@@ -9,18 +9,17 @@
 #include "core/pretokenize/scan_deepseek.inc.hpp"
 // clang-format on
 
-template <Pattern kPattern>
-std::size_t scan_pattern(Scan& scan, std::uint32_t* starts) {
-  constexpr ScanRules kRules = scan_rules(kPattern);
+template <ScanShape kShape>
+std::size_t scan_shape(Scan& scan, std::uint32_t* starts) {
   if (!scan.started) {
     scan.started = true;
-    scan.current = classify<kRules>(scan, 0);
+    scan.current = classify<kShape>(scan, 0);
   }
   std::size_t count = 0;
   ScanBlock current = scan.current;
   while (scan.begin < scan.size && count < kWindow) {
-    const ScanBlock next = classify<kRules>(scan, scan.begin + 64);
-    std::uint64_t mask = cut<kRules>(scan, current, next);
+    const ScanBlock next = classify<kShape>(scan, scan.begin + 64);
+    std::uint64_t mask = cut<kShape>(scan, current, next);
     const std::size_t left = scan.size - scan.begin;
     if (left < 64) mask &= (std::uint64_t{1} << left) - 1;
     count += Isa::flatten(mask, static_cast<std::uint32_t>(scan.begin), starts + count);
@@ -31,26 +30,18 @@ std::size_t scan_pattern(Scan& scan, std::uint32_t* starts) {
   return count;
 }
 
-inline Scanner scanner_of(Pattern pattern) {
-  switch (pattern) {
-    case Pattern::kGpt2:
-      return scan_pattern<Pattern::kGpt2>;
-    case Pattern::kDigitsGpt2:
-      return scan_pattern<Pattern::kDigitsGpt2>;
-    case Pattern::kLlama3:
-      return scan_pattern<Pattern::kLlama3>;
-    case Pattern::kQwen2:
-      return scan_pattern<Pattern::kQwen2>;
-    case Pattern::kQwen35:
-      return scan_pattern<Pattern::kQwen35>;
-    case Pattern::kO200k:
-      return scan_pattern<Pattern::kO200k>;
-    case Pattern::kTekken:
-      return scan_pattern<Pattern::kTekken>;
-    case Pattern::kDeepseekV3:
-      return scan_pattern<Pattern::kDeepseekV3>;
-    case Pattern::kNone:
-      break;
+inline Scanner scanner_of(const ScanShape& shape) {
+  using Family = ScanShape::Family;
+  if (shape.family == Family::kDeepseek) {
+    return scan_shape<{.family = Family::kDeepseek, .marks = true, .cut_first = true}>;
   }
-  return nullptr;
+  if (shape.family == Family::kCl100k) {
+    if (shape.cased) {
+      return scan_shape<{.family = Family::kCl100k, .marks = true, .cased = true}>;
+    }
+    return shape.marks ? scan_shape<{.family = Family::kCl100k, .marks = true}>
+                       : scan_shape<{.family = Family::kCl100k}>;
+  }
+  return shape.cut_first ? scan_shape<{.family = Family::kGpt2, .cut_first = true}>
+                         : scan_shape<{.family = Family::kGpt2}>;
 }

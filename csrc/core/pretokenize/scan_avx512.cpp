@@ -8,10 +8,8 @@
 #include <cstring>
 
 #include "core/base/load.hpp"
-#include "core/pretokenize/matching.hpp"
 #include "core/pretokenize/scan.hpp"
 #include "core/pretokenize/scan_fallback.hpp"
-#include "core/pretokenize/scan_rules.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 
@@ -68,7 +66,7 @@ struct Isa : X86Isa {
 
 }  // namespace
 
-Scanner scanner_avx512(Pattern pattern) { return scanner_of(pattern); }
+Scanner scanner_avx512(const ScanShape& shape) { return scanner_of(shape); }
 
 #include "core/base/target_end.inc.hpp"
 

@@ -9,21 +9,21 @@ inline constexpr std::size_t kBlockReads = 64 + 4;
 // Chinese and Japanese, in the bit of kNewline, which no character beyond ASCII has.
 inline constexpr std::uint8_t kCjk = kNewline;
 
-template <ScanRules kRules>
+template <ScanShape kShape>
 std::uint8_t scan_class(std::uint32_t code_point) {
   std::uint8_t bits = char_class(code_point);
-  if constexpr (kRules.family == ScanRules::Family::kDeepseek) {
-    bits |= matching::is_cjk(code_point) ? kCjk : 0;
+  if constexpr (kShape.family == ScanShape::Family::kDeepseek) {
+    bits |= scan_fallback::is_cjk(code_point) ? kCjk : 0;
   }
-  if constexpr (kRules.family == ScanRules::Family::kGpt2 && kRules.cut_first) {
-    bits |= matching::is_new_number(code_point) ? kNumber : 0;
+  if constexpr (kShape.family == ScanShape::Family::kGpt2 && kShape.cut_first) {
+    bits |= scan_fallback::is_new_number(code_point) ? kNumber : 0;
   }
   return bits;
 }
 
 // Adds the classes of the block's characters of more than one byte. REQUIRES: kBlockReads readable
 // bytes.
-template <ScanRules kRules>
+template <ScanShape kShape>
 void classify_multibyte(Scan& scan, const std::uint8_t* text, ScanBlock* block) {
   // Each lead byte writes the class of its character to four bytes. Where the character has fewer,
   // the next character overwrites the others, or they are ASCII, which `high` masks out.
@@ -33,7 +33,7 @@ void classify_multibyte(Scan& scan, const std::uint8_t* text, ScanBlock* block) 
     const auto at = static_cast<unsigned>(std::countr_zero(leads));
     const std::uint32_t code_point =
         std::min(Isa::code_point(load<std::uint32_t>(text + at)), std::uint32_t{0x10FFFF});
-    const std::uint32_t four = scan_class<kRules>(code_point) * 0x01010101u;
+    const std::uint32_t four = scan_class<kShape>(code_point) * 0x01010101u;
     std::memcpy(classes + at, &four, sizeof four);
   }
   std::memcpy(&scan.spill, classes + 64, sizeof scan.spill);
@@ -41,14 +41,14 @@ void classify_multibyte(Scan& scan, const std::uint8_t* text, ScanBlock* block) 
   const auto any = [&](unsigned bits) __attribute__((always_inline)) {
     return Isa::any(bytes, static_cast<std::uint8_t>(bits)) & block->high;
   };
-  block->word |= any(kRules.marks ? kLetter | kMark : kLetter);
+  block->word |= any(kShape.marks ? kLetter | kMark : kLetter);
   block->number |= any(kNumber);
-  if constexpr (kRules.cased) {
+  if constexpr (kShape.cased) {
     block->upper |= any(kUpper);
     block->lower |= any(kLower);
     block->mark |= any(kMark);
   }
-  if constexpr (kRules.family == ScanRules::Family::kDeepseek) {
+  if constexpr (kShape.family == ScanShape::Family::kDeepseek) {
     block->symbol |= any(kSymbol);
     block->cjk |= any(kCjk);
   }
@@ -59,7 +59,7 @@ void classify_multibyte(Scan& scan, const std::uint8_t* text, ScanBlock* block) 
   block->three_byte_space = space & three;
 }
 
-template <ScanRules kRules>
+template <ScanShape kShape>
 ScanBlock classify(Scan& scan, std::size_t begin) {
   const std::uint8_t* text = scan.text + begin;
   std::uint8_t padded[kBlockReads];
@@ -77,23 +77,31 @@ ScanBlock classify(Scan& scan, std::size_t begin) {
   block.number = Isa::in_range(bytes, '0', 10);
   block.blank = Isa::equal(bytes, ' ');
   block.space = block.blank | Isa::in_range(bytes, '\t', 5);
-  if constexpr (kRules.contractions) block.apostrophe = Isa::equal(bytes, '\'');
-  if constexpr (kRules.family != ScanRules::Family::kGpt2) {
+  if constexpr (kShape.family != ScanShape::Family::kDeepseek) {
+    if (scan.rules.contractions != ScanRules::Contractions::kNone) {
+      block.apostrophe = Isa::equal(bytes, '\'');
+    }
+  }
+  if constexpr (kShape.family == ScanShape::Family::kCl100k) {
+    if (scan.rules.tail == ScanRules::Tail::kLinesAndSlashes) {
+      block.slash = Isa::equal(bytes, '/');
+    }
+  }
+  if constexpr (kShape.family != ScanShape::Family::kGpt2) {
     block.newline = Isa::equal(bytes, '\n') | Isa::equal(bytes, '\r');
   }
-  if constexpr (kRules.cased) {
+  if constexpr (kShape.cased) {
     block.upper = Isa::in_range(bytes, 'A', 26);
     block.lower = letter & ~block.upper;
-    block.slash = Isa::equal(bytes, '/');
   }
   block.high = Isa::at_least(bytes, 0x80);
-  if constexpr (kRules.family == ScanRules::Family::kDeepseek) {
+  if constexpr (kShape.family == ScanShape::Family::kDeepseek) {
     const std::uint64_t printable = Isa::in_range(bytes, '!', '~' - '!' + 1);
     block.symbol = printable & ~letter & ~block.number;
   }
   if (block.high != 0) {
     block.lead = Isa::at_least(bytes, 0xC0);
-    classify_multibyte<kRules>(scan, text, &block);
+    classify_multibyte<kShape>(scan, text, &block);
   }
   return block;
 }
@@ -115,18 +123,19 @@ inline std::uint64_t flood(std::uint64_t mask, std::uint64_t from) {
   return mask & (((mask + from) ^ mask) | from);
 }
 
-// Where pretokens of numbers start: at each number, or at every third of a run.
-template <unsigned kDigits>
-std::uint64_t number_starts(const ScanBlock& block, ScanCarry& carry) {
+// Where pretokens of numbers start: at the first of a run, at each number, or at every second or
+// third.
+inline std::uint64_t number_starts(const ScanBlock& block, unsigned digits, ScanCarry& carry) {
   const std::uint64_t number = block.number, leads = number & ~continuations(block);
-  if constexpr (kDigits == 1) return leads;
-  static_assert(kDigits == 1 || kDigits == 3);
-  std::uint64_t starts = 0;
+  if (digits == 1) return leads;
+  std::uint64_t starts = number & ~(number << 1 | carry.number);
+  if (digits == 0) return starts;
   if (number & block.high) [[unlikely]] {
+    starts = 0;
     for (std::uint64_t left = leads; left != 0; left &= left - 1) {
       const std::uint64_t bit = left & (~left + 1);
       const std::uint64_t before = number << 1 | carry.number;
-      if (!(bit & before) || carry.digits == 3) {
+      if (!(bit & before) || carry.digits == digits) {
         starts |= bit;
         carry.digits = 0;
       }
@@ -134,15 +143,15 @@ std::uint64_t number_starts(const ScanBlock& block, ScanCarry& carry) {
     }
     return starts;
   }
-  starts = number & ~(number << 1 | carry.number);
   if (carry.number & number) {
     // The run goes on from the block before. Its next pretoken begins after the digits that are
     // still to come in this one.
-    const std::uint64_t through = (std::uint64_t{2} << (3 - carry.digits)) - 1;
-    if ((number & through) == through) starts |= std::uint64_t{1} << (3 - carry.digits);
+    const unsigned left = digits - carry.digits;
+    const std::uint64_t through = (std::uint64_t{2} << left) - 1;
+    if ((number & through) == through) starts |= std::uint64_t{1} << left;
   }
-  const std::uint64_t three = number & number << 1 & number << 2;
-  for (std::uint64_t more = starts << 3 & three; more != 0; more = more << 3 & three) {
+  const std::uint64_t full = number & number << 1 & (digits == 3 ? number << 2 : ~std::uint64_t{0});
+  for (std::uint64_t more = starts << digits & full; more != 0; more = more << digits & full) {
     starts |= more;
   }
   if (number >> 63) {
@@ -153,12 +162,11 @@ std::uint64_t number_starts(const ScanBlock& block, ScanCarry& carry) {
   return starts;
 }
 
-// Makes a pretoken of each contraction that is at a start; kSize() gives its size, or 0 for none.
-template <std::size_t kSize(matching::Text, std::size_t)>
-std::uint64_t cut_contractions(Scan& scan, const ScanBlock& block, std::uint64_t starts) {
+// Makes a pretoken of each contraction that is at a start.
+inline std::uint64_t cut_contractions(Scan& scan, const ScanBlock& block, std::uint64_t starts) {
   for (std::uint64_t left = block.apostrophe & starts; left != 0; left &= left - 1) {
     const auto at = static_cast<unsigned>(std::countr_zero(left));
-    const auto size = static_cast<unsigned>(kSize({scan.text, scan.size}, scan.begin + at));
+    const unsigned size = scan_fallback::contraction(scan, scan.begin + at);
     if (size == 0) continue;
     const unsigned end = at + size;
     if (at < 63) starts &= ~(std::uint64_t{2} << at);

@@ -15,7 +15,7 @@
 //   - letters that are not upper case, one of them lower case; or
 //   - letters without case, if upper case goes on to the end of the run.
 
-// Replaces the starts from settled_begin to settled_end by those of the reference pretokenizer.
+// Replaces the starts from settled_begin to settled_end by those that the matcher has found.
 inline std::uint64_t settled_starts(Scan& scan, std::uint64_t starts) {
   const auto below = [&](std::size_t pos) {
     return pos <= scan.begin        ? std::uint64_t{0}
@@ -57,12 +57,9 @@ inline std::uint64_t case_starts(Scan& scan, const ScanBlock& block, const ScanB
 
 // Corrects the starts where masks do not suffice: at `marks` behind symbols, which belong to them,
 // and at contractions, which end a word.
-template <ScanRules kRules>
-std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t starts,
-                            std::uint64_t words_before, std::uint64_t marks) {
-  const matching::Text text{scan.text, scan.size};
-  std::uint64_t left = marks;
-  if constexpr (kRules.contractions) left |= block.apostrophe & words_before;
+inline std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t starts,
+                                   std::uint64_t words_before, std::uint64_t marks) {
+  std::uint64_t left = marks | (block.apostrophe & words_before);
   for (; left != 0; left &= left - 1) {
     const auto at = static_cast<unsigned>(std::countr_zero(left));
     const std::size_t pos = scan.begin + at;
@@ -72,13 +69,13 @@ std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t st
       const std::size_t from =
           before != 0 ? scan.begin + 63 - static_cast<std::size_t>(std::countl_zero(before))
                       : scan.last_start;
-      scan_fallback::settle(scan, kRules.contractions, from, pos);
+      scan_fallback::settle(scan, from, pos);
       starts = settled_starts(scan, starts);
       continue;
     }
     // A contraction right behind another one does not end a word.
     if (pos == scan.contraction_end) continue;
-    const auto size = static_cast<unsigned>(matching::contraction_any_case(text, pos));
+    const unsigned size = scan_fallback::contraction(scan, pos);
     if (size == 0) continue;
     const unsigned end = at + size;
     const std::uint64_t through = end < 64 ? (std::uint64_t{1} << end) - 1 : ~std::uint64_t{0};
@@ -90,8 +87,8 @@ std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t st
     }
     scan.contraction_end = scan.begin + end;
     // What case_starts() took for letters before one without case belongs to the contraction.
-    if (matching::is_uncased(text, scan.contraction_end)) {
-      scan_fallback::settle(scan, true, scan.contraction_end, scan.contraction_end);
+    if (scan_fallback::is_uncased(scan, scan.contraction_end)) {
+      scan_fallback::settle(scan, scan.contraction_end, scan.contraction_end);
       starts = settled_starts(scan, starts);
     }
   }
@@ -99,14 +96,15 @@ std::uint64_t correct_cased(Scan& scan, const ScanBlock& block, std::uint64_t st
 }
 
 // The pretoken starts in `current`, given the block after it.
-template <ScanRules kRules>
-  requires(kRules.family == ScanRules::Family::kCl100k)
+template <ScanShape kShape>
+  requires(kShape.family == ScanShape::Family::kCl100k)
 std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
   ScanCarry& carry = scan.carry;
   const std::uint64_t any_other = ~(block.word | block.number | block.space);
-  const std::uint64_t ends = kRules.cased ? block.newline | block.slash : block.newline;
+  const std::uint64_t lines = scan.rules.tail == ScanRules::Tail::kNone ? 0 : block.newline;
+  const std::uint64_t ends = lines | block.slash;
   const std::uint64_t tail =
-      flood(ends, (block.newline & (any_other << 1 | carry.any_other)) | (ends & carry.tail));
+      flood(ends, (lines & (any_other << 1 | carry.any_other)) | (ends & carry.tail));
   const std::uint64_t other = any_other & ~tail;
   const std::uint64_t word = block.word, word_before = word << 1 | carry.word;
 
@@ -124,25 +122,25 @@ std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
   const std::uint64_t own_before = own << 1 | carry.own;
   const std::uint64_t prefix_before = own_before | inner_space << 1 | carry.inner_space;
   std::uint64_t starts = first_other | (word & ~word_before & ~prefix_before) |
-                         number_starts<kRules.digits>(block, carry) |
+                         number_starts(block, scan.rules.digits, carry) |
                          space_starts(scan, block, next, block.space & ~tail, block.newline & ~tail,
                                       block.space, next.space);
-  if constexpr (kRules.cased) starts |= case_starts(scan, block, next);
+  if constexpr (kShape.cased) starts |= case_starts(scan, block, next);
   starts = (starts & ~scan.clear) | scan.set;
   scan.clear = scan.set = 0;
-  if constexpr (kRules.cased) {
+  if constexpr (kShape.cased) {
     if (scan.settled_end > scan.begin) starts = settled_starts(scan, starts);
     while (scan.settled_open && scan.settled_end < scan.begin + 64) {
-      scan_fallback::settle(scan, kRules.contractions, scan.settled_end, scan.settled_end);
+      scan_fallback::settle(scan, scan.settled_end, scan.settled_end);
       starts = settled_starts(scan, starts);
     }
     const std::uint64_t marks = block.mark & block.lead & (other << 1 | carry.other) & ~own_before;
-    starts = correct_cased<kRules>(scan, block, starts, word_before, marks);
+    starts = correct_cased(scan, block, starts, word_before, marks);
     if (starts != 0) {
       scan.last_start = scan.begin + 63 - static_cast<std::size_t>(std::countl_zero(starts));
     }
-  } else if constexpr (kRules.contractions) {
-    starts = cut_contractions<matching::contraction_any_case>(scan, block, starts);
+  } else {
+    starts = cut_contractions(scan, block, starts);
   }
 
   carry.word = word >> 63;

@@ -26,8 +26,8 @@ inline std::uint64_t unclassed_starts(const Scan& scan, const ScanBlock& block,
   return starts;
 }
 
-template <ScanRules kRules>
-  requires(kRules.family == ScanRules::Family::kDeepseek)
+template <ScanShape kShape>
+  requires(kShape.family == ScanShape::Family::kDeepseek)
 std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
   ScanCarry& carry = scan.carry;
   const std::uint64_t cjk = block.cjk;
@@ -51,7 +51,7 @@ std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
       (first_word & ~prefixed & ~punctuated) |
       (cjk_word & ~(cjk_word << 1 | carry.cjk_word) &
        ~((unclassed & cjk) << 1 | carry.cjk_unclassed)) |
-      number_starts<kRules.digits>(block, carry) |
+      number_starts(block, scan.rules.digits, carry) |
       space_starts(scan, block, next, block.space & ~tail, block.newline & ~tail,
                    block.space | block.number | cjk, next.space | next.number | next.cjk);
   // A word with punctuation before it ends with its last ASCII letter: the sum carries from the

@@ -35,8 +35,8 @@ inline std::uint64_t space_runs(Scan& scan, const ScanBlock& block, const ScanBl
 }
 
 // The pretoken starts in `current`, given the block after it.
-template <ScanRules kRules>
-  requires(kRules.family == ScanRules::Family::kGpt2)
+template <ScanShape kShape>
+  requires(kShape.family == ScanShape::Family::kGpt2)
 std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
   ScanCarry& carry = scan.carry;
   const std::uint64_t runs = scan.longest_run != 0 ? space_runs(scan, block, next) : 0;
@@ -46,18 +46,18 @@ std::uint64_t cut(Scan& scan, const ScanBlock& block, const ScanBlock& next) {
 
   const std::uint64_t first_of_class =
       (word & ~(word << 1 | carry.word)) | (other & ~(other << 1 | carry.other)) |
-      (kRules.cut_first ? 0 : number & ~(number << 1 | carry.number));
+      (kShape.cut_first ? 0 : number & ~(number << 1 | carry.number));
   const std::uint64_t first_of_space =
       (space & ~(space << 1 | carry.space)) | (runs & ~(runs << 1 | carry.run));
-  const std::uint64_t blocking = kRules.cut_first ? block.space | number : block.space;
-  const std::uint64_t next_blocking = kRules.cut_first ? next.space | next.number : next.space;
+  const std::uint64_t blocking = kShape.cut_first ? block.space | number : block.space;
+  const std::uint64_t next_blocking = kShape.cut_first ? next.space | next.number : next.space;
   std::uint64_t starts = (first_of_class & ~(blank << 1 | carry.blank)) | first_of_space |
                          (last_spaces(block, blocking, next_blocking) & ~runs);
-  if constexpr (kRules.cut_first) starts |= number_starts<kRules.digits>(block, carry);
+  if constexpr (kShape.cut_first) starts |= number_starts(block, scan.rules.digits, carry);
 
   starts = (starts & ~scan.clear) | scan.set;
   scan.clear = scan.set = 0;
-  starts = cut_contractions<matching::contraction>(scan, block, starts);
+  starts = cut_contractions(scan, block, starts);
 
   carry.word = word >> 63;
   carry.number = number >> 63;

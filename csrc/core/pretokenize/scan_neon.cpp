@@ -9,10 +9,8 @@
 
 #include "core/base/load.hpp"
 #include "core/base/mask_neon.hpp"
-#include "core/pretokenize/matching.hpp"
 #include "core/pretokenize/scan.hpp"
 #include "core/pretokenize/scan_fallback.hpp"
-#include "core/pretokenize/scan_rules.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 
@@ -58,7 +56,7 @@ struct Isa : CommonIsa {
 
 }  // namespace
 
-Scanner scanner_neon(Pattern pattern) { return scanner_of(pattern); }
+Scanner scanner_neon(const ScanShape& shape) { return scanner_of(shape); }
 
 }  // namespace tokpack
 

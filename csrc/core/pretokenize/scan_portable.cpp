@@ -5,10 +5,8 @@
 #include <cstring>
 
 #include "core/base/load.hpp"
-#include "core/pretokenize/matching.hpp"
 #include "core/pretokenize/scan.hpp"
 #include "core/pretokenize/scan_fallback.hpp"
-#include "core/pretokenize/scan_rules.hpp"
 #include "core/text/unicode.hpp"
 #include "core/text/utf8.hpp"
 
@@ -73,6 +71,6 @@ struct Isa : CommonIsa {
 
 }  // namespace
 
-Scanner scanner_portable(Pattern pattern) { return scanner_of(pattern); }
+Scanner scanner_portable(const ScanShape& shape) { return scanner_of(shape); }
 
 }  // namespace tokpack

@@ -1,50 +1,42 @@
-// One description of each pattern, from which scan_*.inc.hpp makes the scanners of all instruction
-// sets.
+// Descriptions of the patterns that scanners know, from which scan_*.inc.hpp makes the scanners of
+// all instruction sets. The expressions that a description stands for are in scan_rules.cpp.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
 
-#include "core/pretokenize/pretokenize.hpp"
+#include "core/pretokenize/steps.hpp"
 
 namespace tokpack {
 
-struct ScanRules {
-  enum class Family : std::uint8_t { kGpt2, kCl100k, kDeepseek } family;
+// What a scanner is compiled for.
+struct ScanShape {
+  enum class Family : std::uint8_t { kGpt2, kCl100k, kDeepseek } family = Family::kGpt2;
   bool marks = false;      // marks belong to words
-  unsigned digits = 0;     // numbers in a pretoken, at most; 0: any number
-  bool cut_first = false;  // numbers are cut out before the pattern sees the text
-  bool contractions = false;
-  bool cased = false;  // words end where lower case turns to upper; slashes follow symbols
+  bool cased = false;      // words end where lower case turns to upper
+  bool cut_first = false;  // numbers are cut out before the expression sees the text
+
+  friend bool operator==(const ScanShape&, const ScanShape&) = default;
 };
 
-// REQUIRES: not kNone.
-constexpr ScanRules scan_rules(Pattern pattern) {
-  using Family = ScanRules::Family;
-  switch (pattern) {
-    case Pattern::kGpt2:
-      return {.family = Family::kGpt2, .contractions = true};
-    case Pattern::kDigitsGpt2:
-      return {.family = Family::kGpt2, .digits = 1, .cut_first = true, .contractions = true};
-    case Pattern::kLlama3:
-      return {.family = Family::kCl100k, .digits = 3, .contractions = true};
-    case Pattern::kQwen2:
-      return {.family = Family::kCl100k, .digits = 1, .contractions = true};
-    case Pattern::kQwen35:
-      return {.family = Family::kCl100k, .marks = true, .digits = 1, .contractions = true};
-    case Pattern::kO200k:
-      return {.family = Family::kCl100k,
-              .marks = true,
-              .digits = 3,
-              .contractions = true,
-              .cased = true};
-    case Pattern::kTekken:
-      return {.family = Family::kCl100k, .marks = true, .digits = 1, .cased = true};
-    case Pattern::kDeepseekV3:
-      return {.family = Family::kDeepseek, .marks = true, .digits = 3, .cut_first = true};
-    case Pattern::kNone:
-      break;
-  }
-  return {};
-}
+struct ScanRules {
+  enum class Contractions : std::uint8_t { kNone, kAsWritten, kAnyCase };
+  enum class Tail : std::uint8_t { kNone, kLines, kLinesAndSlashes };
+
+  ScanShape shape;
+  Contractions contractions = Contractions::kNone;
+  unsigned digits = 0;      // numbers in a pretoken, at most; 0: any number
+  Tail tail = Tail::kNone;  // what belongs to the symbols before it
+
+  friend bool operator==(const ScanRules&, const ScanRules&) = default;
+};
+
+// The pre-tokenizers that cut as the rules say.
+std::vector<StepText> texts_of(const ScanRules& rules);
+
+// The rules by which a scanner cuts as these steps do, if there are such.
+std::optional<ScanRules> rules_of(std::span<const Step> steps);
 
 }  // namespace tokpack

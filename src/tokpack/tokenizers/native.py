@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack import _core
 from tokpack.errors import TokenizerError
+from tokpack.tokenizers import patterns
 from tokpack.tokenizers.base import SpecialMode, Tokenizer
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
-from tokpack.tokenizers.patterns import pre_tokenizer_of
 from tokpack.tokenizers.spec import UnigramSpec, to_json
 from tokpack.tokenizers.spec_unigram import core_steps
 
@@ -69,7 +69,8 @@ class CoreTokenizer(Tokenizer):
 class NativeTokenizer(CoreTokenizer):
     """A byte-level BPE.
 
-    Its ``reference`` is made of the definition where it was read from ranks.
+    Its ``reference`` is made of the definition where it was read from ranks. A tokenizer.json whose
+    pattern has no name has the kind and the fingerprint that it has where the library encodes.
     """
 
     kind = "byte-level BPE"
@@ -86,6 +87,8 @@ class NativeTokenizer(CoreTokenizer):
     ) -> None:
         self.name = name
         self.spec = spec
+        if spec.definition:
+            self.kind = HuggingFaceTokenizer.kind
         self._has_post_processor = len(reference) == 1  # two files say nothing of it
         if reference:
             self.reference = reference
@@ -99,7 +102,9 @@ class NativeTokenizer(CoreTokenizer):
 
     @cached_property
     def reference(self) -> tuple[bytes, ...]:  # type: ignore[override]
-        return (to_json(self.spec, pre_tokenizer_of(self.spec.pattern)),)
+        pattern = patterns.core_pattern(self.spec.pattern)
+        steps = _core.pattern_steps(pattern) if isinstance(pattern, str) else pattern
+        return (to_json(self.spec, patterns.with_steps(steps)),)
 
     def special_frame(self) -> Frame:
         if not self._has_post_processor:
@@ -111,7 +116,7 @@ class NativeTokenizer(CoreTokenizer):
         return _core.ByteLevelBPE(
             vocab=spec.vocab,
             merges=spec.merges,
-            pattern=spec.pattern,
+            pattern=patterns.core_pattern(spec.pattern),
             added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
             nfc=spec.nfc,
             ignore_merges=spec.ignore_merges,
@@ -128,7 +133,7 @@ class NativeTokenizer(CoreTokenizer):
         return b"".join(pieces)
 
     def definition_digest(self) -> str:
-        return self.spec.digest()
+        return self.spec.definition or self.spec.digest()
 
 
 class MetaspaceTokenizer(CoreTokenizer, HuggingFaceTokenizer):

@@ -1,74 +1,27 @@
-"""Patterns that cut text into words: those of the native core, and the expressions they stand for.
+"""Patterns that cut text into words: their names, and the expressions they stand for.
 
-The pre_tokenizer of a tokenizer.json is recognized as one of the core's, a name or an expression
-that a user gives becomes a pre_tokenizer.
+The steps of the pre_tokenizer of a tokenizer.json are read for the native core, a name or an
+expression that a user gives becomes a pre_tokenizer.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import string
 from typing import Any
 
 from tokpack import _core
 from tokpack.display import brief, message, nearest
 from tokpack.errors import UsageError
 from tokpack.tokenizers.huggingface import load_library
+from tokpack.tokenizers.spec import NotNativeError
 
-# What published files write, with the core's name for it. A Split is given by its expression, all
-# others by type and flag.
-Step = tuple[str, object]
+# As the core takes it: a kind, a text and a flag. Of a Split these are its behavior, its
+# expression and whether it is inverted.
+Step = tuple[str, str, bool]
 
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-_PUNCTUATION = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
-_LLAMA3 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}|{_PUNCTUATION}|{_SPACES}"
-_CL100K = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
-    r"|\s*[\r\n]|\s+(?!\S)|\s+"
-)
-_QWEN2 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}|{_PUNCTUATION}|{_SPACES}"
-_QWEN35 = (
-    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
-    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
-)
-_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
-_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_O200K = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTIONS}?"
-    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
-    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-)
-_TEKKEN = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
-    rf"|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-)
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_DEEPSEEK_WORDS = (
-    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
-    r"|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
-)
-_BYTES = ("ByteLevel", False)
-
-_KNOWN: dict[tuple[Step, ...], str] = {
-    (("ByteLevel", True),): "gpt2",
-    (("Isolated", _GPT2), _BYTES): "gpt2",
-    (("Digits", True), ("ByteLevel", True)): "digits_gpt2",
-    (("Isolated", _LLAMA3), _BYTES): "llama3",
-    (("Isolated", _CL100K), _BYTES): "llama3",
-    (("Isolated", _QWEN2), _BYTES): "qwen2",
-    (("Isolated", _QWEN35), _BYTES): "qwen35",
-    (("Isolated", _O200K), _BYTES): "o200k",
-    (("Isolated", _TEKKEN), _BYTES): "tekken",
-    (
-        ("Isolated", r"\p{N}{1,3}"),
-        ("Isolated", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
-        ("Isolated", _DEEPSEEK_WORDS),
-        _BYTES,
-    ): "deepseek_v3",
-    (_BYTES,): "none",
-}
-
+_BYTES: Step = ("ByteLevel", "", False)
 # What people call the core's patterns beside their own names, and Megatron-LM its TikTokenizer's.
 _ALSO = {
     "cl100k": "llama3",
@@ -81,44 +34,54 @@ _ALSO = {
 _MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 
 
-def _steps(node: dict[str, Any]) -> tuple[Step, ...] | None:
-    """The steps of a pre_tokenizer in order; None when one of them is of no known form."""
-    kind = node.get("type")
+def _steps(node: Any) -> list[Step]:
+    """The steps of a pre_tokenizer in order, or NotNativeError."""
+    kind = node.get("type") if isinstance(node, dict) else None
     if kind == "Sequence":
-        nested = [_steps(child) for child in node.get("pretokenizers", [])]
-        complete = [steps for steps in nested if steps is not None]
-        return (
-            tuple(s for steps in complete for s in steps) if len(complete) == len(nested) else None
-        )
-    if kind == "ByteLevel" and not node.get("add_prefix_space", True):
-        return (("ByteLevel", bool(node.get("use_regex", True))),)
+        return [step for child in node.get("pretokenizers", []) for step in _steps(child)]
+    if kind == "ByteLevel":
+        prefix = "add_prefix_space" if node.get("add_prefix_space", True) else ""
+        return [("ByteLevel", prefix, bool(node.get("use_regex", True)))]
     if kind == "Digits":
-        return (("Digits", bool(node.get("individual_digits", False))),)
+        return [("Digits", "", bool(node.get("individual_digits", False)))]
+    if kind == "Punctuation":
+        return [("Punctuation", str(node.get("behavior", "Isolated")), False)]
     if kind == "Split" and isinstance(node.get("pattern"), dict):
-        expression = node["pattern"].get("Regex")
-        how = (node.get("behavior"), bool(node.get("invert", False)))
-        if isinstance(expression, str) and how in (("Isolated", False), ("Removed", True)):
-            # Some files write line ends as themselves.
-            escaped = expression.replace("\r", r"\r").replace("\n", r"\n")
-            return ((str(how[0]), escaped),)
-    return None
+        expression, text = node["pattern"].get("Regex"), node["pattern"].get("String")
+        if isinstance(text, str):
+            expression = "".join(f"\\{c}" if c in string.punctuation else c for c in text)
+        if isinstance(expression, str):
+            return [(str(node.get("behavior")), expression, bool(node.get("invert", False)))]
+    raise NotNativeError(f"its pre_tokenizer has {f'the step {kind}' if kind else 'no steps'}")
 
 
-def recognize(pre_tokenizer: dict[str, Any] | None) -> str | None:
-    """The native core's pattern that cuts as this pre_tokenizer does, if it has one."""
-    steps = _steps(pre_tokenizer) if isinstance(pre_tokenizer, dict) else None
-    if not steps:
-        return None
-    if len(steps) == 2 and steps[0][0] == "Removed":
-        # A lone Split's known expressions match every character, so nothing is removed.
-        steps = (("Isolated", steps[0][1]), steps[1])
-    name = _KNOWN.get(steps)
-    return name if name in _core.patterns() else None
+def recognize(pre_tokenizer: Any) -> str:
+    """The pattern that cuts as this pre_tokenizer does: a name, else its steps as JSON.
+
+    NotNativeError for one that the native core does not understand.
+    """
+    steps = _steps(pre_tokenizer)
+    try:
+        return _core.Pretokenizer(steps).name or json.dumps(steps)
+    except ValueError as error:
+        raise NotNativeError(f"its pre_tokenizer has {error}") from None
+
+
+def core_pattern(pattern: str) -> str | list[Step]:
+    """A pattern of ``recognize`` as the core takes it."""
+    if not pattern.startswith("["):
+        return pattern
+    return [(kind, text, flag) for kind, text, flag in json.loads(pattern)]
+
+
+def is_name(pattern: str) -> bool:
+    """Whether a pattern of ``recognize`` is a name."""
+    return not pattern.startswith("[")
 
 
 def names() -> list[str]:
     """The names that ``pre_tokenizer_of`` takes."""
-    return sorted({*_KNOWN.values(), *_ALSO, "v1"})
+    return sorted({*_core.patterns(), *_ALSO, "v1"})
 
 
 def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
@@ -129,19 +92,24 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     """
     pattern = _MEGATRON_V1 if pattern == "v1" else pattern
     name = _ALSO.get(pattern, pattern)
-    steps = next((steps for steps, form in _KNOWN.items() if form == name), None)
-    if steps is None and re.fullmatch(r"[\w.-]*", pattern):
+    if name in _core.patterns():
+        return with_steps(_core.pattern_steps(name))
+    if re.fullmatch(r"[\w.-]*", pattern):
         hint = nearest(pattern, names())
         meant = f"did you mean {hint}" if hint else f"it is an expression, or one of {names()}"
         raise UsageError(f"the pattern {brief(pattern)} is unknown: {meant}")
-    if steps is None:
-        steps = (("Isolated", _for_oniguruma(pattern)), _BYTES)
-        try:
-            load_library().Regex(steps[0][1])
-        except Exception as error:  # it has no class of its own
-            raise UsageError(
-                f"the pattern {brief(pattern)} cannot be compiled: {message(str(error))}"
-            ) from None
+    expression = _for_oniguruma(pattern)
+    try:
+        load_library().Regex(expression)
+    except Exception as error:  # it has no class of its own
+        raise UsageError(
+            f"the pattern {brief(pattern)} cannot be compiled: {message(str(error))}"
+        ) from None
+    return with_steps([("Isolated", expression, False), _BYTES])
+
+
+def with_steps(steps: list[Step]) -> dict[str, Any]:
+    """The pre_tokenizer of these steps."""
     return {"type": "Sequence", "pretokenizers": [_node(step) for step in steps]}
 
 
@@ -210,14 +178,16 @@ def _escape(expression: str, text: str) -> str:
 
 
 def _node(step: Step) -> dict[str, Any]:
-    kind, value = step
+    kind, text, flag = step
     if kind == "ByteLevel":
         return {
             "type": "ByteLevel",
-            "add_prefix_space": False,
+            "add_prefix_space": bool(text),
             "trim_offsets": True,
-            "use_regex": value,
+            "use_regex": flag,
         }
     if kind == "Digits":
-        return {"type": "Digits", "individual_digits": value}
-    return {"type": "Split", "pattern": {"Regex": value}, "behavior": kind, "invert": False}
+        return {"type": "Digits", "individual_digits": flag}
+    if kind == "Punctuation":
+        return {"type": "Punctuation", "behavior": text}
+    return {"type": "Split", "pattern": {"Regex": text}, "behavior": kind, "invert": flag}

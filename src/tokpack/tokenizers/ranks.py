@@ -14,7 +14,13 @@ from tokpack.tokenizers import patterns, published
 from tokpack.tokenizers.frame import EOD_NAMES
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
-from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, missing_bytes, to_json
+from tokpack.tokenizers.spec import (
+    AddedToken,
+    ByteLevelSpec,
+    NotNativeError,
+    missing_bytes,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,20 +135,17 @@ def from_list(
 def _tokenizer(
     ranks: _Ranks, path: Path, name: str, mode: SpecialMode, choice: TokenizerOptions
 ) -> Tokenizer:
-    """The native core where it has the pattern, else the Hugging Face library."""
+    """The native core where it understands the pattern, else the Hugging Face library."""
     pre_tokenizer = patterns.pre_tokenizer_of(ranks.pattern)
-    native = patterns.recognize(pre_tokenizer)
-    spec = _spec(ranks, native or "none", path)
-    if native:
-        return NativeTokenizer(name, spec, special_tokens_default=mode, eod_token=choice.eod_token)
-    tokenizer = HuggingFaceTokenizer(
-        name,
-        to_json(spec, pre_tokenizer),
-        why_not_native="its pattern is not one that the native core knows",
-        eod_token=choice.eod_token,
-    )
-    tokenizer.special_tokens_default = mode
-    return tokenizer
+    try:
+        spec = _spec(ranks, patterns.recognize(pre_tokenizer), path)
+    except NotNativeError as reason:
+        raw = to_json(_spec(ranks, "none", path), pre_tokenizer)
+        why = str(reason).replace("its pre_tokenizer", "its pattern")
+        tokenizer = HuggingFaceTokenizer(name, raw, why_not_native=why, eod_token=choice.eod_token)
+        tokenizer.special_tokens_default = mode
+        return tokenizer
+    return NativeTokenizer(name, spec, special_tokens_default=mode, eod_token=choice.eod_token)
 
 
 def _spec(ranks: _Ranks, pattern: str, path: Path) -> ByteLevelSpec:

@@ -87,14 +87,19 @@ class BpeSpec:
 
 @dataclass(frozen=True, eq=False)
 class ByteLevelSpec(BpeSpec):
-    """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``."""
+    """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``, or steps as JSON.
+
+    ``definition`` is the sha256 of the tokenizer.json's definition where its pattern has no name.
+    """
 
     pattern: str
     nfc: bool = False
     ignore_merges: bool = False
+    definition: str = ""
 
     def settings(self) -> dict[str, Any]:
         return {
+            **({"definition": self.definition} if self.definition else {}),
             "added": [[t.content, t.id, t.special, t.normalized] for t in self.added],
             "ignore_merges": self.ignore_merges,
             "nfc": self.nfc,

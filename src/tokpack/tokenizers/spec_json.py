@@ -7,9 +7,11 @@ file or a later version of its format, goes to the Hugging Face library instead.
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.tokenizers import patterns
+from tokpack.tokenizers.huggingface import digest_of
 from tokpack.tokenizers.spec import (
     MAX_ID,
     AddedToken,
@@ -40,8 +42,6 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
         raise NotNativeError("its model sets 'byte_fallback'")
     nfc = _is_nfc(definition.get("normalizer"))
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
-    if pattern is None:
-        raise NotNativeError("its pre_tokenizer is not one that the native core knows")
     vocab: dict[str, int] = model["vocab"]
     added = added_tokens(definition, vocab)
     for token in added:
@@ -51,9 +51,10 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
             reason = "is not in Normalization Form C"
             raise NotNativeError(f"its added token {token.content!r} {reason}")
     ignore_merges = bool(model.get("ignore_merges", False))
-    return byte_level_spec(
+    spec = byte_level_spec(
         vocab, pairs_of(model), added, pattern=pattern, nfc=nfc, ignore_merges=ignore_merges
     )
+    return spec if patterns.is_name(pattern) else replace(spec, definition=digest_of(definition))
 
 
 def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[bytes | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.display import brief
 from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.tokenizers.huggingface import encode_batch, failures, load_library
-from tokpack.tokenizers.patterns import pre_tokenizer_of, recognize
+from tokpack.tokenizers.patterns import names, pre_tokenizer_of
 from tokpack.tokenizers.whitespace import EOD, UNKNOWN
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _cut(texts: Iterable[str], pattern: str, what: str) -> Iterator[str]:
 
     In a training nobody could end that.
     """
-    if recognize(pre_tokenizer_of(pattern)):
+    if pattern in names():
         yield from texts
         return
     cutter = _untrained(load_library(), pattern)  # another one: that in training is locked

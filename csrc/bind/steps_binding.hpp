@@ -1,0 +1,29 @@
+// How Python says in which steps text is cut.
+#pragma once
+
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "bind/bind.hpp"
+#include "core/pretokenize/pretokenize.hpp"
+
+namespace tokpack {
+
+// The fields of a StepText.
+using StepTuple = std::tuple<std::string, std::string, bool>;
+// The name of a pattern, or its steps.
+using PatternChoice = std::variant<std::string, std::vector<StepTuple>>;
+
+// Throws ValueError for an unknown name, or with a phrase that says what is not understood.
+inline Pretokenizer parse_pattern(const PatternChoice& pattern) {
+  if (const auto* const name = std::get_if<std::string>(&pattern)) return Pretokenizer(*name);
+  std::vector<StepText> texts;
+  for (const auto& [kind, text, flag] : std::get<std::vector<StepTuple>>(pattern)) {
+    texts.push_back({kind, text, flag});
+  }
+  return Pretokenizer(texts);
+}
+
+}  // namespace tokpack

@@ -1,0 +1,206 @@
+#include "core/pretokenize/steps.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+namespace tokpack {
+namespace {
+
+constexpr std::string_view kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Nothing for the behavior Removed.
+std::optional<Behavior> behavior_of(std::string_view name) {
+  constexpr std::pair<std::string_view, Behavior> kNames[] = {
+      {"Isolated", Behavior::kIsolated},
+      {"Contiguous", Behavior::kContiguous},
+      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
+      {"MergedWithNext", Behavior::kMergedWithNext},
+  };
+  for (const auto& [known, behavior] : kNames) {
+    if (known == name) return behavior;
+  }
+  if (name == "Removed") return std::nullopt;
+  throw std::invalid_argument("the behavior " + std::string(name));
+}
+
+Expression one_of(CodePoints set) {
+  Expression expression;
+  expression.root.kind = Expression::Node::Kind::kSet;
+  expression.root.set = std::move(set);
+  return expression;
+}
+
+Step split(std::string_view kind, Automaton automaton, bool inverted) {
+  const auto behavior = behavior_of(kind);
+  // What is removed is nothing where all text is matched, and what is between matches goes.
+  if (!behavior && !(inverted && automaton.always_matches())) {
+    throw std::invalid_argument("a Split that removes text");
+  }
+  return {std::move(automaton), behavior.value_or(Behavior::kIsolated), inverted};
+}
+
+Step compile(const StepText& one, bool on_bytes) {
+  if (one.kind == "Digits") {
+    const Behavior behavior = one.flag ? Behavior::kIsolated : Behavior::kContiguous;
+    return {Automaton(one_of(CodePoints::numeric()), on_bytes), behavior};
+  }
+  if (one.kind == "Punctuation") {
+    return split(one.text, Automaton(one_of(CodePoints::punctuation()), on_bytes), false);
+  }
+  return split(one.kind, Automaton(parse_expression(one.text), on_bytes), one.flag);
+}
+
+}  // namespace
+
+std::vector<Step> compile_steps(std::span<const StepText> texts) {
+  std::vector<Step> steps;
+  bool on_bytes = false;
+  for (const StepText& one : texts) {
+    try {
+      if (one.kind != "ByteLevel") {
+        steps.push_back(compile(one, on_bytes));
+        continue;
+      }
+      if (on_bytes) throw std::invalid_argument("ByteLevel twice");
+      if (!one.text.empty() && &one != texts.data()) {
+        throw std::invalid_argument("add_prefix_space that is not for the whole text");
+      }
+      if (one.flag) steps.push_back({Automaton(parse_expression(kGpt2))});
+      on_bytes = true;
+    } catch (const std::invalid_argument& error) {
+      const auto number = std::to_string(&one - texts.data() + 1);
+      throw std::invalid_argument(error.what() + (" in step " + number));
+    }
+  }
+  if (!on_bytes) throw std::invalid_argument("no ByteLevel");
+  return steps;
+}
+
+bool adds_prefix(std::span<const StepText> texts) {
+  return !texts.empty() && texts[0].kind == "ByteLevel" && !texts[0].text.empty();
+}
+
+bool same_steps(std::span<const Step> a, std::span<const Step> b) {
+  return std::ranges::equal(a, b, [](const Step& one, const Step& other) {
+    const bool symmetric =
+        one.behavior == Behavior::kIsolated || one.behavior == Behavior::kContiguous;
+    return one.behavior == other.behavior && (symmetric || one.inverted == other.inverted) &&
+           same(one.automaton, other.automaton);
+  });
+}
+
+void StepPieces::begin(const std::uint8_t* data, std::size_t begin, std::size_t end) {
+  matcher_.begin(data, begin, end);
+  end_ = end;
+  at_ = search_ = begin;
+  last_match_end_ = Matcher::kNone;
+  has_peeked_ = false;
+  find_match();
+}
+
+// The library's iteration over matches: an empty match right behind the last one does not count.
+void StepPieces::find_match() {
+  for (; search_ <= end_; search_ = search_ < end_ ? matcher_.next_character(search_) : end_ + 1) {
+    const std::size_t match_end = matcher_.match(search_);
+    if (match_end == Matcher::kNone) continue;
+    if (match_end == search_ && last_match_end_ == match_end) continue;
+    match_ = search_;
+    match_end_ = last_match_end_ = search_ = match_end;
+    return;
+  }
+  match_ = match_end_ = Matcher::kNone;
+}
+
+// The next match, or what is between it and the last one; may be empty.
+bool StepPieces::next_part(Part* part) {
+  if (match_ == Matcher::kNone) {
+    if (at_ == end_) return false;
+    *part = {at_ = end_, inverted_};
+    return true;
+  }
+  if (at_ < match_) {
+    *part = {at_ = match_, inverted_};
+    return true;
+  }
+  *part = {at_ = match_end_, !inverted_};
+  find_match();
+  return true;
+}
+
+bool StepPieces::peek(Part* part) {
+  if (!has_peeked_ && !next_part(&peeked_)) return false;
+  has_peeked_ = true;
+  *part = peeked_;
+  return true;
+}
+
+bool StepPieces::next(std::size_t* piece_end) {
+  Part part, more;
+  if (behavior_ == Behavior::kIsolated) {
+    const bool found = next_part(&part);
+    *piece_end = part.end;
+    return found;
+  }
+  if (!peek(&part)) return false;
+  has_peeked_ = false;
+  switch (behavior_) {
+    case Behavior::kIsolated:
+      break;
+    case Behavior::kContiguous:
+      while (peek(&more) && more.is_match == part.is_match) {
+        part = more;
+        has_peeked_ = false;
+      }
+      break;
+    case Behavior::kMergedWithPrevious:
+      if (!part.is_match && peek(&more) && more.is_match) {
+        part = more;
+        has_peeked_ = false;
+      }
+      break;
+    case Behavior::kMergedWithNext:
+      if (part.is_match && peek(&more) && !more.is_match) {
+        part = more;
+        has_peeked_ = false;
+      }
+      break;
+  }
+  *piece_end = part.end;
+  return true;
+}
+
+Pieces::Pieces(std::span<const Step> steps) : levels_(steps.begin(), steps.end()) {
+  ends_.resize(levels_.size());
+}
+
+void Pieces::begin(const std::uint8_t* data, std::size_t size) {
+  data_ = data;
+  levels_[0].begin(data, 0, size);
+  ends_[0] = level_ = 0;
+}
+
+bool Pieces::next(std::size_t* piece_end) {
+  for (;;) {
+    std::size_t end;
+    if (!levels_[level_].next(&end)) {
+      if (level_ == 0) return false;
+      --level_;
+      continue;
+    }
+    const std::size_t begin = std::exchange(ends_[level_], end);
+    if (begin == end) continue;
+    if (level_ + 1 == levels_.size()) {
+      *piece_end = end;
+      return true;
+    }
+    ++level_;
+    levels_[level_].begin(data_, begin, end);
+    ends_[level_] = begin;
+  }
+}
+
+}  // namespace tokpack

@@ -1,0 +1,65 @@
+// Sets of code points, and those that regular expressions name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace tokpack {
+
+class CodePoints {
+ public:
+  static constexpr std::uint32_t kLimit = 0x110000;
+
+  struct Range {
+    std::uint32_t first, last;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+
+  CodePoints() = default;
+  CodePoints(std::uint32_t first, std::uint32_t last) : ranges_{{first, last}} {}
+  // REQUIRES: ascending, apart from each other.
+  explicit CodePoints(std::vector<Range> ranges) : ranges_(std::move(ranges)) {}
+
+  // What \p{name} is to Oniguruma: a general category or one of the scripts that are here; spaces,
+  // hyphens, underscores and case do not count. Nothing for a name that is not known.
+  static std::optional<CodePoints> named(std::string_view name);
+
+  static CodePoints all() { return {0, kLimit - 1}; }
+  static CodePoints white_space();     // \s
+  static CodePoints decimal_digits();  // \d
+  static CodePoints words();           // \w
+  // What the Hugging Face library's pretokenizers Digits and Punctuation take for them.
+  static CodePoints numeric();
+  static CodePoints punctuation();
+
+  const std::vector<Range>& ranges() const { return ranges_; }
+  bool empty() const { return ranges_.empty(); }
+
+  friend CodePoints operator|(const CodePoints& a, const CodePoints& b);
+  friend CodePoints operator&(const CodePoints& a, const CodePoints& b);
+  friend CodePoints operator~(const CodePoints& a);
+  friend bool operator==(const CodePoints&, const CodePoints&) = default;
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+namespace code_point_tables {
+
+struct NamedSet {
+  const char* name;
+  std::size_t begin, end;  // in kBorders: where the set begins and ends, in turns
+};
+
+extern const std::uint32_t kCategoryRuns[];  // the first code point, shifted by 8, and a category
+extern const std::size_t kCategoryRunCount;
+extern const std::uint32_t kBorders[];
+extern const NamedSet kNamedSets[];
+extern const std::size_t kNamedSetCount;
+
+}  // namespace code_point_tables
+
+}  // namespace tokpack
