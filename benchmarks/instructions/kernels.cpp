@@ -61,16 +61,17 @@ Round extract_json(const std::string& text, Level level) {
   };
 }
 
-template <Pattern kPattern>
-Round scan(const std::string& text, Level level) {
-  return [&text, scan_window = scanner(level, kPattern)] {
-    Scan state{};
-    state.text = bytes_of(text).data();
-    state.size = text.size();
+Round scan(const std::string& name, const std::string& text, Level level) {
+  const auto pattern = std::make_shared<const Pretokenizer>(name);
+  const auto cutter = std::make_shared<Cutter>(pattern->steps, pattern->rules, level);
+  return [&text, pattern, cutter] {
     std::uint32_t starts[kMaxWindow];
-    while (state.begin < state.size) scan_window(state, starts);
+    cutter->begin(bytes_of(text).data(), text.size());
+    while (!cutter->done()) cutter->next(starts);
   };
 }
+Round scan_gpt2(const std::string& text, Level level) { return scan("gpt2", text, level); }
+Round scan_o200k(const std::string& text, Level level) { return scan("o200k", text, level); }
 
 test::Vocabulary vocabulary(const std::string& text) {
   std::mt19937 random(1);
@@ -79,7 +80,7 @@ test::Vocabulary vocabulary(const std::string& text) {
 
 // Every pretoken of 2 to 32 bytes as if it were new.
 Round merge(const std::string& text, Level level) {
-  const auto ends = scan_ends(Level::kScalar, Pattern::kGpt2, bytes_of(text)).value();
+  const auto ends = pretoken_ends(Pretokenizer("gpt2"), Level::kScalar, bytes_of(text));
   const auto model = std::make_shared<const BpeModel>(vocabulary(text).model());
   return [&text, ends, model, &kernel = bpe_kernel(level)] {
     std::uint32_t ids[64];
@@ -97,7 +98,7 @@ Round merge(const std::string& text, Level level) {
 
 Round encode(const std::string& text, Level level) {
   const test::Vocabulary v = vocabulary(text);
-  const BpeOptions options{Pattern::kGpt2, false, false, 1 << 24, level};
+  const BpeOptions options{Pretokenizer("gpt2"), false, false, 1 << 24, level};
   const std::shared_ptr<BpeEncoder> encoder = make_bpe_encoder(
       v.model(), {}, v.words, false, static_cast<std::uint32_t>(v.words.size()), options);
   return [&text, encoder] {
@@ -111,12 +112,8 @@ Round encode(const std::string& text, Level level) {
 
 int run(const std::string& kernel, const char* level_name, int rounds, const char* path) {
   static const std::map<std::string, Round (*)(const std::string&, Level)> kKernels = {
-      {"utf8", check_utf8},
-      {"json", extract_json},
-      {"scan gpt2", scan<Pattern::kGpt2>},
-      {"scan o200k", scan<Pattern::kO200k>},
-      {"merge", merge},
-      {"encode", encode}};
+      {"utf8", check_utf8},       {"json", extract_json}, {"scan gpt2", scan_gpt2},
+      {"scan o200k", scan_o200k}, {"merge", merge},       {"encode", encode}};
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const Round round = kKernels.at(kernel)(text, level_by_name(level_name).value());

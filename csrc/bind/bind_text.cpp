@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "bind/steps_binding.hpp"
-#include "core/pretokenize/scan.hpp"
 #include "core/text/nfc.hpp"
 #include "core/text/utf8.hpp"
 
@@ -28,8 +27,8 @@ class PretokenizerBinding {
   }
 
   py::array_t<std::int64_t> ends(const py::buffer& data, const std::string& level_name) const {
-    const bool plain = level_name == "plain";
-    const Level level = plain ? Level::kScalar : parse_level(level_name);
+    const std::optional<Level> level =
+        level_name == "plain" ? std::nullopt : std::optional(parse_level(level_name));
     const Bytes bytes(data);
     const std::span<const std::uint8_t> text = bytes.span();
     if (text.size() >= std::size_t{1} << 31) throw py::value_error("the document is 2 GiB or more");
@@ -37,12 +36,7 @@ class PretokenizerBinding {
     std::vector<std::int64_t> ends;
     {
       const py::gil_scoped_release release;
-      if (!pretokenizer_.steps.empty()) {
-        const auto rules = plain ? std::nullopt : pretokenizer_.rules;
-        ends = ends_of(Cutter(pretokenizer_.steps, rules, level), text);
-      } else if (!text.empty()) {
-        ends = {static_cast<std::int64_t>(text.size())};
-      }
+      ends = pretoken_ends(pretokenizer_, level, text);
     }
     return py::array_t<std::int64_t>(static_cast<py::ssize_t>(ends.size()), ends.data());
   }

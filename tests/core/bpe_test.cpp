@@ -39,7 +39,7 @@ std::string random_text(std::mt19937& random, std::size_t atoms) {
 }
 
 template <class Out>
-void compare(BpeEncoder& encoder, const Vocabulary& v, Pattern pattern,
+void compare(BpeEncoder& encoder, const Vocabulary& v, const Pretokenizer& pattern,
              const std::vector<AddedToken>& added, std::mt19937& random, int rounds) {
   Buffer<Out> ids;
   Buffer<std::int32_t> lengths;
@@ -80,7 +80,8 @@ void compare(BpeEncoder& encoder, const Vocabulary& v, Pattern pattern,
 }
 
 void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t cache_bytes,
-                  Pattern pattern = Pattern::kGpt2, bool whole_words = false, int rounds = 60) {
+                  const Pretokenizer& pattern = Pretokenizer("gpt2"), bool whole_words = false,
+                  int rounds = 60) {
   std::mt19937 random(base + 2 * wide + space_runs);
   Vocabulary v = random_vocabulary(random, random_text(random, 400), base, 300);
   v.whole_words = whole_words;
@@ -105,7 +106,7 @@ void test_sizes() {
   std::mt19937 random(5);
   const Vocabulary v = random_vocabulary(random, random_text(random, 400), wide ? 70000 : 10, 300);
   for (const Level level : levels()) {
-    const BpeOptions options{Pattern::kNone, false, true, 1 << 16, level};
+    const BpeOptions options{Pretokenizer("none"), false, true, 1 << 16, level};
     const auto encoder = make_bpe_encoder(v.model(), {}, {}, wide, wide ? 70600 : 600, options);
     Buffer<Out> ids;
     Buffer<std::int32_t> lengths;
@@ -146,18 +147,37 @@ void test_find_long() {
   }
 }
 
-// Every level's scanner finds the pretokens of the reference, in all patterns.
+// Rules that have a scanner and no name.
+const std::vector<Pretokenizer>& nameless() {
+  static const std::vector<Pretokenizer> all = [] {
+    using Contractions = ScanRules::Contractions;
+    using Tail = ScanRules::Tail;
+    constexpr ScanShape kPlain{.family = ScanShape::Family::kCl100k};
+    constexpr ScanShape kCased{.family = ScanShape::Family::kCl100k, .marks = true, .cased = true};
+    std::vector<Pretokenizer> some;
+    for (const ScanRules& rules :
+         {ScanRules{kPlain, Contractions::kNone, 0, Tail::kNone},
+          ScanRules{kPlain, Contractions::kAsWritten, 2, Tail::kLinesAndSlashes},
+          ScanRules{kCased, Contractions::kAsWritten, 2, Tail::kLines},
+          ScanRules{kCased, Contractions::kAnyCase, 0, Tail::kNone}}) {
+      some.emplace_back(texts_of(rules));
+      CHECK(some.back().rules == rules && !name_of(some.back()));
+    }
+    return some;
+  }();
+  return all;
+}
+
+// Every level's scanner finds the pretokens that the steps give, of all rules.
 void test_scanners() {
   std::mt19937 random(9);
+  std::vector<Pretokenizer> all = nameless();
+  for (const std::string_view name : pattern_names()) all.emplace_back(name);
   for (int round = 0; round < 400; ++round) {
     const Exact text(random_text(random, random() % 80));
-    for (const std::string_view name : pattern_names()) {
-      const Pattern pattern = pattern_by_name(name).value();
-      const auto ends = reference_ends(pattern, text.span());
-      for (const Level level : levels()) {
-        const auto scanned = scan_ends(level, pattern, text.span());
-        CHECK(!scanned || *scanned == ends);
-      }
+    for (const Pretokenizer& one : all) {
+      const auto ends = pretoken_ends(one, std::nullopt, text.span());
+      for (const Level level : levels()) CHECK(pretoken_ends(one, level, text.span()) == ends);
     }
   }
 }
@@ -170,15 +190,21 @@ int main() {
   constexpr std::size_t kTiny = 1 << 12, kLarge = 1 << 20;
   test_encoder(10, false, false, kLarge);
   test_encoder(10, false, true, kLarge);
-  test_encoder(20, false, false, kTiny);  // grows, then replaces
+  test_encoder(20, false, false, kTiny);  // replaces
   test_encoder(30, true, true, kLarge);
   test_encoder(70000, true, false, kLarge);
   test_encoder(70000, true, true, kTiny);
   for (const std::string_view name : tokpack::pattern_names()) {
-    const tokpack::Pattern pattern = *tokpack::pattern_by_name(name);
+    const tokpack::Pretokenizer pattern(name);
     test_encoder(40, false, false, kLarge, pattern, false, 15);
     test_encoder(70000, true, false, kTiny, pattern, true, 15);
   }
+  // A text that looks ahead, and bytes.
+  const tokpack::StepText steps[] = {
+      {"Isolated", R"((?=(\d{3})+(?!\d)))", false}, {"ByteLevel", "", true}, {"Digits", "", false}};
+  test_encoder(40, false, false, kLarge, tokpack::Pretokenizer(steps));
+  const tokpack::StepText prefixed[] = {{"ByteLevel", "add_prefix_space", true}};
+  CHECK(tokpack::Pretokenizer(prefixed).prefixes);
   test_sizes<std::uint16_t>();
   test_sizes<std::int32_t>();
   test_find_long();

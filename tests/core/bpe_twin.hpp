@@ -84,11 +84,11 @@ inline std::vector<std::uint32_t> merge_slowly(const Vocabulary& v, std::string_
   }
 }
 
-inline void encode_plain(const Vocabulary& v, Pattern pattern, std::string_view text,
+inline void encode_plain(const Vocabulary& v, const Pretokenizer& pattern, std::string_view text,
                          std::vector<std::uint32_t>* ids) {
   const std::span bytes(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
   std::size_t begin = 0;
-  for (const std::int64_t end : reference_ends(pattern, bytes)) {
+  for (const std::int64_t end : pretoken_ends(pattern, std::nullopt, bytes)) {
     const std::string_view word = text.substr(begin, static_cast<std::size_t>(end) - begin);
     begin = static_cast<std::size_t>(end);
     const auto whole = v.ids.find(word);
@@ -102,7 +102,7 @@ inline void encode_plain(const Vocabulary& v, Pattern pattern, std::string_view 
 }
 
 // The document with the added tokens cut out first, leftmost and longest.
-inline std::vector<std::uint32_t> encode_slowly(const Vocabulary& v, Pattern pattern,
+inline std::vector<std::uint32_t> encode_slowly(const Vocabulary& v, const Pretokenizer& pattern,
                                                 const std::vector<AddedToken>& added,
                                                 std::string_view text) {
   std::vector<std::uint32_t> ids;

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/pretokenize/scan.hpp"
+
 namespace tokpack {
 namespace {
 
@@ -60,6 +62,15 @@ Pretokenizer::Pretokenizer(std::string_view pattern_name) {
   if (!texts) throw std::invalid_argument("pattern '" + std::string(pattern_name) + "' is unknown");
   steps = compile_steps(*texts);
   if (const Named* const named = find_named(pattern_name)) rules = named->rules;
+}
+
+std::vector<std::int64_t> pretoken_ends(const Pretokenizer& pretokenizer,
+                                        std::optional<Level> level,
+                                        std::span<const std::uint8_t> text) {
+  if (text.empty()) return {};
+  if (pretokenizer.steps.empty()) return {static_cast<std::int64_t>(text.size())};
+  if (!level) return ends_of(Cutter(pretokenizer.steps, std::nullopt), text);
+  return ends_of(Cutter(pretokenizer.steps, pretokenizer.rules, *level), text);
 }
 
 std::vector<std::string_view> pattern_names() {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "core/base/cpu.hpp"
 #include "core/pretokenize/scan_rules.hpp"
 #include "core/pretokenize/steps.hpp"
 
@@ -24,6 +24,12 @@ struct Pretokenizer {
   std::optional<ScanRules> rules;  // by which scanners cut as the steps do
   bool prefixes = false;           // a text that does not begin with a space gets one in front
 };
+
+// The end of each pretoken of one text, in bytes, as the scanner of a level finds it; without a
+// level step by step. REQUIRES: fewer than 2^31 bytes, UTF-8.
+std::vector<std::int64_t> pretoken_ends(const Pretokenizer& pretokenizer,
+                                        std::optional<Level> level,
+                                        std::span<const std::uint8_t> text);
 
 // The names of the patterns that users know, such as "llama3", their pre-tokenizers, and the name
 // of a pretokenizer that cuts as one of these.

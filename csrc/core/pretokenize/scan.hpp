@@ -52,8 +52,8 @@ struct Scan {
 
   std::size_t begin = 0;  // of `current`, the block that is classified but not yet cut
   bool started = false;
-  ScanBlock current;
-  ScanCarry carry;
+  ScanBlock current = {};
+  ScanCarry carry = {};
   std::uint64_t set = 0, clear = 0;  // starts to add to `current`, and to remove from it
   std::size_t space_run = 0;         // length of the run of spaces before `current`
   std::uint32_t spill = 0;  // classes of a character's bytes that reach into the next block
@@ -61,7 +61,7 @@ struct Scan {
   // Only of words with case. From settled_begin to settled_end masks do not suffice, and the starts
   // are those that the matcher finds; settled_open: they do not suffice behind it either.
   Matcher* matcher = nullptr;
-  std::vector<std::uint32_t> settled_starts;
+  std::vector<std::uint32_t> settled_starts = {};
   const std::uint32_t* settled = nullptr;  // the first of them that is behind all earlier blocks
   const std::uint32_t* settled_stop = nullptr;
   std::size_t settled_begin = 0, settled_end = 0;

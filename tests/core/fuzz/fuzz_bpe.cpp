@@ -16,7 +16,7 @@ constexpr unsigned kChoices = 9 * 8 * 2;  // of a pattern, and the options of ma
 
 struct Twin {
   Vocabulary v;
-  Pattern pattern;
+  Pretokenizer pattern;
   std::vector<AddedToken> added;
 
   std::vector<std::uint32_t> encode(const std::string& document) const {
@@ -31,7 +31,7 @@ Bench<Twin> make_bench(unsigned choice) {
   for (int i = 0; i < 4; ++i) sample += kSample;
   const auto names = pattern_names();
   Twin twin{random_vocabulary(random, sample, wide ? 70000 : 20, 300),
-            pattern_by_name(names[(choice >> 3) % names.size()]).value(),
+            Pretokenizer(names[(choice >> 3) % names.size()]),
             {}};
   twin.v.whole_words = choice >= kChoices / 2;
   auto next = static_cast<std::uint32_t>(twin.v.words.size());
