@@ -1,9 +1,10 @@
 """Write the tables of csrc/core/text/tables from the Unicode Character Database.
 
-Run with ``pip install unicodedata2==16.0.0 regex==2026.11.15 tokenizers==0.23.3``: Unicode 16 is what
-Oniguruma in the Hugging Face library (0.21 to 0.23) and tiktoken know, and ids must not depend on
-the reader's Python. Scripts, and what is a digit or punctuation to its pretokenizers, that library
-says itself. Its grapheme clusters are another crate's, which knows Unicode 17; this regex knows 18.
+Run with ``pip install unicodedata2==16.0.0 regex==2026.11.15 tokenizers==0.23.3``: Unicode 16 is
+what Oniguruma in the Hugging Face library (0.21 to 0.23) and tiktoken know, and ids must not depend
+on the reader's Python. Scripts, and what is a digit or punctuation to its pretokenizers, that
+library says itself. Its grapheme clusters are another crate's, which knows Unicode 17; this regex
+knows 18.
 
 The library's NFC is another crate, which knows Unicode 9. What a character normalizes to never
 changes once it is assigned, so Unicode 9 is Unicode 16 without the characters that are newer.

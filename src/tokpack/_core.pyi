@@ -199,8 +199,8 @@ class PieceEncoder(AnyEncoder):
 
     def __init__(self, model: PieceModel, **options: Unpack[_EncoderOptions]) -> None: ...
 
-# How text is cut into words: a name of patterns(), or the steps. A step is a kind, a text and a flag:
-# of a Split its behavior, its expression and invert; ("Digits", "", individual_digits);
+# How text is cut into words: a name of patterns(), or the steps. A step is a kind, a text and a
+# flag: of a Split its behavior, its expression and invert; ("Digits", "", individual_digits);
 # ("Punctuation", behavior, False); ("ByteLevel", "add_prefix_space" or "", use_regex)
 Pattern = str | Sequence[tuple[str, str, bool]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,11 +83,13 @@ def test_a_slow_tokenizer_is_said_once(
         for _ in range(2):  # the second time there is nothing to do
             tokpack.encode(str(path), str(tmp_path / "words"), tokenizer=str(slow))
     assert len(caplog.records) == 1
-    assert "not the native one: " in caplog.text
+    assert "takes the slow path, not the native one: " in caplog.text  # too short for a speed
     reason = tokpack.load_tokenizer(str(slow)).why_not_native
     assert reason
+    path = write_jsonl(path, ["the of " * 10_000])
     said = command("encode", path, "-o", tmp_path / "said", "--tokenizer", slow).stderr
     assert said.count("tokpack: note: the tokenizer") == 1
     assert reason in said
+    assert re.search(r"slow path \(about \d+\.\d MB/s a worker\), not the native", said)
     quiet = command("encode", path, "-o", tmp_path / "quiet", "--tokenizer", slow, "--quiet")
     assert quiet.stderr == ""

@@ -33,7 +33,8 @@ def compare(name: str, texts: list[str]) -> None:
     for text in texts:
         wanted = expected(library, text)
         for level in LEVELS:
-            assert core.ends(text.encode(), level).tolist() == wanted, level  # type: ignore[arg-type]
+            actual = core.ends(text.encode(), level)  # type: ignore[arg-type]
+            assert actual.tolist() == wanted, level
 
 
 POOL = (
@@ -95,7 +96,8 @@ def test_sets_have_the_characters_that_the_library_has(name: str) -> None:
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 ATOMS = [
-    *("a", "b", " ", "1", "\n", "\u00e9", "\u4e2d", "'", "S", ".", "(?i:'s)", "(?i:s)", "(?i:[st])"),
+    *("a", "b", " ", "1", "\n", "\u00e9", "\u4e2d", "'", "S", "."),
+    *("(?i:'s)", "(?i:s)", "(?i:[st])"),
     *(r"\s", r"\S", r"\p{L}", r"\p{N}", r"\d", r"\w", r"\W", r"\p{Lu}", r"\p{Han}", r"\x{e9}"),
     *("[ab]", "[^a]", r"[^\s\p{L}]", "[a-b1]", r"[\s\p{N}]", r"[\p{L}&&[^a]]", r"[^(\s|[.,])]"),
 ]
@@ -169,7 +171,7 @@ def test_random_expressions(seed: int) -> None:
     ],
 )
 def test_what_is_not_understood_is_refused(expression: str) -> None:
-    with pytest.raises(ValueError, match="^(?!.*pattern)"):
+    with pytest.raises(ValueError, match=r"^(?!.*pattern)"):
         _core.Pretokenizer([("Isolated", expression, False), ("ByteLevel", "", False)])
 
 
@@ -181,7 +183,10 @@ def test_what_is_not_understood_is_refused(expression: str) -> None:
         ([("Removed", "a+", False), ("ByteLevel", "", False)], "removes text"),
         ([("Removed", "a+", True), ("ByteLevel", "", False)], "removes text"),
         ([("Sideways", "a", False), ("ByteLevel", "", False)], "the behavior Sideways"),
-        ([("Digits", "", True), ("ByteLevel", "add_prefix_space", False)], "add_prefix_space .* in step 2"),
+        (
+            [("Digits", "", True), ("ByteLevel", "add_prefix_space", False)],
+            "add_prefix_space .* in step 2",
+        ),
         ([("Digits", "", True), ("Isolated", "(a", False), ("ByteLevel", "", False)], "step 2"),
     ],
 )

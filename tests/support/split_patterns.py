@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
 
 from support.tokenizers_twin import EMPTY_MODEL
-from tokenizers import Tokenizer
-from tokenizers.pre_tokenizers import PreTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers.pre_tokenizers import PreTokenizer
 
 _C = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -112,5 +115,6 @@ def pre_tokenizer(node: dict[str, Any]) -> PreTokenizer:
     """The library's."""
     definition = {**EMPTY_MODEL, "pre_tokenizer": node, "decoder": None}
     model = {"type": "BPE", "vocab": {}, "merges": []}
-    made: PreTokenizer = Tokenizer.from_str(json.dumps({**definition, "model": model})).pre_tokenizer
+    tokenizer: Any = Tokenizer.from_str(json.dumps({**definition, "model": model}))
+    made: PreTokenizer = tokenizer.pre_tokenizer
     return made

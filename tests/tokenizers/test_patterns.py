@@ -10,6 +10,9 @@ from support.tokenizers_twin import ids
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import load_tokenizer
+from tokpack.tokenizers.gpt2_files import EOD
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.patterns import is_name, names, pre_tokenizer_of, recognize
 
 if TYPE_CHECKING:
@@ -113,6 +116,19 @@ def test_what_the_core_does_not_understand_goes_to_the_library(
     assert not tokenizer.native
     assert reason in tokenizer.why_not_native
     assert ids(tokenizer, ["!"]) == [[33]]
+
+
+def test_what_has_become_native_keeps_its_fingerprint(tmp_path: Path) -> None:
+    """Manifests have it from a version in which the library encoded."""
+    ranks = load_tokenizer(save_lines(tmp_path, OWN), pattern=r"\p{L}+|[\s\S]")
+    assert isinstance(ranks, NativeTokenizer)
+    (raw,) = ranks.reference
+    (tmp_path / "tokenizer.json").write_bytes(raw)
+    for tokenizer in (ranks, load_tokenizer(tmp_path / "tokenizer.json", eod_token=EOD)):
+        assert tokenizer.native
+        library = HuggingFaceTokenizer("library", raw, why_not_native="", eod_token=EOD)
+        library.special_tokens_default = tokenizer.special_tokens_default
+        assert tokenizer.fingerprint == library.fingerprint
 
 
 def test_a_pattern_that_runs_away_ends_with_an_error(tmp_path: Path) -> None:

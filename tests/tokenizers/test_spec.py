@@ -105,7 +105,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "add_prefix_space",
     ),
     "no pre_tokenizer": ({**tiny(), "pre_tokenizer": None}, "pre_tokenizer"),
-    "other pre_tokenizer": ({**tiny(), "pre_tokenizer": {"type": "Whitespace"}}, "the step Whitespace"),
+    "other pre_tokenizer": (
+        {**tiny(), "pre_tokenizer": {"type": "Whitespace"}},
+        "the step Whitespace",
+    ),
     "normalizer": ({**tiny(), "normalizer": {"type": "NFKC"}}, "normalizer is NFKC"),
     "two normalizers": (
         {

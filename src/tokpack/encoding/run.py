@@ -163,7 +163,7 @@ def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> b
 
 
 def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
-    """Warn of ids around documents that are probably not meant so, and of a slow tokenizer."""
+    """Warn of ids around documents that are probably not meant so."""
     tokenizer = setup.tokenizer
     is_plain = setup.has_usual_frame(options)
     if is_plain and options.add_special_tokens:
@@ -178,11 +178,6 @@ def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
         _log.warning(
             "documents begin with the EOD %d: masks and positions that look for EOD see it there",
             tokenizer.eod_id,
-        )
-    if not tokenizer.native:
-        _log.warning(
-            "the tokenizer %s takes the slow path, not the native one: %s",
-            *(tokenizer.name, tokenizer.why_not_native),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import patterns, published
 from tokpack.tokenizers.frame import EOD_NAMES
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, digest_of
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.spec import (
     AddedToken,
@@ -137,18 +138,22 @@ def _tokenizer(
 ) -> Tokenizer:
     """The native core where it understands the pattern, else the Hugging Face library."""
     pre_tokenizer = patterns.pre_tokenizer_of(ranks.pattern)
+    spec = _spec(ranks, path)
     try:
-        spec = _spec(ranks, patterns.recognize(pre_tokenizer), path)
+        pattern = patterns.recognize(pre_tokenizer)
     except NotNativeError as reason:
-        raw = to_json(_spec(ranks, "none", path), pre_tokenizer)
+        raw = to_json(spec, pre_tokenizer)
         why = str(reason).replace("its pre_tokenizer", "its pattern")
         tokenizer = HuggingFaceTokenizer(name, raw, why_not_native=why, eod_token=choice.eod_token)
         tokenizer.special_tokens_default = mode
         return tokenizer
+    named = patterns.is_name(pattern)
+    definition = "" if named else digest_of(json.loads(to_json(spec, pre_tokenizer)))
+    spec = replace(spec, pattern=pattern, definition=definition)
     return NativeTokenizer(name, spec, special_tokens_default=mode, eod_token=choice.eod_token)
 
 
-def _spec(ranks: _Ranks, pattern: str, path: Path) -> ByteLevelSpec:
+def _spec(ranks: _Ranks, path: Path) -> ByteLevelSpec:
     """The definition of a vocabulary.
 
     A piece of text that is a token becomes it, as in tiktoken, also where merging would not make
@@ -171,7 +176,7 @@ def _spec(ranks: _Ranks, pattern: str, path: Path) -> ByteLevelSpec:
     return ByteLevelSpec(
         vocab=vocab,
         merges=merges + first_id,
-        pattern=pattern,
+        pattern="none",
         added=tuple(AddedToken(text, token_id, True, False) for text, token_id in special.items()),
         nfc=ranks.nfc,
         ignore_merges=bool(unmergeable),
