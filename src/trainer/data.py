@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from tokpack.configuration.data import spec_of_config
-from tokpack.errors import InputError, UsageError, option
+from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.samples import BlendedDataset, SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.fetch import asked_ahead
+from tokpack.tokenizers import load_tokenizer
 from tokpack.tokenizers.ids import count_ids
 
 from .parallel import total
@@ -47,6 +48,7 @@ class Data:
     valid: dict[str, Samples]
     test: dict[str, Samples]
     vocab_size: int
+    tokenizer: dict[str, Any] | None  # as a manifest describes it
     notes: list[str]
 
     def unigram_entropy(self, size: int) -> float:
@@ -69,11 +71,12 @@ def open_data(config: Config, step: int) -> Data:
     larger vocabulary than the model's.
     """
     plan = plan_of(spec_of_config(config))
-    notes = plan.warnings(float("inf"))
     test = None if config.test_data_path else plan.test
+    without = []
     if test is not None and (test.missing or test.samples < step):  # too little data: no error
-        notes.append(f"no test at the end: the split leaves {test.samples} samples for it")
+        without = [f"no test at the end: the split leaves {test.samples} samples for it"]
         plan = plan_of(plan.spec.changed(test_samples=0))
+    notes = plan.warnings(float("inf")) + without
     for mixture in plan.mixtures if config.eval_iters else ():
         if mixture.name == "valid" and mixture.missing and mixture.is_absent:
             portion = mixture.missing[0]
@@ -85,7 +88,8 @@ def open_data(config: Config, step: int) -> Data:
     valid = dict(opened.valid)
     if config.valid_by_source:
         _add_sources(valid, step, notes)
-    size = _vocabulary(config, opened.train)
+    tokenizer = opened.train.tokenizer or _tokenizer(config, notes)
+    size = _vocabulary(config, (tokenizer or {}).get("vocab_size"), opened.train.path_prefix)
     for dataset in plan.datasets:
         if dataset.tokenizer is None:
             for shard in filter(lambda shard: len(shard.tokens), dataset.shards()):
@@ -102,7 +106,7 @@ def open_data(config: Config, step: int) -> Data:
                 f"{name}: {len(samples)} samples for evaluation do not fill one micro batch on "
                 f"every rank, {step}: give it more data, or train with {option('eval_iters')} 0"
             )
-    return Data(plan, opened.train, valid, tests, size, notes)
+    return Data(plan, opened.train, valid, tests, size, tokenizer, notes)
 
 
 def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None:
@@ -119,9 +123,22 @@ def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None
                 valid[own] = source
 
 
-def _vocabulary(config: Config, samples: Samples) -> int:
-    """The number of ids: as given, or that of the datasets' tokenizer."""
-    size = (samples.tokenizer or {}).get("vocab_size")
+def _tokenizer(config: Config, notes: list[str]) -> dict[str, Any] | None:
+    """The tokenizer of data without a manifest, by the files that other programs are given."""
+    given = config.tokenizer_files
+    try:
+        tokenizer = load_tokenizer(**given) if any(given.values()) else None
+    except (TokenizerError, UsageError) as error:  # a vocabulary alone says no more than its size
+        notes.append(f"the checkpoints will not say their tokenizer: {error}")
+        return None
+    if tokenizer is None:
+        return None
+    tokenizer.keep_copies()
+    return tokenizer.describe()
+
+
+def _vocabulary(config: Config, size: int | None, prefix: str) -> int:
+    """The number of ids: as given, or the ``size`` of the datasets' tokenizer."""
     in_file = None if config.vocab_file is None else count_ids(config.vocab_file)
     if in_file is not None and size is not None and in_file != size:
         raise UsageError(
@@ -131,7 +148,7 @@ def _vocabulary(config: Config, samples: Samples) -> int:
     given = config.vocab_size or size or in_file
     if given is None:
         raise UsageError(
-            f"no manifest says the vocabulary of {samples.path_prefix}: give {option('vocab_size')}"
+            f"no manifest says the vocabulary of {prefix}: give {option('vocab_size')}"
         )
     if size is not None and given < size:
         raise UsageError(

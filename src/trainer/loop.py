@@ -205,7 +205,7 @@ def _look(run: TrainingRun) -> None:
 
 def _finish(run: TrainingRun, reason: str) -> None:
     """Save, and evaluate if the run was not stopped by ``reason``."""
-    run.profiler.close(run.step)
+    run.profiler.end(run.step)
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
     if run.meter.results:
@@ -270,7 +270,7 @@ def _begin_save(run: TrainingRun) -> None:
         data_state=run.stream.state_dict(),
         config=run.config.to_dict(),
         model=dataclasses.asdict(run.model),
-        tokenizer=run.data.train.tokenizer,
+        tokenizer=run.data.tokenizer,
     )
     folder, keep, later = run.config.save or "", run.config.keep_checkpoints, run.config.async_save
     saving = checkpoint.CheckpointWrite(run.engine, folder, state, keep=keep, later=later)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch.profiler import ProfilerActivity, profile
 
+from tokpack.errors import option
 from tokpack.files.durable import replace_file
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ class StepProfiler:
         """To be called after each step, and at the end."""
         if self._profiler is not None and step + 1 not in self._steps:
             self.close(step)
+
+    def end(self, step: int) -> None:
+        """Write what was taken until ``step``, the run's last one, or say that this was nothing."""
+        self.close(step)
+        if self._steps and not self._first:
+            self._say(
+                f"note: no profile: {option('profile')} is of the steps {self._steps[0]} to "
+                f"{self._steps[-1]}, and the last step was {step}"
+            )
 
     def close(self, step: int) -> None:
         """Write the trace, if one is being taken; ``step`` was the last one. OutputError."""

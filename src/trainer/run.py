@@ -143,8 +143,23 @@ class TrainingRun:
             if not math.isclose(there, here, rel_tol=1e-6):
                 place = "goes on at" if sample == consumed else f"will at sample {sample:,} be"
                 changed = differences(before, self.config.to_dict(), OF_RATES)
+                advice = "" if config.lr_decay_style == "constant" else _advice(old, consumed)
                 return (
-                    f"note: the learning rate {place} {here:.4g}, not {there:.4g}: {changed}; for "
-                    f"more steps at the old rates give {option('lr_decay_samples')} {old.decay}"
+                    f"note: the learning rate {place} {here:.4g}, not {there:.4g}: {changed}"
+                    f"{advice}"
                 )
         return ""
+
+
+def _advice(old: Schedule, consumed: int) -> str:
+    """How to go on at the rates of an old schedule, or that they have ended."""
+    last = old.lr(old.decay + 1)
+    if consumed < old.decay:
+        return (
+            f"; {option('lr_decay_samples')} {old.decay} keeps the old rates, which are {last:.4g} "
+            f"from sample {old.decay:,} on"
+        )
+    return (
+        f"; the old rates have ended, at {last:.4g}: {option('lr_decay_style')} constant with a "
+        f"small {option('lr')} goes on without another decay"
+    )

@@ -115,7 +115,7 @@ def test_what_would_change_no_result_is_said(tmp_path: Path) -> None:
     assert changed(found) == {}
     assert found.notes == (
         "accepted, with nothing to do: --num-workers 2 (a thread maps and reads the data); "
-        "--overlap-grad-reduce (gradients are summed in fp32 and in buckets, beside the backward "
+        "--overlap-grad-reduce (gradients are summed in fp32, during the backward "
         "pass)",
         "not implemented, the results are the same: --overlap-param-gather (not overlapped); "
         "--num-layers-per-virtual-pipeline-stage 2 (stages are not interleaved, nor split by a "

@@ -282,7 +282,7 @@ def test_a_longer_run_says_where_its_learning_rate_goes(
     assert train(replace(config, train_samples=24, exit_interval=1))
     said = capsys.readouterr().err
     assert "note: the learning rate goes on at 0.00075, not 0: train_samples is 16 there" in said
-    assert "24 here; for more steps at the old rates give lr_decay_samples 16\n" in said
+    assert "24 here; the old rates have ended, at 0: lr_decay_style constant with a" in said
     assert "\nsplit: 90,5,5, of documents: train 180" in said
     assert "has an earlier run" not in said
     assert train(replace(config, train_samples=32, lr_decay_samples=24))
@@ -303,6 +303,7 @@ def test_rates_that_differ_only_later_are_said_too(
     assert (
         "note: the learning rate will at sample 32 be 0.00075, not 0: train_samples is 32" in said
     )
+    assert "lr_decay_samples 32 keeps the old rates, which are 0 from sample 32 on\n" in said
 
 
 def test_a_log_that_gets_a_second_run_says_so(

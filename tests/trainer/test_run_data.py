@@ -12,6 +12,7 @@ import pytest
 from support.indexed_twin import Plain, write_plainly
 from support.rounding import EXACT
 from support.samples_twin import write_manifest
+from support.tiny_tokenizers import ALPHABET, EOD, pair
 from support.trainer_tools import (
     VOCABULARY,
     losses,
@@ -172,6 +173,40 @@ def test_the_vocabulary_of_manifests_and_files(tmp_path: Path) -> None:
         train(Config(**base | {"vocab_size": None, "vocab_file": str(tmp_path / "vocab.json")}))
     with pytest.raises(UsageError, match="vocab_size is 100, the tokenizer of the data has 128"):
         train(Config(**base | {"vocab_size": 100}))
+
+
+def test_a_tokenizer_that_no_manifest_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the files that other programs are given; then checkpoints know it, and steps are text."""
+    text, data, run = (tmp_path / name for name in ("text.txt", "data", "run"))
+    text.write_text("a cab, a bab, abc, abcd\n\n" * 300)
+    vocabulary = {token: i for i, token in enumerate([*ALPHABET, "ab", "abc", EOD])}
+    pair(tmp_path, vocabulary, "#version: 0.2\na b\nab c\n")
+    files = ["--vocab-file", f"{tmp_path}/vocab.json", "--merge-file", f"{tmp_path}/merges.txt"]
+    assert cli.main(["encode", str(text), "-o", str(data), "--quiet", *files]) == 0
+    (tmp_path / "data.json").unlink()
+    small = settings(str(data), train_samples=16, save=str(run), vocab_size=None)
+    flags = [f"--{k}={v}" for k, v in small.items() if v is not None and k != "data_path"]
+    assert cli.main(["train", "--data-path", str(data), *flags, *files]) == 0
+    assert "nothing to do" not in capsys.readouterr().err
+    assert cli.main(["generate", str(run), "--prompt", "a cab", "-n", "3"]) == 0
+    assert capsys.readouterr().out.startswith("a cab")
+    assert cli.main(["samples", str(run), "--step", "1"]) == 0
+    assert "abc, abcd" in capsys.readouterr().out
+    alone = [f"--vocab-file={tmp_path}/vocab.json", f"--save={tmp_path}/alone"]
+    assert cli.main(["train", "--data-path", str(data), *flags, *alone]) == 0
+    assert "the checkpoints will not say their tokenizer: " in capsys.readouterr().err
+
+
+def test_a_test_set_that_is_too_small_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_tokens(tmp_path / "data")
+    assert train(Config(**settings(data, train_samples=8, eval_iters=1, split="98,2,0.001")))
+    said = capsys.readouterr().err
+    assert "note: no test at the end: the split leaves 0 samples for it" in said
+    assert "cannot be opened" not in said
 
 
 def test_ids_that_no_scan_found_end_the_run(

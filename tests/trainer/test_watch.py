@@ -37,6 +37,8 @@ def test_a_save_interval_is_of_steps_or_of_minutes() -> None:
     ):
         found = config(words)
         assert (found.save_interval, found.save_interval_in_mins) == (steps, minutes), words
+    with pytest.raises(tokpack.UsageError, match="a whole number, or minutes or hours as in 10m"):
+        config("--save-interval 10s")
     with pytest.raises(tokpack.UsageError, match="contradicts save_interval 3"):
         tokpack.train({"data_path": "x", "save_interval": 3, "save_interval_in_mins": 1})
 
@@ -93,6 +95,10 @@ def test_a_trace_of_some_steps(
     assert len(steps) == 2
     tokpack.train({**values, "profile": "5:99"})  # the run ends before
     assert (tmp_path / "profile-5-6.json.gz").exists()
+    assert "no profile" not in capsys.readouterr().err
+    tokpack.train({**values, "profile": "10:12"})
+    said = capsys.readouterr().err
+    assert "note: no profile: profile is of the steps 10 to 12, and the last step was 6\n" in said
 
 
 def test_the_steps_of_a_trace(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.blend.words import read_words
 from tokpack.samples.iterate import fingerprint_of
 from tokpack.stores import is_url
+from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
     import os
@@ -108,6 +109,7 @@ class RunHistory:
     train: Samples
     steps: Steps
     log: RunLog = field(default_factory=RunLog)
+    tokenizer: TokenizerFiles = field(default_factory=TokenizerFiles)  # where no manifest says it
 
     def step(self, number: int) -> Step:
         """Step ``number``, from 1. UsageError where there is none.
@@ -178,7 +180,8 @@ def course_of_run(folder: str | os.PathLike[str]) -> RunHistory:
         ) from None
     _check_data(path, train, [*begins, *log.saves])
     phases = [_phase(record, path, len(train)) for record in begins]
-    return RunHistory(plan, train, Steps(phases), log)
+    files = last.tokenizer_files if train.tokenizer is None else TokenizerFiles()
+    return RunHistory(plan, train, Steps(phases), log, files)
 
 
 def spec_of_run(log: RunLog, path: Path) -> BlendSpec:

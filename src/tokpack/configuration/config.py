@@ -12,6 +12,8 @@ from .setting import Setting, kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tokpack.tokenizers import TokenizerFiles
+
 UNSAVED = ("notes", "unlike", "flags")  # fields of Config that are not settings
 
 
@@ -197,6 +199,9 @@ class Config:
         None, "indices of other orders and of packing, kept and shared", "DIR"
     )
     vocab_file: str | None = _data(None, "the vocabulary, where no manifest names it", "FILE")
+    merge_file: str | None = _data(None, "its merges", "FILE")
+    tokenizer_model: str | None = _data(None, "or a tokenizer's file, folder or name", "FILE")
+    tokenizer_type: str | None = _data(None, "what kind it is, by another program's name", "T")
     save: str | None = _run(None, "checkpoints, log.jsonl and loss.png go here", "DIR")
     load: str | None = _run(None, "continue from here; an empty folder is a fresh start", "DIR")
     save_interval: int | None = _run(
@@ -252,6 +257,16 @@ class Config:
         """The steps of which a trace is written."""
         first, _, last = (self.profile or "1:0").partition(":")
         return range(int(first), int(last) + 1)
+
+    @property
+    def tokenizer_files(self) -> TokenizerFiles:
+        """What names a tokenizer, as load_tokenizer takes it."""
+        return {
+            "vocab_file": self.vocab_file,
+            "merge_file": self.merge_file,
+            "tokenizer_model": self.tokenizer_model,
+            "tokenizer_type": self.tokenizer_type,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """All settings, as JSON and YAML know them."""

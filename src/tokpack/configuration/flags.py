@@ -261,7 +261,9 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
         name = written.removeprefix("--").replace("-", "_").lower()
         name = "conf_dir" if written == "-d" else name  # of GPT-NeoX's launcher
         if name not in _KNOWN:
-            raise UsageError(f"unknown flag {written}{_hint(name)}")
+            near = _nearest(name)
+            hint = f"; did you mean --{near.replace('_', '-')}?" if near else ""
+            raise UsageError(f"unknown flag {written}{hint}")
         limit = _most_values(name)
         values = [value] if equals else []
         while not equals and words and len(values) < limit and words[0][:2] != "--":
@@ -324,7 +326,9 @@ def _add(source: _Source, path: str, key: str, value: Any) -> None:
     """Take in a setting of a file. UsageError where nobody knows it."""
     name = key.replace("-", "_").lower()
     if name not in _KNOWN and name.split(".")[0] not in tables.DEEPSPEED.split():
-        raise UsageError(f"{path}: unknown setting {key}{_hint(name)}")
+        near = (_nearest(name) or "").replace("_", "-" if "-" in key else "_")
+        hint = f"; did you mean {near}?" if near else ""
+        raise UsageError(f"{path}: unknown setting {key}{hint}")
     for block in ("deepspeed_json.", "deepspeed_extra_args."):
         name = name.removeprefix(block)
     source.add(name, value, f"{key} {_plain(value)}")
@@ -343,9 +347,8 @@ def _word(written: str) -> str:
     return name.removeprefix("--no-").removeprefix("--")
 
 
-def _hint(name: str) -> str:
-    near = nearest(name, (known for known in _KNOWN if "." not in known))
-    return f"; did you mean --{near.replace('_', '-')}?" if near else ""
+def _nearest(name: str) -> str | None:
+    return nearest(name, (known for known in _KNOWN if "." not in known))
 
 
 def _plain(value: Any) -> str:
@@ -375,7 +378,8 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     try:
         value = setting.read(value)
     except ValueError:
-        raise UsageError(f"{written}: expected {EXPECTED[setting.kind]}") from None
+        also = ", or minutes or hours as in 10m and 2h" if name == "save_interval" else ""
+        raise UsageError(f"{written}: expected {EXPECTED[setting.kind]}{also}") from None
     if setting.choices:
         value = tables.WORDS.get(str(value).lower(), value)
     if name == "initial_scale_power":

@@ -74,7 +74,7 @@ def cluster_of(name: str | None, numbers: dict[str, float]) -> Cluster:
         if absent:
             raise UsageError(
                 f"no GPU: add --gpu with one of {', '.join(GPUS)}, or give its numbers too: "
-                f"{', '.join(absent)}"
+                f"--{', --'.join(absent).replace('_', '-')}"
             )
         return Cluster(**numbers)  # type: ignore[arg-type]
     if name.lower() not in GPUS:

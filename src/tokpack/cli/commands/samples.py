@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tokpack.cli.parser import Group, Page, flag, number
-from tokpack.cli.tokenizer_flags import of_dataset
+from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,6 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--rank goes with --step")
     course = _course(arguments)
     from tokpack.cli import shown_samples
+
+    if not any(tokenizer_given(arguments).values()):
+        vars(arguments).update(course.tokenizer)
 
     if arguments.document is not None:
         shown_samples.find_document(course, arguments)
