@@ -49,12 +49,9 @@ def settings(prefix: str, **more: Any) -> dict[str, Any]:
     return values | {"data_path": (prefix,)} | more
 
 
-def start(count: int, *flags: str, python: str = "") -> list[subprocess.Popen[str]]:
-    """Ranks of one run, started as a launcher would; the caller waits for them.
-
-    They are forks of one process, and so have its hashes of texts, unless ``python`` is another.
-    """
-    python = python or str(warm_python() / "python")
+def start(count: int, *flags: str) -> list[subprocess.Popen[str]]:
+    """Ranks of one run, started as a launcher would; the caller waits for them."""
+    python = str(warm_python() / "python")
     world = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(own_port())}
     return [
         subprocess.Popen(
@@ -65,7 +62,6 @@ def start(count: int, *flags: str, python: str = "") -> list[subprocess.Popen[st
                 "RANK": str(r),
                 "LOCAL_RANK": str(r),
                 "OMP_NUM_THREADS": "1",
-                "PYTHONHASHSEED": str(r + 1),
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -85,9 +81,9 @@ def finish(ranks: list[subprocess.Popen[str]], seconds: float = 300) -> list[tup
     return [(rank.returncode, text) for rank, text in zip(ranks, said, strict=True)]
 
 
-def run(count: int, *flags: str, python: str = "") -> str:
+def run(count: int, *flags: str) -> str:
     """A run that must succeed; what rank 0 said."""
-    done = finish(start(count, *flags, python=python))
+    done = finish(start(count, *flags))
     assert [code for code, _ in done] == [0] * count, done
     return done[0][1]
 

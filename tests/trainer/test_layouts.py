@@ -1,7 +1,7 @@
-"""Training in any layout and with either engine equals training in one process.
+"""Training in any layout and with either engine is that of one plain model, in float64.
 
-Real processes on gloo, and a tiny model. The first run of each case is the reference: one process
-(or, for what depends on tensor ranks, two), which the others must equal in float64.
+Real processes on gloo, and a tiny model. The reference is support.gpt_twin, which shares no code
+with the trainer; of what depends on dropout it is the first run of a case.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from support.parallel_tools import (
     TP,
     Run,
     check,
+    check_against_twin,
     check_copies,
     check_precision,
     difference,
@@ -36,6 +37,7 @@ from tokpack.configuration.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     Layouts = Sequence[tuple[dict[str, Any], int]]  # settings, and processes
 
@@ -80,7 +82,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
     "three data ranks, whose parts are not even": (
         {**LLAMA, **CLIP, "qk_layernorm": True, "global_batch_size": 6},
         (6, 3),
-        [({}, 1), (ours(2), 3), (ours(3), 3)],
+        [({}, 1), (ours(1), 3), (ours(2), 3), (ours(3), 3)],
         [],
     ),
     "a growing batch": (
@@ -95,20 +97,38 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
         [({}, 1), ({"pipeline_model_parallel_size": 4}, 4)],
         [],
     ),
-    "dropout of tensor ranks": (
-        DROPOUT,
-        (4, 2),
-        [(TP, 2), ({**TP, **PARTS}, 2), ({**TP, **PARTS, **CPU}, 2)],
-        [(zero(2, **TP, **PARTS, **CPU), 2), (zero(1, **TP, **PARTS, **CPU, **PP), 4)],
-    ),
 }
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", CASES)
-def test_every_layout_trains_as_one_process(name: str) -> None:
+def test_every_layout_is_the_model(name: str) -> None:
     base, (steps, micro_batches), layouts, of_deepspeed = CASES[name]
     layouts = [*layouts, *(of_deepspeed if INSTALLED else [])]
-    check([Run({**base, **layout}, n, steps, micro_batches) for layout, n in layouts])
+    check_against_twin([Run({**base, **layout}, n, steps, micro_batches) for layout, n in layouts])
+
+
+@pytest.mark.usefixtures("float64")
+def test_ranks_that_share_nothing_are_the_model(tmp_path: Path) -> None:
+    """On machines of a cluster sets of names have other orders; gradients must not."""
+    layouts = (*(ours(stage) for stage in range(4)), TP, SEQUENCE, PP)
+    runs = [Run({"num_layers": 4, **CLIP, **layout}, 2) for layout in layouts]
+    check_against_twin(runs, tmp_path)
+
+
+@pytest.mark.usefixtures("float64")
+def test_documents_are_apart_in_every_layout() -> None:
+    normed: dict[str, Any] = {**LLAMA, "qk_layernorm": True}
+    layouts: Layouts = [({}, 1), (ours(2), 2), ({**TP, **PP}, 4), ({**SEQUENCE, **RECOMPUTE}, 2)]
+    check_against_twin([Run({**normed, **one}, n, documents=True) for one, n in layouts])
+
+
+def test_dropout_of_tensor_ranks_is_the_same_again() -> None:
+    layouts: Layouts = [(TP, 2), ({**TP, **PARTS}, 2), ({**TP, **PARTS, **CPU}, 2)]
+    if INSTALLED:
+        layouts = [*layouts, (zero(2, **TP, **PARTS, **CPU), 2)]
+        layouts = [*layouts, (zero(1, **TP, **PARTS, **CPU, **PP), 4)]
+    check([Run({**DROPOUT, **layout}, n, 4, 2) for layout, n in layouts])
 
 
 def test_the_cases_are_what_they_are_named() -> None:
@@ -127,9 +147,6 @@ def test_documents_and_dropout_are_those_of_one_process() -> None:
     found = check([Run({**DROPOUT, **one}, n, 4, 2, documents=True) for one, n in layouts])
     plain = train_many([Run({"num_layers": 4}, 1, 4, 2, documents=True)], float64=True)
     assert difference(found[0], plain[0]) > 1e-3
-    # And, of norms over heads with biases, what tensor ranks learn of their own heads.
-    normed = {"qk_layernorm": True}
-    check([Run(normed, documents=True), Run({**normed, **TP, **PP}, 4, documents=True)])
 
 
 def test_fp32_is_fp32() -> None:
