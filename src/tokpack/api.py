@@ -262,7 +262,6 @@ def export(
     checkpoint: PathLike,
     output: PathLike,
     *,
-    config: str | None = None,
     dtype: str = "fp32",
     max_shard_size: int = 5_000_000_000,
     overwrite: bool = False,
@@ -271,18 +270,17 @@ def export(
 ) -> str:
     """Write a checkpoint as a Hugging Face model; gives the class that loads it.
 
-    ``checkpoint`` is a folder that `tokpack train` saved to, one of its step_... folders, or one of
-    GPT-NeoX's layer files, whose YAML is ``config``. ``dtype`` is fp32, bf16 or fp16. The
-    tokenizer, named as for ``stats``, is that of the checkpoint where none is named; without one
-    the model goes alone. UsageError for a model that no class of ``transformers`` computes,
-    InputError and FormatError for a checkpoint that is missing or broken, OutputError where
-    ``output`` exists.
+    ``checkpoint`` is a folder that `tokpack train` saved to, or one of its step_... folders.
+    ``dtype`` is fp32, bf16 or fp16. The tokenizer, named as for ``stats``, is that of the
+    checkpoint where none is named; without one the model goes alone. UsageError for a model that no
+    class of ``transformers`` computes, InputError and FormatError for a checkpoint that is missing
+    or broken, OutputError where ``output`` exists.
     """
     with needs_extra("train"):
         from tokpack.checkpoints.export import export as run
         from tokpack.checkpoints.export import open_checkpoint
 
-        weights, loaded = open_checkpoint(checkpoint, config=config, **tokenizer)
+        weights, loaded = open_checkpoint(checkpoint, **tokenizer)
         return run(
             weights,
             output,
@@ -290,7 +288,7 @@ def export(
             dtype=dtype,
             max_shard_size=max_shard_size,
             overwrite=overwrite,
-            inputs=[os.fspath(path) for path in (checkpoint, config) if path],
+            inputs=[os.fspath(checkpoint)],
             progress=progress,
         )
 
@@ -323,21 +321,19 @@ def train(config: Config | PathLike | Mapping[str, Any]) -> TrainingResult:
         release()
 
 
-def load_model(
-    checkpoint: PathLike, *, device: str = "auto", config: str | None = None
-) -> nn.Module:
+def load_model(checkpoint: PathLike, *, device: str = "auto") -> nn.Module:
     """The model of a checkpoint as a ``torch.nn.Module``, fp32, in evaluation mode.
 
     ``model(tokens)`` takes ids, int64 [B, S] with S up to ``model.model.max_position_embeddings``,
     and gives logits, float32 [B, S, V]; those at position i are of the token behind it. Parameters
-    have the names that the checkpoint has, and can be trained. ``checkpoint`` and ``config`` are as
-    for ``export``, ``device`` is auto, cpu or cuda. InputError and FormatError for a checkpoint
+    have the names that the checkpoint has, and can be trained. ``checkpoint`` is as for ``export``,
+    ``device`` is auto, cpu or cuda. InputError and FormatError for a checkpoint
     that is missing or broken.
     """
     with needs_extra("train"):
         from tokpack.checkpoints.export import open_weights
 
-        weights = open_weights(checkpoint, config=config)
+        weights = open_weights(checkpoint)
         # By name, as above.
         place = import_module("tokpack.trainer.parallel").device_of(device)
         load = import_module("tokpack.trainer.generate").load_model

@@ -21,7 +21,6 @@ from tokpack.checkpoints.files import (
     state_text,
     write_tensors,
 )
-from tokpack.checkpoints.neox import NeoxWeights
 from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, option
 from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold
@@ -60,7 +59,7 @@ def origin(config: Config) -> tuple[str | None, bool]:
 
     def is_own() -> bool:
         found = folders.find(folder)
-        if found is None or folders.is_neox(found) or os.path.realpath(folder) == base:
+        if found is None or os.path.realpath(folder) == base:
             return False
         before = Checkpoint(found).state.config
         return bool(before.get("finetune")) and os.path.realpath(before["load"] or "") == base
@@ -191,8 +190,8 @@ def load(
         if finetune:
             raise InputError(f"{folder}: there is no checkpoint to finetune")
         return None
-    weights = agree(lambda: _open(path, model, finetune=finetune))
-    if finetune or isinstance(weights, NeoxWeights) or not weights.scalars:  # an imported model
+    weights = agree(lambda: _open(path, model))
+    if finetune or not weights.scalars:  # an imported model
         engine.load_full_state(lambda name, _: weights.read(name), optimizer=False)
         return RunState(0, 0, {}, {}, asdict(model))
     _check_optimizer(path, weights.state, engine)
@@ -201,12 +200,8 @@ def load(
     return weights.state
 
 
-def _open(path: Path, model: ModelConfig, *, finetune: bool) -> Checkpoint | NeoxWeights:
+def _open(path: Path, model: ModelConfig) -> Checkpoint:
     """Open the checkpoint and check it; each rank reads some of the files for their checksums."""
-    if folders.is_neox(path):
-        if not finetune:
-            raise UsageError(f"{path}: layer files are weights without a run: add --finetune")
-        return NeoxWeights(path, model)
     checkpoint = Checkpoint(path)
     _check_model(path, checkpoint.model, model)
     rank, ranks = rank_and_size()

@@ -77,7 +77,7 @@ def logits_of_transformers(model: Any) -> Tensor:
 
 
 class Memory:
-    """Weights as Checkpoint and NeoxWeights give them, from memory; biases and norms random too."""
+    """Weights as Checkpoint and RankWeights give them, from memory; biases and norms random too."""
 
     def __init__(self, model: ModelConfig, seed: int = 0) -> None:
         self.model = model

@@ -66,6 +66,9 @@ def rounded_by_neox(weights: Tensor) -> Tensor:
 
 def split_neox(weights: Memory, name: str, whole: Tensor, ranks: int) -> list[Tensor]:
     dim = weights.model.layout[name].split
+    if ".mlp.up." in name and weights.model.activation == "swiglu":  # each rank's gates behind
+        parts = [part.unflatten(0, (-1, 2)).unbind(1) for part in whole.chunk(ranks)]
+        return [torch.cat((up, gate)) for gate, up in parts]
     if dim is not None:
         return list(whole.chunk(ranks, dim))
     row_bias = name.endswith(("attention.out.bias", "mlp.down.bias"))

@@ -25,8 +25,7 @@ from support.trainer_checkpoint_tools import (  # noqa: E402
     state,
     steps,
 )
-from support.trainer_model_tools import NEOX, Memory, model_of  # noqa: E402
-from support.trainer_neox_tools import rounded_by_neox, write_neox  # noqa: E402
+from support.trainer_model_tools import NEOX, model_of  # noqa: E402
 
 from tokpack.checkpoints import files  # noqa: E402
 from tokpack.checkpoints import folder as folders  # noqa: E402
@@ -178,21 +177,6 @@ def test_finetune_takes_only_weights(tmp_path: Path) -> None:
     assert (found.step, found.consumed_samples, again.steps) == (0, 0, 0)
     assert same(again, weights_of(engine))
     assert all(not value.any() for _, t in again.full_state() for k, value in t.items() if "_" in k)
-
-
-def test_finetune_from_neox(tmp_path: Path) -> None:
-    memory = Memory(model_of(**NEOX))
-    write_neox(tmp_path / "global_step7", memory)
-    (tmp_path / "latest").write_text("global_step7")
-    engine = make(**NEOX)
-    with pytest.raises(UsageError, match="add --finetune"):
-        load(engine, tmp_path, memory.model)
-    found = load(engine, tmp_path, memory.model, finetune=True)
-    assert found is not None
-    assert found.step == 0
-    for name, value in engine.model.named_parameters():
-        wanted = memory.read(name)["parameter"]
-        assert ((value[:500] - wanted).abs() <= rounded_by_neox(wanted)).all()
 
 
 def test_another_model_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:

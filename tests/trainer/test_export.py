@@ -22,10 +22,8 @@ from support.trainer_model_tools import (  # noqa: E402
     model_of,
     tokens,
 )
-from support.trainer_neox_tools import write_neox  # noqa: E402
 
 from tokpack.checkpoints.export import export, open_weights  # noqa: E402
-from tokpack.checkpoints.neox import NeoxWeights  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
 
@@ -217,21 +215,6 @@ def test_the_bos_goes_with_the_model(tmp_path: Path, shared: Path) -> None:
     values = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
     assert values["bos_token"] == "<|padding|>"
     assert values["eos_token"] == "<|endoftext|>"
-
-
-def test_neox_weights_are_exported(tmp_path: Path) -> None:
-    weights = Memory(model_of(**NEOX))
-    write_neox(tmp_path / "run/global_step7", weights)
-    (tmp_path / "run/latest").write_text("global_step7")
-    with pytest.raises(UsageError, match="do not say which model"):
-        open_weights(tmp_path / "run")
-    stored = NeoxWeights(tmp_path / "run/global_step7", weights.model)
-    export(stored, tmp_path / "out")
-    with torch.no_grad():  # in fp16, which test_neox.py compares
-        for name, parameter in weights.stage.named_parameters():
-            whole = weights.stage.own_part(name, stored.read(name)["parameter"])
-            parameter.copy_(whole.view_as(parameter))
-    assert (logits_of(tmp_path / "out") - weights.logits(tokens())).abs().max() <= EXACT
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""NeoX layer files are read safely and whole, or refused."""
+"""Layer files of NeoX are read safely and whole, or refused."""
 
 from __future__ import annotations
 
@@ -16,26 +16,35 @@ from support.trainer_model_tools import NEOX, VOCAB, Memory, model_of, without_v
 from support.trainer_neox_tools import BLOCK, rounded_by_neox, write_neox  # noqa: E402
 
 from tokpack.checkpoints.folder import find  # noqa: E402
-from tokpack.checkpoints.neox import NeoxWeights  # noqa: E402
-from tokpack.errors import FormatError, UsageError  # noqa: E402
+from tokpack.checkpoints.ranks import RankWeights, find_files  # noqa: E402
+from tokpack.errors import FormatError, InputError, UsageError  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tokpack.configuration.model import ModelConfig
+
+
+def weights_in(folder: Path, model: ModelConfig) -> RankWeights:
+    return RankWeights(folder, find_files(folder), model)
+
 
 @pytest.mark.parametrize("newer", [False, True])
-@pytest.mark.parametrize("settings", [NEOX, {**NEOX, "parallel_residual": False}, {}])
+@pytest.mark.parametrize(
+    "settings",
+    [NEOX, {**NEOX, "parallel_residual": False}, {**NEOX, "activation": "swiglu"}, {}],
+)
 def test_neox_layer_files(tmp_path: Path, settings: dict[str, Any], newer: bool) -> None:
     weights = Memory(model_of(**settings))
     write_neox(tmp_path / "global_step7", weights, newer=newer)
-    found = NeoxWeights(tmp_path / "global_step7", weights.model)
+    found = weights_in(tmp_path / "global_step7", weights.model)
     for name in weights.model.layout:
         expected = weights.read(name)["parameter"]
         read = found.read(name)["parameter"]
         assert read.dtype == torch.float32
         assert read.shape == expected.shape
         assert ((read - expected).abs() <= rounded_by_neox(expected)).all(), name
-    padded = NeoxWeights(tmp_path / "global_step7", without_vocabulary(weights.model))
+    padded = weights_in(tmp_path / "global_step7", without_vocabulary(weights.model))
     assert padded.model.vocab_size == VOCAB + 12
 
 
@@ -63,7 +72,7 @@ def test_neox_of_three_ranks_and_bigscience_names(tmp_path: Path) -> None:
         layers.setdefault(number, {})[module + kind] = weights.read(name)["parameter"].clone()
     for number, part in layers.items():
         torch.save(part, folder / f"layer_{number:02d}-model_00-model_states.pt")
-    found = NeoxWeights(folder, weights.model)
+    found = weights_in(folder, weights.model)
     for name in weights.model.layout:
         assert torch.equal(found.read(name)["parameter"], weights.read(name)["parameter"]), name
 
@@ -121,7 +130,7 @@ def test_layer_files_that_are_not_tensors(
     with pytest.raises(
         FormatError, match=rf"^[^:]*{_LAYER}: (is not|cannot be) read: {message}"
     ) as error:
-        NeoxWeights(folder, weights.model)
+        weights_in(folder, weights.model)
     assert "mmap" not in str(error.value)
     assert not (tmp_path / "evil").exists()
 
@@ -134,6 +143,7 @@ def test_layer_files_that_are_not_tensors(
         ({"ffn_hidden_size": 64}, "mlp.up.weight is .256, 64. there, .64, 64. here"),
         ({"activation": "swiglu"}, "mlp.up.weight"),
         ({"add_bias_linear": False}, "no place for blocks.0.attention.qkv.bias"),
+        ({"num_query_groups": 2}, "grouped queries of layer files are not read"),
     ],
 )
 def test_neox_weights_of_another_model(
@@ -141,7 +151,7 @@ def test_neox_weights_of_another_model(
 ) -> None:
     write_neox(tmp_path / "a", Memory(model_of(**NEOX)))
     with pytest.raises(UsageError, match=message):
-        NeoxWeights(tmp_path / "a", model_of(**{**NEOX, **settings}))
+        weights_in(tmp_path / "a", model_of(**{**NEOX, **settings}))
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -152,7 +162,7 @@ def test_a_neox_head_is_not_dropped(tmp_path: Path, ranks: int) -> None:
     write_neox(folder, weights, ranks)
     message = "final_linear.* set untie_embeddings_and_output_weights .no-weight-tying in"
     with pytest.raises(UsageError, match=message):
-        NeoxWeights(folder, tied)
+        weights_in(folder, tied)
     last = weights.model.num_layers + 4
     for rank in range(ranks):  # a head that is the embedding, but for the 12 rows of padding
         words, head = (
@@ -162,12 +172,12 @@ def test_a_neox_head_is_not_dropped(tmp_path: Path, ranks: int) -> None:
         if rank == ranks - 1:
             same[-12:] = 7
         torch.save({"final_linear.weight": same}, head)
-    found = NeoxWeights(folder, tied)
+    found = weights_in(folder, tied)
     assert list(found.model.layout) == [n for n in weights.model.layout if n != "head.weight"]
     same[-13] += 1  # the last word
     torch.save({"final_linear.weight": same}, head)
     with pytest.raises(UsageError, match=message):
-        NeoxWeights(folder, tied)
+        weights_in(folder, tied)
 
 
 def test_latest_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
@@ -182,7 +192,8 @@ def test_latest_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="latest names global_step7/global_step8, which is no"):
         find(tmp_path / "run")
     (tmp_path / "other/latest").write_text("global_step7\n")
-    assert find(tmp_path / "other") == tmp_path / "other/global_step7"
+    with pytest.raises(InputError, match="other/global_step7: layer files of GPT-NeoX"):
+        find(tmp_path / "other")
     write_neox(tmp_path / "layer_files", weights)
     (tmp_path / "layer_files/run").mkdir()
     (tmp_path / "layer_files/run/latest").write_text("..")
@@ -194,10 +205,10 @@ def test_neox_files_that_are_missing(tmp_path: Path) -> None:
     weights = Memory(model_of(**NEOX))
     write_neox(tmp_path / "a", weights)
     (tmp_path / "a/layer_03-model_01-model_states.pt").unlink()
-    with pytest.raises(FormatError, match=r"layer 3 has files of the ranks .0., expected 0 to 1"):
-        NeoxWeights(tmp_path / "a", weights.model)
+    with pytest.raises(FormatError, match=r"stage 3 has files of the ranks .0., expected 0 to 1"):
+        weights_in(tmp_path / "a", weights.model)
     write_neox(tmp_path / "b", weights)
     for rank in range(2):
         (tmp_path / f"b/layer_06-model_{rank:02d}-model_states.pt").unlink()
-    with pytest.raises(FormatError, match=r"no layer file has the tensor of norm.weight"):
-        NeoxWeights(tmp_path / "b", weights.model)
+    with pytest.raises(FormatError, match=r"no file has the tensor of norm.weight"):
+        weights_in(tmp_path / "b", weights.model)

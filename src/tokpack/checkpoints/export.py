@@ -20,8 +20,7 @@ from tokpack.tokenizers.frame import Frame
 
 from .families import ACTIVATIONS, GPT2, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
 from .files import DTYPES, Checkpoint, write_tensors
-from .folder import find, is_neox
-from .neox import NeoxWeights, open_layer_files
+from .folder import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,43 +38,31 @@ if TYPE_CHECKING:
 KIND = "exported model"
 
 
-def open_weights(
-    folder: str | os.PathLike[str], *, config: str | None = None, vocab_size: int | None = None
-) -> Checkpoint | NeoxWeights:
-    """Open the latest checkpoint of a folder, verified, or NeoX layer files with NeoX's YAML.
+def open_weights(folder: str | os.PathLike[str]) -> Checkpoint:
+    """Open the latest checkpoint of a folder, verified.
 
-    InputError where there is no checkpoint, FormatError for a broken one, UsageError for weights of
-    another model.
+    InputError where there is no checkpoint, FormatError for a broken one.
     """
     path = find(folder)
     if path is None:
         raise InputError(f"{folder}: there is no checkpoint")
-    if is_neox(path):
-        return open_layer_files(path, config, vocab_size)
     checkpoint = Checkpoint(path)
     checkpoint.verify()
     return checkpoint
 
 
 def open_checkpoint(
-    folder: str | os.PathLike[str], *, config: str | None = None, **given: Unpack[TokenizerFiles]
-) -> tuple[Checkpoint | NeoxWeights, Tokenizer | TokenizerError]:
+    folder: str | os.PathLike[str], **given: Unpack[TokenizerFiles]
+) -> tuple[Checkpoint, Tokenizer | TokenizerError]:
     """As open_weights, with the tokenizer that is given, or that the checkpoint says.
 
     Where the one that it says is not found, the reason takes its place.
     """
-    asked = any(given.values())
-    tokenizer = None
-    if asked and config:  # layer files: the tokenizer says which rows are padding
-        tokenizer = tokenizer_of(None, **given)
-    ids = None if tokenizer is None else tokenizer.vocab_size
-    weights = open_weights(folder, config=config, vocab_size=ids)
-    if tokenizer is not None and weights.tokenizer is None:
-        return weights, tokenizer
+    weights = open_weights(folder)
     try:
         return weights, tokenizer_of(weights.tokenizer, **given)
     except TokenizerError as error:
-        if asked:
+        if any(given.values()):
             raise
         return weights, error
 

@@ -77,8 +77,8 @@ def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDi
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file, durably. OutputError.
 
-    The bytes are those of the library, which makes all of them in memory first, while no other
-    thread may run.
+    The bytes are those of the library. Its own function (0.8) writes another file beside this one,
+    which only the user may read, and its errors do not tell a full disk from a broken one.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0

@@ -34,11 +34,6 @@ def check_own(folder: str, load: str | None) -> None:
         )
 
 
-def is_neox(path: Path) -> bool:
-    """Whether a folder holds NeoX's layer files."""
-    return path.is_dir() and any(LAYER_FILE.fullmatch(name) for name in os.listdir(path))
-
-
 def foreign_folders(folder: Path) -> list[Path]:
     """Where another program may have its files: ``folder``, and the one that its latest names."""
     found = [folder, _latest(folder)]
@@ -61,8 +56,13 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
     root = Path(folder)
     latest = _latest(root)
     for path in (root, latest, unfinished(latest)):
-        if (path / STATE).exists() or is_neox(path):
+        if (path / STATE).exists():
             return path
+        if path.is_dir() and any(map(LAYER_FILE.fullmatch, os.listdir(path))):
+            raise InputError(
+                f"{path}: layer files of GPT-NeoX: make a checkpoint of them, with `tokpack model "
+                f"import {path} --config FILE.yml -o BASE`"
+            )
     whole = checkpoints(root)
     if name := _named(root):
         there = ", ".join(path.name for path in whole) or "no other"

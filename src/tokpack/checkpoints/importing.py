@@ -19,8 +19,7 @@ from tokpack.tokenizers import TokenizerFiles, load_tokenizer
 from . import folder as folders
 from .files import RunState, file_of, state_text, write_tensors
 from .huggingface import CONFIG, HubWeights
-from .megatron import MegatronWeights, find_ranks
-from .neox import NeoxWeights, open_layer_files
+from .ranks import RankWeights, find_files, open_ranks
 from .run_files import save_config
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _FIRST = "step_00000000"
 
 def open_model(
     folder: str | os.PathLike[str], *, config: str | None = None, vocab_size: int | None = None
-) -> HubWeights | NeoxWeights:
+) -> HubWeights | RankWeights:
     """Open a model of another program: shapes and names are checked, no tensor is read.
 
     A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
@@ -53,10 +52,8 @@ def open_model(
             f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
         )
     for found in folders.foreign_folders(path):
-        if folders.is_neox(found):
-            return open_layer_files(found, config, vocab_size)
-        if ranks := find_ranks(found):
-            return MegatronWeights(found, ranks, config, vocab_size)
+        if files := find_files(found):
+            return open_ranks(found, files, config, vocab_size)
     raise InputError(
         f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
         "GPT-NeoX, nor mp_rank_XX of Megatron"
@@ -83,7 +80,7 @@ def describe_tokenizer(
 
 
 def import_model(
-    weights: HubWeights | NeoxWeights,
+    weights: HubWeights | RankWeights,
     output: str | os.PathLike[str],
     *,
     tokenizer: dict[str, Any] | None = None,
@@ -132,7 +129,7 @@ def _occupied(root: Path) -> Path | None:
     return None if died else found
 
 
-def _read(weights: HubWeights | NeoxWeights, name: str, stage: ProgressStage) -> Tensor:
+def _read(weights: HubWeights | RankWeights, name: str, stage: ProgressStage) -> Tensor:
     """The tensor of a parameter. FormatError where a value is not finite."""
     tensor = weights.read(name)["parameter"]
     finite = int(tensor.isfinite().sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli.parser import Group, flags
+from tokpack.cli.parser import Group
 from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.errors import needs_extra
 
@@ -13,18 +13,12 @@ if TYPE_CHECKING:
     import argparse
 
 PARTS = (
-    Group(
-        "where the checkpoint does not say it",
-        (
-            tokenizer_flag("that of its training data"),
-            *flags("--config FILE  the model of NeoX layer files, as NeoX's YAML"),
-        ),
-    ),
+    Group("where the checkpoint does not say it", (tokenizer_flag("that of its training data"),)),
     RARE,
 )
 CHECKPOINTS = """\
-CHECKPOINT is a folder that `tokpack train` saved to (its latest checkpoint counts), one of the
-step_... folders in it, or a global_step... folder of GPT-NeoX's layer files, with its --config.
+CHECKPOINT is a folder that `tokpack train` saved to or `tokpack model import` made (its latest
+checkpoint counts), or one of the step_... folders in it.
 """
 
 
@@ -40,6 +34,6 @@ def load(module: str) -> Any:
 def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """The weights that the flags name, and their tokenizer, or the reason why there is none."""
     opened: tuple[Any, Any] = load("checkpoints.export").open_checkpoint(
-        arguments.inputs[0], config=arguments.config, **tokenizer_given(arguments)
+        arguments.inputs[0], **tokenizer_given(arguments)
     )
     return opened

@@ -41,7 +41,6 @@ logits.
 examples:
   tokpack model export run -o my-gpt
   tokpack model export run/step_00010000 -o my-gpt --dtype bf16
-  tokpack model export 20B --config 20B.yml --vocab-file 20B_tokenizer.json -o neox
 """,
     usage="CHECKPOINT -o DIR [flags]",
 )
@@ -54,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     export = load("checkpoints.export").export
     options = options_of(export, arguments) | {
         "tokenizer": None if missing else tokenizer,
-        "inputs": [*arguments.inputs, *tokenizer_paths(arguments), arguments.config or ""],
+        "inputs": [*arguments.inputs, *tokenizer_paths(arguments)],
     }
     with terminal.Reporter() as report:
         model_class = export(weights, arguments.output, **options, progress=report)
