@@ -1,11 +1,15 @@
-"""Training through DeepSpeed: ZeRO 0 to 3, or its pipeline with ZeRO 1."""
+"""Training through DeepSpeed: ZeRO 1 to 3, with tensor parallelism, without a pipeline."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import itertools
+import logging
 import math
+import os
+import sys
+import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +20,13 @@ from torch.nn import functional
 
 from tokpack.configuration.deepspeed_json import make_settings
 from tokpack.display import tell
-from tokpack.errors import worded
+from tokpack.errors import UsageError, worded
 
 from .blocks import recomputation
-from .deepspeed_setup import open_library
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import MOMENTS, adamw, begin_moments, set_steps
-from .parallel import Topology, global_norm, group_of_one, mean_loss
+from .parallel import Topology, group_of_one, mean_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,14 +39,13 @@ if TYPE_CHECKING:
 
     Feed = Iterator[tuple[Batch, tuple[int, ...]]]  # micro batches with their keys of dropout
 
+FIRST, BEFORE = (0, 19, 3), (0, 20)  # releases of DeepSpeed
 KINDS = ("parameter", *MOMENTS)  # the tensors of a parameter
 PARTITIONS = (  # attributes in which an optimizer of DeepSpeed keeps its fp32 weights
     "fp32_partitioned_groups_flat",  # ZeRO 3
     "single_partition_of_fp32_groups",  # ZeRO 1 and 2
     "fp32_groups_flat_partition",  # ZeRO 1 in bf16
 )
-# Batches that DeepSpeed's pipeline loads and nobody reads: micro batches come from ``feed``.
-NOTHING = itertools.repeat((torch.zeros(()), torch.zeros(())))
 
 
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepSpeedEngine:
@@ -55,26 +57,10 @@ def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepS
     if topology.is_main:
         for note in notes:
             tell(f"note: {worded(note, config.flags)}")
-    library = open_library(topology)
+    library = _open_library(topology)
     stage = Stage(model_config, topology, stage_layers(config, topology))
     stage.initialise(config.seed)
     return DeepSpeedEngine(config, stage, topology, library, settings)
-
-
-class Layer(nn.Module):
-    """A whole stage as a single layer of DeepSpeed's pipeline.
-
-    The pipeline passes only hidden states on: each stage takes the micro batches from ``feed``.
-    """
-
-    def __init__(self, stage: Stage) -> None:
-        super().__init__()
-        self.stage = stage
-        self.feed: Feed = iter(())
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, key = next(self.feed)
-        return self.stage(batch, None if self.stage.topology.first_stage else x, key)  # type: ignore[no-any-return]
 
 
 class DeepSpeedEngine:
@@ -96,15 +82,13 @@ class DeepSpeedEngine:
         cuda = topology.device.type == "cuda"
         if self.zero < 3 and (cuda if config.compile is None else config.compile):
             model.compile_parts()  # ZeRO 3 gathers weights inside of blocks
-        self._layer = Layer(model)
         self._adamw = adamw(config, self._parameters, model.model)
-        self._pipes = topology.pipeline_size > 1
 
         with contextlib.redirect_stdout(io.StringIO()):  # the run says itself what matters of it
             self._engine = library.initialize(
-                model=_pipeline(library, self._layer, topology) if self._pipes else model,
+                model=model,
                 optimizer=self._adamw,
-                mpu=None if self._pipes else _mpu(topology),
+                mpu=_mpu(topology),
                 config=settings,
                 dist_init_required=False,
             )[0]
@@ -116,36 +100,30 @@ class DeepSpeedEngine:
         self._begin_moments()
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
-        engine = self._engine
-        scale = self._loss_scale()
-        feed = self._feed(micro_batches)
-        samples = len(micro_batches) * self.topology.data_size * self.config.micro_batch_size
-        engine.set_train_batch_size(samples)
+        engine, count, scale = self._engine, len(micro_batches), self._loss_scale()
+        engine.set_train_batch_size(count * self.topology.data_size * self.config.micro_batch_size)
         for group in self._adamw.param_groups:
             group["lr"] = lr
-
-        norm: Any = None
-        if self._pipes:
-            self._layer.feed = feed
-            loss = engine.train_batch(NOTHING)
-        else:
-            loss, norm = self._train(feed, len(micro_batches))
-        if norm is None:
-            norm = engine.get_global_grad_norm()
-
+        engine.train()
+        losses: list[Tensor] = []
+        for number, (batch, key) in enumerate(self._feed(micro_batches), 1):
+            # DeepSpeed counts micro batches through all steps, wrongly when the batch size changes.
+            engine.set_gradient_accumulation_boundary(number == count)
+            loss = engine(batch, None, key)
+            losses.append(loss.detach())
+            engine.backward(loss)
+            engine.step()
         skipped = not engine.was_step_applied()
         self.steps += not skipped
         self._batches += 1
-        norm = torch.as_tensor(math.inf if skipped else norm, dtype=torch.float32)
-        return StepResult(loss, norm.to(self.topology.device), scale, skipped)
+        norm = math.inf if skipped else engine.get_global_grad_norm()
+        norm = torch.as_tensor(norm, dtype=torch.float32, device=self.topology.device)
+        return StepResult(mean_loss(losses, self.topology), norm, scale, skipped)
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        feed = self._feed(micro_batches)
-        if self._pipes:
-            self._layer.feed = feed
-            return self._engine.eval_batch(NOTHING, num_micro_batches=len(micro_batches))  # type: ignore[no-any-return]
         self._engine.eval()
+        feed = self._feed(micro_batches)
         return mean_loss([self._engine(batch, None, key) for batch, key in feed], self.topology)
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -181,24 +159,6 @@ class DeepSpeedEngine:
             scaler.last_overflow_iter = scaler.cur_iter - scale["good"] - 1
         set_steps([self._adamw], self.steps)
 
-    def _train(self, feed: Feed, count: int) -> tuple[Tensor, Tensor | None]:
-        """A step of a whole model: its loss, and the norm where DeepSpeed keeps that to itself."""
-        engine = self._engine
-        losses: list[Tensor] = []
-        norm: Tensor | None = None
-        engine.train()
-        for number, (batch, key) in enumerate(feed, 1):
-            # DeepSpeed counts micro batches through all steps, wrongly when the batch size changes.
-            engine.set_gradient_accumulation_boundary(number == count)
-            loss = engine(batch, None, key)
-            losses.append(loss.detach())
-            engine.backward(loss)
-            if self.zero == 0 and number == count:
-                grads = (self._parameters[name].grad for name in self.model.counted())
-                norm = global_norm([grad for grad in grads if grad is not None], self.topology)
-            engine.step()
-        return mean_loss(losses, self.topology), norm
-
     def _feed(self, micro_batches: Sequence[Batch]) -> Feed:
         for number, batch in enumerate(micro_batches):
             moved = {k: x.to(self.topology.device, non_blocking=True) for k, x in batch.items()}
@@ -215,30 +175,21 @@ class DeepSpeedEngine:
     def _begin_moments(self) -> None:
         """Make AdamW's moments, 0, so that they can be read and set before the first step."""
         optimizer = self._engine.optimizer
-        held = list(self._parameters.values())
-        if self.zero:
-            held = next(x for name in PARTITIONS if (x := getattr(optimizer, name, None)))
+        held = next(x for name in PARTITIONS if (x := getattr(optimizer, name, None)))
         begin_moments(self._adamw, held)
-        if self.zero in (1, 2):
+        if self.zero < 3:
             optimizer._hp_optimizer_states_linked = False
             optimizer._lazy_init_hp_params_optimizer_state()
 
     def _part(self, parameter: nn.Parameter, kind: str) -> Any:
         """This tensor rank's part of a parameter, or of a moment of it, float32; collective."""
         utils = self.library.utils
-        if self.zero == 0:
-            state = self._adamw.state[parameter]
-            return parameter.detach() if kind == "parameter" else state[kind]
         if kind == "parameter":
             return utils.safe_get_full_fp32_param(parameter)
         return utils.safe_get_full_optimizer_state(parameter, kind)
 
     def _set_part(self, parameter: Any, kind: str, value: Tensor) -> None:
         """The reverse of ``_part``, of which this rank keeps what ZeRO gives it."""
-        if self.zero == 0:
-            self._part(parameter, kind).copy_(value)
-            return
-
         value = value.to(self.topology.device, torch.float32)
         scope = "full"
         if self.zero == 3:  # cut here: DeepSpeed's own function forgets that the end is padded
@@ -254,6 +205,38 @@ class DeepSpeedEngine:
             getattr(self.library.utils, f"safe_set_{scope}_optimizer_state")(parameter, value, kind)
 
 
+def _open_library(topology: Topology) -> Any:
+    """DeepSpeed, ready for this machine. Raises UsageError for an unknown release."""
+    cuda = topology.device.type == "cuda"
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if cuda else "cpu")
+    import deepspeed
+
+    release = tuple(map(int, deepspeed.__version__.split("+")[0].split(".")[:3]))
+    if not FIRST <= release < BEFORE:
+        first, before = (".".join(map(str, numbers)) for numbers in (FIRST, BEFORE))
+        raise UsageError(
+            f"deepspeed is {deepspeed.__version__}, expected at least {first} and before {before}, "
+            "which are tested"
+        )
+    logger = deepspeed.utils.logger
+    logger.setLevel("WARNING" if topology.is_main else "ERROR")  # mostly all ranks say the same
+    for handler in logger.handlers:  # to stderr: lines on stdout, which is buffered, come too late
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stderr)
+    for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
+        warnings.filterwarnings("ignore", f".*{name}", FutureWarning)
+    if not cuda:
+        # A CPU may emulate fp16, which is slow but correct, so that scripts can be tried.
+        deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
+        # Every rank would compile this, and wait for ever for a lock that a killed run has left.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    if not dist.is_initialized():
+        group_of_one(topology.device)
+        os.environ.setdefault("LOCAL_RANK", "0")
+    deepspeed.init_distributed(dist_init_required=False)
+    return deepspeed
+
+
 def _mpu(topology: Topology) -> SimpleNamespace:
     """Our groups, under the names that DeepSpeed asks for."""
     alone = group_of_one(topology.device)
@@ -266,21 +249,3 @@ def _mpu(topology: Topology) -> SimpleNamespace:
         for what, value in zip(("rank", "world_size", "group"), values, strict=True)
     }
     return SimpleNamespace(**answers)
-
-
-def _pipeline(library: Any, layer: Layer, topology: Topology) -> Any:
-    """A PipelineModule with one layer in each stage, in which the word embedding may be tied."""
-    pipe, embedding = library.runtime.pipe, layer.stage.embedding
-    axes = (topology.pipeline_size, topology.tensor_size, topology.data_size)
-    module = pipe.PipelineModule(
-        [layer] * topology.pipeline_size,
-        topology=pipe.topology.PipeModelDataParallelTopology(*axes),
-        partition_method="uniform",
-    )
-    if layer.stage.tied and embedding is not None:
-        word, group = embedding.word, topology.embedding_group
-        ranks = dist.get_process_group_ranks(group)
-        tie = {"ranks": ranks, "group": group, "weight_attr": ["weight"], "module": word}
-        module.tied_modules["word"], module.tied_comms["word"] = word, tie
-        word.weight.ds_pipe_replicated = not topology.first_stage  # type: ignore[attr-defined]
-    return module

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.deepspeed_tools import needs_deepspeed, zero
+from support.flags_tools import config
 from support.parallel_tools import (
     PP,
     TINY,
@@ -35,14 +36,10 @@ if TYPE_CHECKING:
 pytestmark = needs_deepspeed
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [zero(3, precision="bf16"), zero(1, precision="bf16", **PP)],
-    ids=["zero3", "pipeline"],
-)
-def test_a_run_goes_on_bit_by_bit(tmp_path: Path, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_run_goes_on_bit_by_bit(tmp_path: Path, stage: int) -> None:
     """In processes of its own: DeepSpeed keeps something of an engine that was there before."""
-    run, path = Run(settings, 2, 3), str(tmp_path / "state")
+    run, path = Run(zero(stage, precision="bf16"), 2, 3), str(tmp_path / "state")
     in_processes([(2, save_state, (run, path))])
     files = sorted(map(str, tmp_path.glob("state.*")))
     found = in_processes([(2, go_on, (run, files))])[0][0]
@@ -50,17 +47,15 @@ def test_a_run_goes_on_bit_by_bit(tmp_path: Path, settings: dict[str, Any]) -> N
 
 
 def make(topology: Topology, **settings: Any) -> None:
-    config = Config(**{**TINY, **settings})
-    engine_ds.make(config, ModelConfig.of(config, VOCABULARY), topology)
+    made = Config(**{**TINY, **settings})
+    engine_ds.make(made, ModelConfig.of(made, VOCABULARY), topology)
 
 
 def test_what_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     import deepspeed
 
-    piped = Topology(world_size=2, pipeline_size=2)
-    for stage in (2, 3):
-        with pytest.raises(UsageError, match=rf"zero_stage {stage} .*parallel_size 2: use .* 1"):
-            make(piped, **zero(stage, **PP))
+    with pytest.raises(UsageError, match="pipeline_model_parallel_size 2 needs engine torch"):
+        make(Topology(world_size=2, pipeline_size=2), **zero(1, **PP))
     odd = zero(1, precision="fp16", initial_loss_scale=1000.0)
     with pytest.raises(UsageError, match=r"initial_loss_scale is 1000: .* power of 2"):
         make(Topology(), **odd)
@@ -80,8 +75,8 @@ def test_what_is_changed_is_noted() -> None:
         "steps_per_print": 7,
         "optimizer": {"params": {"bias_correction": True}},
     }
-    config = Config(**TINY, engine="deepspeed", precision="bf16", deepspeed_json=given)
-    settings, notes = make_settings(config, "cpu")
+    run = Config(**TINY, engine="deepspeed", precision="bf16", deepspeed_json=given)
+    settings, notes = make_settings(run, "cpu")
     assert settings["zero_optimization"] == {"overlap_comm": True, "stage": 1}
     assert settings["steps_per_print"] == 7
     assert settings["bf16"]["enabled"]
@@ -89,8 +84,20 @@ def test_what_is_changed_is_noted() -> None:
     assert not {"optimizer", "activation_checkpointing"} & set(settings)
     assert [worded(note) for note in notes] == [
         "not needed to recompute activations: profile, number_checkpoints",
-        "zero_stage 1 is used: DeepSpeed's 0 is not exact with bf16",
+        "zero_stage 1 is used, which DeepSpeed computes exactly",
     ]
-    plain, notes = make_settings(replace(config, precision="fp32"), "cpu")
-    assert plain["zero_optimization"]["stage"] == 0
+    stage_2, notes = make_settings(replace(run, zero_stage=2), "cpu")
+    assert stage_2["zero_optimization"]["stage"] == 2
     assert len(notes) == 1
+
+
+def test_a_pipeline_is_the_torch_engines() -> None:
+    found = config("--deepspeed --zero-stage 2 --pipe-parallel-size 2", 2)
+    assert (found.engine, found.zero_stage) == ("torch", 2)
+    assert (
+        "engine torch, not deepspeed, trains the 2 pipeline stages; the results" in found.notes[0]
+    )
+    words = "--deepspeed --zero-stage 2 --sequence-parallel --tensor-model-parallel-size 2"
+    assert config(words, 2).notes == (
+        "sequence_parallel is the torch engine's; the results are the same without",
+    )

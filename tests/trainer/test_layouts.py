@@ -69,7 +69,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
         ],
         [
             *((zero(stage), 2) for stage in range(3)),
-            *((zero(1, **TP), 2), (zero(3, **TP), 2), (zero(1, **TP, **PP), 4)),
+            *((zero(1, **TP), 2), (zero(3, **TP), 4)),
         ],
     ),
     "neox, untied": (NEOX, (4, 2), [({}, 1), (TP, 2), (PP, 2), (ours(3), 2)], []),
@@ -89,7 +89,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
         RAMP,
         (6, 4),
         [({}, 1), ({**TP, **PP}, 4), ({}, 2)],
-        [(zero(0), 2), (zero(2), 2), (zero(3), 2), (zero(1, **PP), 4)],
+        [(zero(1), 2), (zero(2), 2), (zero(3), 2)],
     ),
     "fewer micro batches than stages": (
         {"num_layers": 4},
@@ -127,7 +127,6 @@ def test_dropout_of_tensor_ranks_is_the_same_again() -> None:
     layouts: Layouts = [(TP, 2), ({**TP, **PARTS}, 2), ({**TP, **PARTS, **CPU}, 2)]
     if INSTALLED:
         layouts = [*layouts, (zero(2, **TP, **PARTS, **CPU), 2)]
-        layouts = [*layouts, (zero(1, **TP, **PARTS, **CPU, **PP), 4)]
     check([Run({**DROPOUT, **layout}, n, 4, 2) for layout, n in layouts])
 
 
@@ -143,7 +142,6 @@ def test_documents_and_dropout_are_those_of_one_process() -> None:
     layouts: Layouts = [({}, 1), ({}, 2), (PP, 2), (RECOMPUTE, 1), ({**RECOMPUTE, **CPU}, 1)]
     if INSTALLED:
         layouts = [*layouts, *((zero(stage, **RECOMPUTE), 2) for stage in (2, 3))]
-        layouts = [*layouts, (zero(1, **RECOMPUTE, **PP), 2)]
     found = check([Run({**DROPOUT, **one}, n, 4, 2, documents=True) for one, n in layouts])
     plain = train_many([Run({"num_layers": 4}, 1, 4, 2, documents=True)], float64=True)
     assert difference(found[0], plain[0]) > 1e-3
@@ -154,7 +152,7 @@ def test_fp32_is_fp32() -> None:
     layouts: Layouts = [({}, 1), (TP, 2), (PP, 2), ({}, 2), (RECOMPUTE, 1)]
     check_precision([Run({**base, **layout}, n, 4, 2) for layout, n in layouts])
     if INSTALLED:
-        layouts = [({}, 1), (zero(0), 2), (zero(3), 2), (zero(1, **PP), 2)]
+        layouts = [({}, 1), (zero(1), 2), (zero(3), 2)]
         check_precision([Run({**CLIP, **layout}, n) for layout, n in layouts])
 
 
@@ -162,7 +160,7 @@ def test_half_precision_is_near() -> None:
     """That copies of pieces, gathered, are those of the whole: see the next test."""
     layouts: Layouts = [({}, 1), (TP, 2), (PP, 2), *((ours(stage), 2) for stage in range(4))]
     if INSTALLED:
-        layouts = [*layouts, (zero(0), 2), (zero(2), 2), (zero(3), 2), (zero(0, **PP), 2)]
+        layouts = [*layouts, (zero(1), 2), (zero(2), 2), (zero(3), 2)]
     bf16 = [Run({**layout, **BF16}, n) for layout, n in layouts]
     fp16 = [Run({**layout, **FP16}, n) for layout, n in (layouts[1], layouts[-1])]
     check_precision([Run({}), *bf16, *fp16])
@@ -188,7 +186,7 @@ def test_all_ranks_skip_a_step_that_overflows() -> None:
     base = {**FP16, "initial_loss_scale": 2.0**23, "hysteresis": 1}
     layouts: Layouts = [({}, 1), ({**TP, **PP}, 4), (ours(1), 2), (ours(3), 2)]
     if INSTALLED:
-        layouts = [*layouts, (zero(2), 2), (zero(3), 2), (zero(1, **PP), 2)]
+        layouts = [*layouts, (zero(2), 2), (zero(3), 2)]
     runs = [Run({**base, **layout}, n, 7) for layout, n in layouts]
     for run, figures in zip(runs, train_many(runs), strict=True):
         skipped = int(sum(figures["skipped"]))

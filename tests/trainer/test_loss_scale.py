@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.deepspeed_tools import needs_deepspeed, zero
-from support.parallel_tools import PP, Run, batches, in_processes, open_engine
+from support.parallel_tools import Run, batches, in_processes, open_engine
 from support.trainer_tools import finish, start, write_tokens
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ FP16: dict[str, Any] = {"precision": "fp16", "initial_loss_scale": 1024.0}
 HUGE = f"--fp16 --initial-loss-scale {2**60} --min-loss-scale {2**60} --hysteresis 1".split()
 
 
-@pytest.mark.parametrize(
-    "engine", ["--zero-stage 1", "--deepspeed --zero-stage 3", "--deepspeed --pipe-parallel-size 2"]
-)
+@pytest.mark.parametrize("engine", ["--zero-stage 1", "--deepspeed --zero-stage 3"])
 def test_a_scale_that_can_fall_no_more_ends_the_run(tmp_path: Path, engine: str) -> None:
     prefix = write_tokens(tmp_path / "corpus")
     for code, said in finish(start(2, "--data-path", prefix, *HUGE, *engine.split())):
@@ -75,14 +73,3 @@ def test_fp16_goes_on_with_its_scale() -> None:
     fixed = [{**engine, **FP16, "loss_scale": 64.0} for engine in ({}, zero(1))]
     jobs = [(1, go_on, (settings, saved[0])) for settings in fixed]
     assert [ranks[0][0] for ranks in in_processes(jobs)] == [64.0] * 2
-
-
-def test_a_pipeline_goes_on_with_its_scale() -> None:
-    settings = {**zero(1, **PP), **FP16}
-    scalars = {"steps": 0, "batches": 0, "loss_scale": {"value": 256.0, "patience": 2, "good": 1}}
-    ((one, other),) = in_processes([(2, go_on_piped, (settings, scalars))])
-    assert one == other == 256.0
-
-
-def go_on_piped(argument: tuple[dict[str, Any], dict[str, Any]]) -> float:
-    return go_on(argument)[0]

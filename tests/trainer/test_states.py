@@ -36,17 +36,15 @@ TARGETS = [
 ]
 if INSTALLED:
     SOURCES |= {
-        "DeepSpeed, zero 0": (2, zero(0, **ADAM)),
+        "DeepSpeed, zero 1": (2, zero(1, **ADAM)),
         "DeepSpeed, zero 2": (2, zero(2, **ADAM)),
         "DeepSpeed, zero 3": (2, zero(3, **ADAM, **TP)),
-        "DeepSpeed, pipeline": (4, zero(1, **ADAM, **TP, **PP)),
     }
     TARGETS += [
-        ("DeepSpeed, zero 0", 1, ADAM),
+        ("DeepSpeed, zero 1", 1, ADAM),
         ("DeepSpeed, zero 3", 1, zero(1, **ADAM)),
         ("DeepSpeed, zero 2", 2, zero(3, **ADAM)),
-        ("tensor and pipeline", 2, zero(1, **ADAM, **PP)),
-        ("DeepSpeed, pipeline", 2, zero(2, **ADAM)),
+        ("tensor and pipeline", 2, zero(2, **ADAM)),
     ]
 
 

@@ -24,12 +24,8 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
     given, zero = config.deepspeed_json, config.zero_stage
     precision, stages = config.precision_on(device_type), config.pipeline_model_parallel_size
     power = math.log2(config.initial_loss_scale)
-    if zero >= 2 and stages > 1:
-        raise UsageError(
-            f"{option('zero_stage')} {zero} does not work with "
-            f"{option('pipeline_model_parallel_size')} {stages}: use {option('zero_stage')} 1, 1 "
-            "pipeline stage, or engine torch"
-        )
+    if stages > 1:
+        raise UsageError(f"{option('pipeline_model_parallel_size')} {stages} needs engine torch")
     if precision == "fp16" and not (config.loss_scale or power.is_integer()):
         raise UsageError(
             f"{option('initial_loss_scale')} is {config.initial_loss_scale:g}: DeepSpeed needs a "
@@ -42,10 +38,9 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
             )
     unused = ", ".join(given.get("activation_checkpointing", {}))
     notes = [f"not needed to recompute activations: {unused}"] if unused else []
-    if zero == 0 and (stages > 1 or precision != "fp32"):
-        # With 0 it clips by the norm of each stage, and in half precision makes one step too many.
-        zero, reason = 1, f"{stages} pipeline stages" if stages > 1 else precision
-        notes.append(f"{option('zero_stage')} 1 is used: DeepSpeed's 0 is not exact with {reason}")
+    if zero == 0:  # which is not exact: in half precision it makes one step too many
+        zero = 1
+        notes.append(f"{option('zero_stage')} 1 is used, which DeepSpeed computes exactly")
     scaling = {
         "loss_scale": config.loss_scale,
         "initial_scale_power": int(power),

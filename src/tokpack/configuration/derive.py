@@ -48,14 +48,8 @@ def configure(given: Overrides, world_size: int, neox: bool) -> Config:
     for step in (_samples, _data, _model, _weights, _recomputation, _optimizer):
         step(given)
     _mlp(given, neox, like)
-    offloads = (given.get(f"zero_optimization.{name}") for name in _OFFLOADS)
-    if any(to not in (None, False, "none") for to in offloads):
-        given.setdefault("engine", "deepspeed")
-    if given.get("sequence_parallel") and given.default("engine") == "deepspeed":
-        given.note(
-            f"{option('sequence_parallel')} is the torch engine's; the results are the same without"
-        )
     _fill_in_batch(given, world_size)
+    _engine(given)
     uses = given.pop("use_wandb", None)  # GPT-NeoX's files name a project in any case
     if uses:
         given.setdefault("wandb_project", "neox")  # as there
@@ -178,6 +172,32 @@ def _optimizer(given: Overrides) -> None:
                 f"{option('cpu_optimizer')} moves nothing: DeepSpeed's "
                 "zero_optimization.offload_optimizer does"
             )
+
+
+def _engine(given: Overrides) -> None:
+    """DeepSpeed where a file offloads to the CPU; torch for a pipeline, whoever asks for it."""
+    offloads = (given.get(f"zero_optimization.{name}") for name in _OFFLOADS)
+    offloading = any(to not in (None, False, "none") for to in offloads)
+    if offloading:
+        given.setdefault("engine", "deepspeed")
+    if given.default("engine") != "deepspeed":
+        return
+    stages = given["pipeline_model_parallel_size"]
+    if stages > 1 and offloading:
+        raise UsageError(
+            f"{option('pipeline_model_parallel_size')} {stages} needs engine torch, which does not "
+            "offload to the CPU: take 1 stage, or offload nothing"
+        )
+    if stages > 1:
+        given["engine"] = "torch"
+        given.note(
+            f"engine torch, not deepspeed, trains the {stages} pipeline stages; the results are "
+            "the same"
+        )
+    elif given.get("sequence_parallel"):
+        given.note(
+            f"{option('sequence_parallel')} is the torch engine's; the results are the same without"
+        )
 
 
 def _mlp(given: Overrides, neox: bool, like: str) -> None:
