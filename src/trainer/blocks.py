@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from tokpack.configuration.model import LLAMA_3_POSITIONS
 
-from .parallel import Topology, gather_whole, own_part
 from .tensor import ColumnLinear, RowLinear, common, sequence_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
+
+    from .parallel import Topology
 
 Rotary = tuple[Tensor, Tensor]  # cos and sin, float32 [B, 1, S, rotary width]
 Seeds = tuple[Tensor, Tensor]  # int64 [], of the dropout inside attention and behind it
@@ -201,29 +200,6 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((turned.to(x.dtype), rest), dim=-1)
 
 
-def recomputation(config: Config, topology: Topology) -> Callable[..., Tensor] | None:
-    """A function f(run, x, *rest) that calls ``run(x, *rest)`` and keeps only ``x`` for backward.
-
-    With ``partition_activations`` each tensor rank keeps a part of x, with ``checkpoint_in_cpu`` it
-    is kept in the CPU's memory. None where nothing is to be recomputed.
-    """
-    if not config.checkpoint_activations:
-        return None
-    in_cpu, split = config.checkpoint_in_cpu, config.partition_activations
-    if not (in_cpu or split):
-        return lambda run, *x: checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)
-    dim = 0 if split and not topology.split_sequence else None  # of a split sequence x is a part
-
-    def pack(x: Tensor) -> tuple[torch.Size, Tensor]:
-        part = own_part(x.detach().flatten(), dim, topology)
-        return x.shape, part.to("cpu" if in_cpu else x.device, copy=True)
-
-    def unpack(packed: tuple[torch.Size, Tensor]) -> Tensor:
-        shape, part = packed
-        return gather_whole(part.to(topology.device), dim, topology).view(shape)
-
-    def run_packed(run: Callable[..., Tensor], *x: Any) -> Tensor:
-        with saved_tensors_hooks(pack, unpack):  # only the reentrant variant calls these hooks
-            return checkpoint(run, *x, use_reentrant=True, preserve_rng_state=False)  # type: ignore[no-any-return]
-
-    return run_packed
+def recomputed(run: Callable[..., Tensor], *x: Any) -> Tensor:
+    """``run(*x)``, of which only ``x`` is kept for the backward pass."""
+    return checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]

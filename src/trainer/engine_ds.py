@@ -22,7 +22,6 @@ from tokpack.configuration.deepspeed_json import make_settings
 from tokpack.display import tell
 from tokpack.errors import UsageError, worded
 
-from .blocks import recomputation
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import MOMENTS, adamw, begin_moments, set_steps
@@ -77,8 +76,7 @@ class DeepSpeedEngine:
         self.steps = 0
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
         self._parameters = dict(model.named_parameters())
-        model.recompute = recomputation(config, topology)
-        model.recompute_layers = config.checkpoint_num_layers
+        model.recompute = config.recomputed_together
         cuda = topology.device.type == "cuda"
         if self.zero < 3 and (cuda if config.compile is None else config.compile):
             model.compile_parts()  # ZeRO 3 gathers weights inside of blocks

@@ -11,7 +11,6 @@ from torch import Tensor
 from tokpack.checkpoints.files import DTYPES
 
 from . import pipeline
-from .blocks import recomputation
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import make_optimizers, set_steps, state_of, whole_parameters
@@ -83,8 +82,7 @@ class TorchEngine:
         owned = whole_parameters(config, model)
         self.data = DataParallel(model, config.zero_stage, owned, half)
         self._optimizers = make_optimizers(config, model, self.data.held)
-        model.recompute = recomputation(config, topology)
-        model.recompute_layers = config.checkpoint_num_layers
+        model.recompute = config.recomputed_together
         if cuda if config.compile is None else config.compile:
             model.compile_parts()
 

@@ -12,7 +12,16 @@ from torch.nn.attention import SDPBackend
 from tokpack.configuration.model import VOCABULARY, ModelConfig
 
 from .attention import document_mask, fastest_kernel
-from .blocks import DecoderLayer, block_seeds, dropout, norm_of, random_seed, reseed, rotary_of
+from .blocks import (
+    DecoderLayer,
+    block_seeds,
+    dropout,
+    norm_of,
+    random_seed,
+    recomputed,
+    reseed,
+    rotary_of,
+)
 from .parallel import Topology, gather_whole, own_part
 from .tensor import enter, sequence_part
 from .vocabulary import HeadLoss, VocabWeight, softmax
@@ -71,10 +80,9 @@ class Stage(nn.Module):
         self.norm = norm_of(model) if last else None
         untied = last and not self.tied
         self.head = VocabWeight(rows, model.hidden_size, topology) if untied else None
-        # The engine may set these: how a group of blocks is called so that it is recomputed, and
-        # how many blocks are a group.
-        self.recompute: Callable[..., Tensor] | None = None
-        self.recompute_layers = 1
+        self.recompute = (
+            0  # of how many blocks together activations are recomputed, if an engine asks
+        )
         self.flex = False  # whether FlexAttention is used for documents: fast only when compiled
         self.softmax = softmax
 
@@ -140,12 +148,12 @@ class Stage(nn.Module):
                 x = self.blocks[name](x, rotary, documents, seeds)
             return x
 
-        names, step = list(self.blocks), self.recompute_layers
-        if self.recompute is None or not torch.is_grad_enabled():
+        names, step = list(self.blocks), self.recompute
+        if not (step and torch.is_grad_enabled()):
             hidden = run(hidden, names)
         else:
             for begin in range(0, len(names), step):
-                hidden = self.recompute(run, hidden, names[begin : begin + step])
+                hidden = recomputed(run, hidden, names[begin : begin + step])
         return hidden if self.norm is None else _computed(self.norm(hidden))
 
     def attention_kernel(self, dtype: torch.dtype, samples: int, documents: bool) -> str:

@@ -266,7 +266,8 @@ def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:
     assert "has consumed_samples 'x'" in refused({**begin, "consumed_samples": "x"}, step)
     saved = {"event": "save", "iteration": 1, "consumed_samples": 8}
     assert "the data has changed since" in refused(begin, {**saved, "fingerprint": "1" * 32}, step)
-    log.write_text("".join(json.dumps(record) + "\n" for record in (begin, saved)))  # by an old one
+    old = {**begin, "config": {**begin["config"], "checkpoint_in_cpu": False}}
+    log.write_text("".join(json.dumps(record) + "\n" for record in (old, saved)))
     assert shown(tmp_path, "--step", 2) == shown(finished, "--step", 2)
     log.write_text(json.dumps(begin) + '\n{"event": "st')  # it was killed
     assert shown(tmp_path, "--step", 2) == shown(finished, "--step", 2)

@@ -124,7 +124,6 @@ def test_deepspeed_json(tmp_path: Path) -> None:
         "precision": "fp16",
         "initial_loss_scale": 4096.0,
         "hysteresis": 3,
-        "partition_activations": True,
         "engine": "deepspeed",
         "deepspeed_json": {
             "activation_checkpointing": {"profile": True},

@@ -244,7 +244,7 @@ def test_what_a_neox_file_sets(
         ("--activations-checkpoint-method uniform --activations-checkpoint-num-layers 1",
          {"checkpoint_activations": True}),
         ("--recompute-granularity selective", {"checkpoint_activations": True}),
-        ("--distribute-saved-activations", {"partition_activations": True}),
+        ("--distribute-saved-activations", {}),
         ("--num-experts 1 --moe-expert-parallel-size 1 --ds-sequence-parallel-size 1", {}),
         ("--kill-switch-file stop --timing-log-level 1", {"kill_switch_path": "stop"}),
         ("--cpu-optimizer --no-save-optim", {}),

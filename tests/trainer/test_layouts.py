@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 CLIP = {"clip_grad": 0.3}
 RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
-PARTS = {**RECOMPUTE, "partition_activations": True}
-CPU = {"checkpoint_in_cpu": True}
 DROPOUT = {"num_layers": 4, "hidden_dropout": 0.1, "attention_dropout": 0.1}
 SEQUENCE = {**TP, "sequence_parallel": True}
 HEADS = {"qk_layernorm": True, "add_qkv_bias": True, "kv_channels": 24, "use_rope_scaling": True}
@@ -65,7 +63,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, int], Layouts, Layouts]] = {
         [
             *(({}, 1), ({}, 2), (RECOMPUTE, 1), ({**TP, **PP}, 8)),
             *((ours(2, **TP), 4), (ours(1, **PP), 4), (ours(3, **PP), 4)),
-            *((ours(3, **TP, **PARTS), 4), ({**SEQUENCE, **PP, **PARTS}, 4)),
+            *((ours(3, **TP, **RECOMPUTE), 4), ({**SEQUENCE, **PP, **RECOMPUTE}, 4)),
         ],
         [
             *((zero(stage), 2) for stage in range(3)),
@@ -124,9 +122,9 @@ def test_documents_are_apart_in_every_layout() -> None:
 
 
 def test_dropout_of_tensor_ranks_is_the_same_again() -> None:
-    layouts: Layouts = [(TP, 2), ({**TP, **PARTS}, 2), ({**TP, **PARTS, **CPU}, 2)]
+    layouts: Layouts = [(TP, 2), ({**TP, **RECOMPUTE}, 2)]
     if INSTALLED:
-        layouts = [*layouts, (zero(2, **TP, **PARTS, **CPU), 2)]
+        layouts = [*layouts, (zero(2, **TP, **RECOMPUTE), 2)]
     check([Run({**DROPOUT, **layout}, n, 4, 2) for layout, n in layouts])
 
 
@@ -139,7 +137,7 @@ def test_the_cases_are_what_they_are_named() -> None:
 
 def test_documents_and_dropout_are_those_of_one_process() -> None:
     """Data and pipeline ranks, and a second computation, drop what one process drops."""
-    layouts: Layouts = [({}, 1), ({}, 2), (PP, 2), (RECOMPUTE, 1), ({**RECOMPUTE, **CPU}, 1)]
+    layouts: Layouts = [({}, 1), ({}, 2), (PP, 2), (RECOMPUTE, 1)]
     if INSTALLED:
         layouts = [*layouts, *((zero(stage, **RECOMPUTE), 2) for stage in (2, 3))]
     found = check([Run({**DROPOUT, **one}, n, 4, 2, documents=True) for one, n in layouts])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.configuration.config import FIELDS, Config
+from tokpack.configuration.config import Config
 from tokpack.configuration.data import spec_of_config
 from tokpack.configuration.derive import Overrides, configure
 from tokpack.configuration.schedule import RunPhase, Schedule, Steps
@@ -222,16 +222,8 @@ def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
 
 def _config(record: Record, path: Path) -> Config:
     """The configuration that a begin holds."""
-    values: dict[str, Any] = {}
-    for name, value in record["config"].items():
-        if name not in FIELDS:
-            raise FormatError(f"{path}: a setting {name!r}, which this tokpack does not know")
-        try:
-            values[name] = None if value is None else FIELDS[name].read(value)
-        except ValueError:
-            raise FormatError(f"{path}: {name} is {value!r}") from None
     try:
-        return Config(**values)
+        return Config.from_dict(record["config"])
     except UsageError as error:
         raise FormatError(f"{path}: {error}") from None
 

@@ -6,15 +6,19 @@ import typing
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from tokpack.errors import UsageError
+
 from .checks import check
 from .setting import Setting, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tokpack.tokenizers import TokenizerFiles
 
 UNSAVED = ("notes", "unlike", "flags")  # fields of Config that are not settings
+# Settings of former releases, which changed no result: they are in saved configurations.
+FORMER = ("partition_activations", "checkpoint_in_cpu")
 
 
 def _in(group: str) -> Callable[..., Any]:
@@ -165,8 +169,6 @@ class Config:
     distributed_timeout_minutes: int = _parallel(10, "how long to wait for another process")
     checkpoint_activations: bool = _activations(False, "compute them again in the backward pass")
     checkpoint_num_layers: int = _activations(1, "blocks between two that are kept")
-    partition_activations: bool = _activations(False, "each tensor parallel process keeps a part")
-    checkpoint_in_cpu: bool = _activations(False, "keep them in the CPU's memory")
     data_path: tuple[str, ...] = _data(
         (), "datasets with weights, one dataset, or a saved blend", "[W] PREFIX..."
     )
@@ -253,6 +255,11 @@ class Config:
         return self.precision or ("bf16" if device_type == "cuda" else "fp32")
 
     @property
+    def recomputed_together(self) -> int:
+        """The blocks of which activations are recomputed together, 0 for none."""
+        return self.checkpoint_num_layers if self.checkpoint_activations else 0
+
+    @property
     def profiled(self) -> range:
         """The steps of which a trace is written."""
         first, _, last = (self.profile or "1:0").partition(":")
@@ -272,6 +279,20 @@ class Config:
         """All settings, as JSON and YAML know them."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Config:
+        """The reverse of ``to_dict``, also of an earlier release. UsageError."""
+        values: dict[str, Any] = {}
+        for name, value in saved.items():
+            if name not in (*FIELDS, *FORMER):
+                raise UsageError(f"a setting {name!r}, which this tokpack does not know")
+            try:
+                if name in FIELDS:
+                    values[name] = None if value is None else FIELDS[name].read(value)
+            except ValueError:
+                raise UsageError(f"{name} is {value!r}") from None
+        return cls(**values)
 
     def to_yaml(self) -> str:
         """The configuration as a file that ``tokpack train`` reads."""

@@ -59,7 +59,7 @@ class Layout:
             data,
             config.micro_batch_size,
             config.global_batch_size,
-            config.checkpoint_num_layers if config.checkpoint_activations else 0,
+            config.recomputed_together,
             config.zero_stage,
             config.engine == "deepspeed",
             config.precision_on(device_type) != "fp32",

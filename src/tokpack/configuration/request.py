@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .config import FIELDS, UNSAVED, Config
+from .config import UNSAVED, Config
 from .flags import resolve
 
 if TYPE_CHECKING:
@@ -41,18 +41,14 @@ class RunRequest:
 
     def to_json(self) -> bytes:
         """All of it, for the standard input of a rank."""
-        unsaved = {name: getattr(self.config, name) for name in UNSAVED}
-        config = self.config.to_dict() | unsaved
-        return json.dumps([config, self.processes, self.inputs, self.words]).encode()
+        more = {name: getattr(self.config, name) for name in UNSAVED}
+        values = [self.config.to_dict(), more, self.processes, self.inputs, self.words]
+        return json.dumps(values).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> RunRequest:
         """The reverse of ``to_json``."""
-        config, processes, inputs, words = json.loads(text)
-        return cls(Config(**_typed(config)), processes, tuple(inputs), tuple(words))
-
-
-def _typed(config: dict[str, Any]) -> dict[str, Any]:
-    """Values of a Config, whose tuples JSON has as lists."""
-    tuples = {name for name, setting in FIELDS.items() if setting.many} | {"notes"}
-    return {k: tuple(v) if k in tuples and v is not None else v for k, v in config.items()}
+        saved, more, processes, inputs, words = json.loads(text)
+        more["notes"] = tuple(more["notes"])
+        config = replace(Config.from_dict(saved), **more)
+        return cls(config, processes, tuple(inputs), tuple(words))
