@@ -170,6 +170,9 @@ def test_runs_of_other_orders(
     loop.train(Config(**settings("", **values, **more)))
     samples = check(tmp_path, tmp_path / "run", range(1, 21), 1)
     assert sum(check_documents(tmp_path / "run", samples, data[0], n) for n in (0, 7)) > 2
+    if kind == "megatron":
+        done = run("samples", tmp_path / "run", "--sample", 999999, code=1)
+        assert "there is no sample 999999 of" in done.stderr
 
 
 def test_text_with_its_source(finished: Path) -> None:
@@ -196,51 +199,21 @@ def test_a_document_that_is_to_come(finished: Path, tmp_path: Path) -> None:
     assert seen == {(True, True), (False, False)}
 
 
-def test_a_blend_file_with_batch_sizes(finished: Path, tmp_path: Path) -> None:
-    run("blend", "text", "--seq-length", 32, "--split", "90,5,5", "-o", tmp_path / "blend.yaml")
-    words = [tmp_path / "blend.yaml", "--global-batch-size", 8, "--micro-batch-size", 2]
-    of_blend, of_run = shown(*words, "--step", 4), shown(finished, "--step", 4)
-    for samples in (of_blend, of_run):
-        names = {Path(sample.pop("dataset")).resolve() for sample in samples}
-        assert names == {Path("text").resolve()}
-    assert of_blend == of_run
-    words += ["--data-parallel-size", 2, "--rampup-batch-size", 4, 4, 16]
-    samples = shown(*words, "--step", 2)
-    assert [(s["sample"], s["rank"], s["micro_batch"]) for s in samples] == [
-        (4, 0, 0),
-        (5, 0, 0),
-        (6, 1, 0),
-        (7, 1, 0),
-    ]
-    (found,) = [s for s in shown(*words, "--document", 0) if s["sample"] < 100][:1]
-    assert found["seen"] is None
-
-
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["run", "--step", "6"], "there is no step 6: there are 1 to 5"),
         (["run", "--step", "1", "--rank", "1"], "--rank 1: step 1 has ranks 0 to 0"),
         (["run", "--step", "1", "--sample", "1"], "given: --step, --sample"),
-        (["run", "--step", "1", "--micro-batch-size", "1"], "--micro-batch-size: the log of run"),
         (["run", "--document", "text:9999"], "text has documents 0 to"),
         (["run", "--document", "text:x"], "is not such as text:17"),
         (["run", "--document", "other:1"], "other is not one of the datasets text"),
         ([".", "--step", "1"], ".: no log.jsonl in it: name the folder"),
+        (["no.yaml", "--step", "1"], "no.yaml: no log.jsonl in it: name the folder"),
     ],
 )
 def test_what_cannot_be_shown(finished: Path, words: list[str], reason: str) -> None:
     assert reason in run("samples", *words, code=1).stderr
-
-
-def test_a_blend_file_alone_has_no_steps(finished: Path, tmp_path: Path) -> None:
-    path = tmp_path / "blend.yaml"
-    run("blend", "text", "--seq-length", 32, "--order", "megatron", "-o", path)
-    words = ["samples", path, "--step", 1]
-    assert "--step 1 of a blend file needs --global-batch-size" in run(*words, code=1).stderr
-    words += ["--global-batch-size", 7, "--micro-batch-size", 2]
-    assert "7 is not a multiple of --micro-batch-size 2" in run(*words, code=1).stderr
-    assert "there is no sample 999999 of" in run("samples", path, "--sample", 999999, code=1).stderr
 
 
 def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:

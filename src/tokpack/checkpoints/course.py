@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.configuration.config import Config
 from tokpack.configuration.data import spec_of_config
-from tokpack.configuration.derive import Overrides, configure
 from tokpack.configuration.schedule import RunPhase, Schedule, Steps
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
@@ -18,7 +17,6 @@ from tokpack.files.foreign import parse_json
 from tokpack.quantities import counted
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
-from tokpack.samples.blend.words import read_words
 from tokpack.samples.iterate import fingerprint_of
 from tokpack.stores import is_url
 from tokpack.tokenizers import TokenizerFiles
@@ -103,13 +101,16 @@ class LogRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The plan of a run's data, the samples of its training, its steps, and its log, if any."""
+    """The plan of a run's data, the samples of its training, its steps, and its log.
+
+    ``tokenizer`` names the files of a tokenizer that no manifest does.
+    """
 
     plan: BlendPlan
     train: Samples
     steps: Steps
-    log: RunLog = field(default_factory=RunLog)
-    tokenizer: TokenizerFiles = field(default_factory=TokenizerFiles)  # where no manifest says it
+    log: RunLog
+    tokenizer: TokenizerFiles
 
     def step(self, number: int) -> Step:
         """Step ``number``, from 1. UsageError where there is none.
@@ -194,24 +195,9 @@ def _begins(log: RunLog, path: Path) -> list[Record]:
     begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
     if not begins:
         raise InputError(
-            f"{path}: does not say the configuration, which only an older tokpack left out: give "
-            "the blend file of the run with --global-batch-size"
+            f"{path}: does not say the configuration, which only an older tokpack left out"
         )
     return begins
-
-
-def course_of_blend(path: str, ranks: int, **settings: Any) -> RunHistory:
-    """The steps of a run on the data of a blend file, with batch sizes as Config has them.
-
-    ``ranks`` are its data parallel processes. UsageError for sizes that do not fit.
-    """
-    plan, train = open_training(read_words([path]))
-    given = Overrides({name: value for name, value in settings.items() if value is not None})
-    config = configure(Overrides(given | {"train_samples": len(train)}), ranks, neox=False)
-    schedule = Schedule(config, len(train))
-    return RunHistory(
-        plan, train, Steps([RunPhase(0, 0, schedule, config.micro_batch_size, ranks)])
-    )
 
 
 def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:

@@ -81,18 +81,18 @@ def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
     for number in find(course.train, prefix, document, course.steps.samples):
         sample, step = look(course.train, number), course.steps.taking(number)
         pieces = [piece for piece in sample.pieces if piece.document == document]
-        seen = step is not None and step.number <= course.made if course.log.begins else None
+        seen = step is not None and step.number <= course.made
         samples += 1
         if arguments.json:
             values = {**_place_json(step, number), "sample": number, "seen": seen}
             parts = [{"first": p.offset, "at": p.at, "length": p.tokens} for p in pieces]
             put_json({**values, "epoch": sample.epoch, "parts": parts})
             continue
-        when = {True: ", seen", False: ", to come", None: ""}[seen]
+        when = "seen" if seen else "to come"
         tokens = ", ".join(
             f"tokens {p.offset:,} to {p.offset + p.tokens - 1:,} at {p.at:,}" for p in pieces
         )
-        put(f"  sample {number} ({_place(step, number)}{when}): {tokens or 'a label only'}")
+        put(f"  sample {number} ({_place(step, number)}, {when}): {tokens or 'a label only'}")
     if not samples and not arguments.json:
         first, stop = dataset.doc_idx[document : document + 2].tolist()
         inside = portion.begin <= first and stop <= portion.end
