@@ -22,23 +22,22 @@ VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "LOCAL_WORLD_SIZE", "LO
 
 def outer() -> tuple[str, str]:
     """An interface of this machine that leads out, and its address."""
-    for _, name in socket.if_nameindex():
-        address = network._leading_to(network._ANYWHERE)
-        if address == name:
-            with socket.socket(type=socket.SOCK_DGRAM) as probe:
-                probe.connect((network._ANYWHERE, 9))
-                return name, probe.getsockname()[0]
-    pytest.skip("this machine has no network")
+    name = network._leading_to(network._ANYWHERE, [name for _, name in socket.if_nameindex()])
+    if name is None:
+        pytest.skip("this machine has no network")
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.connect((network._ANYWHERE, 9))
+        return name, probe.getsockname()[0]
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """One of two processes on two machines, whose own name means 127.0.1.1."""
+    """One of two processes on two machines."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    monkeypatch.setattr(socket, "gethostname", lambda: "127.0.1.1")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.1.1")
     return monkeypatch
 
 
