@@ -132,7 +132,7 @@ def show_result() -> None:
     loss = next(line["loss"] for line in reversed(lines) if "loss" in line)
     print(f"A model that knows only token frequencies has a loss of {entropy:.2f} nats per token.")
     if loss < entropy:
-        print(f"This model reached {loss:.2f}: see the curve in {RUN / 'loss.png'}.\n")
+        print(f"This model reached {loss:.2f}: see the curve in {RUN / 'loss.html'}.\n")
     else:
         print(f"This model reached only {loss:.2f}: the machine was too busy to train longer.\n")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -14,18 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.checkpoints.course import read_log
-from tokpack.checkpoints.run_files import PNG_METADATA, check_log, save_config, save_plot
+from tokpack.checkpoints.run_files import check_log, save_config, save_plot
 from tokpack.display import tell
 from tokpack.errors import OutputError, TokpackError, option, worded
 from tokpack.files.durable import cannot_write
 from tokpack.quantities import count_text
+from tokpack.report.charts import Curve
+from tokpack.report.page import curves_page
 
 from .boards import open_boards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokpack.checkpoints.course import RunLog
     from tokpack.configuration.config import Config
 
     from .parallel import Topology
@@ -133,7 +133,7 @@ class Log:
         self._draw_points(points, at)
 
     def close(self) -> None:
-        """End the progress and the curves, and draw loss.png.
+        """End the progress and the curves, and draw the losses.
 
         Raises nothing: another error may be on its way, and is the one to hear of.
         """
@@ -147,7 +147,7 @@ class Log:
         try:
             self.say(draw(self._folder, self.entropy))
         except (OSError, ValueError, OverflowError, TokpackError) as error:
-            self.say(f"no loss.png: {error}")
+            self.say(f"no loss.html: {error}")
 
     def _draw_points(self, points: Mapping[str, float | None], at: dict[str, Any]) -> None:
         for name, board in self._boards.items():
@@ -234,32 +234,16 @@ def _json(event: str, **values: Any) -> str:
 
 
 def draw(folder: Path, entropy: float) -> str:
-    """Draw FOLDER/loss.png from FOLDER/log.jsonl; returns a message about it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return "no loss.png: matplotlib is not installed"
-    curves = _curves(read_log(folder / "log.jsonl"))
-    if not curves:
-        return "no loss.png: no step was made"
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot(xlabel="iteration", ylabel="loss (nats a token)")
-    axes.locator_params(axis="x", integer=True)  # no step 2.5
-    for name, points in curves.items():
-        axes.plot(*zip(*sorted(points.items()), strict=True), marker=".", label=name)
-    axes.axhline(entropy, linestyle="--", color="grey", label="unigram entropy")
-    axes.legend()
-    content = io.BytesIO()
-    figure.savefig(content, dpi=120, metadata=PNG_METADATA)
-    save_plot(folder / "loss.png", content.getvalue())
-    return f"plot: {folder / 'loss.png'}"
-
-
-def _curves(log: RunLog) -> dict[str, dict[int, float]]:
-    """Loss by name and step; a step that was made again after a resume counts once."""
-    curves: dict[str, dict[int, float]] = {}
-    for record in (*log.steps.values(), *log.evaluations):
-        if isinstance(record.get("loss"), float):
-            points = curves.setdefault(str(record.get("name", "training")), {})
-            points[record["iteration"]] = record["loss"]
-    return curves
+    """Draw FOLDER/loss.html from FOLDER/log.jsonl; returns a message about it."""
+    losses = read_log(folder / "log.jsonl").losses()
+    places = [place for points in losses.values() for place, _ in points]
+    if not places:
+        return "no loss.html: no step was made"
+    losses["unigram entropy"] = [(min(places), entropy), (max(places), entropy)]
+    curves = [
+        Curve(name or "training", points, number, "dashed" if number else "")
+        for number, (name, points) in enumerate(losses.items())
+    ]
+    page = curves_page(f"Loss of {folder}", "nats a token", curves)
+    save_plot(folder / "loss.html", page)
+    return f"plot: {folder / 'loss.html'}"

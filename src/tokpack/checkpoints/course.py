@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,16 @@ class RunLog:
     steps: dict[int, Record] = field(default_factory=dict)
     evaluations: list[Record] = field(default_factory=list)
     saves: list[Record] = field(default_factory=list)
+
+    def losses(self) -> dict[str, list[tuple[int, float]]]:
+        """(iteration, loss) of the steps, as "", and of each evaluated set, by its name."""
+        curves: dict[str, list[tuple[int, float]]] = {"": []}
+        for record in (*(self.steps[at] for at in sorted(self.steps)), *self.evaluations):
+            loss = record.get("loss")
+            if isinstance(loss, (int, float)) and math.isfinite(loss):
+                points = curves.setdefault(str(record.get("name", "")), [])
+                points.append((record["iteration"], float(loss)))
+        return curves
 
     def _add(self, record: Record) -> None:
         event, iteration = record.get("event"), record["iteration"]

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from tokpack.files.durable import replace_file
 from tokpack.files.outputs import Kind, begins_with, check_outputs, is_sealed, sealed
+from tokpack.report.page import is_page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-PNG_METADATA = {"Software": "tokpack train"}  # by which a plot is recognised
 _MAKER = "tokpack train"
-_HEAD_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,10 @@ def _is_log(path: str) -> bool:
     return os.path.getsize(path) == 0 or begins_with(path, b'{"event": "begin"')
 
 
-def _is_plot(path: str) -> bool:
-    if not begins_with(path, b"\x89PNG"):
-        return False
-    with open(path, "rb") as file:
-        return _MAKER.encode() in file.read(_HEAD_BYTES)
-
-
 _is_config = partial(is_sealed, maker=_MAKER)
 CONFIG = Kind("a configuration as tokpack train wrote it", _is_config, kept=False, beside=True)
 LOG = Kind("a log of tokpack train", _is_log, kept=False, beside=True)
+_is_plot = partial(is_page, command="train")
 PLOT = Kind("a plot of tokpack train", _is_plot, kept=False, beside=True)
 
 
@@ -63,7 +56,7 @@ def check_log(path: Path, inputs: Sequence[str]) -> None:
     check_outputs([(str(path), LOG)], inputs, overwrite=False)
 
 
-def save_plot(path: Path, content: bytes) -> None:
-    """Write the PNG of a run, with PNG_METADATA in it. OutputError."""
+def save_plot(path: Path, page: str) -> None:
+    """Write the plot of a run. OutputError."""
     check_outputs([(str(path), PLOT)], (), overwrite=False)
-    replace_file(path, [content])
+    replace_file(path, [page.encode()])

@@ -204,7 +204,7 @@ class Config:
     merge_file: str | None = _data(None, "its merges", "FILE")
     tokenizer_model: str | None = _data(None, "or a tokenizer's file, folder or name", "FILE")
     tokenizer_type: str | None = _data(None, "what kind it is, by another program's name", "T")
-    save: str | None = _run(None, "checkpoints, log.jsonl and loss.png go here", "DIR")
+    save: str | None = _run(None, "checkpoints, log.jsonl and loss.html go here", "DIR")
     load: str | None = _run(None, "continue from here; an empty folder is a fresh start", "DIR")
     save_interval: int | None = _run(
         None, "steps between checkpoints, or minutes as in 10m", otherwise="the last one only"
@@ -238,7 +238,7 @@ class Config:
     wandb_save_dir: str | None = _run(None, "its files go here instead of LOG_DIR", "DIR")
     compile: bool | None = _parallel(None, "torch.compile of the blocks", otherwise="on a GPU")
     device: str = _parallel("auto", "{choices}", choices="auto cpu cuda")
-    log_dir: str | None = _run(None, "log.jsonl and loss.png go here instead", "DIR")
+    log_dir: str | None = _run(None, "log.jsonl and loss.html go here instead", "DIR")
     # Said once by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
     unlike: str = field(default="", compare=False)  # which defaults another program has

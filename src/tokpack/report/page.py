@@ -6,7 +6,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from tokpack.files.outputs import Kind, begins_with
-from tokpack.report.charts import length_plot, zipf_plot
+from tokpack.report.charts import curves_plot, length_plot, zipf_plot
 from tokpack.report.facts import (
     SHARE,
     duplicate_table,
@@ -22,31 +22,42 @@ from tokpack.report.plot import bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.report.charts import Curve
     from tokpack.report.facts import Table
     from tokpack.report.lengths import LengthStats
     from tokpack.report.stats import Stats
 
 _HEAD = (
     '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-    '<meta name="generator" content="tokpack stats">'
+    '<meta name="generator" content="tokpack {}">'
 )
 _MOST_TOKENS, _MOST_GROUPS, _MOST_SOURCES = 30, 10, 30
 
 
 def page(datasets: Sequence[Stats], *, footer: str = "") -> str:
-    """The report as HTML; ``made`` says when and by what, for its foot.
-
-    Nothing in it comes from elsewhere: no script, no link, no font. All text is escaped, and the
-    page itself forbids a browser to load or run anything.
-    """
+    """The report as HTML; ``footer`` says when and by what it was made."""
     names = labels(datasets)
     title = ("Datasets " if names[1:] else "Dataset ") + ", ".join(names)
-    body = html(tag("h1", title), figures(datasets), tag("footer", footer) if footer else "")
+    foot = tag("footer", footer) if footer else ""
+    return _whole("stats", title, html(figures(datasets), foot))
+
+
+def curves_page(title: str, unit: str, curves: Sequence[Curve]) -> str:
+    """Curves of a training run as HTML."""
+    return _whole("train", title, curves_plot(title, unit, curves))
+
+
+def _whole(command: str, title: str, body: Html) -> str:
+    """A page of a command. Nothing in it comes from elsewhere: no script, no link, no font.
+
+    All text is escaped, and the page itself forbids a browser to load or run anything.
+    """
     return (
-        f'{_HEAD}<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta http-equiv="Content-Security-Policy" '
+        f'{_HEAD.format(command)}<meta name="viewport" content="width=device-width, '
+        'initial-scale=1"><meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"{tag('title', title)}<style>{style()}</style></head>\n<body>{body}</body></html>\n"
+        f"{tag('title', title)}<style>{style()}</style></head>\n"
+        f"<body>{tag('h1', title)}{body}</body></html>\n"
     )
 
 
@@ -68,11 +79,12 @@ def figures(datasets: Sequence[Stats]) -> Html:
     )
 
 
-def _is_page(path: str) -> bool:
-    return begins_with(path, _HEAD.encode())
+def is_page(path: str, command: str = "stats") -> bool:
+    """Whether a file is a page that a command made."""
+    return begins_with(path, _HEAD.format(command).encode())
 
 
-PAGE_KIND = Kind("a page of tokpack stats", _is_page, kept=False)
+PAGE_KIND = Kind("a page of tokpack stats", is_page, kept=False)
 
 
 def _named(number: int, datasets: Sequence[Stats]) -> Html:

@@ -46,10 +46,7 @@ class RunPoints:
             name: {"": [(at, float(r[name])) for at, r in records if is_number(r.get(name))]}
             for name in CURVES
         }
-        for record in log.evaluations:
-            if is_number(record.get("loss")):
-                points = self.of["loss"].setdefault(str(record.get("name") or "?"), [])
-                points.append((record["iteration"], float(record["loss"])))
+        self.of["loss"] = log.losses()
         begin = log.begins[-1] if log.begins else {}
         entropy, end = begin.get("unigram_entropy"), begin.get("steps")
         self.unigram = entropy if is_number(entropy) else None
