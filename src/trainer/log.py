@@ -21,7 +21,7 @@ from tokpack.quantities import count_text
 from tokpack.report.charts import Curve
 from tokpack.report.page import curves_page
 
-from .boards import open_boards
+from .boards import Board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
     from .parallel import Topology
 
-CURVES = (  # a number of a step, its name on a board, and the setting that asks for it, if any
-    ("loss", "lm loss", ""),
-    ("lr", "learning-rate", ""),
-    ("grad_norm", "grad-norm", ""),
-    ("loss_scale", "loss-scale", ""),
-    ("tokens_per_second", "tokens-per-second", ""),
-    ("batch_size", "batch-size", "log_batch_size_to_tensorboard"),
-    ("seconds_per_step", "iteration-time", "log_timers_to_tensorboard"),
-    ("data_wait", "data-wait-share", "log_timers_to_tensorboard"),
-)
+CURVES = {  # numbers of a step, and their names on a board
+    "loss": "lm loss",
+    "lr": "learning-rate",
+    "grad_norm": "grad-norm",
+    "loss_scale": "loss-scale",
+    "tokens_per_second": "tokens-per-second",
+    "batch_size": "batch-size",
+    "seconds_per_step": "iteration-time",
+    "data_wait": "data-wait-share",
+}
 CLEAR = "\r\x1b[K"  # empties the last line of a terminal
 
 
@@ -91,7 +91,7 @@ class Log:
             }
             self._lines.add(_json("begin", **begin))
             self._lines.write()
-        self._boards = open_boards(config, first, self.say) if self._main else {}
+        self._board = Board(config, first, self.say) if self._main else None
 
     def say(self, text: str) -> None:
         """A line to stderr, from rank 0."""
@@ -115,22 +115,14 @@ class Log:
         """The numbers of the last steps: a line, a record, and points of curves."""
         self.say(line(values, self._steps))
         self.record("step", **values)
-        points = {
-            name: values[key]
-            for key, name, flag in CURVES
-            if not flag or getattr(self._config, flag)
-        }
-        self._draw_points(points, values)
+        self._draw_points({name: values[key] for key, name in CURVES.items()}, values)
 
     def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
         """Loss and perplexity of a validation or test set."""
         ppl = math.exp(min(loss, 700.0))
         self.say(f"iteration {at['iteration']:,} | {name} loss {loss:.4f} | perplexity {ppl:.4g}")
         self.record("evaluation", name=name, loss=loss, perplexity=ppl, **at)
-        points = {f"lm loss {name}": loss}
-        if self._config.log_validation_ppl_to_tensorboard:
-            points[f"lm loss {name} ppl"] = ppl
-        self._draw_points(points, at)
+        self._draw_points({f"lm loss {name}": loss, f"lm loss {name} ppl": ppl}, at)
 
     def close(self) -> None:
         """End the progress and the curves, and draw the losses.
@@ -139,8 +131,8 @@ class Log:
         """
         if self._live:
             sys.stderr.write(CLEAR)
-        for name, board in self._boards.items():
-            self._try(name, board.close, "its last points are lost")
+        if self._board is not None:
+            self._try("TensorBoard's curves", self._board.close, "the last points are lost")
         if self._lines is None or self._folder is None:
             return
         self._try("log.jsonl", self._lines.write, "its last lines are lost")
@@ -150,12 +142,9 @@ class Log:
             self.say(f"no loss.html: {error}")
 
     def _draw_points(self, points: Mapping[str, float | None], at: dict[str, Any]) -> None:
-        for name, board in self._boards.items():
-            self._try(
-                name,
-                partial(board.add, points, at["iteration"], at["consumed_samples"]),
-                "points are lost until it can be written again",
-            )
+        if self._board is not None:
+            add = partial(self._board.add, points, at["iteration"], at["consumed_samples"])
+            self._try("TensorBoard's curves", add, "points are lost until it can be written again")
 
     def _try(self, name: str, write: Callable[[], None], consequence: str) -> None:
         """Write to a file of the log; say it, once until it succeeds, where that fails."""

@@ -214,12 +214,7 @@ def test_a_checkpoint_named_by_its_path_is_loaded_whatever_is_the_latest(
 
 def test_curves_have_megatrons_names(prefix: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    flags = {
-        "log_timers_to_tensorboard": True,
-        "log_batch_size_to_tensorboard": True,
-        "log_validation_ppl_to_tensorboard": True,
-        "tensorboard_dir": str(tmp_path),
-    }
+    flags = {"tensorboard_dir": str(tmp_path)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of tensorboard and protobuf
         train(Config(**settings(prefix, train_samples=16, eval_iters=1, **flags)))

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 UNSAVED = ("notes", "unlike", "flags")  # fields of Config that are not settings
 # Settings of former releases, which changed no result: they are in saved configurations.
-FORMER = ("partition_activations", "checkpoint_in_cpu")
+FORMER = (
+    *("partition_activations", "checkpoint_in_cpu", "tensorboard_queue_size"),
+    *(f"log_{name}_to_tensorboard" for name in ("timers", "batch_size", "validation_ppl")),
+)
 
 
 def _in(group: str) -> Callable[..., Any]:
@@ -227,10 +230,6 @@ class Config:
     exit_duration_in_mins: float | None = _run(None, "save and exit after X minutes")
     kill_switch_path: str | None = _run(None, "save and exit when this file is there", "FILE")
     tensorboard_dir: str | None = _run(None, "TensorBoard's events go here", "DIR")
-    tensorboard_queue_size: int = _run(1000, "events until it writes")
-    log_timers_to_tensorboard: bool = _run(False, "a curve of the time of a step too")
-    log_batch_size_to_tensorboard: bool = _run(False, "and of the batch size")
-    log_validation_ppl_to_tensorboard: bool = _run(False, "and of perplexities")
     wandb_project: str | None = _run(None, "curves go to this project at Weights & Biases", "NAME")
     wandb_exp_name: str | None = _run(None, "what the run is called there", "NAME")
     wandb_group: str | None = _run(None, "its group there", "NAME")
