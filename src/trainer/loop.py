@@ -26,6 +26,7 @@ from .attention import fastest_kernel
 from .data import stream, weigh
 from .metrics import peak_memory
 from .parallel import gather, start, stop
+from .profile import profiled
 from .report import describe
 from .run import AsyncSave, TrainingRun
 
@@ -58,7 +59,9 @@ def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
         fastest = fastest_kernel(topology.device)
         with closing(run.log), fastest, _collected_at_once(), _received_signals() as signals:
             try:
-                _finish(run, _make_steps(run, signals))
+                with profiled(run) as before:
+                    reason = _make_steps(run, signals, before)
+                _finish(run, reason)
             except TrainingError:  # raised on all ranks: a checkpoint under way is still completed
                 _end_save(run)
                 raise
@@ -79,8 +82,11 @@ def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
     return run.result()
 
 
-def _make_steps(run: TrainingRun, signals: list[int]) -> str:
-    """Train to the end, or until something asks to stop; returns what did, else ""."""
+def _make_steps(run: TrainingRun, signals: list[int], before: Callable[[int], None]) -> str:
+    """Train to the end, or until something asks to stop; returns what did, else "".
+
+    ``before`` is called before each step, with its number.
+    """
     config, begun, begin = run.config, run.step, time.monotonic()
 
     def due(interval: int | None) -> bool:
@@ -95,7 +101,7 @@ def _make_steps(run: TrainingRun, signals: list[int]) -> str:
         reason, timed = _asked(run, signals, minutes)
         if reason:
             return reason
-        run.profiler.before(run.step + 1)
+        before(run.step + 1)
         lr, asked = run.schedule.lr(first), time.perf_counter()
         batches = list(islice(run.stream, size // run.smallest))
         run.meter.waited += time.perf_counter() - asked
@@ -104,7 +110,6 @@ def _make_steps(run: TrainingRun, signals: list[int]) -> str:
             weigh(batches, run.topology)
         run.meter.add(run.engine.train_batch(batches, lr), size, lr)
         run.step += 1
-        run.profiler.after(run.step)
         if run.step % COLLECTED == 0:
             gc.collect()
         run.log.progress(run.step)
@@ -205,7 +210,6 @@ def _look(run: TrainingRun) -> None:
 
 def _finish(run: TrainingRun, reason: str) -> None:
     """Save, and evaluate if the run was not stopped by ``reason``."""
-    run.profiler.end(run.step)
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
     if run.meter.results:

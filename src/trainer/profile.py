@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,58 +13,44 @@ from tokpack.errors import option
 from tokpack.files.durable import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from tokpack.configuration.config import Config
-
-    from .parallel import Topology
+    from .run import TrainingRun
 
 
-class StepProfiler:
-    """Writes what rank 0 does in the steps that ``profile`` names to LOG_DIR/profile-A-B.json.gz.
+@contextmanager
+def profiled(run: TrainingRun) -> Iterator[Callable[[int], None]]:
+    """A context for steps, with a function to be called before each of them with its number.
 
-    The trace has CPU and GPU, and is read by Perfetto or chrome://tracing. Without ``profile``, and
-    on other ranks, nothing is done.
+    Rank 0 writes what it does in those that ``profile`` names to LOG_DIR/profile-A-B.json.gz, CPU
+    and GPU, for Perfetto or chrome://tracing. OutputError.
     """
+    steps = run.config.profiled if run.topology.is_main else range(0)
+    kinds = [ProfilerActivity.CPU]
+    if run.topology.device.type == "cuda":
+        kinds.append(ProfilerActivity.CUDA)
+    profiler, first, written = profile(activities=kinds), 0, False
 
-    def __init__(self, config: Config, topology: Topology, say: Callable[[str], None]) -> None:
-        self._steps = config.profiled if topology.is_main else range(0)
-        self._folder, self._say = Path(config.log_dir or config.save or ""), say
-        self._profiler: profile | None = None
-        self._first = 0
-        kinds = [ProfilerActivity.CPU]
-        self._kinds = [*kinds, ProfilerActivity.CUDA] if topology.device.type == "cuda" else kinds
+    def before(step: int) -> None:
+        nonlocal first, written
+        if step in steps and not first:
+            first = step
+            profiler.start()
+        elif step not in steps and first and not written:
+            profiler.stop()
+            path = Path(run.config.log_dir or run.config.save or "")
+            path /= f"profile-{first}-{run.step}.json.gz"
+            with tempfile.TemporaryDirectory() as folder:
+                trace = Path(folder) / "trace.json.gz"
+                profiler.export_chrome_trace(str(trace))
+                replace_file(path, [trace.read_bytes()])
+            written = True
+            run.log.say(f"profile: {path}, for https://ui.perfetto.dev")
 
-    def before(self, step: int) -> None:
-        """To be called before each step."""
-        if step in self._steps and self._profiler is None:
-            self._first = step
-            self._profiler = profile(activities=self._kinds)
-            self._profiler.start()
-
-    def after(self, step: int) -> None:
-        """To be called after each step, and at the end."""
-        if self._profiler is not None and step + 1 not in self._steps:
-            self.close(step)
-
-    def end(self, step: int) -> None:
-        """Write what was taken until ``step``, the run's last one, or say that this was nothing."""
-        self.close(step)
-        if self._steps and not self._first:
-            self._say(
-                f"note: no profile: {option('profile')} is of the steps {self._steps[0]} to "
-                f"{self._steps[-1]}, and the last step was {step}"
-            )
-
-    def close(self, step: int) -> None:
-        """Write the trace, if one is being taken; ``step`` was the last one. OutputError."""
-        profiler, self._profiler = self._profiler, None
-        if profiler is None:
-            return
-        profiler.stop()
-        path = self._folder / f"profile-{self._first}-{step}.json.gz"
-        with tempfile.TemporaryDirectory() as folder:
-            trace = Path(folder) / "trace.json.gz"
-            profiler.export_chrome_trace(str(trace))
-            replace_file(path, [trace.read_bytes()])
-        self._say(f"profile: {path}, for https://ui.perfetto.dev")
+    yield before
+    before(0)
+    if steps and not first:
+        run.log.say(
+            f"note: no profile: {option('profile')} is of the steps {steps[0]} to {steps[-1]}, and "
+            f"the last step was {run.step}"
+        )

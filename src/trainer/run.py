@@ -21,7 +21,6 @@ from .engine import make_engine
 from .log import Log
 from .metrics import StepMeter
 from .parallel import agree, on_main
-from .profile import StepProfiler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +81,6 @@ class TrainingRun:
         self.log = agree(
             lambda: Log(config, topology, entropy, steps, data_state=state, inputs=inputs)
         )
-        self.profiler = StepProfiler(config, topology, self.log.say)
         dtype = DTYPES[config.precision_on(topology.device.type)]
         documents = "cu_seqlens" in self.data.train.batch([0])
         kernel = self.engine.model.attention_kernel(dtype, config.micro_batch_size, documents)
