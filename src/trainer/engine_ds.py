@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -25,7 +24,7 @@ from tokpack.errors import UsageError, worded
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import MOMENTS, adamw, begin_moments, set_steps
-from .parallel import Topology, group_of_one, mean_loss
+from .parallel import Topology, mean_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -228,18 +227,19 @@ def _open_library(topology: Topology) -> Any:
         deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
         # Every rank would compile this, and wait for ever for a lock that a killed run has left.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    if not dist.is_initialized():
-        group_of_one(topology.device)
-        os.environ.setdefault("LOCAL_RANK", "0")
+    os.environ.setdefault("LOCAL_RANK", "0")
     deepspeed.init_distributed(dist_init_required=False)
     return deepspeed
 
 
 def _mpu(topology: Topology) -> SimpleNamespace:
     """Our groups, under the names that DeepSpeed asks for."""
-    alone = group_of_one(topology.device)
-    tensor = (topology.tensor_rank, topology.tensor_size, topology.tensor_group or alone)
-    data = (topology.data_rank, topology.data_size, topology.data_group or alone)
+    mesh = topology.mesh
+    assert mesh is not None
+    tensor, data = (
+        (mesh.get_local_rank(name), mesh[name].size(), mesh.get_group(name))
+        for name in ("tensor", "data")
+    )
     kinds = {"model_parallel": tensor, "tensor_model_parallel": tensor, "data_parallel": data}
     answers = {
         f"get_{kind}_{what}": itertools.repeat(value).__next__

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tokpack.errors import TokpackError, UsageError, option
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
+DIMENSIONS = ("pipeline", "data", "alone", "tensor")  # of the mesh of processes
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Topology:
     """The place of this process. A group of one process is None.
 
     Ranks that follow each other differ in the tensor rank, then in the data rank, last in the
-    pipeline rank.
+    pipeline rank. ``mesh`` has these as dimensions (see DIMENSIONS), and one of this process alone;
+    a model that only computes has none.
     """
 
     rank: int = 0
@@ -45,7 +49,7 @@ class Topology:
     tensor_group: Group | None = None
     data_group: Group | None = None
     pipeline_group: Group | None = None
-    embedding_group: Group | None = None  # first and last stage: a tied embedding is on both
+    mesh: DeviceMesh | None = None
     split_sequence: bool = False  # each tensor rank has a part of the sequence between layers
 
     @property
@@ -80,20 +84,22 @@ def start(config: Config) -> Topology:
         )
     device = device_of(config.device)
     timeout = datetime.timedelta(minutes=config.distributed_timeout_minutes)
-    if world > 1:
-        _connect(device, timeout)
-    grid = torch.arange(world).view(pipeline, -1, tensor)
-    stage, place, part = (grid == rank).nonzero()[0].tolist()
-    columns, datas, parts = (grid.movedim(dim, -1).flatten(0, 1) for dim in range(3))
-    lines = (parts, datas, columns, columns[:, :: max(1, pipeline - 1)])
-    groups = [_group(line, rank, timeout) for line in lines]
-    if groups[2] is not None:  # NCCL wants a collective before the first point-to-point
-        dist.all_reduce(torch.zeros(1, device=device), group=groups[2])
-    sizes = (tensor, part, pipeline, stage, grid.shape[1], place)
+    if world > 1 or not dist.is_initialized():
+        _connect(device, timeout, world)
+    sizes = (pipeline, world // (pipeline * tensor), 1, tensor)
+    mesh = init_device_mesh(device.type, sizes, mesh_dim_names=DIMENSIONS)
+    places: dict[str, Any] = {}
+    for name, size in zip(DIMENSIONS, sizes, strict=True):
+        group = mesh.get_group(name)
+        _set_pg_timeout(timeout, group)  # of which a mesh takes torch's default
+        join(group)
+        if name != "alone":
+            places[f"{name}_size"], places[f"{name}_rank"] = size, mesh.get_local_rank(name)
+            places[f"{name}_group"] = group if size > 1 else None
+    if pipeline > 1:  # NCCL wants a collective before the first point-to-point
+        dist.all_reduce(torch.zeros(1, device=device), group=places["pipeline_group"])
     sequence = config.sequence_parallel and tensor > 1 and config.engine == "torch"
-    return Topology(
-        rank, world, *sizes, device, groups[0], groups[1], groups[2], groups[3], sequence
-    )
+    return Topology(rank, world, device=device, mesh=mesh, split_sequence=sequence, **places)
 
 
 def stop() -> None:
@@ -118,11 +124,17 @@ def device_of(wanted: str) -> torch.device:
     return torch.device("cuda", local)
 
 
-def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
+def _connect(device: torch.device, timeout: datetime.timedelta, world: int) -> None:
+    # gloo beside nccl, for tensors on the CPU: voting on a stop must not wait for a GPU.
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if world == 1:
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1)
+        return
     bound = device if device.type == "cuda" else None
     choose_interface()
     try:
-        dist.init_process_group(_backend(device), timeout=timeout, device_id=bound)
+        dist.init_process_group(backend, timeout=timeout, device_id=bound)
     except (RuntimeError, ValueError) as error:
         where = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         interface = os.environ.get(VARIABLE, "not set")
@@ -131,30 +143,6 @@ def _connect(device: torch.device, timeout: datetime.timedelta) -> None:
             "port in use, are all processes started, and does a network lead to them "
             f"({VARIABLE}, which names its interface, is {interface})?"
         ) from error
-
-
-def _backend(device: torch.device) -> str:
-    # gloo beside nccl, for tensors on the CPU: voting on a stop must not wait for a GPU.
-    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-
-
-def _group(lines: Tensor, rank: int, timeout: datetime.timedelta) -> Group | None:
-    """The group of the line of ranks that holds ``rank``; every process makes all of them."""
-    if lines.shape[1] == 1:
-        return None
-    groups = {tuple(line): dist.new_group(line, timeout=timeout) for line in lines.tolist()}
-    mine = next((group for line, group in groups.items() if rank in line), None)
-    if mine is not None:
-        join(mine)
-    return mine
-
-
-def group_of_one(device: torch.device) -> Group:
-    """A group of this process alone; collective. A run of one process gets one to begin with."""
-    if not dist.is_initialized():
-        store = dist.HashStore()  # type: ignore[attr-defined]
-        dist.init_process_group(_backend(device), store=store, rank=0, world_size=1)
-    return dist.new_subgroups(1)[0]  # type: ignore[no-any-return, no-untyped-call]
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -202,6 +190,18 @@ def spread(x: Tensor, source: int, topology: Topology) -> Tensor:
     if topology.data_group is not None:
         dist.broadcast(x, group=topology.data_group, group_src=source)
     return x
+
+
+def exchanged(x: Tensor, topology: Topology) -> Tensor:
+    """The ``x`` of the last stage on the first one, and the reverse; both call it."""
+    stride = topology.world_size // topology.pipeline_size
+    far = (topology.pipeline_size - 1) * stride
+    other = topology.rank + (far if topology.first_stage else -far)
+    received, group = torch.empty_like(x), topology.pipeline_group
+    sent = dist.P2POp(dist.isend, x.contiguous(), other, group)
+    for work in dist.batch_isend_irecv([sent, dist.P2POp(dist.irecv, received, other, group)]):
+        work.wait()
+    return received
 
 
 def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:

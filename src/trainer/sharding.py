@@ -13,19 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from .parallel import group_of_one, spread, total
+from .parallel import exchanged, spread, total
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from .model import Stage
-    from .parallel import Topology
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,9 @@ class DataParallel:
         self._of_parts = [name for name in self._shapes if split and layout[name].split is None]
 
     def _shard(self, model: Stage, half: torch.dtype | None) -> None:
-        mesh = _mesh(self._topology, replicate=not self._zero)
+        # Cut are weights along the last dimension of a mesh: without ZeRO in one part.
+        assert self._topology.mesh is not None
+        mesh = self._topology.mesh["data"] if self._zero else self._topology.mesh["data", "alone"]
         # What is computed in half precision is autocast's choice: no input is cast here.
         policy = MixedPrecisionPolicy(half, torch.get_default_dtype(), cast_forward_inputs=False)
         policy = policy if half else MixedPrecisionPolicy()
@@ -155,7 +154,9 @@ class DataParallel:
 
     def add_of_stages(self, name: str) -> None:
         """Sum the gradient of a parameter that is on the first and on the last stage."""
-        total(self._grad(name), self._topology.embedding_group)
+        if self._topology.pipeline_size > 1:
+            grad = self._grad(name)
+            grad += exchanged(grad, self._topology)
 
     def gradients(self, names: Collection[str]) -> list[Tensor]:
         """Those gradients of ``names`` that this data rank adds to the norm; see ``shared``."""
@@ -196,15 +197,3 @@ class DataParallel:
 
     def _grad(self, name: str) -> Tensor:
         return cast("Tensor", self.held[name].parameter.grad)
-
-
-def _mesh(topology: Topology, *, replicate: bool) -> DeviceMesh:
-    """The data ranks for ``fully_shard``, which cuts along the last dimension of a mesh."""
-    kind, alone = topology.device.type, group_of_one(topology.device)
-    if topology.data_group is None:
-        return DeviceMesh.from_group(alone, kind)
-    if not replicate:
-        return DeviceMesh.from_group(topology.data_group, kind)
-    ranks = torch.tensor(dist.get_process_group_ranks(topology.data_group)).view(-1, 1)
-    names = ("copies", "parts")
-    return DeviceMesh.from_group([topology.data_group, alone], kind, ranks, mesh_dim_names=names)

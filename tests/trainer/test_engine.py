@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_a_port_in_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     topology = parallel.start(Config(device="cpu"))
-    assert topology == parallel.Topology()
+    assert replace(topology, mesh=None) == parallel.Topology()
     assert topology.is_main
     assert topology.first_stage
     assert topology.last_stage
