@@ -15,13 +15,14 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tokpack.errors import TokpackError, UsageError, option
 
-from .collectives import Group, join
 from .network import VARIABLE, choose_interface
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokpack.configuration.config import Config
+
+    from .collectives import Group
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -92,7 +93,6 @@ def start(config: Config) -> Topology:
     for name, size in zip(DIMENSIONS, sizes, strict=True):
         group = mesh.get_group(name)
         _set_pg_timeout(timeout, group)  # of which a mesh takes torch's default
-        join(group)
         if name != "alone":
             places[f"{name}_size"], places[f"{name}_rank"] = size, mesh.get_local_rank(name)
             places[f"{name}_group"] = group if size > 1 else None

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parallel_tools import NEOX, Run, check, difference, in_processes, train
+from support.parallel_tools import NEOX, TP, Run, check, difference, in_processes, train
 from support.rounding import EXACT
 
 # The C++ compiler takes most of a minute.
@@ -23,6 +23,11 @@ RECOMPUTE = {"checkpoint_activations": True, "checkpoint_num_layers": 3}
 
 def test_compiled_steps_are_those_of_the_interpreter() -> None:
     check([Run(settings, documents=True) for settings in (NEOX, {**NEOX, "compile": True})])
+
+
+def test_collectives_are_compiled() -> None:
+    split = {**NEOX, **TP, "sequence_parallel": True, "num_layers": 1}
+    check([Run(settings, 2) for settings in (split, {**split, "compile": True})])
 
 
 def compiled_once(run: Run) -> dict[str, Any]:
