@@ -303,16 +303,17 @@ def train(config: Config | PathLike | Mapping[str, Any]) -> TrainingResult:
     InputError and FormatError before the first step, TrainingError where the run cannot go on.
     """
     from tokpack.configuration.config import Config
+    from tokpack.configuration.flags import resolve
     from tokpack.configuration.request import RunRequest
     from tokpack.files.lock import release
 
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if isinstance(config, Config):
-        request = RunRequest(config, None, (), ())
+        request = RunRequest(config)
     elif isinstance(config, (str, os.PathLike)):
-        request = RunRequest.of([os.fspath(config)], world, {})
+        request = resolve([os.fspath(config)], world, {})
     else:
-        request = RunRequest.of([], world, config)
+        request = resolve([], world, config)
     try:
         # By name: it imports torch.
         result: TrainingResult = import_module("tokpack.trainer.__main__").run(request, world)

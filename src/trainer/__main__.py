@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tokpack.checkpoints.folder import check_own
-from tokpack.configuration.flags import flag_names
+from tokpack.configuration.flags import flag_names, resolve
 from tokpack.configuration.request import RunRequest
 from tokpack.configuration.setting import flags_typed
 from tokpack.display import message, tell
@@ -60,7 +60,7 @@ def main() -> int:
             request = RunRequest.from_json(sys.stdin.buffer.read())
             words = list(request.words)
         else:
-            request = RunRequest.of(words, world)
+            request = resolve(words, world)
         run(request, world)
     except KeyboardInterrupt:
         return 130

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tokpack.configuration.data import spec_of_config
+from tokpack.configuration.data import spec_of_config, vocabulary_of
 from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.samples import BlendedDataset, SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.fetch import asked_ahead
 from tokpack.tokenizers import load_tokenizer
-from tokpack.tokenizers.ids import count_ids
 
 from .parallel import total
 from .vocabulary import divisor
@@ -89,7 +88,12 @@ def open_data(config: Config, step: int) -> Data:
     if config.valid_by_source:
         _add_sources(valid, step, notes)
     tokenizer = opened.train.tokenizer or _tokenizer(config, notes)
-    size = _vocabulary(config, (tokenizer or {}).get("vocab_size"), opened.train.path_prefix)
+    size = vocabulary_of(config, (tokenizer or {}).get("vocab_size"))
+    if size is None:
+        raise UsageError(
+            f"no manifest says the vocabulary of {opened.train.path_prefix}: give "
+            f"{option('vocab_size')}"
+        )
     for dataset in plan.datasets:
         if dataset.tokenizer is None:
             for shard in filter(lambda shard: len(shard.tokens), dataset.shards()):
@@ -135,26 +139,6 @@ def _tokenizer(config: Config, notes: list[str]) -> dict[str, Any] | None:
         return None
     tokenizer.keep_copies()
     return tokenizer.describe()
-
-
-def _vocabulary(config: Config, size: int | None, prefix: str) -> int:
-    """The number of ids: as given, or the ``size`` of the datasets' tokenizer."""
-    in_file = None if config.vocab_file is None else count_ids(config.vocab_file)
-    if in_file is not None and size is not None and in_file != size:
-        raise UsageError(
-            f"{config.vocab_file} has {in_file:,} ids, the tokenizer of the data {size:,}: give "
-            "the file that the data was made with, or none"
-        )
-    given = config.vocab_size or size or in_file
-    if given is None:
-        raise UsageError(
-            f"no manifest says the vocabulary of {prefix}: give {option('vocab_size')}"
-        )
-    if size is not None and given < size:
-        raise UsageError(
-            f"{option('vocab_size')} is {given:,}, the tokenizer of the data has {size:,} ids"
-        )
-    return int(given)
 
 
 def _check_range(name: str, tokens: npt.NDArray[Any], vocab_size: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tokpack import MMapIndexedDataset, MMapIndexedDatasetBuilder, open_blend
 from tokpack.cli.main import main
-from tokpack.configuration.request import RunRequest
+from tokpack.configuration.flags import resolve
 from tokpack.errors import InputError, UsageError
 from tokpack.files import whole_folder
 from tokpack.files.mistaken import is_dataset, not_a_dataset
@@ -68,16 +68,16 @@ def test_a_dataset_is_no_text_and_no_settings(dataset: str) -> None:
             discover([name])
     for name in (dataset, f"{dataset}.bin"):
         with pytest.raises(UsageError, match=f"no file of settings: --data-path {dataset}"):
-            RunRequest.of([name], 1)
+            resolve([name], 1)
 
 
 def test_texts_and_folders_of_runs_are_no_settings(tmp_path: Path) -> None:
     text = tmp_path / "wiki.jsonl.zst"
     with pytest.raises(UsageError, match="documents, no settings: tokpack encode"):
-        RunRequest.of([str(text)], 1)
+        resolve([str(text)], 1)
     (tmp_path / "latest").write_text("3\n")
     with pytest.raises(UsageError, match=f"--load {tmp_path}"):
-        RunRequest.of([str(tmp_path)], 1)
+        resolve([str(tmp_path)], 1)
 
 
 def test_runs_checkpoints_and_tokenizers_are_named(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from support.documented import documented, make_datasets, make_inputs, make_room
 from support.places import ROOT
 from support.report_tools import run
 
-from tokpack.cli import run_estimate
 from tokpack.cli.main import COMMANDS, command_of, module_of
 from tokpack.cli.parser import parse
 from tokpack.configuration.flags import resolve
@@ -105,8 +104,7 @@ def parsed(words: list[str]) -> None:
             Path(file).parent.mkdir(exist_ok=True)
             Path(file).unlink(missing_ok=True)
             Path(file).write_text("datasets: wiki\n" if "blend" in file else "lr: 1e-3\n")
-        arguments, rest = run_estimate.parse(words[2:])
-        resolve(rest, arguments.nodes * arguments.gpus_per_node if arguments.plan else 1)
+        resolve(words[2:])
     else:
         name, rest = command_of(words[1:])
         assert parse(importlib.import_module(module_of(name)).PAGE, rest)

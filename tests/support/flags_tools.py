@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def config(line: str, world_size: int = 1) -> Config:
     """The configuration of a command line; notes name settings as in Python."""
-    found = resolve(line.split(), world_size)[0]
+    found = resolve(line.split(), world_size).config
     return replace(
         found, notes=tuple(map(worded, found.notes)), unlike=worded(found.unlike), flags={}
     )

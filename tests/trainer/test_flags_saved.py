@@ -56,9 +56,9 @@ def test_a_saved_configuration_is_read_back(
     saved = Config(**{"global_batch_size": 16, **values})
     path = tmp_path_factory.mktemp("saved") / "config.yaml"
     path.write_text(saved.to_yaml(), encoding="utf-8")
-    found, nproc = resolve([str(path)])
-    assert found == saved
-    assert nproc is None
+    found = resolve([str(path)])
+    assert found.config == saved
+    assert found.processes is None
 
 
 def test_a_saved_configuration_in_another_world(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_what_a_script_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         else script_flags(tmp_path, script, *words, **names)
     )
     monkeypatch.chdir(tmp_path)
-    found = resolve(words, world)[0]
+    found = resolve(words, world).config
     told = {"settings": changed(found), "notes": [worded(note) for note in found.notes]}
     expected = json.loads(Path(__file__).with_name("scripts.json").read_text())
     assert json.loads(json.dumps(told)) == expected[name]

@@ -124,7 +124,7 @@ def test_logits_are_equal(tmp_path: Path, kind: str, settings: dict[str, Any]) -
     assert expected.std() > 0.1
     assert (found - expected).abs().max() <= EXACT
     # A run takes its model from config.yaml, and the export has the weights as they were.
-    config, _ = resolve([str(tmp_path / "out/config.yaml")])
+    config = resolve([str(tmp_path / "out/config.yaml")]).config
     assert ModelConfig.of(config, VOCAB) == weights.model
     tokpack.export(tmp_path / "out", tmp_path / "again", progress=told.append)
     assert (told[-1].stage, told[-1].done) == ("export", weights.model.parameters)
@@ -306,7 +306,7 @@ def test_a_run_goes_on_from_it(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="exists: choose another output"):
         import_model(model, tmp_path / "out")
     words = [str(tmp_path / "out/config.yaml"), "--micro-batch-size", "2", "--device", "cpu"]
-    config, _ = resolve(words)
+    config = resolve(words).config
     engine = make_engine(config, ModelConfig.of(config, VOCAB), Topology())
     for finetune in (False, True):
         state = checkpoint.load(engine, tmp_path / "out", engine.model.model, finetune=finetune)

@@ -14,6 +14,7 @@ from support.encoding_tools import wait_until
 from support.warm_python import warm_python
 
 from tokpack.cli import ranks as launch
+from tokpack.configuration.flags import resolve
 from tokpack.configuration.request import RunRequest
 from tokpack.errors import UsageError
 from tokpack.trainer import __main__ as rank
@@ -151,7 +152,7 @@ def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
         "pipe_parallel_size: 1\nzero_optimization: {offload_optimizer: {device: cpu}}\n"
     )
     line = f"{path} --data-path .5 a .5 b --nproc 2 --rampup-batch-size 2 2 10"
-    request = RunRequest.of(f"{line} --global-batch-size 8 --num-workers 3".split())
+    request = resolve(f"{line} --global-batch-size 8 --num-workers 3".split())
     again = RunRequest.from_json(request.to_json())
     assert again == request
     assert (again.processes, again.inputs) == (2, (str(path),))
@@ -198,7 +199,7 @@ def test_checkpoints_of_another_run_are_refused_at_once(tmp_path: Path) -> None:
 
 def test_nproc_inside_another_launcher() -> None:
     with pytest.raises(UsageError, match="--nproc 4 in a world of 2 processes"):
-        rank.run(RunRequest.of(["--nproc", "4"]), 2)
+        rank.run(resolve(["--nproc", "4"]), 2)
 
 
 def ranks_of(*words: str, **names: str) -> subprocess.CompletedProcess[str]:

@@ -85,7 +85,7 @@ def test_a_run_says_and_writes_what_it_does(
     assert gc.isenabled()
     assert (tmp_path / "step_00000020").is_dir()
     assert (tmp_path / "step_00000040").is_dir()
-    assert resolve([str(tmp_path / "config.yaml")])[0] == config
+    assert resolve([str(tmp_path / "config.yaml")]).config == config
     page = (tmp_path / "loss.html").read_text()
     for word in ("training", "valid", "unigram entropy", "<polyline"):
         assert word in page

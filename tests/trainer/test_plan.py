@@ -203,10 +203,10 @@ def test_the_run_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--gpu=h100", "--nodes", "2"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert max(map(len, lines)) <= 80
-    assert lines[2].startswith("processes: tensor 2 x pipeline 1 x data 8, engine torch, micro ba")
+    assert max(map(len, lines)) <= 100
+    assert "\nprocesses: 16 = tensor 2 x pipeline 1 x data 8, on cuda, engine torch" in out
     rate = f"{512 * 2048 / time.total:,.0f} tokens/s"
-    assert f"memory: {memory.total / 1e9:.1f} GB of 80 on the fullest GPU" in out
+    assert f"fullest GPU: {memory.total / 1e9:.1f} GB of 80: " in out
     assert rate in out
     assert "estimated from formulas, not measured" in lines[-1]
 
@@ -217,7 +217,7 @@ def test_a_run_that_does_not_fit_says_so(capsys: pytest.CaptureFixture[str]) -> 
     words += ["--vocab-size=50257", "--plan", "--gpu=h100"]
     assert main(words) == 1
     out = capsys.readouterr().out
-    assert "GB of 80 on the fullest GPU" in out
+    assert "GB of 80: weights" in out
     assert "does not fit: try a larger --tensor-model-parallel-size" in out
     assert "--checkpoint-activations" in out
     assert "tokens/s" not in out
@@ -248,11 +248,13 @@ def test_the_engine_is_that_of_the_flags(capsys: pytest.CaptureFixture[str]) -> 
 def test_what_cannot_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "run.yaml"
     config.write_text("num_layers: 96\nhidden_size: 12288\nnum_attention_heads: 96\nsplit: 1,1,1\n")
-    numbers = "--peak-tflops 100 --gpu-memory 24 --memory-bandwidth 1000 --link-bandwidth 30"
-    numbers += " --network_bandwidth 10 --efficiency 0.5 --nodes 1"
+    gpu = tmp_path / "gpu.yaml"
+    numbers = {"peak_tflops": 100, "gpu_memory": 24, "memory_bandwidth": 1000}
+    numbers |= {"link_bandwidth": 30, "network_bandwidth": 10, "efficiency": 0.5}
+    gpu.write_text(json.dumps(numbers))
     words = ["train", str(config), "--plan", "--precision=fp32", "--optimizer=muon"]
     words += ["--pipeline-model-parallel-size=2", "--pipeline-split", "50", "46"]
-    assert main([*words, *numbers.split()]) == 1
+    assert main([*words, "--gpu", str(gpu)]) == 1
     done = capsys.readouterr()
     assert "GB of 24" in done.out
     assert "a vocabulary of 50,257 is assumed" in done.err
@@ -261,9 +263,9 @@ def test_what_cannot_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the optimizer is counted as adam" in done.err
     for more, message in (
         ([], "no GPU: add --gpu with one of a100-40"),
+        (["--gpu", str(gpu), "--nodes", "x"], "--nodes x: expected a whole number"),
         (["--gpu", "h10"], "GPU h10 is not known, only .*; did you mean h100?"),
-        (["--gpu", "h100", "--nodes", "0"], "--nodes is 0, expected a number above 0"),
-        (["--gpu", "h100", "--gpu-memory", "nan"], "--gpu-memory is nan, expected"),
+        (["--gpu", "h100", "--nodes", "0"], "--nodes is 0, expected at least 1"),
         (["--gpu", "h100", "--nproc", "8"], "with --plan, say --nodes and --gpus-per-node"),
         (["--gpu", "h100", "--num-layer", "8"], "unknown flag --num-layer; did you mean"),
         (
@@ -274,3 +276,19 @@ def test_what_cannot_be_planned(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ):
         assert main(["train", "--plan", *more]) == 1
         assert message.split(".*")[0] in capsys.readouterr().err
+    for changed, message in (
+        ({"gpu": "h10"}, "GPU h10 is not known"),
+        ({"gpu_memory": -1}, "gpu.yaml: gpu_memory is -1, expected a number above 0"),
+        ({"speed": 1}, "gpu.yaml: expected numbers for efficiency, "),
+    ):
+        gpu.write_text(json.dumps({**numbers, **changed}))
+        assert main(["train", "--plan", "--gpu", str(gpu)]) == 1
+        assert message in capsys.readouterr().err
+    gpu.write_text(json.dumps({"gpu_memory": 80}))
+    assert main(["train", "--plan", "--gpu", str(gpu)]) == 1
+    assert "no numbers for peak_tflops, memory_bandwidth" in capsys.readouterr().err
+    gpu.write_text(json.dumps({"gpu": "a100-40", "network_bandwidth": 100}))
+    assert main(["train", "--plan", "--gpu", str(gpu), "--nodes", "2"]) == 0
+    assert "2 x 8 GPUs: 312 TFLOP/s, 40 GB" in capsys.readouterr().out
+    assert main(["train", "--gpu", "h100"]) == 1
+    assert "--gpu needs --plan" in capsys.readouterr().err

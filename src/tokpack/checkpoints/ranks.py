@@ -92,7 +92,7 @@ def open_ranks(
         raise UsageError(f"{folder}: layer files do not say which model they are of: add --config")
     else:
         said = _arguments(first, load_file(first).get("args"))
-    settings, _ = resolve([*said, *UNSPLIT])
+    settings = resolve([*said, *UNSPLIT]).config
     ids = vocab_size or (settings.vocab_size if config is not None else None)
     if not ids and settings.vocab_file and os.path.exists(settings.vocab_file):
         ids = count_ids(settings.vocab_file)

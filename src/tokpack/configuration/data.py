@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.blend.words import entries, read_words
 from tokpack.samples.orders.rules import rules_of
+from tokpack.tokenizers.ids import count_ids
 
 if TYPE_CHECKING:
     from tokpack.configuration.config import Config
@@ -22,6 +24,27 @@ def spec_of_config(config: Config) -> BlendSpec:
     spec = read_words(config.data_path or config.train_data_path)
     settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
     return spec.changed(**settings)
+
+
+def vocabulary_of(config: Config, size: int | None) -> int | None:
+    """The number of ids: as given, or the ``size`` of the datasets' tokenizer, or a file's.
+
+    None where nothing says it. UsageError where one contradicts another.
+    """
+    file, in_file = config.vocab_file, None
+    if file is not None and os.path.exists(file):
+        in_file = count_ids(file)
+    if in_file is not None and size is not None and in_file != size:
+        raise UsageError(
+            f"{file} has {in_file:,} ids, the tokenizer of the data {size:,}: give the file that "
+            "the data was made with, or none"
+        )
+    given = config.vocab_size
+    if size is not None and given is not None and given < size:
+        raise UsageError(
+            f"{option('vocab_size')} is {given:,}, the tokenizer of the data has {size:,} ids"
+        )
+    return given or size or in_file
 
 
 def _settings(config: Config) -> dict[str, Any]:

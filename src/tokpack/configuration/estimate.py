@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import TokpackError, UsageError, worded
+from tokpack.errors import TokpackError, option
 from tokpack.indexed.manifest import Manifest
-from tokpack.tokenizers.ids import count_ids
+from tokpack.quantities import count_text
 
-from .cost import Layout, Memory, StepTime, memory_of, mfu_of, time_of
+from .cost import Layout, Memory, StepTime, data_bytes, memory_of, mfu_of, time_of
+from .data import vocabulary_of
 from .deepspeed_json import make_settings
-from .flags import resolve
 from .model import ModelConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from .config import Config
     from .hardware import Cluster
@@ -67,56 +67,63 @@ class Estimate:
         }
 
 
-def estimate_run(argv: Sequence[str], cluster: Cluster) -> Estimate:
-    """What the run that flags and files ask for needs of these GPUs, one process on each.
-
-    UsageError where so many processes cannot share it, or where the trainer refuses it.
-    """
-    config, nproc = resolve(argv, cluster.world_size)
-    if nproc is not None:
-        raise UsageError("--nproc starts processes: with --plan, say --nodes and --gpus-per-node")
+def estimate_run(config: Config, cluster: Cluster) -> Estimate:
+    """What a run needs of these GPUs, one process on each. UsageError where it cannot run so."""
     ranks = config.tensor_model_parallel_size * config.pipeline_model_parallel_size
     layout = Layout.of(config, cluster.world_size // ranks, "cuda")
     notes: list[str] = []
     if config.engine == "deepspeed":
         settings, notes = make_settings(config, "cuda")
         layout = replace(layout, zero=settings["zero_optimization"]["stage"])
-    size = _vocabulary(config)
+    size = vocabulary_of(config, _size_of_data(config))
     model = ModelConfig.of(config, size or USUAL_VOCABULARY)
     memory, time = memory_of(model, layout), time_of(model, layout, cluster)
-    return Estimate(
-        model,
-        cluster,
-        layout,
-        memory,
-        time,
-        (*(worded(note, config.flags) for note in notes), *_notes(config, size)),
-    )
+    return Estimate(model, cluster, layout, memory, time, (*notes, *_notes(config, size)))
 
 
 def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:
     """What was assumed that the flags do not say, or say otherwise."""
     if vocabulary is None:
-        yield f"a vocabulary of {USUAL_VOCABULARY:,} is assumed: give --vocab-size"
+        yield (f"a vocabulary of {USUAL_VOCABULARY:,} is assumed: give {option('vocab_size')}")
     if config.precision_on("cuda") == "fp32":
         yield "times are those of bf16: products in fp32 take several times as long"
     if config.pipeline_split is not None:
-        yield "stages are counted as equal, which those of --pipeline-split are not"
+        yield f"stages are counted as equal, which those of {option('pipeline_split')} are not"
     if config.optimizer != "adam":
         yield f"the optimizer is counted as adam: {config.optimizer} keeps and sends other amounts"
 
 
-def _vocabulary(config: Config) -> int | None:
-    """The number of ids; None where nothing says it."""
-    if config.vocab_size:
-        return config.vocab_size
-    if config.vocab_file and os.path.exists(config.vocab_file):
-        return count_ids(config.vocab_file)
+def _size_of_data(config: Config) -> int | None:
+    """The vocabulary that a manifest names; None where there is none."""
     for word in (*config.data_path, *config.train_data_path):
-        try:
+        with suppress(TokpackError):
             size = Manifest.load(word).tokenizer.get("vocab_size")
-        except TokpackError:
-            continue
-        if isinstance(size, int):
-            return size
+            if isinstance(size, int):
+                return size
     return None
+
+
+def run_lines(
+    config: Config, model: ModelConfig, layout: Layout, device: str = "cuda"
+) -> Iterator[str]:
+    """The numbers of a run that follow from its configuration."""
+    tensor, pipeline, data = layout.tensor, layout.pipeline, layout.data
+    yield (
+        f"model: {model.parameters:,} parameters, {model.num_layers} layers of "
+        f"{model.hidden_size}, vocabulary {model.vocab_size:,} padded to "
+        f"{model.padded_vocab_size(tensor):,}, {count_text(model.flops_per_token)} FLOPs a token"
+    )
+    recomputed = ", activations recomputed" if layout.group else ""
+    yield (
+        f"processes: {tensor * pipeline * data} = tensor {tensor} x pipeline {pipeline} x data "
+        f"{data}, on {device}, engine {config.engine}, ZeRO {layout.zero}{recomputed}"
+    )
+    if data > 1 and config.engine == "torch" and config.optimizer == "adam":
+        yield f"data ranks: each sends {data_bytes(model, layout) / 1e9:.3g} GB a step"
+    batch, length = config.global_batch_size, config.seq_length
+    start = config.rampup_batch_size[0] if config.rampup_batch_size else batch
+    yield (
+        f"step: {batch:,} samples of {length:,} = {batch * length:,} tokens: micro batch "
+        f"{layout.micro} x {data} ranks x {layout.micro_batches}"
+        + (f", from {start} samples on" if start < batch else "")
+    )

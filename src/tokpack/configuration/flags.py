@@ -21,13 +21,15 @@ from . import names as tables
 from .checks import EXCLUSIVE
 from .config import FIELDS
 from .derive import Overrides, configure
+from .hardware import cluster_of
 from .names import ALONE, NAMES, Name
+from .request import RunRequest
 from .setting import EXPECTED, Setting, flags_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from .config import Config
+    from .hardware import Cluster
 
 # Flags of a model in one piece, behind those of a run that shares it among processes.
 UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
@@ -108,12 +110,12 @@ class _Source:
 
 def resolve(
     argv: Sequence[str], world_size: int = 1, values: Mapping[str, Any] | None = None
-) -> tuple[Config, int | None]:
-    """The configuration that ``[FILE...] --flags`` asks for, and ``--nproc``, if it is given.
+) -> RunRequest:
+    """What ``[FILE...] --flags`` ask for, or ``values`` in Python.
 
     Defaults < file < ``values``, as a file has them, < flags; what the DeepSpeed JSON says must not
-    contradict them. ``world_size`` processes run unless ``--nproc`` says otherwise. Raises
-    UsageError, InputError and FormatError.
+    contradict them. ``world_size`` processes run unless ``--nproc`` says otherwise, or ``--plan``
+    on how many GPUs. Raises UsageError, InputError and FormatError.
     """
     flags, paths = _read_flags(argv)
     file = _Source()
@@ -135,6 +137,8 @@ def resolve(
     nproc = given.pop("nproc", None)
     if nproc is not None and nproc < 1:
         raise UsageError(f"{option('nproc')} is {nproc}, expected at least 1")
+    as_json, cluster = given.pop("json", False), _planned(given, nproc)
+    world_size = world_size if cluster is None else cluster.world_size
     if ignored := _by_reason(file.ignored | flags.ignored):
         given.note(f"accepted, with nothing to do: {ignored}")
     if unlike := _by_reason(file.unlike | flags.unlike):
@@ -144,7 +148,27 @@ def resolve(
     _take_defaults(given, file.names | flags.names)
     neox = bool(file.names & ALONE["neox"]) or given.get("like") == "neox"
     neox = neox and "activation" not in flags.settings
-    return configure(given, nproc or world_size, neox), nproc
+    config = configure(given, nproc or world_size, neox)
+    files = (word.partition("=")[2] or word for word in argv)
+    inputs = tuple(filter(os.path.isfile, files))
+    return RunRequest(config, nproc, inputs, tuple(argv), cluster, as_json)
+
+
+def _planned(given: Overrides, nproc: int | None) -> Cluster | None:
+    """The GPUs for which a run is planned; None where it is to be made."""
+    numbers = {name: given.pop(name) for name in ("gpu", "nodes", "gpus_per_node") if name in given}
+    if not given.pop("plan", False):
+        for name in numbers:
+            raise UsageError(f"{option(name)} needs {option('plan')}")
+        return None
+    if nproc is not None:
+        raise UsageError(
+            f"{option('nproc')} starts processes: with {option('plan')}, say {option('nodes')} and "
+            f"{option('gpus_per_node')}"
+        )
+    for name, value in numbers.items():
+        SETTINGS[name].check(value)
+    return cluster_of(**numbers)
 
 
 def flag_names() -> dict[str, str]:

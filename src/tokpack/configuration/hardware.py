@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields, replace
+import os
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from tokpack.display import nearest
-from tokpack.errors import UsageError, option
+from tokpack.errors import FormatError, UsageError, option
 
 # Dense bf16 (or fp16) TFLOP/s by a part of the device's name; the first that fits counts.
 PEAKS = {
@@ -58,27 +60,36 @@ GPUS = {
     "l40s": Cluster(PEAKS["L40S"], 48, 864, 32, 50, 0.62),
     "mi300x": Cluster(PEAKS["MI300X"], 192, 5300, 448, 400, 0.5),
 }
-NUMBERS = [one.name for one in fields(Cluster) if one.default is MISSING]
+NUMBERS = {one.name for one in fields(Cluster)}
 
 
-def cluster_of(name: str | None, numbers: dict[str, float]) -> Cluster:
-    """The GPUs ``name``, of which ``numbers`` replace what is known here.
+def cluster_of(gpu: str | None = None, nodes: int = 1, gpus_per_node: int = 8) -> Cluster:
+    """The GPUs of a name of GPUS, or of a YAML or JSON file with the fields of Cluster.
 
-    Without a name all of NUMBERS have to be given. UsageError for a name that is not known.
+    A file may have ``gpu`` too, the name of one from which it differs. UsageError for a name that
+    is not known, FormatError for a file of anything else.
     """
-    for key, value in numbers.items():
-        if not 0 < value < float("inf"):
-            raise UsageError(f"{option(key)} is {value:g}, expected a number above 0")
-    if name is None:
-        absent = [key for key in NUMBERS if key not in numbers]
+    known, values = f"one of {', '.join(GPUS)}, or a file with its numbers", dict[str, Any]()
+    if gpu is not None and os.path.isfile(gpu):
+        from tokpack.files.foreign_yaml import read_yaml
+
+        values = read_yaml(gpu)
+        if not isinstance(values, dict) or set(values) - {*NUMBERS, "gpu"}:
+            raise FormatError(f"{gpu}: expected numbers for {', '.join(sorted(NUMBERS))}")
+        for name in set(values) & NUMBERS:
+            if not (type(values[name]) in (int, float) and 0 < values[name] < float("inf")):
+                raise FormatError(f"{gpu}: {name} is {values[name]}, expected a number above 0")
+        gpu = values.pop("gpu", None)
+    values = {"nodes": nodes, "gpus_per_node": gpus_per_node, **values}
+    if gpu is None:
+        absent = [one.name for one in fields(Cluster) if one.name not in values]
+        if len(values) == 2:
+            raise UsageError(f"no GPU: add {option('gpu')} with {known}")
         if absent:
-            raise UsageError(
-                f"no GPU: add --gpu with one of {', '.join(GPUS)}, or give its numbers too: "
-                f"--{', --'.join(absent).replace('_', '-')}"
-            )
-        return Cluster(**numbers)  # type: ignore[arg-type]
-    if name.lower() not in GPUS:
-        near = nearest(name.lower(), GPUS)
+            raise FormatError(f"no numbers for {', '.join(absent)} of the GPU: add them, or a gpu")
+        return Cluster(**values)
+    if str(gpu).lower() not in GPUS:
+        near = nearest(str(gpu).lower(), GPUS)
         hint = f"; did you mean {near}?" if near else ""
-        raise UsageError(f"GPU {name} is not known, only {', '.join(GPUS)}{hint}")
-    return replace(GPUS[name.lower()], **numbers)  # type: ignore[arg-type]
+        raise UsageError(f"GPU {gpu} is not known, only {known}{hint}")
+    return replace(GPUS[str(gpu).lower()], **values)

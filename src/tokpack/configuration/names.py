@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .hardware import GPUS
 from .setting import Setting
 
 # Settings that are no fields of Config: fields are derived from them, or DeepSpeed is given them.
@@ -42,6 +43,13 @@ DERIVED = (
         group="parallel",
         help="where the flags contradict it, take what it says, as other programs do",
     ),
+    Setting("plan", bool, default=False, group="plan", help="train nothing: estimate this run"),
+    Setting(
+        "gpu", str, group="plan", help=f"on which GPUs: {', '.join(GPUS)}, or a file", value="NAME"
+    ),
+    Setting("nodes", int, default=1, group="plan", help="machines"),
+    Setting("gpus_per_node", int, default=8, group="plan", help="GPUs of each"),
+    Setting("json", bool, default=False, group="plan", help="print the estimate as JSON"),
     Setting("debug", bool, default=False, group="run", help="show the traceback of an error"),
     Setting(
         "like",

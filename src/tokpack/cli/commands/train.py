@@ -8,12 +8,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import ranks, run_estimate
+from tokpack.cli import ranks
 from tokpack.cli.parser import Flag, Group, Page
-from tokpack.cli.run_estimate import PLAN
 from tokpack.configuration.config import GROUPS
-from tokpack.configuration.flags import SETTINGS
-from tokpack.configuration.request import RunRequest
+from tokpack.configuration.flags import SETTINGS, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +40,8 @@ PAGE = Page(
                 title,
                 tuple(_flag(one) for one in SETTINGS.values() if one.group == title and one.help),
             )
-            for title in GROUPS
+            for title in (*GROUPS, "plan")
         ),
-        PLAN,
         Group("", tuple(_flag(one) for one in SETTINGS.values() if not one.help), hidden=True),
     ),
     """\
@@ -65,10 +62,12 @@ examples:
 
 def run(argv: Sequence[str]) -> int:
     """Run ``tokpack train ARGV``."""
-    if "--plan" in argv:
-        return run_estimate.run(argv)
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    request = RunRequest.of(argv, world)
+    request = resolve(argv, world)
+    if request.cluster is not None:
+        from tokpack.cli import run_estimate
+
+        return run_estimate.show(request.config, request.cluster, as_json=request.as_json)
     if "WORLD_SIZE" not in os.environ and (request.processes or 1) > 1:
         command = [sys.executable, "-m", "tokpack.trainer", "-"]
         return ranks.start(command, request.processes or 1, request.to_json())
