@@ -27,7 +27,7 @@ from .request import RunRequest
 from .setting import EXPECTED, Setting, flags_typed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .hardware import Cluster
 
@@ -132,7 +132,7 @@ def resolve(
         said = _with_deepspeed(said, said["deepspeed_config"].value, notes)
     given = Overrides({name: setting.value for name, setting in said.items()})
     given.flags = flags_typed(flag_names(), argv) if values is None else {}
-    for name in ("conf_dir", "debug", "deepspeed_config", "deepspeed_config_wins"):
+    for name in ("conf_dir", "debug", "deepspeed_config"):
         given.pop(name, None)
     nproc = given.pop("nproc", None)
     if nproc is not None and nproc < 1:
@@ -226,34 +226,23 @@ def _program(names: set[str]) -> str | None:
 def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
     """The same settings, and those of DeepSpeed's JSON, which must not contradict them.
 
-    Those of the JSON replace what changes no result, and all else with ``deepspeed_config_wins``.
+    Where this changes no result, those of the JSON replace them.
     """
-    deepspeed = _Source()
+    deepspeed, replaced = _Source(), dict[str, str]()
     for key, value in _flat(_load(path, read_json)).items():
         deepspeed.add(key, value, f"{key} {_plain(value)}")
-    wins = "deepspeed_config_wins" in said and said["deepspeed_config_wins"].value
-    replaced = []
-    for here, there in _contradictions(said, deepspeed):
-        written = said[here].written
-        if not wins and here not in tables.JSON_ALONE.split():
-            raise UsageError(
-                f"{written} contradicts {there.written} in {path}: change one of them, or add "
-                "--deepspeed-config-wins"
-            )
-        replaced.append(f"{there.written}, not {written}")
-        said = {name: one for name, one in said.items() if name != here}
-    if replaced:
-        notes.append(f"{path} goes before the flags: {'; '.join(replaced)}")
-    return {**deepspeed.settings, "engine": _Said("deepspeed", ""), **said}
-
-
-def _contradictions(said: Mapping[str, _Said], deepspeed: _Source) -> Iterator[tuple[str, _Said]]:
-    """The settings to which the JSON gives other values, and what it says."""
     pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
-    pairs += [(name, there, True) for name, there in deepspeed.refused]
-    for name, there, refused in pairs:
-        if name in said and (said[name].value == there.value) is refused:
-            yield name, there
+    for name, there, refused in (*pairs, *((*pair, True) for pair in deepspeed.refused)):
+        if name not in said or (said[name].value == there.value) is not refused:
+            continue
+        written = said[name].written
+        if name not in tables.JSON_ALONE.split():
+            raise UsageError(f"{written} contradicts {there.written} in {path}: change one of them")
+        replaced[name] = f"{there.written}, not {written}"
+    if replaced:
+        notes.append(f"{path} goes before the flags: {'; '.join(replaced.values())}")
+    kept = {name: one for name, one in said.items() if name not in replaced}
+    return {**deepspeed.settings, "engine": _Said("deepspeed", ""), **kept}
 
 
 def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:

@@ -11,23 +11,8 @@ from typing import Any, NamedTuple
 from .hardware import GPUS
 from .setting import Setting
 
-# Settings that are no fields of Config: fields are derived from them, or DeepSpeed is given them.
-_KINDS: dict[type, str] = {
-    object: "attention_config",
-    bool: "bias_gelu_fusion cpu_optimizer disable_bias_linear no_load_optim no_position_embedding "
-    "openai_gelu use_bias_in_attn_linear use_bias_in_mlp use_bias_in_norms use_wandb",
-    int: "gradient_accumulation_steps intermediate_size lr_decay_tokens lr_warmup_tokens "
-    "mlp_multiple_of sliding_window_width train_tokens zero_optimization.allgather_bucket_size "
-    "zero_optimization.reduce_bucket_size",
-    float: "expansion_factor initial_scale_power rms_norm_epsilon",
-    str: "conf_dir init_method mlp_type output_layer_init_method recompute_granularity "
-    "recompute_method",
-}
-_LISTS: dict[type, str] = {
-    float: "betas test_data_weights train_data_weights valid_data_weights",
-    str: "test_data_paths train_data_paths valid_data_paths",
-}
-DERIVED = (
+# Settings that are no fields of Config; names.txt has more, from which fields are derived.
+OWN = (
     Setting("nproc", int, group="parallel", help="start N processes on this machine"),
     Setting(
         "deepspeed_config",
@@ -35,13 +20,6 @@ DERIVED = (
         group="parallel",
         help="DeepSpeed's JSON; flags that change results must not contradict it",
         value="FILE",
-    ),
-    Setting(
-        "deepspeed_config_wins",
-        bool,
-        default=False,
-        group="parallel",
-        help="where the flags contradict it, take what it says, as other programs do",
     ),
     Setting("plan", bool, default=False, group="plan", help="train nothing: estimate this run"),
     Setting(
@@ -59,8 +37,6 @@ DERIVED = (
         help="defaults and order of another program: {choices}",
         value="NAME",
     ),
-    *(Setting(name, kind) for kind, names in _KINDS.items() for name in names.split()),
-    *(Setting(name, kind, many=True) for kind, names in _LISTS.items() for name in names.split()),
 )
 
 # Values that other programs call by another word, and what they are here.
@@ -160,9 +136,10 @@ class Name(NamedTuple):
     value: Any = None
 
 
-def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]]]:
-    """The rows, and the names that only one of the programs has, which tell whose a file is."""
+def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]], dict[str, str]]:
+    """The rows; the names that only one of the programs has, which tell whose a file is; types."""
     rows, alone = {}, {program: set[str]() for program in PROGRAMS}
+    kinds: dict[str, str] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
             continue
@@ -170,7 +147,9 @@ def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]]]:
         (name, _, word), (kind, _, rest) = words.partition(" "), meaning.partition(" ")
         for program in programs:
             alone[program].add(name)
-        if kind == "only":
+        if kind == "derived":
+            rows[name], kinds[name] = Name("setting", name), rest
+        elif kind == "only":
             rows[name] = Name(kind, rest)
         elif kind in ("nothing:", "unlike:"):
             rows[name] = Name(kind[:-1], rest, len(word))
@@ -179,7 +158,12 @@ def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]]]:
             rows[name] = Name("switch", kind, value)
         else:
             rows[name] = Name("setting", kind)
-    return rows, alone
+    return rows, alone, kinds
 
 
-NAMES, ALONE = _read(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
+NAMES, ALONE, _KINDS = _read(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
+_TYPES = {"object": object, "bool": bool, "float": float, "int": int, "str": str}
+DERIVED = OWN + tuple(
+    Setting(name, _TYPES[kind.removesuffix("s")], many=kind.endswith("s"))
+    for name, kind in _KINDS.items()
+)
