@@ -262,6 +262,7 @@ def export(
     checkpoint: PathLike,
     output: PathLike,
     *,
+    average: int = 1,
     dtype: str = "fp32",
     max_shard_size: int = 5_000_000_000,
     overwrite: bool = False,
@@ -270,17 +271,18 @@ def export(
 ) -> str:
     """Write a checkpoint as a Hugging Face model; gives the class that loads it.
 
-    ``checkpoint`` is a folder that `tokpack train` saved to, or one of its step_... folders.
-    ``dtype`` is fp32, bf16 or fp16. The tokenizer, named as for ``stats``, is that of the
-    checkpoint where none is named; without one the model goes alone. UsageError for a model that no
-    class of ``transformers`` computes, InputError and FormatError for a checkpoint that is missing
-    or broken, OutputError where ``output`` exists.
+    ``checkpoint`` is a folder that `tokpack train` saved to, or one of its step_... folders; with
+    ``average`` the mean of so many weights, of those and of the checkpoints before. ``dtype`` is
+    fp32, bf16 or fp16. The tokenizer, named as for ``stats``, is that of the checkpoint where none
+    is named; without one the model goes alone. UsageError for a model that no class of
+    ``transformers`` computes, InputError and FormatError for a checkpoint that is missing or
+    broken, OutputError where ``output`` exists.
     """
     with needs_extra("train"):
         from tokpack.checkpoints.export import export as run
         from tokpack.checkpoints.export import open_checkpoint
 
-        weights, loaded = open_checkpoint(checkpoint, **tokenizer)
+        weights, loaded = open_checkpoint(checkpoint, average, **tokenizer)
         return run(
             weights,
             output,

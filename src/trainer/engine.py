@@ -29,6 +29,7 @@ class StepResult:
     grad_norm: Tensor  # float32 []: before clipping; not finite where fp16 overflowed
     loss_scale: float
     skipped: bool  # fp16 overflowed: no weight was changed
+    norms: Tensor | None = None  # float32 [rooms]: the same by parts of the model, where known
 
 
 class Engine(Protocol):
@@ -38,6 +39,7 @@ class Engine(Protocol):
     topology: Topology
     model: Stage
     steps: int  # optimizer steps made, without skipped ones
+    rooms: Sequence[str]  # the parts of the model: see room_of
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
         """One optimizer step over this data rank's micro batches.

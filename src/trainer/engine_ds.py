@@ -72,7 +72,7 @@ class DeepSpeedEngine:
         self.topology = topology
         self.library = library
         self.zero = settings["zero_optimization"]["stage"]
-        self.steps = 0
+        self.steps, self.rooms = 0, ()
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
         self._parameters = dict(model.named_parameters())
         model.recompute = config.recomputed_together

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from tokpack.checkpoints.files import DTYPES
+from tokpack.configuration.model import room_of
 
 from . import pipeline
 from .engine import StepResult
 from .model import Stage, stage_layers
 from .optimizers import make_optimizers, set_steps, state_of, whole_parameters
-from .parallel import global_norm, mean_loss
+from .parallel import mean_loss, norms_of
 from .sharding import DataParallel
 from .tensor import sequence_part
 
@@ -68,6 +69,7 @@ class TorchEngine:
     def __init__(self, config: Config, model: Stage, topology: Topology) -> None:
         self.config, self.model, self.topology = config, model, topology
         self.steps = 0
+        self.rooms = list(dict.fromkeys(map(room_of, model.model.layout)))
         self._batches = 0  # calls of train_batch, also skipped ones: part of dropout's key
         cuda = topology.device.type == "cuda"
         precision = config.precision_on(topology.device.type)
@@ -102,15 +104,18 @@ class TorchEngine:
         self.data.add_of_parts()
         if self.model.tied and self.model.embedding is not None:  # it may be on two stages
             self.data.add_of_stages("embedding.word.weight")
-        grads = self.data.gradients(self.model.counted())
-        norm = global_norm(grads, topology, shared=self.data.shared) / scale
+        grads: dict[str, list[Tensor]] = {room: [] for room in self.rooms}
+        for name, grad in self.data.gradients(self.model.counted()).items():
+            grads[room_of(name)].append(grad)
+        norms = norms_of(grads, topology, shared=self.data.shared) / scale
+        norm = norms.norm()
         skipped = self.dtype == torch.float16 and not torch.isfinite(norm)
         if not skipped:
             self._step(norm, lr)
         self._batches += 1
         if self._dynamic:
             self._scale.update(skipped, self.config)
-        return StepResult(mean_loss(losses, topology), norm, scale, skipped)
+        return StepResult(mean_loss(losses, topology), norm, scale, skipped, norms)
 
     @torch.no_grad()
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:

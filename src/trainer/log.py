@@ -115,7 +115,9 @@ class Log:
         """The numbers of the last steps: a line, a record, and points of curves."""
         self.say(line(values, self._steps))
         self.record("step", **values)
-        self._draw_points({name: values[key] for key, name in CURVES.items()}, values)
+        points = {name: values[key] for key, name in CURVES.items()}
+        parts = values.get("grad_norms", {}).items()
+        self._draw_points(points | {f"grad-norm/{room}": norm for room, norm in parts}, values)
 
     def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
         """Loss and perplexity of a validation or test set."""

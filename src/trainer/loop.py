@@ -190,7 +190,9 @@ def _received_signals() -> Iterator[list[int]]:
 
 def _look(run: TrainingRun) -> None:
     """Log the steps since the last look; TrainingError where a loss is not finite."""
-    values = run.at() | run.meter.read()
+    values, last = run.at() | run.meter.read(), run.meter.results[-1]
+    if last.norms is not None and not last.skipped:
+        values["grad_norms"] = dict(zip(run.engine.rooms, last.norms.tolist(), strict=True))
     if values["loss"] is not None:
         run.losses["training"] = values["loss"]
     ranks = gather((peak_memory(run.topology.device), run.meter.labels))

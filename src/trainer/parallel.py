@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
@@ -18,7 +18,7 @@ from tokpack.errors import TokpackError, UsageError, option
 from .network import VARIABLE, choose_interface
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.configuration.config import Config
 
@@ -212,17 +212,25 @@ def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:
     return total(total(mean, topology.pipeline_group), topology.data_group)
 
 
-def global_norm(grads: Sequence[Tensor], topology: Topology, *, shared: bool = False) -> Tensor:
-    """Norm, float32 [], of the gradients of all tensor and pipeline ranks together.
+def norms_of(
+    rooms: Mapping[str, Sequence[Tensor]], topology: Topology, *, shared: bool = False
+) -> Tensor:
+    """Norms [rooms] of gradients, over all tensor and pipeline ranks together.
 
-    With ``shared`` those of a data rank are different ones, else all data ranks have the same.
+    All ranks have the same rooms, perhaps without anything in them. With ``shared`` the gradients
+    of a data rank are different ones, else all data ranks have the same.
     """
-    if topology.device == CPU:  # in pieces: one sum of 40 million squares is wrong by 3 in 1000
-        grads = [piece for grad in grads for piece in torch.split(grad.flatten(), 1 << 16)]
-    square = nn.utils.get_total_norm(list(grads)).to(topology.device) ** 2
+    pieces = [(place, grad) for place, grads in enumerate(rooms.values()) for grad in grads]
+    if topology.device == CPU:  # one sum of 40 million squares is wrong by 3 in 1000
+        pieces = [(i, x) for i, grad in pieces for x in torch.split(grad.flatten(), 1 << 16)]
+    squares = torch.zeros(len(rooms), device=topology.device)
+    if pieces:
+        each = torch.stack(torch._foreach_norm([x for _, x in pieces])).to(squares.dtype)
+        places = torch.tensor([i for i, _ in pieces]).to(topology.device, non_blocking=True)
+        squares.index_add_(0, places, each**2)
     if shared:
-        total(square, topology.data_group)
-    return total(total(square, topology.tensor_group), topology.pipeline_group).sqrt()
+        total(squares, topology.data_group)
+    return total(total(squares, topology.tensor_group), topology.pipeline_group).sqrt()
 
 
 def gather_whole(x: Tensor, dim: int | None, topology: Topology) -> Tensor:

@@ -35,7 +35,7 @@ def describe(run: TrainingRun) -> Iterator[str]:
         amount = f"{one.samples:,.0f} samples, {one.epochs:.3g} epochs"
         yield f"data: {one.portion.prefix}: {amount} of {one.portion.tokens:,} tokens"
     plan = run.data.plan
-    parts = (f"{m.name} {sum(p.documents for p in m.portions):,}" for m in plan.mixtures)
+    parts = (f"{name} {count:,}" for name, count in plan.documents.items())
     yield f"split: {plan.spec.split or 'none'}, of documents: {', '.join(parts)}"
     evaluated = config.eval_iters * config.global_batch_size
     for name, held_out in {**run.data.valid, **run.data.test}.items():

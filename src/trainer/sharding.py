@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from .parallel import exchanged, spread, total
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .model import Stage
 
@@ -158,10 +158,10 @@ class DataParallel:
             grad = self._grad(name)
             grad += exchanged(grad, self._topology)
 
-    def gradients(self, names: Collection[str]) -> list[Tensor]:
+    def gradients(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Those gradients of ``names`` that this data rank adds to the norm; see ``shared``."""
         others = self.shared and self._topology.data_rank > 0
-        return [self._grad(name) for name in names if not (others and name in self._whole)]
+        return {name: self._grad(name) for name in names if not (others and name in self._whole)}
 
     @property
     def shared(self) -> bool:

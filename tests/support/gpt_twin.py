@@ -32,11 +32,18 @@ class Twin:
         self._squares = {name: torch.zeros_like(x) for name, x in weights.items()}
 
     def train(self, micro_batches: Sequence[Batch], lr: float) -> tuple[float, float]:
-        """A step over the whole batch: its loss, and the norm of the gradients before clipping."""
+        """A step over the whole batch: its loss, and the norm of the gradients before clipping.
+
+        ``norms`` are those of each block, and of what is before and behind them.
+        """
         loss = self.loss(micro_batches)
         names = list(self.weights)
         grads = torch.autograd.grad(loss, [self.weights[name] for name in names])
-        norm = math.sqrt(sum(float((grad**2).sum()) for grad in grads))
+        squares = {name: float((x**2).sum()) for name, x in zip(names, grads, strict=True)}
+        norm, self.norms = math.sqrt(sum(squares.values())), list[float]()
+        for room in dict.fromkeys(map(_room, names)):
+            mine = (square for name, square in squares.items() if _room(name) == room)
+            self.norms.append(math.sqrt(sum(mine)))
         factor = min(1.0, self.settings.get("clip_grad", 1.0) / (norm + 1e-6))
         self.steps += 1
         with torch.no_grad():
@@ -144,6 +151,10 @@ class Twin:
             parts[i] = one * angle.cos() - other * angle.sin()
             parts[i + half] = other * angle.cos() + one * angle.sin()
         return torch.stack(parts, -1)
+
+
+def _room(name: str) -> str:
+    return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
 
 
 def _scaled(speed: float) -> float:

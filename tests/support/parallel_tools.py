@@ -137,6 +137,7 @@ def train(run: Run) -> Figures:
         found["norm"].append(result.grad_norm.item())
         found["scale"].append(result.loss_scale)
         found["skipped"].append(float(result.skipped))
+    found["norms"] = [] if result.norms is None else result.norms.tolist()
     return {**found, "evaluation": [engine.evaluate(data[0]).item()], "steps": [engine.steps]}
 
 
@@ -334,7 +335,8 @@ def _of_twin(run: Run) -> Figures:
     for (_, size), step in zip(schedule.steps(), range(run.steps), strict=False):
         found.append(twin.train(data[step % BATCHES][: size // 2], 1e-3))
     losses, norms = map(list, zip(*found, strict=True))
-    return {"loss": losses, "norm": norms, "evaluation": [twin.loss(data[0]).item()]}
+    evaluation = [twin.loss(data[0]).item()]
+    return {"loss": losses, "norm": norms, "norms": twin.norms, "evaluation": evaluation}
 
 
 def check_precision(runs: list[Run]) -> list[Figures]:
@@ -368,7 +370,7 @@ def _first_step(run: Run, ways: int) -> float:
 def _compare(runs: list[Run], found: list[Figures], wanted: Figures, allowed: float) -> None:
     assert wanted["evaluation"][0] < wanted["loss"][0] - 0.1  # of the same batch: it learns
     for run, figures in zip(runs, found, strict=True):
-        for name in ("loss", "evaluation", "norm"):
+        for name in ("loss", "evaluation", "norm", *(["norms"] if figures["norms"] else [])):
             apart = difference(figures, wanted, name)
             assert apart <= allowed, f"{name} of {run} is {apart} apart, not {allowed}"
 

@@ -62,6 +62,6 @@ def test_the_norm_of_a_large_tensor_is_exact() -> None:
     """On the CPU, torch adds up the squares of one tensor in fp32, one after the other."""
     grad = torch.randn(6_000_000, generator=torch.Generator().manual_seed(1)) * 1e-3
     wanted = grad.double().norm().item()
-    found = parallel.global_norm([grad, grad], parallel.Topology()).item()
+    found = parallel.norms_of({"head": [grad, grad]}, parallel.Topology()).item()
     bound = likely((1 << 16) + 2 * 92, "float32")  # of pieces of 65,536, and of 2 x 92 norms
     assert found == pytest.approx(2**0.5 * wanted, rel=bound)

@@ -13,6 +13,7 @@ pytest.importorskip("safetensors")
 
 from safetensors.torch import load_file  # noqa: E402
 from support.rounding import EXACT, PRODUCTS, TERMS, likely  # noqa: E402
+from support.trainer_checkpoint_tools import make, state  # noqa: E402
 from support.trainer_model_tools import (  # noqa: E402
     LLAMA,
     NEOX,
@@ -23,9 +24,12 @@ from support.trainer_model_tools import (  # noqa: E402
     tokens,
 )
 
+import tokpack  # noqa: E402
 from tokpack.checkpoints.export import export, open_weights  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
+from tokpack.files import lock  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
+from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,6 +219,35 @@ def test_the_bos_goes_with_the_model(tmp_path: Path, shared: Path) -> None:
     values = json.loads((tmp_path / "out/tokenizer_config.json").read_text())
     assert values["bos_token"] == "<|padding|>"
     assert values["eos_token"] == "<|endoftext|>"
+
+
+def test_checkpoints_are_averaged(tmp_path: Path) -> None:
+    """In fp64, whatever the order: the last of them and those before it, tensor by tensor."""
+    engine, found = make(num_layers=1), []
+    for step in range(1, 5):
+        with torch.no_grad():
+            for parameter in engine.model.parameters():
+                parameter.mul_(1 + step / 7)
+        found.append({n: p.detach().double().clone() for n, p in engine.model.named_parameters()})
+        CheckpointWrite(engine, tmp_path / "run", state(engine, step, num_layers=1)).finish()
+    for path, average, steps in (
+        (tmp_path / "run", 3, (1, 2, 3)),
+        (tmp_path / "run", 4, range(4)),
+        (tmp_path / "run/step_00000002", 2, (0, 1)),
+    ):
+        weights = open_weights(path, average)
+        for name in weights.model.layout:
+            mean = (sum(found[step][name] for step in steps) / average).float()
+            rows = weights.model.layout[name].shape[0]
+            assert torch.equal(weights.read(name)["parameter"], mean[:rows])
+    tokpack.export(tmp_path / "run", tmp_path / "out", average=4)
+    assert (logits_of(tmp_path / "out")).std() > 0
+    with pytest.raises(UsageError, match="run: has 4 checkpoints, fewer than average 5: keep_ch"):
+        open_weights(tmp_path / "run", 5)
+    lock.release()
+    CheckpointWrite(make(num_layers=2), tmp_path / "run", state(engine, 5, num_layers=2)).finish()
+    with pytest.raises(UsageError, match=r"_00000004: is of another model than .*_00000005"):
+        open_weights(tmp_path / "run", 2)
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:

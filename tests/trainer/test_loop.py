@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.encoding_tools import wait_until
-from support.rounding import PRODUCTS, TERMS, equal, likely
+from support.rounding import PRODUCTS, TERMS, equal, gamma, likely
 from support.trainer_tools import (
     VOCABULARY,
     finish,
@@ -70,6 +70,10 @@ def test_a_run_says_and_writes_what_it_does(
             assert 0 <= step[name] < math.inf
             assert step["peak_memory_bytes"] > 1e6
         assert 0 <= step["data_wait"] < 1
+        norms = step["grad_norms"]
+        assert list(norms) == ["embedding", "blocks.0", "blocks.1", "norm"]
+        whole = pytest.approx(step["grad_norm"], rel=gamma(20, "float32"))
+        assert math.hypot(*norms.values()) == whole
         assert f"iteration {step['iteration']}/40  loss {step['loss']:.4f}" in said
         assert f"loss {step['loss']:.4f}" in said
     evaluations = [(e["name"], e["iteration"]) for e in records(tmp_path, "evaluation")]
@@ -279,7 +283,7 @@ def test_a_longer_run_says_where_its_learning_rate_goes(
     said = capsys.readouterr().err
     assert "note: the learning rate goes on at 0.00075, not 0: train_samples is 16 there" in said
     assert "24 here; the old rates have ended, at 0: lr_decay_style constant with a" in said
-    assert "\nsplit: 90,5,5, of documents: train 180" in said
+    assert "\nsplit: 90,5,5, of documents: train 180, valid 10, test 10\n" in said  # as always
     assert "has an earlier run" not in said
     assert train(replace(config, train_samples=32, lr_decay_samples=24))
     assert "note: the learning rate" not in capsys.readouterr().err

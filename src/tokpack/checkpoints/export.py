@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.nn import functional
 
 from tokpack.errors import InputError, OutputError, TokenizerError, UsageError, option
@@ -15,18 +16,18 @@ from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import check_not_inputs
 from tokpack.progress import ProgressStage
+from tokpack.quantities import counted
 from tokpack.tokenizers.described import files_of, tokenizer_of
 from tokpack.tokenizers.frame import Frame
 
 from .families import ACTIVATIONS, GPT2, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
 from .files import DTYPES, Checkpoint, write_tensors
-from .folder import find
+from .folder import earlier, find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Unpack
 
-    import torch
     from torch import Tensor
 
     from tokpack.configuration.model import ModelConfig
@@ -38,27 +39,53 @@ if TYPE_CHECKING:
 KIND = "exported model"
 
 
-def open_weights(folder: str | os.PathLike[str]) -> Checkpoint:
-    """Open the latest checkpoint of a folder, verified.
+class AverageWeights:
+    """The mean of the weights of some checkpoints of a run, of which the last one counts else."""
 
-    InputError where there is no checkpoint, FormatError for a broken one.
+    def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """UsageError where they are of different models."""
+        last = checkpoints[-1]
+        for one in checkpoints:
+            if one.model.layout != last.model.layout:
+                raise UsageError(f"{one.path}: is of another model than {last.path}")
+        self.model, self.tokenizer, self._checkpoints = last.model, last.tokenizer, checkpoints
+
+    def read(self, name: str) -> dict[str, Tensor]:
+        """The mean of a parameter, fp32, under the key ``parameter``."""
+        whole = sum(one.read(name)["parameter"].double() for one in self._checkpoints)
+        assert isinstance(whole, torch.Tensor)
+        return {"parameter": (whole / len(self._checkpoints)).float()}
+
+
+def open_weights(folder: str | os.PathLike[str], average: int = 1) -> Checkpoint | AverageWeights:
+    """Open the latest checkpoint of a folder, or the ``average`` of so many, all verified.
+
+    InputError where there is no checkpoint, FormatError for a broken one, UsageError where there
+    are too few.
     """
     path = find(folder)
     if path is None:
         raise InputError(f"{folder}: there is no checkpoint")
-    checkpoint = Checkpoint(path)
-    checkpoint.verify()
-    return checkpoint
+    paths = [*earlier(path), path]
+    if len(paths) < average:
+        raise UsageError(
+            f"{folder}: has {counted(len(paths), 'checkpoint')}, fewer than {option('average')} "
+            f"{average}: {option('keep_checkpoints')} of a run says how many it keeps"
+        )
+    found = [Checkpoint(one) for one in paths[-average:]]
+    for checkpoint in found:
+        checkpoint.verify()
+    return found[0] if average == 1 else AverageWeights(found)
 
 
 def open_checkpoint(
-    folder: str | os.PathLike[str], **given: Unpack[TokenizerFiles]
-) -> tuple[Checkpoint, Tokenizer | TokenizerError]:
+    folder: str | os.PathLike[str], average: int = 1, **given: Unpack[TokenizerFiles]
+) -> tuple[Checkpoint | AverageWeights, Tokenizer | TokenizerError]:
     """As open_weights, with the tokenizer that is given, or that the checkpoint says.
 
     Where the one that it says is not found, the reason takes its place.
     """
-    weights = open_weights(folder)
+    weights = open_weights(folder, average)
     try:
         return weights, tokenizer_of(weights.tokenizer, **given)
     except TokenizerError as error:

@@ -14,7 +14,7 @@ import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
 
-from tokpack.configuration.model import ModelConfig
+from tokpack.configuration.model import ModelConfig, room_of
 from tokpack.display import brief
 from tokpack.errors import FormatError, option
 from tokpack.files.durable import cannot_write, sync_file
@@ -48,8 +48,8 @@ class RunState:
 
 def file_of(name: str) -> str:
     """The file that holds a parameter."""
-    room, number, *_ = name.split(".")
-    return f"layer_{int(number):03d}.safetensors" if room == "blocks" else f"{room}.safetensors"
+    room, _, number = room_of(name).partition(".")
+    return f"layer_{int(number):03d}.safetensors" if number else f"{room}.safetensors"
 
 
 def key_of(name: str, kind: str) -> str:

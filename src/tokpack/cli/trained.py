@@ -34,6 +34,6 @@ def load(module: str) -> Any:
 def open_checkpoint(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """The weights that the flags name, and their tokenizer, or the reason why there is none."""
     opened: tuple[Any, Any] = load("checkpoints.export").open_checkpoint(
-        arguments.inputs[0], **tokenizer_given(arguments)
+        arguments.inputs[0], getattr(arguments, "average", 1), **tokenizer_given(arguments)
     )
     return opened

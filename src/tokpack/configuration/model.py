@@ -17,6 +17,12 @@ LLAMA_3_POSITIONS = 8192  # from which its successors scale rope
 VOCABULARY = ("embedding.word.weight", "head.weight")  # their rows are padded
 
 
+def room_of(name: str) -> str:
+    """The part of a model that a parameter is in: a block, or embedding, norm, head."""
+    room, number, *_ = name.split(".")
+    return f"{room}.{number}" if room == "blocks" else room
+
+
 class ParameterShape(NamedTuple):
     """Shape of a whole parameter, and the dimension that tensor parallelism splits, if any."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, Page, flags, options_of
+from tokpack.cli.parser import Group, Page, flags, number, options_of
 from tokpack.cli.tokenizer_flags import tokenizer_paths
 from tokpack.cli.trained import CHECKPOINTS, PARTS, load, open_checkpoint
 from tokpack.quantities import count_text
@@ -22,10 +22,12 @@ PAGE = Page(
             flags(
                 """
                 -o, --output DIR        the folder to make
+                --average N             the mean of the weights of the last N checkpoints (1)
                 --dtype fp32|bf16|fp16  type of the weights (fp32)
                 --max-shard-size SIZE   bytes of one file (5GB)
                 --overwrite             replace what is there
                 """,
+                average={"type": number(1), "default": 1},
                 dtype={"default": "fp32"},
                 max_shard_size={"default": 5_000_000_000},
             ),
@@ -41,6 +43,7 @@ logits.
 examples:
   tokpack model export run -o my-gpt
   tokpack model export run/step_00010000 -o my-gpt --dtype bf16
+  tokpack model export run -o my-gpt --average 5
 """,
     usage="CHECKPOINT -o DIR [flags]",
 )

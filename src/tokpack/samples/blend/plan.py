@@ -58,6 +58,17 @@ class BlendPlan:
         opened = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
         return list({dataset.path_prefix: dataset for dataset in opened}.values())
 
+    @property
+    def documents(self) -> dict[str, int]:
+        """Documents of each part of the split, asked for or not, and of sets of their own."""
+        rows = [_portions(entry, self.opened, self.spec) for entry in self.spec.datasets]
+        split = {
+            part: sum(row[number].documents for row in rows)
+            for number, part in enumerate(PARTS)
+            if self.spec.split is not None
+        }
+        return split | {one.name: sum(p.documents for p in one.portions) for one in self.mixtures}
+
     def warnings(self, max_epochs: float) -> list[str]:
         """What is probably not meant, or could not be checked, as sentences for the user."""
         warnings: list[str] = []
