@@ -13,6 +13,7 @@ from tokpack.configuration.model import room_of
 
 from . import pipeline
 from .engine import StepResult
+from .fp8 import use_fp8
 from .model import Stage, stage_layers
 from .optimizers import make_optimizers, set_steps, state_of, whole_parameters
 from .parallel import mean_loss, norms_of
@@ -80,6 +81,8 @@ class TorchEngine:
         self._dynamic = self.dtype == torch.float16 and not config.loss_scale
         scale = config.loss_scale or config.initial_loss_scale
         self._scale = LossScale(scale if self.dtype == torch.float16 else 1.0, config.hysteresis)
+        if config.fp8:
+            use_fp8(config, model)
         half = self.dtype if self.half else None
         owned = whole_parameters(config, model)
         self.data = DataParallel(model, config.zero_stage, owned, half)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,9 @@ from torch.nn import functional
 
 from .collectives import Group, gathered, summed, summed_part
 from .parallel import Topology, own_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _summed(x: Tensor, group: Group | None) -> Tensor:
@@ -111,6 +114,14 @@ def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
 class _Linear(nn.Module):
     weight: nn.Parameter
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.product: Callable[..., Tensor] | None = None  # in place of functional.linear
+
+    def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """``x`` times the weight, and the bias."""
+        return (self.product or functional.linear)(x, self.weight, bias)
+
 
 class ColumnLinear(_Linear):
     """A linear layer whose outputs are split: [..., inputs] -> [..., outputs / tensor_size]."""
@@ -122,7 +133,7 @@ class ColumnLinear(_Linear):
         self.topology = topology
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.linear(enter(x, self.topology), self.weight, self.bias)
+        return self.multiply(enter(x, self.topology), self.bias)
 
 
 class RowLinear(_Linear):
@@ -136,6 +147,6 @@ class RowLinear(_Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.topology.tensor_group is None:
-            return functional.linear(x, self.weight, self.bias)
-        y = leave(functional.linear(x, self.weight), self.topology)
+            return self.multiply(x, self.bias)
+        y = leave(self.multiply(x, None), self.topology)
         return y if self.bias is None else y + self.bias.to(y.dtype)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 UNIT = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+UNIT["float8"] = 2.0**-4  # e4m3
 
 # A forward pass of the models here: six products in a row in each of up to five layers (queries and
 # keys, scores, values, out, up, down) and the head's. The way back has as many.

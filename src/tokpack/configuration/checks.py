@@ -105,6 +105,11 @@ def _check_parallel(config: Config) -> None:
     size = config.tensor_model_parallel_size
     for name in ("num_attention_heads", "num_query_groups", "hidden_size", "ffn_hidden_size"):
         _divides(name, getattr(config, name) or size, "tensor_model_parallel_size", size)
+    if config.fp8 and (config.precision not in (None, "bf16") or config.engine == "deepspeed"):
+        raise UsageError(
+            f"{option('fp8')} goes with precision bf16 and engine torch, these are "
+            f"{config.precision or 'bf16'} and {config.engine}"
+        )
     if config.engine == "deepspeed" and config.optimizer != "adam":
         raise UsageError(f"optimizer {config.optimizer} needs engine torch, this is deepspeed")
     if config.engine == "deepspeed" and config.min_loss_scale % 1:

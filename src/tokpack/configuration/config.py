@@ -148,6 +148,7 @@ class Config:
         choices="fp32 bf16 fp16",
         otherwise="bf16 on a GPU, else fp32",
     )
+    fp8: bool = _precision(False, "the blocks' products in fp8, all else as with bf16")
     loss_scale: float = _precision(0.0, "fp16: a fixed loss scale, 0 for a dynamic one")
     initial_loss_scale: float = _precision(65536.0, "the first dynamic one")
     loss_scale_window: int = _precision(1000, "good steps until it doubles")

@@ -87,6 +87,8 @@ def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:
         yield (f"a vocabulary of {USUAL_VOCABULARY:,} is assumed: give {option('vocab_size')}")
     if config.precision_on("cuda") == "fp32":
         yield "times are those of bf16: products in fp32 take several times as long"
+    if config.fp8:
+        yield "times are those of bf16: products in fp8 take up to half as long"
     if config.pipeline_split is not None:
         yield f"stages are counted as equal, which those of {option('pipeline_split')} are not"
     if config.optimizer != "adam":

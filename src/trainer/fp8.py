@@ -1,0 +1,64 @@
+"""Products of the blocks' matrices in fp8, by torchao; embeddings, norms and head stay in bf16.
+
+Each product casts both factors by the largest element of the tensor ("tensorwise" scaling), in the
+forward and in the backward pass; results and sums over ranks are bf16 and fp32, as without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tokpack.errors import UsageError, needs_extra, option
+
+from .tensor import ColumnLinear, RowLinear
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tokpack.configuration.config import Config
+
+    from .model import Stage
+
+MULTIPLE = 16  # of the sizes of a product that GPUs compute in fp8
+
+
+def use_fp8(config: Config, model: Stage) -> None:
+    """Let the blocks of a model compute in fp8. UsageError where the device or a size cannot."""
+    device = model.topology.device
+    where = f"{option('fp8')} needs a GPU of compute capability 8.9 or later (Ada, Hopper)"
+    if device.type != "cuda":
+        raise UsageError(f"{where}, this is a CPU: leave it out")
+    if (found := torch.cuda.get_device_capability(device)) < (8, 9):
+        name = torch.cuda.get_device_name(device)
+        raise UsageError(f"{where}, {name} has {found[0]}.{found[1]}: leave it out")
+    tokens = config.micro_batch_size * config.seq_length
+    sizes = {"the tokens of a micro batch": tokens}
+    for name, weight in model.blocks.named_parameters():
+        if weight.ndim == 2:
+            sizes |= {f"rows of {name}": weight.shape[0], f"columns of {name}": weight.shape[1]}
+    for name, size in sizes.items():
+        if size % MULTIPLE:
+            raise UsageError(f"{option('fp8')} needs sizes that {MULTIPLE} divides: {name}: {size}")
+    convert(model)
+
+
+def convert(model: Stage, *, emulate: bool = False) -> None:
+    """Let the blocks of a model compute in fp8; with ``emulate`` as a GPU does, on any device."""
+    with needs_extra("fp8"):
+        from torchao.float8.config import Float8LinearConfig
+        from torchao.float8.float8_linear import Float8Linear, matmul_with_hp_or_float8_args
+
+    config = Float8LinearConfig(emulate=emulate)
+    # What torchao's module would be, of which only the product is used: ours split their work.
+    like = Float8Linear.from_float(torch.nn.Linear(1, 1, bias=False, device="meta"), config)
+    multiply: Any = matmul_with_hp_or_float8_args.apply
+
+    def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        y: Tensor = multiply(x.to(weight.dtype), weight.t(), like.linear_mm_config, config)
+        return y if bias is None else y + bias.to(y.dtype)
+
+    for module in model.blocks.modules():
+        if isinstance(module, (ColumnLinear, RowLinear)):
+            module.product = product
