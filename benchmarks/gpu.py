@@ -1,6 +1,8 @@
 """What the trainer is on a GPU, in an hour at most: is it right, does it wait, how fast, and why.
 
     python benchmarks/gpu.py              # one GPU
+    python benchmarks/gpu.py --gpus 8     # several GPUs of a node, by gpus.py
+    python benchmarks/gpu.py --fp8        # one GPU, in fp8 too
     python benchmarks/gpu.py --toy        # the same in toy sizes, on a CPU too: some seconds
 
 Parity: kernels and types on the device against fp32 on the CPU. Steady: steps in which torch calls
@@ -105,11 +107,13 @@ def open_engine(config: Config) -> Engine:
     return make_engine(config, model, parallel.start(config))
 
 
-def batches(config: Config, step: int, documents: bool = False) -> list[dict[str, Tensor]]:
-    """The micro batches of a step: random tokens, of three documents in a sample if asked."""
+def batches(
+    config: Config, step: int, documents: bool = False, count: int = 2
+) -> list[dict[str, Tensor]]:
+    """Micro batches of a step: random tokens, of three documents in a sample if asked."""
     draw = torch.Generator().manual_seed(step)
     found, length = [], config.seq_length
-    for _ in range(config.global_batch_size // config.micro_batch_size):
+    for _ in range(count):
         shape = (config.micro_batch_size, length + 1)
         ids = torch.randint(config.vocab_size or 0, shape, generator=draw)
         batch = {"tokens": ids[:, :-1].contiguous(), "labels": ids[:, 1:].contiguous()}
@@ -217,16 +221,21 @@ def profile(name: str, size: tuple[int, ...], device: str, micro: int) -> Row:
     return {"size": name, "micro_batch": micro, "seconds": seconds, "shares": shares, "idle": idle}
 
 
-def speed(name: str, size: tuple[int, ...], device: str, micro: int, steps: int) -> Row:
+def speed(
+    name: str, size: tuple[int, ...], device: str, micro: int, steps: int, **more: Any
+) -> Row:
     """Tokens/s, MFU and memory at one micro batch; "does not fit" where memory is too small."""
     row: Row = {"size": name, "micro_batch": micro, "sequence": size[-1]}
-    config = config_of(size, device, micro)
+    row |= {"fp8": True} if more.get("fp8") else {}
+    config = config_of(size, device, micro, **more)
     try:
-        engine, data = open_engine(config), batches(config, 0)
+        engine = open_engine(config)
+        count = config.global_batch_size // (micro * engine.topology.data_size)
+        data = batches(config, 0, count=count)
         meter = StepMeter(engine.model.model.flops_per_token, size[-1], engine.topology)
         with fastest_kernel(engine.topology.device):
             for step in range(WARM_UP + steps):
-                meter.add(engine.train_batch(data, 1e-4), 2 * micro, 1e-4)
+                meter.add(engine.train_batch(data, 1e-4), config.global_batch_size, 1e-4)
                 if step == WARM_UP - 1:
                     meter.read()
                     meter.restart()
@@ -235,10 +244,35 @@ def speed(name: str, size: tuple[int, ...], device: str, micro: int, steps: int)
         if "out of memory" not in str(error).lower():
             raise
         return {**row, "failed": "does not fit"}
-    names = ("seconds_per_step", "tokens_per_second", "tflops_per_gpu", "mfu")
+    names = ("seconds_per_step", "tokens_per_second", "tokens_per_second_per_gpu")
+    names += ("tflops_per_gpu", "mfu")
     row |= {name: found[name] for name in names}
     row["parameters"] = engine.model.model.parameters
     return {**row, "peak_memory": peak_memory(engine.topology.device)}
+
+
+def learnable(config: Config, step: int) -> list[dict[str, Tensor]]:
+    """Micro batches in which most tokens follow from the one before."""
+    (batch, *_), draw = batches(config, step), torch.Generator().manual_seed(step)
+    tokens, labels = batch["tokens"] % 97, batch["labels"] % 97
+    kept = torch.rand(tokens.shape, generator=draw) < 0.8
+    for place in range(config.seq_length):
+        if place:
+            tokens[:, place] = labels[:, place - 1]
+        follows = (tokens[:, place] * 3 + 1) % 97
+        labels[:, place] = torch.where(kept[:, place], follows, labels[:, place])
+    return [batch]
+
+
+def curve(name: str, size: tuple[int, ...], device: str, steps: int) -> Row:
+    """The loss of a small model in bf16 and in fp8 after as many steps of the same data."""
+    row: Row = {"case": name, "steps": steps}
+    for word, more in (("bf16", {}), ("fp8", {"fp8": True})):
+        config = config_of(size, device, 8, **more)
+        engine = open_engine(config)
+        losses = [engine.train_batch(learnable(config, step), 1e-3).loss for step in range(steps)]
+        row[word] = float(torch.stack(losses[-steps // 10 :]).mean())
+    return row
 
 
 def in_process(function: Callable[..., Row], name: str, *arguments: Any) -> Row:
@@ -262,7 +296,13 @@ def untimed(call: Callable[..., Row], device: str, toy: bool, jobs: int) -> list
 
 
 def timed(
-    call: Callable[..., Row], device: str, toy: bool, deadline: float, micro_batches: list[int]
+    call: Callable[..., Row],
+    device: str,
+    toy: bool,
+    deadline: float,
+    micro_batches: list[int],
+    *,
+    fp8: bool,
 ) -> list[Row]:
     """Rows of tokens a second and of profiles, one after the other."""
     rows: list[Row] = []
@@ -281,6 +321,11 @@ def timed(
         if best:
             row = call(profile, name, size, device, best["micro_batch"])
             rows.append({"benchmark": "profile", **row})
+        if best and fp8:
+            row = call(partial(speed, fp8=True), name, size, device, best["micro_batch"], 10)
+            rows.append({"benchmark": "sizes", **row})
+    if fp8:
+        rows.append({"benchmark": "curve", **call(curve, "small", SMALL, device, 2000)})
     return rows
 
 
@@ -288,6 +333,8 @@ def main(argv: list[str] | None = None) -> int:
     """Measure everything, print it, append rows; 1 where something is wrong."""
     parser = common.parser(__doc__, data=False, work=False)
     parser.add_argument("--toy", action="store_true", help="toy sizes, on whatever is here")
+    parser.add_argument("--gpus", type=int, help="measure layouts on so many, and nothing else")
+    parser.add_argument("--fp8", action="store_true", help="each size in fp8 too, and its loss")
     parser.add_argument("--minutes", type=float, default=60, help="no new size after 3/4 of these")
     parser.add_argument("--jobs", type=int, default=4, help="cases that are not timed, at once")
     parser.add_argument("--only", choices=("right", "speed"), help="what is right, or how fast")
@@ -307,10 +354,14 @@ def main(argv: list[str] | None = None) -> int:
         deadline = time.monotonic() + 45 * args.minutes
         call = (lambda function, *more: function(*more)) if args.toy else in_process
         rows: list[Row] = []
-        if args.only != "speed":
+        if args.gpus:
+            from gpus import measure
+
+            rows, args.only = measure(args.gpus, args.toy), "layouts"
+        if args.only not in ("speed", "layouts"):
             rows += untimed(call, device, args.toy, 1 if args.toy else args.jobs)
-        if args.only != "right":
-            rows += timed(call, device, args.toy, deadline, args.micro_batches)
+        if args.only not in ("right", "layouts"):
+            rows += timed(call, device, args.toy, deadline, args.micro_batches, fp8=args.fp8)
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
     rows = [{"gpu": gpu, **row} for row in rows]
     common.show(rows)

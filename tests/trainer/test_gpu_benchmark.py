@@ -16,22 +16,32 @@ from support.parallel_tools import in_processes
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 
 
-def run_toy(_: None) -> tuple[int, str]:
+def run_toy(words: list[str]) -> tuple[int, str]:
     """Its exit code, and what it prints."""
     sys.path.insert(0, BENCHMARKS)
     import gpu
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        code = gpu.main(["--toy"])
+        code = gpu.main(["--toy", *words])
     return code, printed.getvalue()
 
 
 @pytest.mark.slow
 def test_it_ends_with_tables() -> None:
-    (found,) = in_processes([(1, run_toy, None)])
+    (found,) = in_processes([(1, run_toy, [])])
     code, printed = found[0]
     assert code == 0, printed
     assert printed.endswith("wrong: 0\n")
     for words in ("\nparity\n", "bf16, Muon ", "\nsteady\n", "\nsizes\n", "\nprofile\n"):
         assert words in printed
+
+
+@pytest.mark.slow
+def test_layouts_of_several_processes_have_rows() -> None:
+    (found,) = in_processes([(1, run_toy, ["--gpus", "2"])])
+    code, printed = found[0]
+    assert code == 0, printed
+    for words in ("\nlayouts\n", "toy, ZeRO 1 ", "toy, tensor 2 ", "expected_mfu"):
+        assert words in printed
+    assert "failed" not in printed
