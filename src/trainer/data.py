@@ -128,10 +128,10 @@ def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None
 
 
 def _tokenizer(config: Config, notes: list[str]) -> dict[str, Any] | None:
-    """The tokenizer of data without a manifest, by the files that other programs are given."""
-    given = config.tokenizer_files
+    """The tokenizer of data without a manifest, by the files that other programs take."""
+    files = config.tokenizer_files
     try:
-        tokenizer = load_tokenizer(**given) if any(given.values()) else None
+        tokenizer = load_tokenizer(**files) if any(files.values()) else None
     except (TokenizerError, UsageError) as error:  # a vocabulary alone says no more than its size
         notes.append(f"the checkpoints will not say their tokenizer: {error}")
         return None

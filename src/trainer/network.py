@@ -37,11 +37,11 @@ def _leading_to(host: str, names: list[str]) -> str | None:
     """The interface that leads to another machine; None where this is this machine itself."""
     with suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # chooses a route, and sends nothing
-        own = socket.inet_aton(probe.getsockname()[0])
+        address = socket.inet_aton(probe.getsockname()[0])
         for name in names:
             with suppress(OSError):
                 request = struct.pack("256s", name.encode()[:15])
-                address = fcntl.ioctl(probe.fileno(), _GET_ADDRESS, request)[20:24]
-                if address == own and not name.startswith("lo"):
+                answer = fcntl.ioctl(probe.fileno(), _GET_ADDRESS, request)[20:24]
+                if answer == address and not name.startswith("lo"):
                     return name
     return None

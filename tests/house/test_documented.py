@@ -103,7 +103,9 @@ def parsed(words: list[str]) -> None:
         for file in files:
             Path(file).parent.mkdir(exist_ok=True)
             Path(file).unlink(missing_ok=True)
-            Path(file).write_text("datasets: wiki\n" if "blend" in file else "lr: 1e-3\n")
+            kinds = {"blend": "datasets: wiki\n", "gpu": "gpu: h100\n"}
+            text = next((text for kind, text in kinds.items() if kind in file), "lr: 1e-3\n")
+            Path(file).write_text(text)
         resolve(words[2:])
     else:
         name, rest = command_of(words[1:])

@@ -50,9 +50,9 @@ class RunLog:
     evaluations: list[Record] = field(default_factory=list)
     saves: list[Record] = field(default_factory=list)
 
-    def losses(self) -> dict[str, list[tuple[int, float]]]:
+    def losses(self) -> dict[str, list[tuple[float, float]]]:
         """(iteration, loss) of the steps, as "", and of each evaluated set, by its name."""
-        curves: dict[str, list[tuple[int, float]]] = {"": []}
+        curves: dict[str, list[tuple[float, float]]] = {"": []}
         for record in (*(self.steps[at] for at in sorted(self.steps)), *self.evaluations):
             loss = record.get("loss")
             if isinstance(loss, (int, float)) and math.isfinite(loss):

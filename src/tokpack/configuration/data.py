@@ -39,12 +39,12 @@ def vocabulary_of(config: Config, size: int | None) -> int | None:
             f"{file} has {in_file:,} ids, the tokenizer of the data {size:,}: give the file that "
             "the data was made with, or none"
         )
-    given = config.vocab_size
-    if size is not None and given is not None and given < size:
+    asked = config.vocab_size
+    if size is not None and asked is not None and asked < size:
         raise UsageError(
-            f"{option('vocab_size')} is {given:,}, the tokenizer of the data has {size:,} ids"
+            f"{option('vocab_size')} is {asked:,}, the tokenizer of the data has {size:,} ids"
         )
-    return given or size or in_file
+    return asked or size or in_file
 
 
 def _settings(config: Config) -> dict[str, Any]:

@@ -35,7 +35,7 @@ _MOST_TOKENS, _MOST_GROUPS, _MOST_SOURCES = 30, 10, 30
 
 
 def page(datasets: Sequence[Stats], *, footer: str = "") -> str:
-    """The report as HTML; ``footer`` says when and by what it was made."""
+    """The report as HTML; ``footer`` says of when and whom it is."""
     names = labels(datasets)
     title = ("Datasets " if names[1:] else "Dataset ") + ", ".join(names)
     foot = tag("footer", footer) if footer else ""
@@ -80,7 +80,7 @@ def figures(datasets: Sequence[Stats]) -> Html:
 
 
 def is_page(path: str, command: str = "stats") -> bool:
-    """Whether a file is a page that a command made."""
+    """Whether a file is a page of a command."""
     return begins_with(path, _HEAD.format(command).encode())
 
 
