@@ -220,14 +220,18 @@ def norms_of(
     All ranks have the same rooms, perhaps without anything in them. With ``shared`` the gradients
     of a data rank are different ones, else all data ranks have the same.
     """
-    pieces = [(place, grad) for place, grads in enumerate(rooms.values()) for grad in grads]
-    if topology.device == CPU:  # one sum of 40 million squares is wrong by 3 in 1000
-        pieces = [(i, x) for i, grad in pieces for x in torch.split(grad.flatten(), 1 << 16)]
+    pieces: list[Tensor] = []
+    counts = []
+    for grads in rooms.values():
+        parts = grads
+        if topology.device == CPU:  # one sum of 40 million squares is wrong by 3 in 1000
+            parts = [x for grad in grads for x in torch.split(grad.flatten(), 1 << 16)]
+        pieces += parts
+        counts.append(len(parts))
     squares = torch.zeros(len(rooms), device=topology.device)
-    if pieces:
-        each = torch.stack(torch._foreach_norm([x for _, x in pieces])).to(squares.dtype)
-        places = torch.tensor([i for i, _ in pieces]).to(topology.device, non_blocking=True)
-        squares.index_add_(0, places, each**2)
+    if pieces:  # sums of parts, not index_add_: whose order on a GPU differs from run to run
+        each = torch.stack(torch._foreach_norm(pieces)).to(squares.dtype) ** 2
+        squares = torch.stack([part.sum() for part in torch.split(each, counts)])
     if shared:
         total(squares, topology.data_group)
     return total(total(squares, topology.tensor_group), topology.pipeline_group).sqrt()
