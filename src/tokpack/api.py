@@ -6,11 +6,13 @@ Here are those that several rooms have a part in; others are a room's own (see `
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from importlib import import_module
 from inspect import getdoc, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from tokpack.display import nearest
 from tokpack.encoding.option import list_of
 from tokpack.encoding.options import EncodeOptions
 from tokpack.errors import TokenizerError, UsageError, needs_extra, option
@@ -19,7 +21,7 @@ from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerFiles
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
+_FILTER = "where=, an expression in SQL, or map=, a function that leaves records out"
+_LIKELY = {"filter": _FILTER, "filter_fn": _FILTER, "columns": "keep=", "num_proc": "workers="}
 
 
 def _takes_options(*without: str) -> Callable[[_Function], _Function]:
@@ -355,12 +359,17 @@ def _request(
     from tokpack.encoding.columns import columns_in_process
     from tokpack.sources import Source, in_process
 
-    unknown = sorted({*options} - {one.name for one in fields(EncodeOptions)})
+    known = {one.name for one in fields(EncodeOptions)}
+    unknown = sorted({*options} - known)
     if unknown:
-        raise TypeError(f"{called}() got an unexpected keyword argument {unknown[0]!r}")
+        likely = _LIKELY.get(unknown[0]) or nearest(unknown[0], known)
+        hint = f"; did you mean {likely}?" if likely else ""
+        raise TypeError(f"{called}() got an unexpected keyword argument {unknown[0]!r}{hint}")
     names = options.get("output_names") or {}
     place = "" if output is None else os.fspath(output)
     keys = options["keys"]
+    if not isinstance(keys, Iterable):
+        raise UsageError(f"{option('keys')} is {keys!r}; it is a key, or a list of keys")
     several = [keys] if isinstance(keys, str) else list(keys)
     found = in_process(inputs, several, resume_key, columns_in_process(options))
     if not isinstance(found, Source):

@@ -27,6 +27,19 @@ def without_unit(text: str) -> str:
     return str(int(value)) if value == int(value) else text
 
 
+def count_of(text: str) -> int:
+    """A whole number such as ``1,500,000``, ``1.5M`` or ``1.5e6``. ValueError for any other."""
+    return int(without_unit(text.strip().replace(",", "").replace("_", "")))
+
+
+def share_of(text: str) -> float:
+    """A share such as ``0.1`` or ``10%``. ValueError, with the text, for any other."""
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a share such as 0.1 or 10%") from None
+
+
 def bytes_text(count: float) -> str:
     """A number of bytes, to three figures."""
     for unit in ("B", "kB", "MB", "GB"):

@@ -54,6 +54,7 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
         "became": "document",
         "document": 2,
         "reason": "",
+        "kept": {},
     }
     shown = command("inspect", out, "--source", *lines[2:4], "--text")
     assert shown.stdout == "b\n"

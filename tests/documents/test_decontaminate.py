@@ -242,9 +242,15 @@ def test_common_phrases_are_passed_over_and_told(tmp_path: Path, tokenizer: Path
     assert found.common
     assert all(one.strip() in licence for one in found.examples)
     assert len(found.examples) == 3
+    assert found.spared == 19
+    share = tokpack.decontaminate(dataset, against=tmp_path / "evals.txt", common="50%")
+    assert share == found
+    assert tokpack.decontaminate(dataset, against=tmp_path / "evals.txt", common=0.5) == found
+    assert tokpack.decontaminate(dataset, against=tmp_path / "evals.txt", common="100%").common == 0
     every = tokpack.decontaminate(dataset, against=tmp_path / "evals.txt", common=0)
     assert every.datasets[0].matched == 20
     assert not every.common
+    assert not every.spared
 
 
 def test_the_result_depends_on_nothing_but_the_documents(

@@ -88,6 +88,52 @@ def test_where_and_repeat(folder: Path, tmp_path: Path) -> None:
     assert tokpack.verify(folder / "good").documents == len(expected)
 
 
+@pytest.mark.parametrize("kind", ["pyarrow", "pandas", "polars", "batches"])
+def test_a_table_in_memory_is_joined_like_a_file(folder: Path, kind: str) -> None:
+    table = pq.read_table(folder / "scores.parquet")
+    if kind == "batches":
+        given: Any = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(20))
+    else:
+        given = (
+            table if kind == "pyarrow" else pytest.importorskip(kind).DataFrame(table.to_pydict())
+        )
+    options: dict[str, Any] = {"on": "id", "where": "quality > 100", "overwrite": True}
+    file = tokpack.select(folder / "web", folder / "a", join=folder / "scores.parquet", **options)
+    made = tokpack.select(folder / "web", folder / "b", join=given, **options)
+    assert read(folder / "b") == read(folder / "a")
+    assert made.options["select"]["unmatched"] == file.options["select"]["unmatched"]
+    with pytest.raises(UsageError, match=r"the table in memory has id \(VARCHAR\), quality"):
+        tokpack.select(folder / "web", folder / "b", join=table, **{**options, "where": "x > 1"})
+    twice = pa.concat_tables([table, table.slice(0, 1)])
+    with pytest.raises(InputError, match=r"the table in memory .*: 1 keys are not unique there"):
+        tokpack.select(folder / "web", folder / "b", join=twice, **options)
+
+
+def test_numbers_as_the_command_line_has_them(folder: Path) -> None:
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"random": "25%"}, {"random": 0.25}),
+        ({"random": "0.25"}, {"random": 0.25}),
+        ({"tokens": "1k"}, {"tokens": 1000}),
+        ({"tokens": 1e3}, {"tokens": 1000}),
+        ({"first": "1_0"}, {"first": 10}),
+        ({"repeat": 2}, {"repeat": "2"}),
+    ]
+    for given_, plain in pairs:
+        tokpack.select(folder / "web", folder / "a", **given_, overwrite=True)
+        tokpack.select(folder / "web", folder / "b", **plain, overwrite=True)
+        assert read(folder / "a") == read(folder / "b")
+    for wrong, says in (
+        ({"random": "x"}, "random is 'x'; it is a share"),
+        ({"tokens": "many"}, "tokens is 'many'; it is a whole number"),
+        ({"first": [1]}, r"first is \[1\]"),
+        ({"where": 5}, "where is 5; it is an expression"),
+        ({"repeat": 1.5}, "repeat is 1.5"),
+        ({"join": 5, "on": "id", "where": "x > 1"}, "join is 5: give a path"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            tokpack.select(folder / "web", folder / "c", **wrong)
+
+
 def test_a_view_is_selected_from_like_a_dataset(folder: Path) -> None:
     options: dict[str, Any] = {"overwrite": True}
     tokpack.select(folder / "web", folder / "a", repeat="3 if score > 0.8", **options)

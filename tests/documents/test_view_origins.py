@@ -81,7 +81,7 @@ def test_documents_and_lines_of_a_view(encoded: Path) -> None:
     assert origins.find("b.jsonl", 1)[0].became == "empty"
     assert origins.find("b.jsonl", 99)[0].became == "nothing"
     found = Sources(MMapIndexedDataset("view"))
-    assert [f"{name}:{line}" for name, line in map(found.find, range(30))] == expected
+    assert [str(found.find(number)) for number in range(30)] == expected
     assert command("trace", "view", "--doc", "0:3").stdout.splitlines() == expected[:3]
     asked = command("trace", "view", "--source", names[left_out[0]])
     assert asked.stdout.startswith("not in the view: it is document ")

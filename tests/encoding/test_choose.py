@@ -344,6 +344,23 @@ def test_functions_are_known_by_their_source_and_what_they_are_bound_to() -> Non
             map_function.identity(refused)
 
 
+def test_a_function_of_a_dict_gets_lists(tmp_path: Path, bpe: Path) -> None:
+    source = write(tmp_path / "in.jsonl", records(50))
+    encoded(source, tmp_path / "a", bpe, map=map_functions.shout)
+    encoded(source, tmp_path / "b", bpe, map=map_functions.shout_lists)
+    assert dataset(tmp_path / "a") == dataset(tmp_path / "b")
+    with pytest.raises(InputError, match=r"no attribute 'upper'.*to_pylist\(\).*batch: dict"):
+        encoded(source, tmp_path / "c", bpe, map=map_functions.shout_scalars)
+
+    def plain(batch: dict, /) -> dict:  # type: ignore[type-arg]
+        return batch
+
+    assert map_function.takes_dict(plain)
+    assert map_function.takes_dict(functools.partial(plain))
+    assert not map_function.takes_dict(lambda batch: batch)
+    assert not map_function.takes_dict(map_functions.same)
+
+
 def test_functions_that_are_not_there() -> None:
     for named, says in [
         ("nocolon", "it can be module:function"),

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from support.choosing import Record, encoded, records, settled, write
 from support.encoding_tools import dataset
 
-from tokpack.encoding import columns, where
+from tokpack.encoding.first_records import FIRST_RECORDS
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.json_types import json_column, types_of
+from tokpack.sources import sql as where
+from tokpack.sources.json_types import cast, types_of
 from tokpack.sources.records import value_at
+from tokpack.sources.values import of_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +65,7 @@ def test_wrong_expressions_end_before_any_work(expression: str, says: str, tmp_p
 
 
 def test_a_value_of_another_type_is_a_bad_record(tmp_path: Path, bpe: Path) -> None:
-    rows = [{"text": f"text {n}", "score": n} for n in range(columns.FIRST_RECORDS)]
+    rows = [{"text": f"text {n}", "score": n} for n in range(FIRST_RECORDS)]
     rows += [
         {"text": "late", "score": 0.5},
         {"text": "later", "score": "high"},
@@ -197,7 +199,7 @@ def test_each_value_is_in_its_column_or_its_record_is_bad(rows: list[Record]) ->
     types = types_of(rows[:3], None)
     for name, kind in types.items():
         expected = [value_at(row, name) for row in rows]
-        array, bad = json_column(expected, kind, name)
+        array, bad = cast(of_objects(expected), kind, name)
         for index, (value, got) in enumerate(zip(expected, array.to_pylist(), strict=True)):
             if index in bad:
                 assert index >= 3 or "surrogate" in bad[index]

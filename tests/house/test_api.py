@@ -142,7 +142,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
         {"plan": "encode_shard's prefix", "engine": "starts commands", "ray_address": "the same"}
         | {"shard_size": "of plan", "dry_run": "shows; chat.render does"},
     ),
-    "shards plan": ((tokpack.plan,), {}),
+    "shards plan": ((tokpack.plan,), {"tokenizers": "refused, with what to do instead"}),
     "shards status": ((tokpack.status,), {"all": "all are in the list"}),
     "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
     "verify": ((tokpack.verify,), {"against": "inputs of compare_with_inputs"}),

@@ -15,7 +15,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.documented import documented, make_datasets, make_inputs, make_room, pages
+from support.documented import (
+    WHOLE,
+    documented,
+    make_datasets,
+    make_inputs,
+    make_room,
+    pages,
+    steps,
+)
 from support.places import ROOT
 from support.report_tools import run
 
@@ -166,10 +174,29 @@ def test_commands_run_as_they_stand(
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_guide_runs_from_its_first_step_to_its_last(
+    name: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an empty folder: it names no file that it has not made."""
+    at_home(monkeypatch, world, tmp_path)
+    done = [kind for kind, step in steps(pages()[name]) if _do(kind, step)]
+    assert {"python", "command"} <= set(done)
+
+
+def _do(kind: str, step: str) -> bool:
+    if kind == "python":
+        exec(step, {})
+    else:
+        run(*shlex.split(step)[1:])
+    return True
+
+
 def test_python_runs_as_it_stands(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = [b for text in pages().values() for b in re.findall(r"(?s)```python\n(.*?)```", text)]
+    texts = [text for name, text in pages().items() if name not in WHOLE]
+    blocks = [b for text in texts for b in re.findall(r"(?s)```python\n(.*?)```", text)]
     assert len(blocks) > 3
     for number, block in enumerate(blocks):
         folder = tmp_path / str(number)

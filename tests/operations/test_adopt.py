@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.encoding_tools import write_jsonl
 from support.report_tools import make, run, run_json, sample_texts
 from support.table_tools import token_digest
 
@@ -45,6 +46,46 @@ def test_it_becomes_a_dataset_like_any_other(tmp_path: Path) -> None:
     assert rows["tokens_xxh3"] == [token_digest(one) for one in documents]
     assert rows["bytes"] == rows["text_xxh3"] == [None] * len(texts)
     assert run("trace", prefix, "--doc", "2").stdout.split()[-1].endswith("made:3")
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_dataset_of_tokpack_gets_a_table(tmp_path: Path, files: int) -> None:
+    pytest.importorskip("duckdb")
+    texts = sample_texts()
+    make(tmp_path, "for_its_tokenizer", ["a"])
+    inputs = [write_jsonl(tmp_path / f"{n}.jsonl", ["", *texts[n::3]]) for n in range(3)]
+    options: dict[str, Any] = {"tokenizer": tmp_path / "tokenizer.json", "files": files}
+    whole = tokpack.encode(inputs, tmp_path / "whole", trace=True, **options)
+    before = tokpack.encode(inputs, tmp_path / "d", **options)
+    made = tokpack.adopt(tmp_path / "d")
+    assert (made.bin, made.idx, made.inputs) == (before.bin, before.idx, list(before.inputs))
+    assert tokpack.verify(tmp_path / "d").documents == len(texts)
+    wanted = ["source", "tokens", "tokens_xxh3"]
+    table = tokpack.MMapIndexedDataset(tmp_path / "d").table()
+    assert table.select(wanted).equals(
+        tokpack.MMapIndexedDataset(tmp_path / "whole").table().select(wanted)
+    )
+    assert table["line"].null_count == table["bytes"].null_count == len(texts)
+    origins = tokpack.indexed.Origins(tmp_path / "d")
+    assert [str(one) for one in origins][:: len(texts) - 1] == [str(inputs[0]), str(inputs[2])]
+    tokpack.select(tmp_path / "d", tmp_path / "view", where="tokens > 9")
+    assert whole.documents == made.documents
+
+
+def test_tokens_that_have_changed_get_no_table(tmp_path: Path) -> None:
+    prefix = make(tmp_path, "d", sample_texts())
+    data = bytearray((tmp_path / "d.bin").read_bytes())
+    data[-3] ^= 1
+    (tmp_path / "d.bin").write_bytes(data)
+    with pytest.raises(FormatError, match=r"d\.bin: .*bytes of it have changed"):
+        tokpack.adopt(prefix)
+    assert not (tmp_path / "d.docs.parquet").exists()
+
+
+def test_the_first_document_is_shown(tmp_path: Path) -> None:
+    prefix = stranger(tmp_path, ["A first document.", "Another."])
+    said = run("adopt", prefix, "--tokenizer", tmp_path / "tokenizer.json").stderr
+    assert "its first document begins: A first document." in said
 
 
 def test_other_commands_take_it(tmp_path: Path) -> None:

@@ -326,6 +326,32 @@ def test_a_trace_gives_the_line(tmp_path: Path) -> None:
     assert "t.jsonl:3" in run("inspect", name, "--doc", "1").stdout
 
 
+def test_kept_values_stand_with_their_documents(tmp_path: Path) -> None:
+    name = make(tmp_path, "t", ["one two three", "", "four"] * 9, keep=["again=text", "none=no?"])
+    overview = run("inspect", name).stdout
+    assert "kept           again (string), none (string)" in overview
+    assert "t.docs.parquet" in overview
+    assert "t.dropped.parquet" in overview
+    assert run_json("inspect", name)["columns"] == {"again": "string", "none": "string"}
+    shown = run("inspect", name, "--doc", "1").stdout
+    assert "from " in shown
+    assert "t.jsonl:3\n  again=four\n" in shown
+    (entry,) = run_json("inspect", name, "--doc", "1")["documents"]
+    assert entry["kept"] == {"again": "four", "none": None}
+    (traced,) = run("inspect", name, "--trace", "--doc", "1", "--json").stdout.splitlines()
+    assert json.loads(traced)["kept"] == {"again": "four", "none": None}
+    source = ["--trace", "--source", "t.jsonl:1", "--json"]
+    (line,) = run("inspect", name, *source).stdout.splitlines()
+    assert json.loads(line)["kept"] == {"again": "one two three", "none": None}
+    run("select", name, "--first", "3", "-o", f"{name}_view")
+    assert "t.jsonl:3\n  again=four\n" in run("inspect", f"{name}_view", "--doc", "1").stdout
+    run("blend", name, "--seq-length", "8", "--samples", "4", "-o", tmp_path / "blend.yaml")
+    assert "again=" in run("samples", tmp_path / "blend.yaml", "--sample", "0").stdout
+    (line,) = run("samples", tmp_path / "blend.yaml", "--sample", "0", "--json").stdout.splitlines()
+    kept = {one["kept"]["again"] for one in json.loads(line)["documents"]}
+    assert kept <= {"one two three", "four"}
+
+
 def test_a_tokenizer_that_is_not_byte_level(tmp_path: Path) -> None:
     library = pytest.importorskip("tokenizers")
     model = library.Tokenizer(library.models.Unigram())

@@ -26,9 +26,13 @@ def test_names_of_files(tmp_path: Path, bpe: Path) -> None:
         assert in_process(named, KEYS) == (str(path),)
     for named in ("some*.jsonl", "s3://a/b c", "@a b", f"{path}, {path}", [], "no-such-file"):
         assert in_process(named, KEYS) == ((named,) if named else ())
-    for text in ("Hello world.", ["How are you?", "b"], "a\nb"):
+    for text in ("Hello world.", ["How are you?", "b"], "a\nb", ["A text.", "a text/b.jsonl"]):
         with pytest.raises(InputError, match=r"iter\(\[\.\.\.\]\)"):
             in_process(text, KEYS)
+    for texts in (["First text.", "Another one, longer."], ["x" * 300, "a b"], ["a\nb"]):
+        source = in_process(texts, KEYS)
+        assert isinstance(source, Source)
+        assert source.format == "documents"
     with pytest.raises(UsageError, match="a list"):
         tokpack.encode(iter([str(path)]), tmp_path / "out", tokenizer=bpe)
     with pytest.raises(UsageError, match="a list of names"):
@@ -45,6 +49,7 @@ def test_what_is_refused(tmp_path: Path, bpe: Path) -> None:
         ({"a.jsonl", "b.jsonl"}, "give a list"),
         (pa.array(["a"]), "give it as pyarrow.table"),
         (iter([__file__]), "mappings"),
+        (table, r"call it, as in encode\(table\(\), ...\)"),
     ):
         with pytest.raises(UsageError, match=said):
             in_process(given_, KEYS)

@@ -14,32 +14,29 @@ from hypothesis import strategies as st
 from tokpack import _core
 from tokpack.sources import Documents, Part, discover, read
 from tokpack.sources.records import JsonLinesParser, value_at
-from tokpack.sources.values import JsonValues
+from tokpack.sources.values import ContentHash, compact, objects_of, of_json, of_objects
+
+arrow = pytest.importorskip("pyarrow")
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_selected_documents_keep_their_values() -> None:
-    data = b'1"b"{"c":3}'
-    spans = np.array([[0, 1], [1, 4], [4, 4], [4, 11]])
-    columns = {"json": JsonValues(data, spans), "list": [1, "b", None, {"c": 3}]}
     texts = np.frombuffer(b"abcd", np.uint8)
     documents = Documents(texts, np.stack([np.arange(4), np.arange(1, 5)], 1), np.arange(4))
-    documents.columns = columns
+    data, spans = b'1"b"{"c":3}', np.array([[0, 1], [1, 4], [4, 4], [4, 11]])
+    documents.columns = {
+        "json": of_json(data, spans),
+        "objects": of_objects([1, "b", None, {"c": 3}]),
+        "arrow": arrow.array([1, None, 3, 4]),
+    }
     chosen = documents.select(np.array([True, False, True, True]))
     assert [chosen.text(n) for n in range(3)] == [b"a", b"c", b"d"]
     assert chosen.lines.tolist() == [0, 2, 3]
-    assert chosen.columns["json"].texts() == [b"1", b"null", b'{"c":3}']
-    assert chosen.columns["list"] == [1, None, {"c": 3}]
-
-
-def test_an_arrow_column_is_selected_too() -> None:
-    arrow = pytest.importorskip("pyarrow")
-    documents = Documents(np.zeros(0, np.uint8), np.zeros((3, 2), np.int64), np.arange(3))
-    documents.columns = {"n": arrow.array([1, None, 3])}
-    chosen = documents.select(np.array([False, True, True]))
-    assert chosen.columns["n"].to_pylist() == [None, 3]
+    assert objects_of(chosen.columns["json"]) == [1, None, {"c": 3}]
+    assert objects_of(chosen.columns["objects"]) == [1, None, {"c": 3}]
+    assert objects_of(chosen.columns["arrow"]) == [1, 3, 4]
 
 
 VALUES = st.recursive(
@@ -69,10 +66,8 @@ def test_columns_of_json_lines_are_what_json_reads(records: list[dict[str, Any]]
     documents = parsed.documents["text"]
     assert len(documents) == len(records)
     for column in columns:
-        values = documents.columns[column]
-        assert isinstance(values, JsonValues)
         expected = [value_at(json.loads(line), column) for line in ascii_too]
-        assert [json.loads(text) for text in values.texts()] == expected
+        assert objects_of(documents.columns[column]) == expected
 
 
 @pytest.mark.parametrize("level", _core.simd_levels())
@@ -89,7 +84,6 @@ def test_the_core_notes_the_last_of_two_values_and_none_of_a_slow_record(
 
 
 def test_a_parquet_file_gives_plain_columns_of_those_that_it_has(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = arrow.table(
         {
@@ -105,10 +99,7 @@ def test_a_parquet_file_gives_plain_columns_of_those_that_it_has(tmp_path: Path)
     [source] = discover([str(path)])
     names = ["n", "meta.score", "meta", "day", "lang", "none", "meta.none"]
     [batch] = read(source, Part(0, "whole", 0, 0, 0), ["text"], columns=names)
-    columns = {
-        name: one if isinstance(one, list) else one.to_pylist()
-        for name, one in batch.documents["text"].columns.items()
-    }
+    columns = {name: one.to_pylist() for name, one in batch.documents["text"].columns.items()}
     assert columns == {
         "n": [1, None],
         "meta.score": [0.5, None],
@@ -116,3 +107,54 @@ def test_a_parquet_file_gives_plain_columns_of_those_that_it_has(tmp_path: Path)
         "day": [datetime.date(2024, 1, 2), None],
         "lang": ["de", "de"],
     }
+
+
+COLUMNS: dict[str, Any] = {
+    "int16": st.integers(-9, 9),
+    "float64": st.floats(allow_nan=False),
+    "bool_": st.booleans(),
+    "date32": st.dates(datetime.date(1970, 1, 1), datetime.date(2100, 1, 1)),
+    "string": st.text(st.sampled_from("aé"), max_size=3),
+    "large_binary": st.binary(max_size=3),
+    "null": st.none(),
+}
+
+
+@st.composite
+def arrays(draw: st.DrawFn, depth: int = 0) -> Any:
+    """A type, and a strategy for its values."""
+    shape = draw(st.sampled_from(["plain"] * 4 + ["list", "struct", "map"])) if depth < 2 else ""
+    if shape in ("", "plain"):
+        name = draw(st.sampled_from(sorted(COLUMNS)))
+        return getattr(arrow, name)(), st.none() | COLUMNS[name]
+    kind, values = draw(arrays(depth + 1))
+    if shape == "list":
+        return arrow.list_(kind), st.none() | st.lists(values, max_size=2)
+    if shape == "map":
+        pairs = st.lists(st.tuples(st.sampled_from("abc"), values), max_size=2, unique_by=repr)
+        return arrow.map_(arrow.string(), kind), st.none() | pairs
+    return arrow.struct({"a": kind}), st.none() | st.fixed_dictionaries({"a": values})
+
+
+def hash_of(*pieces: Any) -> bytes:
+    content = ContentHash()
+    for piece in pieces:
+        content.add("name", piece)
+    return content.digest()
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_the_hash_of_a_column_follows_from_its_values_alone(data: st.DataObject) -> None:
+    kind, values = data.draw(arrays())
+    some = data.draw(st.lists(values, min_size=1, max_size=8))
+    at = data.draw(st.integers(0, len(some)))
+    column = arrow.array(some, kind)
+    around = arrow.array([some[-1], *some, some[0]], kind).slice(1, len(some))
+    whole = hash_of(column)
+    assert hash_of(around) == whole
+    assert hash_of(compact(around)) == whole
+    assert hash_of(around.slice(0, at), around.slice(at)) == whole
+    other = data.draw(st.lists(values, max_size=8))
+    if arrow.array(other, kind) != column:
+        assert hash_of(arrow.array(other, kind)) != whole

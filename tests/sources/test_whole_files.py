@@ -132,9 +132,10 @@ def test_bad_documents(tmp_path: Path) -> None:
         (2, "a document of more than 100 bytes (c.txt)"),
     ]
     (batch,) = read(source, WHOLE, ["text"], columns=["path"], max_document_bytes=1000)
-    assert batch.documents["text"].columns == {"path": ["a.txt", "c.txt"]}
+    assert batch.documents["text"].columns["path"].to_pylist() == ["a.txt", "c.txt"]
     (batch,) = read(long, WHOLE, ["text"], columns=["path", "other"])
-    assert batch.documents["text"].columns == {"path": [long.name]}
+    columns = batch.documents["text"].columns
+    assert {name: one.to_pylist() for name, one in columns.items()} == {"path": [long.name]}
     with pytest.raises(UsageError, match="without the keys"):
         list(read(long, WHOLE, ["text", "title"]))
 
@@ -185,12 +186,44 @@ def test_books_are_told_from_lines(
     assert {source.format for source in discover([str(folder)])} == {"text"}
     assert ("running text" in caplog.text) == is_told
     if is_told:
-        assert f"{folder}/0.txt and 21 more .txt files: each line is a document" in caplog.text
+        said = "0.txt and 21 other files: each line is a document, though they look like running"
+        assert f"{folder}/{said}" in caplog.text
     caplog.clear()
     discover([str(folder)], input_format="text")
     discover([str(folder)], input_format="file")
-    discover([str(folder / "0.txt")])  # one file may be anything
     assert not caplog.records
+    discover([str(folder / "0.txt")])
+    assert ("0.txt: each line is a document, though it looks like" in caplog.text) == is_told
+
+
+def test_pages_and_code_are_told_from_lines(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = b"import os\n\n\ndef a():\n    return 1\n\n\ndef b():\n    return 2\n"
+    write(tmp_path, "notes.md", BOOK)
+    folder = folder_of({f"{i}.py": code for i in range(3)}, tmp_path)
+    for given in (tmp_path / "notes.md", f"{folder}/*.py"):
+        caplog.clear()
+        assert {source.format for source in discover([str(given)])} == {"text"}
+        assert "--input-format file makes each file one document" in caplog.text
+
+
+def test_links_to_nothing_and_empty_files_of_a_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What holds no documents by its name is passed over and counted; else it is an error."""
+    folder = folder_of({"a.jsonl": b'{"text": "a"}\n', "lock": b"", "b.jsonl": b""}, tmp_path)
+    os.symlink("gone", folder / "note")
+    for given in (folder, f"{folder}/*"):
+        caplog.clear()
+        names = [source.name.rpartition("/")[2] for source in discover([str(given)])]
+        assert names == (["a.jsonl", "b.jsonl"] + (["lock"] if given != folder else []))
+        assert "1 that are links to nothing (such as " in caplog.text
+        assert ("1 that are empty (such as lock)" in caplog.text) == (given == folder)
+    os.symlink("gone.jsonl", folder / "c.jsonl")
+    for given in (folder, f"{folder}/*"):
+        with pytest.raises(InputError, match=r"c\.jsonl: .*a link to gone\.jsonl; put that back"):
+            discover([str(given)])
 
 
 def test_what_a_folder_is_read_without_is_counted(

@@ -11,6 +11,7 @@ from typing import Any
 import tokpack
 from support.encoding_tools import documents
 from tokpack.encoding import columns
+from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.options import EncodeOptions
 from tokpack.sources import discover
 
@@ -46,4 +47,5 @@ def encoded(inputs: Any, output: Path, bpe: Path, **options: Any) -> Any:
 def settled(source: Path, **options: Any) -> Any:
     """What is looked at before any work is begun."""
     request = EncodeOptions((str(source),), **options)
-    return columns.settle(request, discover([str(source)], input_format="auto"))
+    sources = discover([str(source)], input_format="auto")
+    return columns.settle(request, FirstInputs(request, sources))

@@ -36,6 +36,8 @@ _INPUTS = """
     sample.jsonl.zst evals.jsonl en.jsonl de.jsonl code.jsonl books.jsonl
 """
 _START = re.compile(r"(?:\$ |zcat .*\| |[a-z]+=\$\()?tokpack [a-z]")
+# Pages whose steps belong together: these are run one after the other, in one folder.
+WHOLE = ("docs/guides/scored-web.md",)
 _SYNOPSIS = re.compile(r"\.\.\.|\[flags\]|\b(PREFIX|INPUT|COMMAND)\b")
 
 
@@ -47,7 +49,7 @@ def pages() -> dict[str, str]:
 
 def documented() -> Iterator[tuple[str, str]]:
     """Where each command stands, and the command, without comments and what only shows a form."""
-    texts = pages()
+    texts = {where: text for where, text in pages().items() if where not in WHOLE}
     for name in COMMANDS:
         module = importlib.import_module(module_of(name))
         page = getattr(module, "PAGE", None)
@@ -60,6 +62,12 @@ def documented() -> Iterator[tuple[str, str]]:
             if own and not _SYNOPSIS.search(command):
                 seen.add(command)
                 yield where, command
+
+
+def steps(text: str) -> Iterator[tuple[str, str]]:
+    """The steps of a page: ("python", code) and ("command", line)."""
+    for block, line in re.findall(r"(?ms)^```python\n(.*?)^```|^    (tokpack [^\n]*)", text):
+        yield ("python", block) if block else ("command", line)
 
 
 def _texts(count: int, seed: int) -> list[str]:
@@ -78,13 +86,16 @@ def _save(path: Path, records: Sequence[Mapping[str, str | float]]) -> None:
     path.write_bytes(zstandard.compress(raw) if path.suffix == ".zst" else raw)
 
 
+def _record(text: str) -> dict[str, str | float]:
+    """What the pages keep of a text."""
+    return {"text": text, "id": text[:20], "url": text[:9], "score": len(text) / 1e3, "lang": "en"}
+
+
 def make_inputs(folder: Path) -> None:
     """Texts and tokenizers under the names that the documentation has for them."""
     for seed, name in enumerate(_INPUTS.split()):
         many = 2500 if name in ("wiki.jsonl", "my.jsonl") else 60
-        _save(folder / name, [{"text": text} for text in _texts(many, seed)])
-    crawl = [{"text": text, "id": text[:20], "score": 0.5} for text in _texts(60, 94)]
-    _save(folder / "crawl.jsonl", crawl)
+        _save(folder / name, [_record(text) for text in _texts(many, seed)])
     papers = [{"title": text[:20], "abstract": text, "text": text} for text in _texts(40, 90)]
     _save(folder / "papers.jsonl", papers)
     _save(folder / "dump" / "x.jsonl", papers)

@@ -17,6 +17,15 @@ def shout(batch: pa.RecordBatch) -> dict[str, list[str]]:
     return {"text": [text.upper() for text in batch.column("text").to_pylist()]}
 
 
+def shout_lists(batch: dict[str, list[Any]]) -> dict[str, Any]:
+    """As Hugging Face's batched map."""
+    return {"text": [text.upper() for text in batch["text"]], "__row__": batch["__row__"]}
+
+
+def shout_scalars(batch: pa.RecordBatch) -> dict[str, Any]:
+    return {"text": [text.upper() for text in batch["text"]]}
+
+
 def even(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(pc.equal(pc.bit_wise_and(batch.column("id"), 1), 0))
 

@@ -10,6 +10,7 @@ namespace tokpack {
 namespace {
 
 constexpr std::uint64_t kRound = 0x9E3779B97F4A7C15u;  // 2^64 / golden ratio
+constexpr std::uint32_t kNoRound = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint32_t kEmpty = std::numeric_limits<std::uint32_t>::max();
 constexpr std::size_t kKept = 1 << 14;  // n-grams whose hashes are kept for later rounds
 constexpr std::size_t kFew = 256;
@@ -33,7 +34,7 @@ Sketch::Sketch(std::size_t ngram, std::size_t bands, std::size_t rows)
         "the rows at most 4096");
   }
   values_.resize(bands * rows);
-  round_.resize(bands * rows);
+  filled_in_.resize(bands * rows);
 }
 
 template <class T>
@@ -73,10 +74,14 @@ void Sketch::first_round(std::span<const T> tokens) {
 
 template <class T>
 void Sketch::later_rounds(std::span<const T> tokens) {
-  std::uint64_t round = 1;
+  for (std::size_t place = 0; place < values_.size(); ++place) {
+    filled_in_[place] = values_[place] == kEmpty ? kNoRound : 0;
+  }
+  empty_ = static_cast<std::size_t>(std::count(values_.begin(), values_.end(), kEmpty));
+  std::uint32_t round = 1;
   if (tokens.size() <= kKept) {
     // Sorting takes as long as some rounds.
-    for (const std::uint64_t last = hashes_.size() > kFew ? 4 : 16; round < last; ++round) {
+    for (const std::uint32_t last = hashes_.size() > kFew ? 4 : 16; round < last; ++round) {
       if (fill_round(round)) return;
     }
   } else {
@@ -90,31 +95,25 @@ void Sketch::later_rounds(std::span<const T> tokens) {
   if (hashes_.capacity() > kKept) std::vector<std::uint64_t>().swap(hashes_);
 }
 
-// Whether all places are filled after the round, at the latest after 2 * places of them.
-bool Sketch::fill_round(std::uint64_t round) {
+// Whether all places are filled after the round, at the latest after 2 * places of them. It looks
+// at no place but those that an n-gram falls into: of a short document that are few.
+bool Sketch::fill_round(std::uint32_t round) {
   const std::size_t places = values_.size();
   const std::uint64_t offset = round * kRound;
-  if (round >= places) {
-    std::uint32_t& value = values_[round - places];
-    if (value == kEmpty) {
-      for (const std::uint64_t ngram : hashes_) {
-        value = std::min(value, value_of(mix_hash(ngram + offset)));
-      }
-    }
-    return round + 1 == 2 * places;
-  }
-  std::fill(round_.begin(), round_.end(), kEmpty);
+  if (round >= places && filled_in_[round - places] < round) return false;
   for (const std::uint64_t ngram : hashes_) {
     const std::uint64_t hash = mix_hash(ngram + offset);
-    std::uint32_t& value = round_[place_of(hash, places)];
-    value = std::min(value, value_of(hash));
+    const std::size_t place = round < places ? place_of(hash, places) : round - places;
+    if (filled_in_[place] < round) continue;
+    if (filled_in_[place] == kNoRound) {
+      filled_in_[place] = round;
+      values_[place] = value_of(hash);
+      --empty_;
+    } else {
+      values_[place] = std::min(values_[place], value_of(hash));
+    }
   }
-  std::size_t empty = 0;
-  for (std::size_t place = 0; place < places; ++place) {
-    values_[place] = values_[place] == kEmpty ? round_[place] : values_[place];
-    empty += values_[place] == kEmpty;
-  }
-  return empty == 0;
+  return empty_ == 0;
 }
 
 template void Sketch::band_hashes(std::span<const std::uint16_t>, std::span<std::uint64_t>);

@@ -41,11 +41,13 @@ class Sketch {
   void first_round(std::span<const T> tokens);
   template <class T>
   void later_rounds(std::span<const T> tokens);
-  bool fill_round(std::uint64_t round);
+  bool fill_round(std::uint32_t round);
 
   std::size_t ngram_, bands_, rows_;
-  std::vector<std::uint32_t> values_, round_;
-  std::vector<std::uint64_t> hashes_;  // of the n-grams of a short document
+  std::size_t empty_ = 0;  // places
+  std::vector<std::uint32_t> values_;
+  std::vector<std::uint32_t> filled_in_;  // the round of each place
+  std::vector<std::uint64_t> hashes_;     // of the n-grams of a short document
 };
 
 }  // namespace tokpack

@@ -11,6 +11,7 @@ from tokpack.cli.token_text import print_tokens
 from tokpack.display import shown
 from tokpack.quantities import bytes_text, counted, percent
 from tokpack.report.facts import source_table
+from tokpack.report.sources import kept_values
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
@@ -48,6 +49,8 @@ def print_overview(facts: Overview) -> None:
         )
     if facts.created:
         rows.append(["made", f"{facts.created} by tokpack {facts.version}"])
+    if facts.columns:
+        rows.append(["kept", ", ".join(f"{name} ({one})" for name, one in facts.columns.items())])
     sizes = [f"{os.path.basename(path)} {bytes_text(size)}" for path, size in facts.files.items()]
     rows.append(["files", ", ".join(sizes)])
     put(bold(shown(facts.prefix)))
@@ -113,10 +116,12 @@ def print_document(
     mask = None if dataset.mask is None else dataset.mask.document(number)
     if mask is not None:
         about.append(f"{int(mask.sum())} of them trained (marked *)")
-    source, record = sources.find(number)
-    if source:
-        about.append(f"from {shown(source)}" + ("" if record is None else f":{record}"))
+    place = sources.find(number)
+    if place.source:
+        about.append(f"from {shown(str(place))}")
     put(f"{bold(f'document {number}')}: {', '.join(about)}")
+    if values := kept_values(place.kept):
+        put(dim(f"  {', '.join(values)}"))
     if begin:
         put(dim(f"  … {counted(begin, 'token')} before"))
     trained = None if mask is None else mask[begin:end].tolist()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
-from tokpack.quantities import size_of, without_unit
+from tokpack.quantities import count_of, share_of, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -192,7 +192,7 @@ def number(minimum: int) -> Callable[[str], int]:
 
     def convert(text: str) -> int:
         try:
-            value = int(without_unit(text.replace(",", "").replace("_", "")))
+            value = count_of(text)
         except ValueError:
             value = minimum - 1
         if value < minimum:
@@ -210,6 +210,14 @@ def output_prefix(text: str) -> str:
     return stem if suffix in (".bin", ".idx") else text
 
 
+def share(text: str) -> float:
+    """Convert a share, such as ``0.1`` or ``10%``."""
+    try:
+        return share_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def size(text: str) -> int:
     """Convert a number of bytes, such as ``500MB`` or ``1g``."""
     try:
@@ -218,7 +226,7 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-_TYPES = {"N": number(1), "SIZE": size, "X": float}
+_TYPES = {"N": number(1), "SIZE": size, "X": float, "SHARE": share}
 COMMON = Group(
     "",
     flags("""

@@ -170,7 +170,6 @@ class _Shows:
         }
 
     def _piece_as_json(self, sample: SampleView, piece: SamplePiece) -> dict[str, Any]:
-        source, line = self._sources_of(sample.dataset).find(piece.document)
         ids = sample.ids(piece)
         part = ids[: _share(sample, self._most)]
         entry: dict[str, Any] = {
@@ -178,8 +177,7 @@ class _Shows:
             "first": piece.offset,
             "sequence": piece.sequence,
             "at": piece.at,
-            "source": source,
-            "line": line,
+            **vars(self._sources_of(sample.dataset).find(piece.document)),
             "length": len(ids),
             "ids": part,
         }
@@ -223,9 +221,8 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _source_text(sources: Sources, document: int) -> str:
-    """The input that a document came from, and its line, as far as they are known."""
-    source, line = sources.find(document)
-    return f", {source}" + ("" if line is None else f":{line}") if source else ""
+    """Where a document came from, as far as it is known."""
+    return "".join(f", {one}" for one in sources.find(document).words)
 
 
 def _place(step: Step | None, sample: int) -> str:

@@ -45,6 +45,9 @@ def describe(prefix: str, manifest: Manifest) -> str:
     )
 
 
+_ADDENDS = 8  # that are shown
+
+
 def show(results: Sequence[Result], seconds: float) -> None:
     """Tell people what was copied, how long it took, and for more than a little how fast it was."""
     for prefix, manifest in results:
@@ -52,6 +55,27 @@ def show(results: Sequence[Result], seconds: float) -> None:
     size = sum(manifest.bin["bytes"] for _, manifest in results)
     rate = f", {bytes_text(size / seconds)}/s" if size > 10 * RATE_BYTES else ""
     say(f"  in {time_text(seconds)}{rate}")
+
+
+def show_conserved(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Tell that the documents of some datasets are those of others, counted in their indices."""
+    from tokpack.indexed import MMapIndexedDataset
+
+    if len(inputs) == len(outputs) == 1:
+        return
+    sides = []
+    for prefixes in (inputs, outputs):
+        counts = []
+        for prefix in prefixes:
+            with MMapIndexedDataset(prefix) as dataset:
+                counts.append(dataset.documents)
+        words = " + ".join(f"{count:,}" for count in counts)
+        several = words if len(counts) <= _ADDENDS else f"those of {len(counts)} datasets"
+        sides.append((sum(counts), several))
+    (given, of_inputs), (made, of_outputs) = sides
+    of = of_inputs if len(outputs) == 1 else of_outputs
+    dropped = "none dropped" if given == made else f"{given - made:,} of {given:,} dropped"
+    say_folded(f"  {made:,} documents = {of}; {dropped}")
 
 
 def show_encoded(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.documents.evaluation import check_tokenizers, read_evaluation_sets
+from tokpack.documents.given import as_share
 from tokpack.documents.passes import scan_documents
 from tokpack.documents.tables import BESIDE_VIEW, NAMED_TABLE, NewTable
 from tokpack.documents.write import NewViews, ViewSpec
@@ -61,7 +62,8 @@ class Decontamination:
 
     ``manifest`` is that of the view, None where none was asked for. Of ``texts`` in the evaluation
     sets ``short`` ones were passed over. ``phrases`` are n-grams and whole short texts, of which
-    ``common`` were passed over in a dataset; ``examples`` are the most frequent of these.
+    ``common`` were passed over in a dataset, and ``spared`` documents are kept though they have one
+    of these; ``examples`` are the most frequent ones.
     """
 
     manifest: Manifest | None
@@ -71,6 +73,7 @@ class Decontamination:
     short: int
     phrases: int
     common: int
+    spared: int
     examples: tuple[str, ...]
 
 
@@ -84,7 +87,7 @@ def decontaminate(
     keys: str | Sequence[str] = "text",
     ngram: int = 13,
     shortest: int = 8,
-    common: int = 50,
+    common: float | str = 50,
     threads: int = 0,
     overwrite: bool = False,
     progress: Show | bool | None = None,
@@ -95,8 +98,8 @@ def decontaminate(
     ``against`` are files, as encode reads them, whose texts lie under ``keys``, or datasets of the
     same tokenizer. Every ``ngram`` tokens in a row of a text are searched for, as they are at its
     beginning and its end too; a text with fewer tokens is searched for whole, unless it has fewer
-    than ``shortest``. What is in more than ``common`` documents of a dataset is no contamination
-    of it (0: nothing is common).
+    than ``shortest``. What is in more than ``common`` documents of a dataset, or in more than this
+    share of them (0.05, "5%"), is no contamination of it (0: nothing is common).
 
     ``output`` becomes a view of the other documents; OUTPUT.spans.parquet, or the file ``table``
     (with which there need be no output), has each matched span. The tokenizer is the manifest's,
@@ -106,8 +109,9 @@ def decontaminate(
     ``dedup``.
     """
     keys = [keys] if isinstance(keys, str) else list(keys)
+    common = _common_of(common)
     _check(ngram, shortest, common)
-    prefixes, sets = prefixes_of(paths_of(inputs)), paths_of(against)
+    prefixes, sets = prefixes_of(paths_of(inputs)), paths_of(against, option("against"))
     if not prefixes or not sets:
         raise UsageError(
             "nothing to compare: name datasets by their prefixes, and evaluation sets with "
@@ -146,14 +150,23 @@ def decontaminate(
         return search.result(manifest, prefixes, found.tokenizer)
 
 
-def _check(ngram: int, shortest: int, common: int) -> None:
+def _common_of(value: float | str) -> float:
+    """A number of documents, or a share of them below 1; 0 for any number. UsageError."""
+    number = as_share("common", value) or 0
+    is_all = isinstance(value, str) and value.endswith("%") and number >= 1
+    return 0 if is_all else number
+
+
+def _check(ngram: int, shortest: int, common: float) -> None:
     if not 1 <= shortest <= ngram:
         raise UsageError(
             f"{option('shortest', shortest)}: expected 1 to {option('ngram', ngram)}, below which "
             "a text is searched for whole"
         )
     if common < 0:
-        raise UsageError(f"{option('common', common)}: expected a number of documents, or 0")
+        raise UsageError(
+            f"{option('common', common)}: expected a number of documents, a share below 1, or 0"
+        )
 
 
 def _table_path(output: PathLike | None, table: PathLike | None) -> str | None:
@@ -220,13 +233,15 @@ class _Search:
     """Searches datasets for the phrases of an evaluation set."""
 
     def __init__(
-        self, datasets: Sequence[MMapIndexedDataset], evaluation: EvaluationSet, common: int
+        self, datasets: Sequence[MMapIndexedDataset], evaluation: EvaluationSet, common: float
     ) -> None:
         self._datasets, self._evaluation, self._common = datasets, evaluation, common
         self._phrases: Phrases = evaluation.phrases()
         self._ends = [document_ends(dataset.sizes, dataset.doc_idx) for dataset in datasets]
         self._spans: list[_Spans] = []
         self._documents_with = np.zeros(len(self._phrases.lengths), np.int64)  # the most of a set
+        self._is_common = np.zeros(len(self._phrases.lengths), np.bool_)  # in any of them
+        self._spared = 0
 
     def run(self, progress: Show | bool | None, threads: int) -> None:
         """Read all datasets."""
@@ -253,7 +268,9 @@ class _Search:
     ) -> Int64s:
         """Where phrases are that are not common: (document, position, phrase), [hits, 3]."""
         core = self._phrases.core
+        most = self._common if self._common >= 1 else self._common * (len(ends) - 1)
         counts = np.zeros(len(self._phrases.lengths), np.int64)
+        is_spared = np.zeros(len(ends) - 1, np.bool_)
         hits: list[Int64s] = []
 
         def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
@@ -265,16 +282,18 @@ class _Search:
             stage.add(size)
             if not len(found):
                 continue
+            is_spared[found[:, 0]] = True
             here = (found[:, 0] - found[0, 0]) * len(counts) + found[:, 2]
             np.add.at(counts, np.unique(here) % len(counts), 1)
             # What is common by now is not kept, so that little is.
-            hits.append(found[self._is_rare(counts)[found[:, 2]]])
+            hits.append(found[_is_rare(counts, most)[found[:, 2]]])
         np.maximum(self._documents_with, counts, out=self._documents_with)
-        rare = self._is_rare(counts)
-        return np.concatenate([np.zeros((0, 3), np.int64), *(one[rare[one[:, 2]]] for one in hits)])
-
-    def _is_rare(self, counts: Int64s) -> npt.NDArray[np.bool_]:
-        return counts <= self._common if self._common else np.ones(len(counts), bool)
+        rare = _is_rare(counts, most)
+        self._is_common |= ~rare
+        kept = np.concatenate([np.zeros((0, 3), np.int64), *(one[rare[one[:, 2]]] for one in hits)])
+        is_spared[kept[:, 0]] = False
+        self._spared += int(np.count_nonzero(is_spared))
+        return kept
 
     def write(
         self, path: str, files: NewFiles, made_by: Mapping[str, Any], tokenizer: Tokenizer | None
@@ -324,9 +343,9 @@ class _Search:
                     kept_tokens=int(lengths.sum() - lengths[matched].sum()),
                 )
             )
-        rare = self._is_rare(self._documents_with)
-        order = np.argsort(-self._documents_with, kind="stable")[:_EXAMPLES]
-        shown = [number for number in order.tolist() if not rare[number]]
+        counts = np.where(self._is_common, self._documents_with, 0)
+        order = np.argsort(-counts, kind="stable")[:_EXAMPLES]
+        shown = [number for number in order.tolist() if self._is_common[number]]
         return Decontamination(
             manifest,
             tuple(shares),
@@ -334,9 +353,15 @@ class _Search:
             texts=self._evaluation.texts,
             short=self._evaluation.short,
             phrases=len(self._phrases.lengths),
-            common=int(np.count_nonzero(~rare)),
+            common=int(np.count_nonzero(self._is_common)),
+            spared=self._spared,
             examples=tuple(_spelled(self._phrases.ids(one), tokenizer) for one in shown),
         )
+
+
+def _is_rare(counts: Int64s, most: float) -> npt.NDArray[np.bool_]:
+    """Which phrases are in no more than ``most`` documents; 0: any number is few."""
+    return counts <= most if most else np.ones(len(counts), bool)
 
 
 def _texts(

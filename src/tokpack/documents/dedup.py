@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.documents.exact import equal_documents, token_hashes
+from tokpack.documents.given import as_share
 from tokpack.documents.near import NearRules, find_near
 from tokpack.documents.tables import BESIDE_VIEW, NewTable
 from tokpack.documents.write import NewViews, ViewSpec
@@ -77,7 +78,7 @@ def dedup(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,
     *,
-    near: float | None = None,
+    near: float | str | None = None,
     ngram: int = 5,
     bands: int = 14,
     rows: int = 8,
@@ -89,11 +90,12 @@ def dedup(
     """Make the view ``output`` of the documents of datasets without their copies.
 
     Of documents with the same tokens the first stays, in the order of ``inputs``; a document
-    without a token is nobody's copy. With ``near``, so do near copies go: documents whose sets of
-    ``ngram`` tokens in a row share at least this of all that they have (Jaccard similarity), or
-    that are linked by others which do. They are found by MinHash, with ``bands`` of ``rows`` values
-    each; with ``verify`` the sets of those found are then compared, without it all count. Two that
-    are alike to J are found with the probability 1 - (1 - J**rows)**bands, as ``recall`` says.
+    without a token is nobody's copy. With ``near`` (0.8, "80%"), so do near copies go: documents
+    whose sets of ``ngram`` tokens in a row share at least this of all that they have (Jaccard
+    similarity), or that are linked by others which do. They are found by MinHash, with ``bands`` of
+    ``rows`` values each; with ``verify`` the sets of those found are then compared, without it all
+    count. Two that are alike to J are found with the probability 1 - (1 - J**rows)**bands, as
+    ``recall`` says.
 
     Also writes OUTPUT.clusters.parquet (needs pyarrow, the extra ``parquet``): a row for each
     document that has copies or is one. The result does not depend on ``threads`` (0: all cores).
@@ -102,6 +104,7 @@ def dedup(
     UsageError for datasets that do not belong together, FormatError where one is broken,
     OutputError where the output is taken or cannot be written.
     """
+    near = as_share("near", near)
     rules = None if near is None else NearRules(near, ngram, bands, rows, verify)
     if rules is not None:
         rules.check()

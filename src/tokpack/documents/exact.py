@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.documents.passes import scan_documents
-from tokpack.errors import FormatError
+from tokpack.indexed.document_table import DocumentTable
 from tokpack.indexed.lengths import document_ends
-from tokpack.indexed.table import base_tables, has_table, import_parquet, token_digests
+from tokpack.indexed.table import has_table, token_digests
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ def token_hashes(
     """
     width = out.shape[1]
     if has_table(dataset.path_prefix):
-        if dataset.view is None:
-            _read_tables(dataset, out)
+        table = DocumentTable(dataset.path_prefix)
+        if table.numbers is None:
+            _read_hashes(table, out)
         else:
-            base = np.empty((int(dataset.view.document_starts[-1]), width), np.uint64)
-            _read_tables(dataset, base)
-            out[:] = base[dataset.view.numbers]
+            base = np.empty((table.ends[-1], width), np.uint64)
+            _read_hashes(table, base)
+            out[:] = base[table.numbers]
         told(dataset.token_count * dataset.dtype.itemsize)
         return
     if ends is None:
@@ -81,22 +82,16 @@ def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[In
             )
 
 
-def _read_tables(dataset: MMapIndexedDataset, out: Keys) -> None:
-    """Write the hashes of all rows of a dataset's tables, or of those under a view. FormatError."""
-    arrow = import_parquet()
+def _read_hashes(table: DocumentTable, out: Keys) -> None:
+    """Write the hashes of all rows of a table, or of those under a view."""
     at = 0
-    for path in base_tables(dataset):
-        for batch in arrow.parquet.ParquetFile(path).iter_batches(columns=["tokens_xxh3"]):
+    for reader in table:
+        for batch in reader.batches("tokens_xxh3"):
             column = batch.column(0)
             begin, count = 16 * column.offset, 16 * len(column)
             keys = _as_keys(column.buffers()[1][begin : begin + count])
             out[at : at + len(column)] = keys[:, : out.shape[1]]
             at += len(column)
-    if at != len(out):
-        raise FormatError(
-            f"{dataset.path_prefix}: its tables have {at} rows, expected {len(out)}: the files do "
-            "not belong together"
-        )
 
 
 def _as_keys(digests: Any) -> Keys:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.display import brief
 from tokpack.documents.expressions import Answer, Request, evaluate
+from tokpack.documents.given import as_count, as_share, as_table, is_table
+from tokpack.documents.joined import IN_MEMORY
 from tokpack.documents.shares import below, draw, lowest
 from tokpack.documents.write import NewViews, ViewSpec
 from tokpack.errors import UsageError, option
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from tokpack.documents.base import Base
     from tokpack.indexed.manifest import Manifest
+    from tokpack.sources.in_process import ArrowStream
     from tokpack.stores.storage import PathLike
 
     Int64s = npt.NDArray[np.int64]
@@ -37,12 +41,12 @@ def select(
     output: PathLike,
     *,
     where: str | None = None,
-    join: PathLike | Iterable[PathLike] | None = None,
+    join: PathLike | Iterable[PathLike] | ArrowStream | None = None,
     on: str | Sequence[str] | None = None,
-    repeat: str | None = None,
-    random: float | None = None,
-    tokens: float | None = None,
-    first: int | None = None,
+    repeat: str | int | None = None,
+    random: float | str | None = None,
+    tokens: float | str | None = None,
+    first: int | str | None = None,
     seed: int = 0,
     rest: PathLike | None = None,
     overwrite: bool = False,
@@ -52,14 +56,15 @@ def select(
     A view is a dataset like any other: a manifest, and the numbers of its documents, in the order
     of the inputs. ``where`` is an SQL expression on the columns of the datasets' tables
     (``encode(keep=...)``) and on those of the table ``join`` (.parquet, .csv, .tsv, .jsonl or .json
-    files), whose row for a document has its values of the columns ``on`` ("id", or "id=doc_id"
-    where the table calls it otherwise). ``repeat`` is an SQL expression for how often a document
-    comes, or ``"2 if score > 0.9"``.
+    files, a pyarrow Table, a DataFrame of pandas or polars), whose row for a document has its
+    values of the columns ``on`` ("id", or "id=doc_id" where the table calls it otherwise).
+    ``repeat`` is an SQL expression for how often a document comes, or ``"2 if score > 0.9"``.
 
-    Of those that pass, at most one of: ``random`` is a share of the documents, by a hash of their
-    tokens and ``seed``; ``tokens`` takes as many, by the same hash, as have so many tokens, with
-    repeats; ``first`` is a number of documents from the beginning. What these leave out is written
-    to the view ``rest``, each document as often as the inputs list it, without ``repeat``.
+    Of those that pass, at most one of: ``random`` is a share of the documents (0.1, "10%"), by a
+    hash of their tokens and ``seed``; ``tokens`` (10e9, "10B") takes as many, by the same hash, as
+    have so many tokens, with repeats; ``first`` is a number of documents from the beginning. What
+    these leave out is written to the view ``rest``, each document as often as the inputs list it,
+    without ``repeat``.
 
     The manifest's ``options["select"]`` has the request, and counts that add up: ``documents`` in
     the inputs are ``kept`` and ``dropped``, by reason. UsageError for expressions that cannot be
@@ -69,11 +74,11 @@ def select(
     """
     prefixes = prefixes_of(paths_of(inputs))
     choice = _Choice(
-        request=Request(where, repeat, [] if join is None else paths_of(join), _keys(on)),
-        random=random,
-        tokens=tokens,
-        first=first,
-        seed=seed,
+        request=_request(where, repeat, join, on),
+        random=as_share("random", random),
+        tokens=as_count("tokens", tokens),
+        first=as_count("first", first),
+        seed=as_count("seed", seed) or 0,
     )
     choice.check(rest is not None)
     outputs = [os.fspath(output), *([] if rest is None else [os.fspath(rest)])]
@@ -116,7 +121,7 @@ class _Choice:
 
     request: Request
     random: float | None
-    tokens: float | None
+    tokens: int | None
     first: int | None
     seed: int
 
@@ -238,7 +243,7 @@ class _Choice:
         for number, shard in enumerate(base.shards()):
             part = times[base.starts[number] : base.starts[number + 1]]
             part *= document_lengths(shard.index.lengths, shard.index.doc_idx)
-        return lowest(numbers, times, int(self.tokens or 0))
+        return lowest(numbers, times, self.tokens or 0)
 
 
 def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s]]:
@@ -249,6 +254,20 @@ def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s]]:
         for begin in range(first, end, _STEP):
             here = np.arange(begin, min(begin + _STEP, end))
             yield here.astype(dtype), base.numbers(number, here - first)
+
+
+def _request(where: Any, repeat: Any, join: Any, on: str | Sequence[str] | None) -> Request:
+    """What is asked of the documents. UsageError."""
+    repeat = str(repeat) if isinstance(repeat, int) else repeat
+    if not (repeat is None or isinstance(repeat, str)):
+        raise UsageError(
+            f"{option('repeat')} is {brief(repeat)}; it is a whole number, or an expression in SQL "
+            "such as '2 if score > 0.9'"
+        )
+    if is_table(join):
+        return Request(where, repeat, [IN_MEMORY], _keys(on), as_table("join", join))
+    files = [] if join is None else paths_of(join, option("join"))
+    return Request(where, repeat, files, _keys(on))
 
 
 def _keys(on: str | Sequence[str] | None) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.indexed.table import TableReader, import_parquet
+from tokpack.sources.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -47,11 +48,6 @@ def with_types(nulls: Mapping[str, str]) -> str:
     """What a query has behind its ``*`` to give columns of nothing but null another type."""
     made = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in nulls.items())
     return f"REPLACE ({made})" if made else ""
-
-
-def quoted(name: str) -> str:
-    """A name of a column as SQL has it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _kind(schema: Any, column: str) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.display import brief
-from tokpack.encoding.map_function import ROW, load, place_of
-from tokpack.encoding.where import Where, columns_of
+from tokpack.encoding.map_function import ROW, load, place_of, takes_dict
+from tokpack.encoding.where import Where
 from tokpack.errors import InputError, option
 from tokpack.sources import BadRecord
 from tokpack.sources.columns import (
@@ -19,7 +19,8 @@ from tokpack.sources.columns import (
 )
 from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, take
-from tokpack.sources.values import plain_values, root_of
+from tokpack.sources.sql import columns_of
+from tokpack.sources.values import of_table, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     Place = Callable[[npt.NDArray[np.int64]], str]  # says which records some lines are
 
 _LEAST_ROWS = 3  # of a batch that can be cut
+_HINT = (
+    "; values of a RecordBatch are Arrow's: batch['text'].to_pylist() has those of Python, and a "
+    "function whose parameter is annotated, def clean(batch: dict), gets lists of these"
+)
 _OUT = "a RecordBatch or Table of pyarrow, a DataFrame, or a dict of columns"
 
 
@@ -102,7 +107,7 @@ class Chooser:
         batch.mapped_out = int(np.count_nonzero(copies == 0))
         batch.mapped_in = len(origin) - count + batch.mapped_out
         lines = rows.lines[origin]
-        encodable = batch_of_columns(texts, 0, 0, self._most, values_of(made, self._kept))
+        encodable = batch_of_columns(texts, 0, self._most, values_of(made, self._kept))
         for documents in encodable.documents.values():
             documents.lines = lines[documents.lines]
         for record in encodable.bad:
@@ -114,8 +119,8 @@ class Chooser:
 def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray[np.int64]]:
     """What a function makes of a RecordBatch, a Table, and the row that each of its rows is of.
 
-    It gets the column ROW besides. InputError where it fails, or where nobody can say which row
-    is of which.
+    It gets the column ROW besides, and where it asks for a dict one of lists. InputError where it
+    fails, or where nobody can say which row is of which.
     """
     import pyarrow
 
@@ -125,9 +130,10 @@ def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray
         [*columns.columns, numbers], names=[*columns.schema.names, ROW]
     )
     try:
-        answer = function(batch)
+        answer = function(batch.to_pydict() if takes_dict(function) else batch)
     except Exception as error:
-        raise InputError(f"{option('map')} failed: {place_of(error, function)}") from error
+        hint = _HINT if "pyarrow." in str(error) and not takes_dict(function) else ""
+        raise InputError(f"{option('map')} failed: {place_of(error, function)}{hint}") from error
     name = getattr(function, "__qualname__", "the function")
     table = _as_table(answer, name)
     if ROW not in table.schema.names:
@@ -182,11 +188,11 @@ def values_of(table: Any, names: Sequence[str]) -> dict[str, Values]:
     """The values of those columns that a table has."""
     batches = table.combine_chunks().to_batches()
     there = [name for name in names if root_of(name, table.schema)]
-    return {name: plain_values(batches[0], name) for name in there if batches}
+    return {name: of_table(batches[0], name) for name in there if batches}
 
 
-def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str]) -> None:
-    """Raise InputError where a function makes something else of a batch than of its pieces.
+def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str]) -> list[str]:
+    """The columns that a function makes of a batch. InputError where its pieces become another.
 
     Where batches begin and end depends on the number of workers, and the result must not.
     """
@@ -194,8 +200,9 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
     texts = texts_of(whole, keys)
     count = columns.num_rows
     cuts = [0, 1, count // 2, count]
+    names: list[str] = whole.schema.names
     if count < _LEAST_ROWS:
-        return
+        return names
     parts = [(a, *mapped(function, columns.slice(a, b - a))) for a, b in pairwise(cuts)]
     origins = np.concatenate([begin + own for begin, _, own in parts])
     name = getattr(function, "__qualname__", "the function")
@@ -211,6 +218,7 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
             f"three batches{shown}: what it gives for a record has to depend on that record alone, "
             "since batches are others with another number of workers"
         )
+    return names
 
 
 def _first_difference(

@@ -14,12 +14,13 @@ from tokpack.chat.records import detect
 from tokpack.chat.rendered import OUTSIDE
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
+from tokpack.encoding.first_records import FirstInputs
 from tokpack.errors import InputError, UsageError, option
 from tokpack.quantities import counted
 from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
 from tokpack.sources.base import RAW_BYTES_KEPT, Rows
 from tokpack.sources.records import joined, value_at
-from tokpack.sources.values import json_text
+from tokpack.sources.values import as_text, of_objects
 from tokpack.tokenizers import MarkedIds, MarkingEncoder
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from tokpack.chat import Rendered
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import Source
     from tokpack.tokenizers import Tokenizer
 
 TOO_LONG = "too long"
@@ -75,7 +75,7 @@ class Conversations(Documents):
 
 
 def settled_chat(
-    options: EncodeOptions, tokenizer: Tokenizer, sources: Sequence[Source]
+    options: EncodeOptions, tokenizer: Tokenizer, first: FirstInputs
 ) -> dict[str, Any] | None:
     """What a plan has of conversations, as JSON values: all that decides text and mask.
 
@@ -84,9 +84,7 @@ def settled_chat(
     """
     if not options.chat:
         return None
-    from tokpack.encoding.columns import first_conversations
-
-    asked, records = options.conversations, first_conversations(options, sources)
+    asked, records = options.conversations, first.records
     form = detect(records, asked)
     if records and not form:
         keys = ", ".join(map(str, list(records[0])[:_SHOWN])) or "none"
@@ -173,7 +171,9 @@ class ConversationMaker:
             owners += [record] * len(rendered)
             batch.mapped_in += len(rendered) - 1
         documents = joined(texts, np.array(lines, np.int64))
-        columns = {key: [value_at(record, key) for record in owners] for key in self._kept}
+        columns = {
+            key: of_objects([value_at(record, key) for record in owners]) for key in self._kept
+        }
         plain = documents.data, documents.spans, documents.lines
         batch.documents = {self._key: Conversations(*plain, columns, made)}
         batch.bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
@@ -207,7 +207,7 @@ def _check_turns(rendered: Rendered) -> None:
 
 def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
     """A record that is no document, with the beginning of it as JSON."""
-    raw = json_text(record).encode("utf-8", "backslashreplace")[:RAW_BYTES_KEPT]
+    raw = as_text(record)[:RAW_BYTES_KEPT]
     return BadRecord(line, reason, raw, kind=kind)
 
 
@@ -230,18 +230,16 @@ class Samples(NamedTuple):
 
 def sample(options: EncodeOptions) -> Samples:
     """What the first records would become; nothing is written. Raises as encode before any work."""
-    from tokpack.encoding.columns import first_conversations
     from tokpack.encoding.setup import load_setups
 
     if not options.chat:
         raise UsageError(f"a sample is of conversations: add {option('chat', True)}")
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     (setup,) = load_setups(options)
-    settled = settled_chat(options, setup.tokenizer, sources)
+    first = FirstInputs(options, sources)
+    settled = settled_chat(options, setup.tokenizer, first)
     assert settled is not None
-    records = first_conversations(options, sources)[
-        : _SAMPLED if options.limit is None else options.limit
-    ]
+    records = first.records[: _SAMPLED if options.limit is None else options.limit]
     rows = Rows(None, np.arange(len(records), dtype=np.int64), records)
     batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
     (batch,) = ConversationMaker(settled, setup.tokenizer.name, "text", ())([batch])

@@ -11,35 +11,34 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.columns import FirstRecords, some_of
 from tokpack.encoding.kept import ALL
 from tokpack.indexed.table import COLUMNS
+from tokpack.sources.values import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tokpack.encoding.first_records import FirstInputs
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.sources import Source
 
 SMALL_BYTES = 256  # of the JSON text of a value, on average of the first records
 
 _log = logging.getLogger(__name__)
 
 
-def with_small_columns(options: EncodeOptions, sources: Sequence[Source]) -> EncodeOptions:
+def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
     """The options with all small columns in the place of ``all``, in the order of the records.
 
     A warning tells which are larger. InputError where an input cannot be read.
     """
-    records, sizes = 0, Counter[str]()
-    for source in some_of(sources):
-        count, own = FirstRecords(source, options).sizes()
-        records += count
-        sizes.update(own)
+    records, sizes = first.records, Counter[str]()
+    for record in records:
+        for name, value in record.items():
+            sizes[name] += 0 if value is None else len(as_text(value))
     texts = {name for key in options.keys for name in (key, key.partition(".")[0])}
     named = [one for one in options.keep if one != ALL]
     chosen = {one.partition("=")[2] or one for one in named}
-    means = {name: sizes[name] / max(records, 1) for name in sizes if name not in texts | chosen}
+    means = {name: sizes[name] / len(records) for name in sizes if name not in texts | chosen}
     small = [name for name, mean in means.items() if name and mean <= SMALL_BYTES]
     large = [f"{name} ({mean:,.0f} bytes)" for name, mean in means.items() if mean > SMALL_BYTES]
     if large:

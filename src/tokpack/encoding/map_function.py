@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
 import traceback
 from types import CodeType, FunctionType, ModuleType
@@ -24,6 +25,7 @@ ROW = "__row__"  # the column with the number of the record in its batch
 _FORMS = "module:function, path/to/file.py:function"
 _MAKE = "make it a function of a module, and name it: map='module:function'"
 _SIMPLE = (str, bytes, int, float, bool, type(None))
+_DICT = re.compile(r"(<class ')?(typing\.|collections\.abc\.)?(dict|mapping)", re.IGNORECASE)
 _DEPTH = 8  # of functions that functions use
 
 
@@ -72,6 +74,13 @@ def importable_name(named: str | Callable[..., Any]) -> str:
     if module == "__main__" or not name.isidentifier():
         raise UsageError(f"{option('map')} is {brief(named)}, which no other machine has: {_MAKE}")
     return f"{module}:{name}"
+
+
+def takes_dict(function: Callable[..., Any]) -> bool:
+    """Whether the annotation of a function's parameter says that it takes a dict."""
+    annotations = getattr(getattr(function, "func", function), "__annotations__", {})
+    first = next((str(kind) for name, kind in annotations.items() if name != "return"), "")
+    return _DICT.match(first) is not None
 
 
 def place_of(error: BaseException, function: Callable[..., Any]) -> str:

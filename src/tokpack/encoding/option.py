@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -76,3 +77,14 @@ def check(name: str, value: object, default: object, said: Option) -> None:
         raise UsageError(f"{option(name)} is {value!r}, which is no whole number")
     if operator.index(value) < said.least:
         raise UsageError(f"{option(name)} is {value}; the least is {said.least}")
+
+
+def texts_of(name: str, value: object) -> tuple[str, ...]:
+    """An option that is one text, or several: these, and of one with commas its parts.
+
+    UsageError for what is neither.
+    """
+    texts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(texts, Iterable) or not all(isinstance(one, str) for one in texts):
+        raise UsageError(f"{option(name)} is {value!r}; it is a list of names, such as ['id']")
+    return tuple(text for one in texts if (text := one.strip()))

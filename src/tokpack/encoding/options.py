@@ -8,9 +8,10 @@ from functools import cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from tokpack.display import brief
 from tokpack.encoding.chat_options import ChatRequest
 from tokpack.encoding.names import default_output, label_of
-from tokpack.encoding.option import Option, about, check, in_group, list_of
+from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
 
@@ -173,7 +174,7 @@ class EncodeOptions(ChatRequest):
     keep: Sequence[str] = _output(
         (),
         "write PREFIX.docs.parquet, a row for each document, with the values of these keys or "
-        "columns (NAME=KEY names one), or of all small ones: all",
+        "columns (NAME=KEY names one, KEY? may come later), or of all small ones: all",
         "KEY",
     )
     trace: bool = _output(
@@ -196,10 +197,9 @@ class EncodeOptions(ChatRequest):
     workers: int = _run(0, "processes", "N", otherwise="all cores", least=0)
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "keys", "keep", "tokenizers"):
-            value = getattr(self, name)
-            several = (value,) if isinstance(value, str | os.PathLike) else value
-            object.__setattr__(self, name, tuple(map(os.fspath, several)))
+        for name in ("inputs", "keys", "tokenizers"):
+            object.__setattr__(self, name, _paths(name, getattr(self, name)))
+        object.__setattr__(self, "keep", texts_of("keep", self.keep or ()))
         if not (self.map is None or callable(self.map) or isinstance(self.map, str)):
             raise UsageError(f"{option('map')} is {self.map!r}; it is a function, or names one")
         for name in ("tokenizer", "vocab_file", "merge_file", "tokenizer_model"):
@@ -305,16 +305,27 @@ class EncodeOptions(ChatRequest):
 EncodeOptions.__doc__ = f"{getdoc(EncodeOptions)}\n\n{list_of(fields(EncodeOptions))}\n"
 
 
+def _paths(name: str, value: Any) -> tuple[str, ...]:
+    """Names or paths, one or several, as strings; UsageError for anything else."""
+    several = (value,) if isinstance(value, str | os.PathLike) else value or ()
+    try:
+        return tuple(map(os.fspath, several))
+    except TypeError:
+        raise UsageError(f"{option(name)} is {brief(value)}; it is a list of names") from None
+
+
 def _path(name: str, value: object) -> str | None:
     """A name or path of a tokenizer or its file, as a string; UsageError for anything else."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
-    raise UsageError(
-        f"{name} is a {type(value).__name__}: give a name or a path; what save_pretrained(FOLDER) "
-        "of a transformers tokenizer writes is read as FOLDER"
+    advice = (
+        f"several are given as {option('tokenizers')}, each for a dataset of its own"
+        if isinstance(value, list | tuple)
+        else "what save_pretrained(FOLDER) of a transformers tokenizer writes is read as FOLDER"
     )
+    raise UsageError(f"{name} is a {type(value).__name__}: give a name or a path; {advice}")
 
 
 def worker_count(options: EncodeOptions) -> int:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokpack import __version__
 from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.difference import difference
+from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
-from tokpack.encoding.kept import ALL
+from tokpack.encoding.kept import ALL, required
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.setup import described, load_setups, special_mode
 from tokpack.encoding.transforms import versions
@@ -358,9 +359,10 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
         else discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     )
     setups = load_setups(options)
-    options = with_columns(options, sources)
-    columns = settled(options, sources)
-    chat = settled_chat(options, setups[0].tokenizer, sources)
+    first = FirstInputs(options, sources)
+    options = with_columns(options, first)
+    columns = settled(options, first)
+    chat = settled_chat(options, setups[0].tokenizer, first)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
@@ -371,13 +373,18 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     return PlannedRun(plan, setups, workers)
 
 
-def with_columns(options: EncodeOptions, sources: Sequence[Source]) -> EncodeOptions:
-    """The options with the columns that ``keep="all"`` stands for in its place."""
+def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
+    """The options with the columns that ``keep="all"`` stands for in its place.
+
+    UsageError where ``keep`` names a key that none of the first records has.
+    """
+    if options.map is None:  # which may make it
+        first.check_columns("keep", required(options.keep))
     if ALL not in options.keep:
         return options
     from tokpack.encoding.keep_all import with_small_columns  # as below
 
-    return with_small_columns(options, sources)
+    return with_small_columns(options, first)
 
 
 def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
@@ -387,10 +394,10 @@ def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
     return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)
 
 
-def settled(options: EncodeOptions, sources: Sequence[Source]) -> dict[str, Any] | None:
+def settled(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
     """The columns of the records, as ``settle`` has them; None where texts are enough."""
     if not options.where and options.map is None:
         return None
     from tokpack.encoding.columns import settle  # most runs need none of it
 
-    return settle(options, sources)
+    return settle(options, first)

@@ -7,6 +7,8 @@ from itertools import islice
 
 _TEXT = (".txt", ".text", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz")
+_TOKENIZERS = (".tiktoken", ".model")
+_KEYS_BYTES = 1024  # at the begin of a tokenizer.json, with its first keys
 _YAML = (".yaml", ".yml")
 _TOKENIZER = b'"added_tokens"'  # near the head of every tokenizer.json
 _CHECKPOINT = b'"checkpoint"'
@@ -20,6 +22,14 @@ def is_dataset(name: str) -> bool:
     stem, suffix = os.path.splitext(name)
     prefix = stem if suffix in (".bin", ".idx") else name
     return os.path.isfile(prefix + ".idx")
+
+
+def is_tokenizer(name: str, head: bytes) -> bool:
+    """Whether a file that begins so is a tokenizer's, as its name or its keys say."""
+    if name.endswith(_TOKENIZERS):
+        return True
+    begin = head[:_KEYS_BYTES].lstrip()
+    return begin.startswith(b"{") and b'"added_tokens"' in begin and b'"version"' in begin
 
 
 def not_a_dataset(name: str) -> str:

@@ -23,9 +23,10 @@ from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.stores import exists, head, identity, near, open_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
 
-    from tokpack.indexed.dataset import MMapIndexedDataset
     from tokpack.indexed.digests import FileDigest
 
     Int64s = npt.NDArray[np.int64]
@@ -44,7 +45,10 @@ MARK = b"tokpack.table"  # a key of the footer's metadata
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 1 << 16  # of the footer's end, where its metadata is
 _OPEN = 8  # row groups
-_ADVICE = "a dataset has one when it was encoded with --keep or --trace: encode it again with that"
+_ADVICE = (
+    "`tokpack adopt` makes one from its tokens; to have lines and values of the input in it, "
+    "encode with --keep or --trace"
+)
 
 
 def table_path(prefix: str | os.PathLike[str]) -> str:
@@ -108,10 +112,9 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
     """The tables of a dataset's shards, in order, as files of this machine.
 
     Of a dataset on a store they are copies, to be opened at once. A view has none of its own:
-    ``MMapIndexedDataset.view`` says which rows of which datasets are its documents. InputError for
-    one, and where a shard has no table; FormatError where one is of another dataset: by its size,
-    its rows, and the checksum of the .bin that its footer has. All its bytes are compared by
-    ``tokpack verify`` alone.
+    ``DocumentTable`` has the rows of its documents. InputError for one, and where a shard has no
+    table; FormatError where one is of another dataset: by its size, its rows, and the checksum of
+    the .bin that its footer has. All its bytes are compared by ``tokpack verify`` alone.
     """
     prefix = prefix_of(prefix)
     prefixes = [prefix]
@@ -123,14 +126,6 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
             )
         prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
     return [table_file(one) for one in prefixes]
-
-
-def base_tables(dataset: MMapIndexedDataset) -> list[str]:
-    """As ``table_paths``; of a view the tables of the datasets of which it lists documents."""
-    if dataset.view is None:
-        return table_paths(dataset.path_prefix)
-    records = dataset.view.base.records
-    return [table_file(piece_prefix(dataset.path_prefix, record)) for record in records]
 
 
 def has_table(prefix: str) -> bool:
@@ -217,6 +212,11 @@ class TableReader:
         """The Arrow schema."""
         return self._file.schema_arrow
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of the kept columns."""
+        return tuple(name for name in self.schema.names if name not in COLUMNS)
+
     def is_null(self, column: str) -> bool:
         """Whether a column has no value at all, as the statistics of its row groups say."""
         metadata = self._file.metadata
@@ -251,6 +251,20 @@ class TableReader:
         back = np.empty(len(places), np.int64)
         back[places] = np.arange(len(places))
         return joined.take(arrow.array(back))
+
+    def read(self, columns: Sequence[str]) -> Any:
+        """All rows, with some columns, as an Arrow table."""
+        try:
+            return self._file.read(columns=list(columns))
+        except self._errors as error:
+            raise self._broken(error) from None
+
+    def batches(self, column: str) -> Iterator[Any]:
+        """A column of all rows, as record batches."""
+        try:
+            yield from self._file.iter_batches(columns=[column])
+        except self._errors as error:
+            raise self._broken(error) from None
 
     def find(self, source: str, line: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         """The rows of a line of an input, each with its ``row``; groups without it are not read."""

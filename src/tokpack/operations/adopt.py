@@ -1,8 +1,9 @@
-"""Give a dataset of another program a manifest and a table of its documents."""
+"""Give a dataset a table of its documents, and one of another program a manifest too."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,13 @@ from tokpack import __version__
 from tokpack.errors import FormatError, OutputError, TokenizerError, UsageError, option
 from tokpack.files.blocks import block_sums, checksum_of_sums
 from tokpack.indexed.dataset import MMapIndexedDataset
-from tokpack.indexed.digests import FileDigest, HashingReader, digest_file
+from tokpack.indexed.digests import (
+    FileDigest,
+    HashingReader,
+    PieceSums,
+    check_piece,
+    digest_file,
+)
 from tokpack.indexed.format import bin_path, idx_path
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import MANIFEST, Manifest, manifest_path, now
@@ -36,6 +43,8 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
+    Int64s = npt.NDArray[np.int64]
+
 _ROWS = 1 << 12  # documents of the table that are hashed at a time
 
 
@@ -48,27 +57,36 @@ def adopt(
     progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Manifest:
-    """Write PREFIX.json and PREFIX.docs.parquet for a dataset of another program; gives the former.
+    """Write PREFIX.docs.parquet for a dataset that has none; gives its manifest.
 
-    The tokenizer that made the dataset is named as for load_tokenizer. Every token is read: each id
-    must be in its vocabulary, and each document that has tokens must end with the EOD if the first
-    one does; ``append_eod`` says that they do, or need not. ``eod_token`` is the EOD where it is
-    not the usual one. In the table ``source`` is the name of the dataset and ``line`` the number of
-    the document, from 1; the text as it was is not known, so ``bytes`` and ``text_xxh3`` are null.
-    Neither .bin nor .idx is changed. OutputError where the dataset has a manifest, UsageError
-    without a tokenizer, FormatError for a broken dataset, or one that another tokenizer made.
+    For a dataset of another program PREFIX.json is written too. The tokenizer that made it is named
+    as for load_tokenizer. Every token is read: each id must be in its vocabulary, and each document
+    that has tokens must end with the EOD if the first one does; ``append_eod`` says that they do,
+    or need not. ``eod_token`` is the EOD where it is not the usual one. In the table ``source`` is
+    the name of the dataset and ``line`` the number of the document, from 1.
+
+    A dataset with a manifest needs no tokenizer; of a virtual one the shards get tables. ``source``
+    is the input then, as far as the manifest knows it, and ``line`` null. The text as it was is not
+    known, so ``bytes`` and ``text_xxh3`` are null. Neither .bin nor .idx is changed. OutputError
+    where the dataset has a table, UsageError without a tokenizer that is needed and for a view,
+    FormatError for a broken dataset, or one that another tokenizer made.
     """
-    if not any(tokenizer.values()):
-        raise UsageError(
-            "which tokenizer made the dataset is not known: name it with "
-            f"{option('tokenizer')}, or {option('vocab_file')} and {option('merge_file')}"
-        )
     with MMapIndexedDataset(prefix) as dataset:
-        name = dataset.path_prefix
+        name, manifest = dataset.path_prefix, dataset.manifest
+        if manifest is not None:
+            if any(tokenizer.values()):
+                raise UsageError(
+                    f"{name}: its manifest says which tokenizer made it: leave out the one named"
+                )
+            stage = ProgressStage(progress, "adopt", dataset.token_count * dataset.dtype.itemsize)
+            _add_tables(dataset, manifest, stage)
+            return Manifest.load(name)
         if exists(manifest_path(name)):
-            raise OutputError(
-                f"{manifest_path(name)} is there: a dataset with a manifest is not adopted, and no "
-                "other file is replaced"
+            raise OutputError(f"{manifest_path(name)} is there and no manifest: move it away")
+        if not any(tokenizer.values()):
+            raise UsageError(
+                "which tokenizer made the dataset is not known: name it with "
+                f"{option('tokenizer')}, or {option('vocab_file')} and {option('merge_file')}"
             )
         loaded = load_tokenizer(**tokenizer, eod_token=eod_token)
         [shard] = dataset.shards()
@@ -79,35 +97,59 @@ def adopt(
             raise TokenizerError(
                 f"tokenizer {loaded.name} has no EOD: name it with {option('eod_token')}"
             )
-        outputs = [(table_path(name), TABLE), (manifest_path(name), MANIFEST)]
-        # What is there can only be a table that a stopped run has left.
-        with NewFiles(outputs, [bin_path(name), idx_path(name)], overwrite=True) as new:
-            stage = ProgressStage(progress, "adopt", shard.tokens.nbytes)
-            binary = _check(shard, loaded, stage, has_eod=has_eod)
-            metadata = table_metadata(binary)
-            chunks = table_chunks(table_schema({}), _rows(shard, ends, name), metadata)
-            table = HashingReader(chunks)
-            new.write(table_path(name), table)
-            manifest = Manifest(
-                tokpack_version=__version__,
-                created=now(),
-                sequences=len(dataset),
-                tokens=dataset.token_count,
-                dtype=str(dataset.dtype),
-                bin=binary,
-                idx=digest_file(near(idx_path(name))),
-                table=table.digest,
-                **_facts(name, ends, binary, loaded, has_eod=has_eod),
-            )
-            new.write(manifest_path(name), manifest.chunks())
-            new.seal()
-            shard.check_current("adopted")
-            new.publish()
+        stage = ProgressStage(progress, "adopt", shard.tokens.nbytes)
+        binary = _check(shard, loaded, stage, has_eod=has_eod)
+        manifest = Manifest(
+            tokpack_version=__version__,
+            created=now(),
+            sequences=len(dataset),
+            tokens=dataset.token_count,
+            dtype=str(dataset.dtype),
+            bin=binary,
+            idx=digest_file(near(idx_path(name))),
+            **_facts(name, ends, binary, loaded, has_eod=has_eod),
+        )
+        manifest = _write(shard, manifest, _rows(shard, ends))
     loaded.keep_copies()
     return manifest
 
 
-def _ends_with_eod(shard: Shard, ends: npt.NDArray[np.int64], tokenizer: Tokenizer) -> bool:
+def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: ProgressStage) -> None:
+    """Write the tables of a dataset's shards that have none."""
+    if dataset.view is not None:
+        raise UsageError(
+            f"{dataset.path_prefix}: is a view, of which no table is made: adopt the datasets that "
+            "it selects from"
+        )
+    made = 0
+    for shard in dataset.shards():
+        own = Manifest.load(shard.prefix) if dataset.records else manifest
+        if own.table is None:
+            shard.validate()
+            ends = document_ends(shard.index.lengths, shard.index.doc_idx)
+            _write(shard, own, _known_rows(shard, ends, own, stage))
+            made += 1
+    if not made:
+        raise OutputError(f"{table_path(dataset.path_prefix)} is there: nothing is to be adopted")
+
+
+def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
+    """Write the table of a shard and its manifest; gives the latter."""
+    name = shard.prefix
+    outputs = [(table_path(name), TABLE), (manifest_path(name), MANIFEST)]
+    # A table that is there can only be what a stopped run has left.
+    with NewFiles(outputs, [bin_path(name), idx_path(name)], overwrite=True) as new:
+        table = HashingReader(table_chunks(table_schema({}), rows, table_metadata(manifest.bin)))
+        new.write(table_path(name), table)
+        manifest = replace(manifest, table=table.digest)
+        new.write(manifest_path(name), manifest.chunks())
+        new.seal()
+        shard.check_current("adopted")
+        new.publish()
+    return manifest
+
+
+def _ends_with_eod(shard: Shard, ends: Int64s, tokenizer: Tokenizer) -> bool:
     """Whether the first document that has tokens ends with the EOD."""
     if not ends[-1]:
         return False
@@ -139,19 +181,58 @@ def _check(
     return FileDigest(bytes=check.bin_bytes, xxh3_blocks=checksum_of_sums(bytes(sums)))
 
 
-def _rows(shard: Shard, ends: npt.NDArray[np.int64], name: str) -> Iterator[Any]:
-    """The rows of all documents, as Arrow tables."""
+def _known_rows(
+    shard: Shard, ends: Int64s, manifest: Manifest, stage: ProgressStage
+) -> Iterator[Any]:
+    """The rows of a shard with a manifest. FormatError where its .bin has changed since."""
+    arrow, first = import_parquet(), 0
+    counts = [entry.get("documents", 0) + entry.get("empty", 0) * _keeps_empty(manifest)
+              for entry in manifest.inputs]  # fmt: skip
+    names = [str(entry.get("name", "?")) for entry in manifest.inputs]
+    if sum(counts) != len(ends) - 1:
+        counts, names = [len(ends) - 1], [os.path.basename(shard.prefix)]
+    stops = np.cumsum(counts)
+    sums = PieceSums(manifest.bin)
+    for table, tokens in _hashed(shard, ends):
+        sources = np.searchsorted(stops, np.arange(first, first + table.num_rows), side="right")
+        first += table.num_rows
+        of_name = arrow.DictionaryArray.from_arrays(arrow.array(sources.astype(np.int32)), names)
+        lines = arrow.nulls(table.num_rows, arrow.int64())
+        yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
+        data = np.ascontiguousarray(tokens).view(np.uint8).data
+        for piece in sums.add(data):
+            check_piece(bin_path(shard.prefix), piece)
+        stage.add(len(data))
+    for piece in sums.finish():
+        check_piece(bin_path(shard.prefix), piece)
+
+
+def _keeps_empty(manifest: Manifest) -> bool:
+    """Whether documents without a token are among the others."""
+    return manifest.options.get("empty") == "document"
+
+
+def _rows(shard: Shard, ends: Int64s) -> Iterator[Any]:
+    """The rows of a dataset of another program."""
+    arrow, first = import_parquet(), 0
+    name = os.path.basename(shard.prefix)
+    for table, _ in _hashed(shard, ends):
+        count = table.num_rows
+        of_name = arrow.DictionaryArray.from_arrays(arrow.array(np.zeros(count, np.int32)), [name])
+        lines = arrow.array(np.arange(first + 1, first + count + 1))
+        first += count
+        yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
+
+
+def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+    """What tokens alone tell of documents, as Arrow tables, and the tokens."""
     arrow = import_parquet()
-    schema = table_schema({})
     for first in range(0, len(ends) - 1, _ROWS):
         own = ends[first : first + _ROWS + 1]
         spans = np.stack((own[:-1], own[1:]), axis=1) - own[0]
-        digests = token_digests(shard.tokens[int(own[0]) : int(own[-1])], spans)
-        count = len(spans)
-        of_name = arrow.array(np.zeros(count, np.int32))
+        tokens = shard.tokens[int(own[0]) : int(own[-1])]
+        digests, count = token_digests(tokens, spans), len(spans)
         columns = {
-            "source": arrow.DictionaryArray.from_arrays(of_name, [os.path.basename(name)]),
-            "line": arrow.array(np.arange(first + 1, first + count + 1)),
             "bytes": arrow.nulls(count, arrow.int64()),
             "tokens": arrow.array(np.diff(own)),
             "text_xxh3": arrow.nulls(count, arrow.binary(16)),
@@ -159,12 +240,12 @@ def _rows(shard: Shard, ends: npt.NDArray[np.int64], name: str) -> Iterator[Any]
                 arrow.binary(16), count, [None, arrow.py_buffer(digests)]
             ),
         }
-        yield arrow.table(columns, schema=schema)
+        yield arrow.table(columns), tokens
 
 
 def _facts(
     name: str,
-    ends: npt.NDArray[np.int64],
+    ends: Int64s,
     binary: FileDigest,
     tokenizer: Tokenizer,
     *,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,8 @@ import numpy as np
 
 from tokpack.errors import InputError
 from tokpack.indexed.digests import FileDigest, HashingReader
+from tokpack.indexed.document_table import DocumentTable
 from tokpack.indexed.manifest import Manifest
-from tokpack.indexed.shards import is_virtual, piece_prefix
 from tokpack.indexed.table import (
     COLUMNS,
     ROW_GROUP,
@@ -20,24 +21,17 @@ from tokpack.indexed.table import (
     dropped_path,
     has_table,
     import_parquet,
-    table_file,
     table_metadata,
     table_path,
 )
 from tokpack.indexed.table_writer import dropped_schema, table_chunks, table_schema
-from tokpack.indexed.view import numbers_of_view
 from tokpack.sources.json_types import widest_type
 from tokpack.stores import exists, near
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
-
     from tokpack.indexed.new_files import NewFiles
-    from tokpack.indexed.selection import Numbers
-
-    Int64s = npt.NDArray[np.int64]
 
 _log = logging.getLogger(__name__)
 
@@ -51,11 +45,10 @@ class Tables:
 
     def __init__(self, prefixes: Sequence[str]) -> None:
         """InputError where a table is missing, FormatError where one is of another dataset."""
-        self._parts = [_Part(prefix) for prefix in prefixes]
-        self._ends = [0, *accumulate(part.rows for part in self._parts)]
-        readers = [reader for part in self._parts for reader in part.readers]
-        self.kept = _kept(readers)
-        self._dropped = [path for part in self._parts for path in part.dropped]
+        self._parts = [DocumentTable(prefix) for prefix in prefixes]
+        self._ends = [0, *accumulate(map(len, self._parts))]
+        self.kept = _kept(reader for part in self._parts for reader in part)
+        self._dropped = [path for part in self._parts for path in _dropped_paths(part)]
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -85,7 +78,8 @@ class Tables:
         for part, first, last in zip(self._parts, self._ends, self._ends[1:], strict=False):
             stop = min(end, last)
             for at in range(max(begin, first), stop, ROW_GROUP):
-                yield part.take(at - first, min(at + ROW_GROUP, stop) - first, schema)
+                documents = np.arange(at - first, min(at + ROW_GROUP, stop) - first)
+                yield part.take(documents, schema.names, partial(_fitted, schema=schema))
 
 
 def tables_of(prefixes: Sequence[str]) -> Tables | None:
@@ -120,45 +114,9 @@ def all_tables(
     return digests
 
 
-class _Part:
-    """The rows of the documents of one dataset."""
-
-    def __init__(self, prefix: str) -> None:
-        prefixes = [prefix]
-        self._numbers: Numbers | None = None  # of the documents that a view lists
-        if is_virtual(prefix):
-            manifest = Manifest.load(prefix)
-            if manifest.selection is not None:
-                self._numbers = numbers_of_view(prefix)
-            prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
-        self.readers = [TableReader(table_file(one), table_path(one)) for one in prefixes]
-        self.dropped = [] if self._numbers is not None else _dropped_paths(prefixes)
-        self._ends = [0, *accumulate(map(len, self.readers))]
-        self.rows = self._ends[-1] if self._numbers is None else len(self._numbers)
-
-    def take(self, begin: int, end: int, schema: Any) -> Any:
-        """Rows [begin, end) as a table of a schema."""
-        arrow = import_parquet()
-        if self._numbers is None:
-            numbers = np.arange(begin, end)
-        else:
-            numbers = self._numbers[begin:end].astype(np.int64)
-        shards = np.searchsorted(self._ends, numbers, side="right") - 1
-        tables, order = [], []
-        for shard in np.unique(shards).tolist():
-            reader, here = self.readers[shard], np.flatnonzero(shards == shard)
-            names = tuple(name for name in schema.names if name in reader.schema.names)
-            tables.append(_fitted(reader.take(numbers[here] - self._ends[shard], names), schema))
-            order.append(here)
-        joined = arrow.concat_tables(tables)
-        return (
-            joined
-            if len(order) == 1
-            else joined.take(arrow.array(np.argsort(np.concatenate(order))))
-        )
-
-
-def _dropped_paths(prefixes: Iterable[str]) -> list[str]:
+def _dropped_paths(table: DocumentTable) -> list[str]:
+    """The tables of left out records of a dataset's shards; those of a view's are not its own."""
+    prefixes = table.prefixes if table.numbers is None else []
     manifests = ((prefix, Manifest.load(prefix)) for prefix in prefixes)
     return [dropped_path(prefix) for prefix, manifest in manifests if manifest.dropped]
 

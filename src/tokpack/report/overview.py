@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokpack.indexed import bin_path, idx_path, manifest_path
+from tokpack.errors import TokpackError
+from tokpack.indexed import bin_path, dropped_path, idx_path, manifest_path, table_path
+from tokpack.indexed.document_table import DocumentTable
 from tokpack.indexed.selection import HEADER_BYTES, selection_path
 from tokpack.indexed.track import track_path
 from tokpack.quantities import counted
@@ -14,7 +16,7 @@ from tokpack.report.select import sample_documents
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
 from tokpack.report.spelling import Spelling
 from tokpack.report.tokenizer import find_tokenizer
-from tokpack.stores import identity
+from tokpack.stores import identity, is_url
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
@@ -54,6 +56,7 @@ class Overview:
     measured: bool
     lengths: Lengths | None
     sources: tuple[Share, ...]
+    columns: dict[str, str]  # the kept ones of the table of its documents, with their types
     files: dict[str, int]
 
 
@@ -95,6 +98,7 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         measured=measured and ratio is not None,
         lengths=lengths,
         sources=tuple(shares(dataset)),
+        columns=_columns(dataset),
         files=_files(dataset),
     )
 
@@ -118,10 +122,24 @@ def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:
     return text / tokens if tokens else None
 
 
+def _columns(dataset: MMapIndexedDataset) -> dict[str, str]:
+    """The kept columns; none where the table would have to be fetched, or is not there."""
+    if own_manifest(dataset) is None or is_url(dataset.path_prefix):
+        return {}
+    try:
+        return DocumentTable(dataset.path_prefix).kept
+    except TokpackError:
+        return {}
+
+
 def _files(dataset: MMapIndexedDataset) -> dict[str, int]:
     """Size of each file of the dataset that is there; of all pieces of a virtual one together."""
     prefix = dataset.path_prefix
     paths = [bin_path(prefix), idx_path(prefix), manifest_path(prefix)]
+    manifest = own_manifest(dataset)
+    if manifest is not None:
+        paths += [table_path(prefix)] if manifest.table else []
+        paths += [dropped_path(prefix)] if manifest.dropped else []
     if not dataset.records and dataset.view is None:
         paths[2:2] = [track_path(prefix, name) for name in dataset.tracks]
     sizes = {path: file.size for path in paths if (file := identity(path))}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.display import shown
 from tokpack.errors import TokpackError
 from tokpack.indexed import Manifest, Origins, manifest_path
 from tokpack.indexed.manifest import not_a_manifest
@@ -16,9 +17,11 @@ from tokpack.indexed.table import has_table
 from tokpack.stores import exists
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokpack.indexed import MMapIndexedDataset
+
+_MOST = 60  # characters of a value that are shown
 
 
 def doubt(dataset: MMapIndexedDataset) -> str:
@@ -78,33 +81,60 @@ def shares(dataset: MMapIndexedDataset) -> list[Share]:
     ]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a document came from: its input, the line there, from 1, the kept values of its record.
+
+    What is not known is "", None and empty.
+    """
+
+    source: str = ""
+    line: int | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """``wiki.jsonl:123``."""
+        return self.source + ("" if self.line is None else f":{self.line}")
+
+    @property
+    def words(self) -> list[str]:
+        """What is known, for people: ``wiki.jsonl:123``, ``id=doc17``."""
+        return [*filter(None, [shown(str(self))]), *kept_values(self.kept)]
+
+
+def kept_values(kept: Mapping[str, Any]) -> list[str]:
+    """Kept values for people: ``id=doc17``, ``score=0.5``; null is left out."""
+    return [
+        f"{shown(name)}={shown(str(value), limit=_MOST)}"
+        for name, value in kept.items()
+        if value is not None
+    ]
+
+
 class Sources:
     """Where the documents of a dataset came from."""
 
     def __init__(self, dataset: MMapIndexedDataset) -> None:
         self._dataset = dataset
 
-    def find(self, number: int) -> tuple[str, int | None]:
-        """Name of the input that document ``number`` came from, and its line there, from 1.
-
-        The line takes a table, the name a manifest at least; "" and None where they are not known.
-        """
+    def find(self, number: int) -> Place:
+        """Where document ``number`` came from, as far as a table or else a manifest knows it."""
         if self._origins is not None and number < len(self._origins):
             with suppress(TokpackError):  # of a shard without a table
                 origin = self._origins[number]
-                return origin.source, origin.line
-        return self._name(number), None
+                return Place(origin.source, origin.line, origin.kept)
+        return Place(self._name(number))
 
     @property
     def columns(self) -> dict[str, str]:
         """The columns of its table, with their types in words; {} without one."""
-        return {} if self._origins is None else self._origins.columns
+        return {} if self._origins is None else self._origins.table.columns
 
     def rows(self, numbers: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
         """What its table says of documents, in order; FormatError where it is broken."""
         if self._origins is None or not columns:
             return [{} for _ in numbers]
-        return self._origins.rows(np.array(numbers, np.int64), columns)
+        return self._origins.table.rows(np.array(numbers, np.int64), columns)
 
     @cached_property
     def _origins(self) -> Origins | None:
@@ -112,8 +142,9 @@ class Sources:
         if own_manifest(self._dataset) is None:
             return None
         try:
-            return Origins(prefix) if self._dataset.records or has_table(prefix) else None
-        except TokpackError:  # a table of another dataset, which `tokpack inspect --trace` explains
+            is_there = self._dataset.records or has_table(prefix)
+            return Origins(prefix, kept=True) if is_there else None
+        except TokpackError:  # a table of another dataset, which `inspect --trace` explains
             return None
 
     @cached_property

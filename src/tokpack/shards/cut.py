@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
 from tokpack.encoding.conversations import settled_chat
+from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.map_function import importable_name
 from tokpack.encoding.plan import (
     MAX_PART_BYTES,
@@ -66,23 +67,24 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     for source in sources:
         _check_shared(source)
     (setup,) = load_setups(options)
-    options = with_columns(options, sources)
-    columns = settled(options, sources)
+    first = FirstInputs(options, sources)
+    options = with_columns(options, first)
+    columns = settled(options, first)
     prints = fingerprints(sources)
     lines = []
     for parts in _shards(sources, shard_bytes):
-        first = parts[0].source
+        begin = parts[0].source
         inputs = [
             {"fingerprint": prints[n], **_shared(sources[n]).to_json()}
-            for n in range(first, parts[-1].sources.stop)
+            for n in range(begin, parts[-1].sources.stop)
         ]
-        rows = [list(part.counted_from(first).to_json().values()) for part in parts]
+        rows = [list(part.counted_from(begin).to_json().values()) for part in parts]
         lines.append(json.dumps({"inputs": inputs, "parts": rows}))
     return ShardPlan(
         version=__version__,
         options=_same_everywhere(options),
         deciding=deciding_options(
-            options, setup, columns, settled_chat(options, setup.tokenizer, sources)
+            options, setup, columns, settled_chat(options, setup.tokenizer, first)
         ),
         tokenizer=described(options, setup),
         names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},

@@ -31,6 +31,7 @@ from tokpack.sources.peekable import PeekableStream, read_exactly
 from tokpack.sources.records import joined, not_utf8, only_bad, without
 from tokpack.sources.rows import WholeRecords, json_parser, with_text_rows
 from tokpack.sources.streams import BoundedStream, decompressed, open_stream
+from tokpack.sources.values import of_objects
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -201,7 +202,8 @@ class _Reading:
             lines = np.arange(self._line - count, self._line, dtype=np.int64)
             documents = {self._keys[0]: joined(self._plain, lines)}
             if self._has_path:
-                documents[self._keys[0]].columns[PATH] = [name or None for name in self._names]
+                names = of_objects([name or None for name in self._names])
+                documents[self._keys[0]].columns[PATH] = names
             bad = not_utf8(documents[self._keys[0]])
             for index, record in bad.items():
                 if self._names[index]:

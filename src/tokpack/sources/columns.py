@@ -12,7 +12,7 @@ from tokpack.errors import InputError
 from tokpack.sources.base import BadRecord, DocumentBatch, Documents
 from tokpack.sources.records import not_utf8, without
 from tokpack.sources.rows import WholeRecords
-from tokpack.sources.values import plain_values, root_of
+from tokpack.sources.values import of_table, offsets_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -115,52 +115,97 @@ def read_columns(
     They have the values of those of ``columns`` that are there.
     """
     with _opened(source) as table:
-        if isinstance(columns, WholeRecords):
-            yield from _read_rows(source, table, part, limits, columns)
-            return
-        check_columns(source.name, table.schema, keys)
-        values = [name for name in columns if root_of(name, table.schema)]
-        names = dict.fromkeys([*keys, *(root_of(name, table.schema) for name in values)])
+        known = getattr(source.memory, "names", None)
+        cutter = RowCutter(source.name, table.schema, keys, limits, columns, known=known)
         counts = [rows for rows, _ in table.groups()]
         begin, end = (part.begin, part.end) if part.kind == "rows" else (0, len(counts))
         before, total = sum(counts[:begin]), max(sum(counts), 1)
-        row = 0
-        for record_batch in table.batches(begin, end, list(names), limits.block_bytes):
-            texts = {key: text_column(record_batch.column(key)) for key in keys}
-            beside = {name: plain_values(record_batch, name) for name in values}
-            weights, first = row_weights_before(texts), 0
-            while (count := rows_until(weights, first, limits.block_bytes)) > 0:
-                pieces = {key: array.slice(first, count) for key, array in texts.items()}
-                stored = source.size * (before + row + count) // total
-                stored -= source.size * (before + row) // total
-                rows = {name: rows_of(one, first, count) for name, one in beside.items()}
-                made = batch_of_columns(pieces, row, stored, limits.max_document_bytes, rows)
-                made.table_columns = table.schema.names
-                yield made
-                row += count
-                first += count
+        row = stored = 0
+
+        def place() -> tuple[int, int]:
+            return row, limits.block_bytes
+
+        for record_batch in table.batches(begin, end, cutter.names, limits.block_bytes):
+            for batch in cutter.cut(record_batch, place):
+                row += batch.lines
+                now = source.size * (before + row) // total - source.size * before // total
+                batch.bytes_read, stored = now - stored, now
+                yield batch
 
 
-def _read_rows(
-    source: Source, table: _Table, part: Part, limits: Limits, records: WholeRecords
-) -> Iterator[DocumentBatch]:
-    """The rows of a table, with all its columns."""
-    counts = [rows for rows, _ in table.groups()]
-    begin, end = (part.begin, part.end) if part.kind == "rows" else (0, len(counts))
-    before, total = sum(counts[:begin]), max(sum(counts), 1)
-    row = 0
-    names = list(table.schema.names)
-    for record_batch in table.batches(begin, end, names, limits.block_bytes):
+class RowCutter:
+    """Cuts record batches of a table ``name`` into batches of documents, or of whole rows.
+
+    Documents have the values of those of ``columns`` that are there; ``names`` are the columns that
+    record batches must have, ``known`` those that messages name, also others than the table has
+    here. InputError where the table lacks one of ``keys``, or has one of no text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: Any,
+        keys: Sequence[str],
+        limits: Limits,
+        columns: Columns,
+        *,
+        known: Sequence[str] | None = None,
+    ) -> None:
+        self._name, self._keys, self._limits = name, keys, limits
+        self._known = known or schema.names
+        self._whole = columns if isinstance(columns, WholeRecords) else None
+        self.names = list(schema.names)
+        self._values: list[str] = []
+        if not isinstance(columns, WholeRecords):
+            check_columns(name, schema, keys)
+            self._values = [one for one in columns if root_of(one, schema)]
+            roots = (root_of(one, schema) for one in self._values)
+            self.names = list(dict.fromkeys([*keys, *roots]))
+
+    def cut(
+        self, record_batch: Any, place: Callable[[], tuple[int, int]]
+    ) -> Iterator[DocumentBatch]:
+        """The batches of a record batch.
+
+        ``place`` says of the next one the line of its first row, and about how many bytes it may
+        weigh.
+        """
+        if self._whole is None:
+            texts = {key: text_column(record_batch.column(key)) for key in self._keys}
+            values = {name: of_table(record_batch, name) for name in self._values}
+            for batch in cut_texts(texts, values, self._limits.max_document_bytes, place):
+                batch.table_columns = self._known
+                yield batch
+            return
         record_batch.validate(full=True)
-        weights, first = even_weights(record_batch), 0
-        while (count := rows_until(weights, first, limits.block_bytes)) > 0:
-            columns = record_batch.slice(first, count)
-            batch = records.of_table(columns, row, source.name)
-            stored = source.size * (before + row + count) // total
-            batch.bytes_read = stored - source.size * (before + row) // total
-            yield batch
-            row += count
-            first += count
+        for first, count, line in _cuts(even_weights(record_batch), place):
+            yield self._whole.of_table(record_batch.slice(first, count), line, self._name)
+
+
+def cut_texts(
+    texts: Mapping[str, Any],
+    values: Mapping[str, Values],
+    max_document_bytes: int,
+    place: Callable[[], tuple[int, int]],
+) -> Iterator[DocumentBatch]:
+    """As ``RowCutter.cut``, of columns of texts and the values beside them."""
+    for first, count, line in _cuts(row_weights_before(texts), place):
+        pieces = {key: array.slice(first, count) for key, array in texts.items()}
+        beside = {name: one.slice(first, count) for name, one in values.items()}
+        yield batch_of_columns(pieces, line, max_document_bytes, beside)
+
+
+def _cuts(
+    weights: npt.NDArray[np.int64], place: Callable[[], tuple[int, int]]
+) -> Iterator[tuple[int, int, int]]:
+    """The first row, the number of rows and the line of each batch."""
+    first = 0
+    while first < len(weights) - 1:
+        line, size = place()
+        end = int(np.searchsorted(weights, weights[first] + size))
+        count = min(end, len(weights) - 1) - first
+        yield first, count, line
+        first += count
 
 
 def even_weights(record_batch: Any) -> npt.NDArray[np.int64]:
@@ -224,29 +269,6 @@ def text_column(array: Any) -> Any:
     return array if str(array.type) in _TYPES_WITH_OFFSETS else array.cast("large_binary")
 
 
-def rows_of(values: Values, first: int, count: int) -> Values:
-    """``count`` of some values, from ``first`` on."""
-    if isinstance(values, list):
-        return values[first : first + count]
-    rows: Any = values
-    return rows.slice(first, count)
-
-
-def offsets_of(array: Any) -> Any:
-    """The offsets of a column of text, [n + 1]. ValueError where they are wrong."""
-    from pyarrow import types
-
-    if len(array) == 0:
-        return np.zeros(1, np.int64)
-    long = types.is_large_string(array.type) or types.is_large_binary(array.type)
-    offsets: Any = np.frombuffer(array.buffers()[1], np.int64 if long else np.int32)
-    offsets = offsets[array.offset : array.offset + len(array) + 1]
-    size = array.buffers()[2].size if array.buffers()[2] is not None else 0
-    if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
-        raise ValueError("a column has offsets beyond its text")
-    return offsets
-
-
 def row_weights_before(columns: Mapping[str, Any]) -> npt.NDArray[np.int64]:
     """What all rows before each row of some columns weigh: their text, and something for each."""
     offsets = [offsets_of(array).astype(np.int64) for array in columns.values()]
@@ -255,17 +277,8 @@ def row_weights_before(columns: Mapping[str, Any]) -> npt.NDArray[np.int64]:
     return weights
 
 
-def rows_until(weights: npt.NDArray[np.int64], first: int, size: int) -> int:
-    """How many rows from ``first`` on weigh at least ``size``, or all that are left."""
-    return min(int(np.searchsorted(weights, weights[first] + size)), len(weights) - 1) - first
-
-
 def batch_of_columns(
-    columns: dict[str, Any],
-    row: int,
-    stored: int,
-    max_document_bytes: int,
-    values: Mapping[str, Values] | None = None,
+    columns: dict[str, Any], row: int, max_document_bytes: int, values: Mapping[str, Values]
 ) -> DocumentBatch:
     """The documents of columns of equal length, of which the first has the line ``row``.
 
@@ -281,13 +294,13 @@ def batch_of_columns(
         text = array.buffers()[2]
         data = np.frombuffer(text, np.uint8) if text is not None else np.zeros(0, np.uint8)
         lines = np.arange(row, row + count, dtype=np.int64)
-        docs = Documents(data, spans, lines, dict(values or {}))
+        docs = Documents(data, spans, lines, dict(values))
         for index, record in _bad_rows(array, docs, key, max_document_bytes).items():
             bad.setdefault(index, record)
         documents[key] = docs
         text_bytes += int(offsets[-1] - offsets[0])
     records = [bad[index] for index in sorted(bad)]
-    return DocumentBatch(without(documents, bad), records, count, count, stored, text_bytes)
+    return DocumentBatch(without(documents, bad), records, count, count, text_bytes=text_bytes)
 
 
 def _bad_rows(

@@ -17,15 +17,13 @@ from tokpack._core import invalid_utf8
 from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
-from tokpack.sources.columns import batch_of_columns, row_weights_before, rows_of, rows_until
+from tokpack.sources.columns import cut_texts
 from tokpack.sources.peekable import PeekableStream
 from tokpack.sources.rows import with_value_rows
 from tokpack.sources.streams import fill, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
-
-    import numpy.typing as npt
 
     from tokpack.sources.base import Limits, Source
     from tokpack.sources.rows import WholeRecords
@@ -198,33 +196,34 @@ class _Rows:
         if rows and record_batch.num_columns and record_batch.column(0)[rows - 1].as_py() == _END:
             self.is_at_end = True
             rows -= 1
-        columns = {key: record_batch.column(key).slice(0, rows) for key in self._keys}
         ragged = np.fromiter(self._ragged, np.int64)
         lines = np.arange(self.next, self.next + rows + len(ragged), dtype=np.int64)
         lines = lines[~np.isin(lines, ragged)][:rows]
-        first = int(np.searchsorted(lines, self._done))
-        values = {name: _strings(record_batch.column(name)) for name in self._values}
-        weights = row_weights_before(columns)
-        while (count := rows_until(weights, first, self._limits.block_bytes)) > 0:
-            pieces = {key: array.slice(first, count) for key, array in columns.items()}
-            beside = {name: rows_of(one, first, count) for name, one in values.items()}
-            yield self._batch(pieces, beside, lines[first : first + count])
-            first += count
-        if rows:
-            self.next = int(lines[-1]) + 1
+        last = lines[-1] if rows else 0
+        first = int(np.searchsorted(lines, self._done))  # behind those that were read before
+        lines = lines[first:]
+        texts = {key: record_batch.column(key).slice(first, len(lines)) for key in self._keys}
+        values = {
+            name: _strings(record_batch.column(name)).slice(first, len(lines))
+            for name in self._values
+        }
+        done, limits = 0, self._limits
 
-    def _batch(
-        self, columns: dict[str, Any], values: dict[str, Values], lines: npt.NDArray[np.int64]
-    ) -> DocumentBatch:
-        """The documents of some rows, with the ragged ones before the last of them."""
-        batch = batch_of_columns(columns, 0, 0, self._limits.max_document_bytes, values)
-        batch.table_columns = self._names
-        for documents in batch.documents.values():
-            documents.lines = lines[documents.lines]
-        for record in batch.bad:
-            record.line = int(lines[record.line])
-        begin, self.next = max(self.next, self._done), int(lines[-1]) + 1
-        return self._with_ragged(batch, begin)
+        def place() -> tuple[int, int]:
+            return done, limits.block_bytes
+
+        for batch in cut_texts(texts, values, limits.max_document_bytes, place):
+            done += batch.records
+            batch.table_columns = self._names
+            for documents in batch.documents.values():
+                documents.lines = lines[documents.lines]
+            for record in batch.bad:
+                record.line = int(lines[record.line])
+            # With the ragged ones before the last of them.
+            begin, self.next = max(self.next, self._done), int(lines[done - 1]) + 1
+            yield self._with_ragged(batch, begin)
+        if rows:
+            self.next = int(last) + 1
 
     def _with_ragged(self, batch: DocumentBatch, begin: int) -> DocumentBatch:
         ragged = [number for number in self._ragged if number < self.next]
@@ -305,7 +304,8 @@ def _strings(array: Any) -> Values:
     try:
         return array.cast(pyarrow.large_string())
     except pyarrow.ArrowInvalid:
-        return [value.decode("utf-8", "replace") for value in array.to_pylist()]
+        texts = [value.decode("utf-8", "replace") for value in array.to_pylist()]
+        return pyarrow.array(texts, pyarrow.large_string())
 
 
 def _column_names(source: Source, head: bytes, keys: Sequence[str]) -> list[str]:

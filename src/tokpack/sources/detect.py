@@ -8,8 +8,8 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tokpack.errors import InputError
-from tokpack.files.mistaken import is_dataset
+from tokpack.errors import InputError, option
+from tokpack.files.mistaken import is_dataset, is_tokenizer
 from tokpack.sources.base import BOM
 from tokpack.sources.compression import bare_name, compression_of
 from tokpack.sources.streams import FileStream, decompressed, fill
@@ -62,6 +62,11 @@ def format_of(head: bytes, name: str) -> str:
     for magic, what in _REFUSED.items():
         if head.startswith(magic):
             raise InputError(f"{name}: this is {what}")
+    if is_tokenizer(name, head):
+        raise InputError(
+            f"{name}: this is a tokenizer, and no input; {option('tokenizer')} names one, and "
+            f"{option('tokenizers')} names several, each for a dataset of its own"
+        )
     bare = bare_name(name)
     if is_tar(head) or (bare.endswith(".dat") and DAT_HEADER.match(head)):
         return "archive"

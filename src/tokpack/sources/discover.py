@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, UsageError
 from tokpack.files.mistaken import is_dataset
+from tokpack.quantities import counted
 from tokpack.sources.base import FORMATS, STDIN, Source, printable
 from tokpack.sources.compression import bare_name
 from tokpack.sources.detect import (
-    TEXT_SUFFIXES,
     NoTextError,
     decompressed_head,
     detect,
@@ -95,17 +95,18 @@ def _warn_of_markup(sources: Sequence[Source]) -> None:
 
 
 def _warn_of_running_text(sources: Sequence[Source]) -> None:
-    """Say that each line of several .txt files is a document, where these look like books."""
-    texts = [s for s in sources if s.format == "text" and bare_name(s.path).endswith(TEXT_SUFFIXES)]
-    texts = [source for source in texts if not source.is_pipe]
+    """Say that each line of text is a document, where it looks like books, pages or code."""
+    texts = [one for one in sources if one.format == "text" and not one.is_pipe]
+    texts = [one for one in texts if not bare_name(one.path).endswith(_MARKUP)]
     step = max(len(texts) // _LOOKED_AT, 1)
     running = [is_running_text(head) for head in looked_at(decompressed_head, texts[::step])]
-    if len(texts) > 1 and 2 * sum(running) > len(running):
+    if 2 * sum(running) > len(running):
+        others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
         _log.warning(
-            "%s and %d more .txt file%s: each line is a document, though they look like running "
-            "text, with paragraphs; --input-format file makes each file one document, and "
-            "--input-format text says that lines are meant",
-            *(texts[0].name, len(texts) - 1, "" if len(texts) == 2 else "s"),
+            "%s%s: each line is a document, though %s like running text, with paragraphs; "
+            "--input-format file makes each file one document, and --input-format text says that "
+            "lines are meant",
+            *(texts[0].name, others, "they look" if others else "it looks"),
         )
 
 
@@ -266,12 +267,35 @@ def _reasons(found: Sequence[object], paths: Sequence[str]) -> list[tuple[str, s
 
 def _matching(path: str, asked: _Asked) -> list[Source] | str:
     """The sources of what a pattern matches; or why it is passed over."""
-    if asked.input_format == "file" and not os.path.exists(path):
+    if _leads_to_nothing(path, asked.input_format):
         return _TO_NOTHING
     try:
         return list(_path(path, asked))
     except NoTextError as error:
         return error.reason
+
+
+def _leads_to_nothing(path: str, input_format: str) -> bool:
+    """Whether what is found is a link to nothing, which may be passed over.
+
+    InputError where its name says that it holds documents: they would be missing.
+    """
+    if os.path.exists(path) or not os.path.islink(path):
+        return False
+    if input_format != "file" and has_document_name(path):
+        raise InputError(
+            f"{printable(path)}: {_why_no_status(path)}: it is a link to "
+            f"{printable(os.readlink(path))}; put that back, or remove the link"
+        )
+    return True
+
+
+def _why_no_status(path: str) -> str:
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "it is there now"
 
 
 def _folder(folder: str, asked: _Asked) -> Iterator[Source]:
@@ -294,7 +318,7 @@ def _document_file(path: str, input_format: str) -> Source | str:
     reason = why_sidecar(path, input_format, os.path.exists)
     if reason:
         return reason
-    if input_format == "file" and not os.path.exists(path):
+    if _leads_to_nothing(path, input_format):
         return _TO_NOTHING
     is_named = input_format != "file" and has_document_name(path)
     if not is_named and not stat.S_ISREG(_stat(path).st_mode):

@@ -30,6 +30,7 @@ _SIDECAR = re.compile(
 )
 _NO_DOCUMENTS = "without documents"
 _OTHER_TEXT = "text that is not named .txt"
+_EMPTY = "that are empty"
 has_magic = glob.has_magic
 
 
@@ -71,8 +72,8 @@ def source_or_reason(
         raise
     except InputError:
         return _NO_DOCUMENTS
-    if source.format == "text":
-        return _OTHER_TEXT
+    if source.format == "text" or not source.size:
+        return _OTHER_TEXT if source.size else _EMPTY
     return source if input_format == "auto" else replace(source, format=input_format)
 
 

@@ -8,6 +8,7 @@ what is not loaded has none.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
     from tokpack.sources.rows import Columns
 
+_LOOKED_AT = 64  # of a list
+_LONGEST_NAME, _WORDS = 255, 2  # characters of a name, and fewer words than of a text
+_SUFFIX = re.compile(r"\.\w{1,8}\Z")
 _LISTS = (list, tuple)
 _NAMES = (str, os.PathLike)
 _TAKEN = (
@@ -60,12 +64,16 @@ def in_process(
     """
     if isinstance(inputs, _NAMES):
         return _names([inputs])
+    if callable(inputs) and hasattr(inputs, "__qualname__"):
+        name = inputs.__qualname__
+        raise UsageError(f"inputs is the function {name}: call it, as in encode({name}(), ...)")
     if isinstance(inputs, bytes) or hasattr(inputs, "read"):
         raise UsageError(f"inputs is {brief(inputs)}: {_TAKEN}")
     if isinstance(inputs, (set, frozenset)):
         raise UsageError("inputs is a set, which has no order: give a list, as of sorted(...)")
     if isinstance(inputs, _LISTS) and any(isinstance(one, _NAMES) for one in inputs or [""]):
-        return _names(inputs)
+        is_prose = _are_texts(inputs)
+        return _stream("documents", inputs, resume_key) if is_prose else _names(inputs)
     return (
         _hugging_face(inputs, keys, resume_key, columns)
         or _arrow_files(inputs)
@@ -82,19 +90,29 @@ def _names(inputs: Iterable[Any]) -> tuple[str, ...]:
                 "iter([...])"
             )
     names = tuple(map(os.fspath, inputs))
-    if names and _is_prose(names[0]):
+    if names and not _may_be_name(names[0]):
         raise InputError(
-            f"{brief(names[0])}: no such file or folder; a str, or a list of them, names files: "
-            "give documents themselves as iter([...])"
+            f"{brief(names[0])}: no such file or folder; a str names files: give a text as a list "
+            "of one, or, where texts look like names, as iter([...])"
         )
     return names
 
 
-def _is_prose(name: str) -> bool:
-    """Whether it names nothing that is there, and has blanks as a text has."""
-    names = [name, *map(str.strip, name.split(","))]
-    is_known = name.startswith("@") or any(map(_is_input, names))
-    return len(name.split()) > 1 and not is_known and not matching(name)
+def _are_texts(inputs: Sequence[Any]) -> bool:
+    """Whether a list begins with texts, none of which can be the name of an input."""
+    some = inputs[:_LOOKED_AT] or [""]
+    return all(isinstance(one, str) and not _may_be_name(one) for one in some)
+
+
+def _may_be_name(text: str) -> bool:
+    """Whether a text names an input, or may be meant to: a word, or with a slash or a suffix."""
+    if text.startswith("@"):
+        return True
+    if len(text) > _LONGEST_NAME or "\n" in text:
+        return _is_input(text)
+    is_like_one = len(text.split()) < _WORDS or "/" in text or _SUFFIX.search(text)
+    parts = [text, *map(str.strip, text.split(","))]
+    return bool(is_like_one or any(map(_is_input, parts)) or matching(text))
 
 
 def _is_a(value: Any, module: str, *names: str) -> bool:
@@ -159,13 +177,15 @@ def _table(
         raise InputError("a table needs a package: pip install 'tokpack[parquet]'") from error
     is_whole = columns is None or isinstance(columns, WholeRecords)
     named = () if columns is None or isinstance(columns, WholeRecords) else columns
+    all_names: Sequence[str] | None = None  # where only some are read
     if is_dataset:
+        all_names = value.schema.names
         roots = filter(None, (root_of(one, value.schema) for one in named))
         chosen = list(dict.fromkeys([*keys, *roots]))
         value = value.scanner(columns=None if is_whole else chosen).to_reader()
     if not hasattr(value, "__len__"):
         reader = pyarrow.RecordBatchReader.from_stream(value)
-        return _stream("table", reader, resume_key, as_tables=True)
+        return _stream("table", reader, resume_key, as_tables=True, names=all_names)
     if (is_pandas or is_polars) and not is_whole:
         missing = [key for key in keys if key not in value.columns]
         if missing:
@@ -173,6 +193,7 @@ def _table(
             raise InputError(f"table: no column {missing[0]!r}; the columns are {names}")
         asked_for = {name for one in named for name in (one, one.partition(".")[0])}
         wanted = [name for name in value.columns if name in asked_for and name not in keys]
+        all_names = list(map(str, value.columns))
         value = value[[*keys, *wanted]]  # other columns need not become Arrow
     try:
         if is_pandas:
@@ -185,7 +206,7 @@ def _table(
             f"table: the columns {names} cannot become Arrow ({error}); as documents one "
             "by one, iter(table['text']), bad ones are named, or left out"
         ) from error
-    return table_source(table, keys, columns=columns)
+    return table_source(table, keys, columns=columns, names=all_names)
 
 
 def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
@@ -211,16 +232,21 @@ def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
 
 def _is_input(text: str) -> bool:
     try:
-        return "\n" not in text and (is_url(text) or os.path.lexists(text))
+        return os.path.lexists(text) or ("\n" not in text and is_url(text))
     except (OSError, ValueError):  # no name of anything
         return False
 
 
 def _stream(
-    name: str, documents: Iterable[Any], resume_key: str | None, *, as_tables: bool = False
+    name: str,
+    documents: Iterable[Any],
+    resume_key: str | None,
+    *,
+    as_tables: bool = False,
+    names: Sequence[str] | None = None,
 ) -> Source:
     if resume_key is not None and not (isinstance(resume_key, str) and resume_key):
         raise UsageError(f"{option('resume_key')} is {resume_key!r}; it is a name for the content")
     seen = "" if resume_key is None else xxhash.xxh3_128_hexdigest(resume_key.encode())
-    reader = DocumentReader(name, documents, as_tables=as_tables)
+    reader = DocumentReader(name, documents, as_tables=as_tables, names=names)
     return Source(name, "", "documents", "", 0, 0, seen=seen, memory=reader)

@@ -7,8 +7,8 @@ it has, and compares what it passes over with their checksums.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +16,14 @@ import numpy as np
 import xxhash
 
 from tokpack.errors import UsageError
-from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
+from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch
 from tokpack.sources.columns import (
     DOCUMENT_BYTES,
-    batch_of_columns,
-    check_columns,
-    even_weights,
-    row_weights_before,
-    rows_of,
-    rows_until,
-    text_column,
+    RowCutter,
 )
 from tokpack.sources.records import NoKeyError, joined, text_under, value_at
-from tokpack.sources.rows import TEXT, WholeRecords, content_of, with_rows_of
-from tokpack.sources.values import plain_values, root_of, values_as_bytes
+from tokpack.sources.rows import TEXT, WholeRecords, with_rows_of
+from tokpack.sources.values import ContentHash, as_text, compact, compact_rows, of_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +40,7 @@ _MUCH = 256 << 10  # of text for so many
 class DocumentSegment:
     """A run of documents, as batches; ``line`` documents are before it. Lines count from its first.
 
-    ``checksum`` is XXH3-128, in hex, of lengths and texts, however they are cut into batches.
+    ``checksum`` is XXH3-128, in hex, of texts and values, however they are cut into batches.
     """
 
     line: int
@@ -55,7 +49,7 @@ class DocumentSegment:
     weight: int = 0
 
     def __post_init__(self) -> None:
-        self._sums = xxhash.xxh3_128(), xxhash.xxh3_128()
+        self._content = ContentHash()
 
     def add(self, batch: DocumentBatch) -> None:
         """Add what comes next."""
@@ -64,20 +58,23 @@ class DocumentSegment:
         self.batches.append(batch)
         self.records += batch.records
         self.weight += batch.text_bytes + DOCUMENT_BYTES * batch.records
-        lengths, texts = self._sums
-        for documents in batch.documents.values():
-            lengths.update(np.ascontiguousarray(np.diff(documents.spans)).data)
-            texts.update(documents.data.data)
+        content = self._content
+        for key, documents in batch.documents.items():
+            content.add_texts(key, np.diff(documents.spans), documents.data)
         for documents in islice(batch.documents.values(), 1):
-            for values in documents.columns.values():
-                texts.update(values_as_bytes(values))
-        if batch.rows is not None:
-            texts.update(content_of(batch.rows.whole))
+            for name, values in documents.columns.items():
+                content.add(f"column {name}", values)
+        whole = batch.rows.whole if batch.rows is not None else []
+        if isinstance(whole, list):
+            content.update("rows", "", b"".join(as_text(one) + b"\n" for one in whole))
+        else:
+            for name, values in zip(whole.schema.names, whole.columns, strict=True):
+                content.add(f"{name} {values.type}", values)
 
     @property
     def checksum(self) -> str:
         """What distinguishes these documents from others."""
-        digest = xxhash.xxh3_128(b"".join(one.digest() for one in self._sums))
+        digest = xxhash.xxh3_128(self._content.digest())
         for batch in self.batches:
             for record in batch.bad:
                 digest.update(f"{record.line} {record.reason}".encode())
@@ -85,10 +82,20 @@ class DocumentSegment:
 
 
 class DocumentReader:
-    """Reads an iterable: str or mappings, or with ``as_tables`` Arrow tables or record batches."""
+    """Reads an iterable: str or mappings, or with ``as_tables`` Arrow tables or record batches.
 
-    def __init__(self, name: str, documents: Iterable[Any], *, as_tables: bool = False) -> None:
-        self._name = name
+    ``names`` are those of all columns, where the tables have only some of them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        documents: Iterable[Any],
+        *,
+        as_tables: bool = False,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        self._name, self.names = name, names
         self._documents = documents
         self._as_tables = as_tables
         self._segment = DocumentSegment(0)  # that is read
@@ -100,7 +107,8 @@ class DocumentReader:
         for document in documents:
             # The next one may be the same object.
             taken.append(dict(document) if isinstance(document, Mapping) else document)
-            weight += 0 if self._as_tables else len(repr(document))
+            values = document.values() if isinstance(document, Mapping) else (document,)
+            weight += sum(len(one) if isinstance(one, Sized) else 8 for one in values)
             if self._as_tables or len(taken) >= count or weight >= size:
                 break
         self._documents = chain(taken, documents)
@@ -161,52 +169,21 @@ class DocumentReader:
     ) -> Iterator[DocumentBatch | None]:
         """Batches that end where segments do; None between two."""
         left = most
-        if isinstance(self._columns, WholeRecords):
-            yield from self._rows(self._columns, segment_bytes, limits, most)
-            return
-        for table in self._documents:
-            check_columns(self._name, table.schema, keys)
-            names = [name for name in self._columns if root_of(name, table.schema)]
-            roots = [root_of(name, table.schema) for name in names]
-            chosen = table.select(list(dict.fromkeys([*keys, *roots])))
-            for batch in chosen.to_batches() if hasattr(chosen, "to_batches") else [chosen]:
-                rows = batch.num_rows if left is None else min(left, batch.num_rows)
-                left = None if left is None else left - rows
-                columns = {key: text_column(batch.column(key)) for key in keys}
-                values = {name: plain_values(batch, name) for name in names}
-                weights, first = row_weights_before(columns)[: rows + 1], 0
-                while first < rows:
-                    room = min(limits.block_bytes, segment_bytes - self._segment.weight)
-                    count = rows_until(weights, first, room)
-                    pieces = {key: array.slice(first, count) for key, array in columns.items()}
-                    beside = {name: rows_of(one, first, count) for name, one in values.items()}
-                    line, most_bytes = self._segment.records, limits.max_document_bytes
-                    made = batch_of_columns(pieces, line, 0, most_bytes, beside)
-                    made.table_columns = table.schema.names
-                    made.documents = {k: _without_gaps(d) for k, d in made.documents.items()}
-                    first += count
-                    yield made
-                    yield None
-            if left == 0:
-                return
 
-    def _rows(
-        self, records: WholeRecords, segment_bytes: int, limits: Limits, most: int | None
-    ) -> Iterator[DocumentBatch | None]:
-        """As ``_tables``, with all columns, of rows whose texts nobody knows yet."""
-        left = most
+        def place() -> tuple[int, int]:
+            segment = self._segment
+            return segment.records, min(limits.block_bytes, segment_bytes - segment.weight)
+
         for table in self._documents:
-            for batch in table.to_batches() if hasattr(table, "to_batches") else [table]:
-                batch.validate(full=True)
-                rows = batch.num_rows if left is None else min(left, batch.num_rows)
+            cutter = RowCutter(
+                self._name, table.schema, keys, limits, self._columns, known=self.names
+            )
+            chosen = table.select(cutter.names)
+            for record_batch in chosen.to_batches() if hasattr(chosen, "to_batches") else [chosen]:
+                rows = record_batch.num_rows if left is None else min(left, record_batch.num_rows)
                 left = None if left is None else left - rows
-                weights, first = even_weights(batch)[: rows + 1], 0
-                while first < rows:
-                    room = min(limits.block_bytes, segment_bytes - self._segment.weight)
-                    count = rows_until(weights, first, room)
-                    columns = batch.slice(first, count)
-                    yield records.of_table(columns, self._segment.records, self._name)
-                    first += count
+                for batch in cutter.cut(record_batch.slice(0, rows), place):
+                    yield _compact(batch)
                     yield None
             if left == 0:
                 return
@@ -218,7 +195,9 @@ class _Gathered:
     def __init__(
         self, keys: Sequence[str], max_document_bytes: int, columns: Sequence[str] = ()
     ) -> None:
-        self._values: dict[str, list[Any]] = {name: [] for name in columns}
+        self._columns = tuple(columns)
+        self._values: list[Any] = []  # of these, document by document
+        self._has_nested = any("." in name for name in columns)
         self._texts: dict[str, list[bytes]] = {key: [] for key in keys}
         self._max_document_bytes = max_document_bytes
         self._bad: list[BadRecord] = []
@@ -248,7 +227,7 @@ class _Gathered:
             if text is not None and len(text) <= most:
                 texts.append(text)
                 size += len(text)
-                if self._values:
+                if self._columns:
                     self._add_values(document)
             else:
                 size += self._add_one(document)
@@ -274,8 +253,10 @@ class _Gathered:
         return sum(map(len, row))
 
     def _add_values(self, document: Any) -> None:
-        for name, values in self._values.items():
-            values.append(value_at(document, name))
+        if type(document) is dict and not self._has_nested:
+            self._values += map(document.get, self._columns)
+        else:
+            self._values += [value_at(document, name) for name in self._columns]
 
     def batch(self, line: int) -> DocumentBatch:
         """All of them, of which the first has number ``line``."""
@@ -285,8 +266,12 @@ class _Gathered:
         for record in self._bad:
             record.line += line
         documents = {key: joined(texts, lines) for key, texts in self._texts.items()}
+        columns = {
+            name: of_objects(self._values[number :: len(self._columns)])
+            for number, name in enumerate(self._columns)
+        }
         for one in documents.values():
-            one.columns = dict(self._values)
+            one.columns = columns
         return DocumentBatch(documents, self._bad, self._records, self._records, 0, self._bytes)
 
 
@@ -346,10 +331,14 @@ def _beginning(document: Any) -> bytes:
     return text[:RAW_BYTES_KEPT].encode("utf-8", "backslashreplace")[:RAW_BYTES_KEPT]
 
 
-def _without_gaps(documents: Documents) -> Documents:
-    """The documents with the bytes that they lie in alone: they are sent to a worker."""
-    spans = documents.spans
-    if not len(spans):
-        return replace(documents, data=documents.data[:0])
-    begin, end = int(spans[0, 0]), int(spans[-1, 1])
-    return replace(documents, data=documents.data[begin:end], spans=spans - begin)
+def _compact(batch: DocumentBatch) -> DocumentBatch:
+    """The batch with the bytes that it has alone: it is sent to a worker."""
+    for documents in batch.documents.values():
+        spans, data = documents.spans, documents.data
+        begin, end = (int(spans[0, 0]), int(spans[-1, 1])) if len(spans) else (0, 0)
+        documents.data, documents.spans = data[begin:end], spans - begin
+        documents.columns = {name: compact(one) for name, one in documents.columns.items()}
+    if batch.rows is not None and not isinstance(batch.rows.whole, list):
+        rows = batch.rows
+        rows.whole, rows.columns = compact_rows(rows.whole), compact_rows(rows.columns)
+    return batch

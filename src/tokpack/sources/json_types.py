@@ -1,20 +1,20 @@
-"""The types of JSON values as columns: one for each key, and values as Arrow arrays of it."""
+"""The types of JSON values as columns: one for each key, and columns cast to it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from tokpack.sources.records import value_at
+from tokpack.sources.values import json_text, objects_of, of_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tokpack.sources.values import Values
+
 Records = Sequence[Mapping[str, Any]]
 
-_TYPES = {"string": str, "int64": int, "double": float, "bool": bool}
 _INT64 = range(-(1 << 63), 1 << 63)
 _SHOWN = 60  # characters of a value
 
@@ -55,34 +55,34 @@ def json_columns(
     columns: dict[str, Any] = {}
     bad: dict[int, str] = {}
     for name, kind in types.items():
-        values = [value_at(record, name) for record in records]
-        columns[name], wrong = json_column(values, kind, name)
+        values = of_objects([value_at(record, name) for record in records])
+        columns[name], wrong = cast(values, kind, name)
         bad = {**wrong, **bad}
     return columns, bad
 
 
-def json_column(values: list[Any], kind: str, name: str) -> tuple[Any, dict[int, str]]:
-    """A column of values; null, and a reason by index, where a value is not of its type."""
+def cast(column: Values, kind: str, name: str) -> tuple[Values, dict[int, str]]:
+    """A column of JSON values in a type; null, and why, by index, where a value is not of it."""
     import pyarrow
 
-    if {*map(type, values)} <= {_TYPES[kind], NoneType}:
-        try:
-            return pyarrow.array(values, pyarrow.type_for_alias(kind)), {}
-        except (pyarrow.ArrowException, ValueError, OverflowError):
-            pass  # a lone surrogate, a number of too many digits
-    bad = {}
+    goal, own = pyarrow.type_for_alias(kind), str(column.type)
+    if own == kind:
+        return column, {}
+    if own == "null" or (own, kind) in (("large_string", "string"), ("int64", "double")):
+        return column.cast(goal, safe=False), {}
+    values, bad = objects_of(column), {}
     for index, value in enumerate(values):
         try:
             values[index] = None if value is None else _converted(value, kind, name)
         except ValueError as error:
             values[index], bad[index] = None, str(error)
-    return pyarrow.array(values, pyarrow.type_for_alias(kind)), bad
+    return pyarrow.array(values, goal), bad
 
 
 def _converted(value: Any, kind: str, name: str) -> Any:
     """A value in the type of its column. ValueError with the reason where it is of no such type."""
     if kind == "string":
-        text = value if isinstance(value, str) else _json_text(value)
+        text = value if isinstance(value, str) else json_text(value)
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -99,13 +99,6 @@ def _converted(value: Any, kind: str, name: str) -> Any:
         kind == "int64" and isinstance(value, int) and is_number and value in _INT64
     ):
         return value
-    shown = _json_text(value)
+    shown = json_text(value)
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
     raise ValueError(f"'{name}' is {shown}, and in the first records it is of type {kind}")
-
-
-def _json_text(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):  # an object of Python
-        return str(value)

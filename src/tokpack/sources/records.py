@@ -11,7 +11,7 @@ import numpy as np
 from tokpack._core import JsonLines, invalid_utf8, split_lines
 from tokpack.errors import UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
-from tokpack.sources.values import JsonValues, int_or_digits, json_text, replaced
+from tokpack.sources.values import as_text, int_or_digits, of_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,21 +63,27 @@ class JsonLinesParser:
         return DocumentBatch(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
 
     def _values(self, extracted: Extracted, block: memoryview) -> dict[str, Values]:
-        """The JSON texts of the columns of all records in a block, also of the slow ones."""
+        """The columns of all records in a block, also of the slow ones."""
         places = dict(zip(self._kept, extracted.values.transpose(1, 0, 2), strict=True))
         slow = [(index, _parsed(block[begin:end])) for index, begin, end in extracted.slow.tolist()]
-        columns: dict[str, Values] = {}
+        spans: dict[str, npt.NDArray[np.int64]] = {}
+        more = bytearray()  # behind the block: texts that are not in it
         for column in self._columns:
-            values = {index: json_text_at(record, column) for index, record in slow}
-            spans, (_, *above) = places[column], _names_of(column)
+            own, (_, *above) = places[column].copy(), _names_of(column)
+            records = dict(slow)
             if above:
                 inside = places[above[0]]
-                for index in np.flatnonzero((inside[:, 1] > 0) & (spans[:, 1] == 0)).tolist():
+                for index in np.flatnonzero((inside[:, 1] > 0) & (own[:, 1] == 0)).tolist():
                     begin, end = inside[index].tolist()
-                    record = {above[0]: _parsed(block[begin:end])}
-                    values[index] = json_text_at(record, column)
-            columns[column] = replaced(JsonValues(block, spans), values)
-        return columns
+                    records[index] = {above[0]: _parsed(block[begin:end])}
+            for index, record in records.items():
+                value = value_at(record, column)
+                begin = len(block) + len(more)
+                more += b"" if value is None else as_text(value)
+                own[index] = begin, len(block) + len(more)
+            spans[column] = own
+        data = b"".join((block, more)) if more else block
+        return {column: of_json(data, own) for column, own in spans.items()}
 
 
 def _names_of(column: str) -> list[str]:
@@ -91,12 +97,6 @@ def _parsed(text: memoryview) -> Any:
         return json.loads(bytes(text).decode(), parse_int=int_or_digits)
     except (ValueError, RecursionError):
         return None
-
-
-def json_text_at(record: Any, column: str) -> bytes:
-    """The JSON text of the value under a key, or a.b, of a parsed record; b"" where it has none."""
-    value = value_at(record, column)
-    return b"" if value is None else json_text(value).encode("utf-8", "replace")
 
 
 def value_at(record: Any, column: str) -> Any:

@@ -7,7 +7,7 @@ work is begun: so it is the same wherever a record is read, however the input is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,15 +16,9 @@ import ujson
 from tokpack._core import JsonLines, split_lines
 from tokpack.errors import InputError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
-from tokpack.sources.json_types import json_column, json_columns
+from tokpack.sources.json_types import cast, json_columns
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
-from tokpack.sources.values import (
-    JsonValues,
-    plain_values,
-    root_of,
-    select_values,
-    values_as_bytes,
-)
+from tokpack.sources.values import LONG_NUMBER, of_table, root_of, select_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,8 +27,6 @@ if TYPE_CHECKING:
 
     from tokpack.sources.json_types import Records
 
-
-_BLANK = b" \t\r\n"  # of a line that is no record
 TEXT = "text"  # the column of an input that has no others
 
 
@@ -69,22 +61,9 @@ class WholeRecords:
             if not root_of(one, whole.schema):
                 raise no_column(name, one, whole.schema.names)
         lines = np.arange(row, row + count, dtype=np.int64)
-        chosen = {one: plain_values(whole, one) for one in self.chosen}
+        chosen = {one: of_table(whole, one) for one in self.chosen}
         rows = Rows(_flat(chosen, count), lines, whole)
         return DocumentBatch({}, [], count, count, text_bytes=whole.nbytes, rows=rows)
-
-
-@dataclass(frozen=True)
-class SeenRecords(WholeRecords):
-    """Wants nothing of the records but to see them, as JSON has them."""
-
-    records: list[Any] = field(default_factory=list)
-
-    def of_records(
-        self, records: Records, lines: npt.NDArray[np.int64]
-    ) -> tuple[Rows, dict[int, str]]:
-        self.records.extend(records)
-        return super().of_records(records, lines)
 
 
 @dataclass(frozen=True)
@@ -120,8 +99,6 @@ def no_column(name: str, column: str, there: Iterable[str]) -> InputError:
 
 def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
     """What reads JSON lines: their texts, or whole records."""
-    if isinstance(columns, PythonRecords):
-        return _PythonParser(columns)
     if isinstance(columns, WholeRecords):
         return _RecordParser(keys[0], columns)
     return JsonLinesParser(keys, columns)
@@ -152,36 +129,14 @@ class _RecordParser:
             raw = bytes(block[begin:end])
             try:
                 # What the core has read is well-formed, and ujson gives the same for it.
-                records.append(record_of(raw) if index in slow else ujson.loads(raw))
+                is_slow = index in slow or LONG_NUMBER.search(raw)
+                records.append(record_of(raw) if is_slow else ujson.loads(raw))
                 good.append(line)
             except ValueError as error:
                 text = raw[:RAW_BYTES_KEPT].rstrip(b"\n")
                 bad.append(BadRecord(line + first_line, str(error), text))
         batch = DocumentBatch({}, bad, len(lines), extracted.line_count)
         return with_rows_of(batch, records, np.array(good, np.int64) + first_line, self._whole)
-
-
-class _PythonParser:
-    """Takes records from JSON lines as Python's ``json`` reads them."""
-
-    def __init__(self, whole: PythonRecords) -> None:
-        self._whole = whole
-
-    def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
-        """As that of a parser of texts, with rows in the place of documents."""
-        spans = split_lines(block).tolist()
-        records, bad, good = [], [], []
-        for line, (begin, end) in enumerate(spans, first_line):
-            raw = bytes(block[begin:end])
-            if not raw.strip(_BLANK):
-                continue
-            try:
-                records.append(record_of(raw))
-                good.append(line)
-            except ValueError as error:
-                bad.append(BadRecord(line, str(error), raw[:RAW_BYTES_KEPT]))
-        batch = DocumentBatch({}, bad, len(records) + len(bad), len(spans))
-        return with_rows_of(batch, records, np.array(good, np.int64), self._whole)
 
 
 class _LineParser:
@@ -201,13 +156,9 @@ def with_text_rows(batch: DocumentBatch, columns: Columns) -> DocumentBatch:
     if not isinstance(columns, WholeRecords):
         return batch
     documents = next(iter(batch.documents.values()))
-    beside = documents.columns.items()  # lists, such as that of the names of files
-    texts = text_array(documents).to_pylist()
-    records: Records = [
-        {**{name: values[index] for name, values in beside}, TEXT: text}
-        for index, text in enumerate(texts)
-    ]
+    arrays = {**documents.columns, TEXT: text_array(documents)}  # beside it the name of a file
     batch.documents = {}
+    records: Records = _flat(arrays, len(documents)).to_pylist()
     return with_rows_of(batch, records, documents.lines, columns)
 
 
@@ -228,11 +179,8 @@ def with_rows_of(
 
 def with_value_rows(batch: DocumentBatch, whole: WholeRecords, name: str) -> DocumentBatch:
     """A batch of a source ``name`` with the values of its documents as rows in their place."""
-    import pyarrow
-
     documents = next(iter(batch.documents.values()))
-    arrays = {key: pyarrow.array(values) for key, values in documents.columns.items()}
-    table = whole.of_table(_flat(arrays, len(documents)), 0, name)
+    table = whole.of_table(_flat(documents.columns, len(documents)), 0, name)
     batch.documents, batch.rows = {}, table.rows
     if batch.rows is not None:
         batch.rows.lines = documents.lines
@@ -255,40 +203,18 @@ def chosen_columns(
     bad: dict[int, str] = {}
     for column in names:
         values = first.columns.get(column)
-        if values is None and batch.table_columns is not None and column not in documents:
-            raise no_column(name, column, batch.table_columns)
-        is_text = column == TEXT and values is None  # of what has nothing but texts
-        if column in documents or is_text:
+        kind, is_table = types.get(column), batch.table_columns is not None
+        if column in documents or (column == TEXT and values is None and not is_table):
             columns[column] = text_array(documents.get(column, first))
-            continue
-        if isinstance(values, JsonValues):
-            values = values.objects()
-        elif values is not None and not isinstance(values, list):
+        elif values is None and (is_table or kind is None):
+            raise no_column(name, column, batch.table_columns or [*documents, *first.columns])
+        elif is_table:
             columns[column] = values
-            continue
-        kind = types.get(column)
-        if kind is None and isinstance(first.columns.get(column), JsonValues):
-            kind = "string"  # none of the records that were looked at has it
-        if kind is None:
-            if values is None:
-                raise no_column(name, column, [*documents, *first.columns])
-            columns[column] = pyarrow.array(values)
-            continue
-        own = [None] * len(first) if values is None else list(values)
-        columns[column], wrong = json_column(own, kind, column)
-        bad = {**wrong, **bad}
+        else:
+            values = pyarrow.nulls(len(first)) if values is None else values
+            columns[column], wrong = cast(values, kind or "string", column)
+            bad = {**wrong, **bad}
     return _flat(columns, len(first)), bad
-
-
-def content_of(columns: Any) -> bytes:
-    """Bytes that follow from the values of rows: a RecordBatch, wherever it is a slice of."""
-    if isinstance(columns, list):
-        return values_as_bytes(columns)
-    import pyarrow
-
-    whole = columns.take(pyarrow.array(np.arange(columns.num_rows)))
-    content: bytes = whole.schema.serialize().to_pybytes() + whole.serialize().to_pybytes()
-    return content
 
 
 def text_array(documents: Documents) -> Any:
@@ -309,10 +235,13 @@ def take(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
     """The rows of a mask."""
     if kept.all():
         return rows
-    columns = rows.columns
-    if columns is not None:
-        columns = select_values(columns, kept)
-    return Rows(columns, rows.lines[kept], select_values(rows.whole, kept))
+    columns, whole = rows.columns, rows.whole
+    columns = None if columns is None else select_values(columns, kept)
+    if isinstance(whole, list):
+        whole = [one for one, is_kept in zip(whole, kept.tolist(), strict=True) if is_kept]
+    else:
+        whole = select_values(whole, kept)
+    return Rows(columns, rows.lines[kept], whole)
 
 
 def nested(columns: Any, paths: Sequence[tuple[str, ...]]) -> Any:

@@ -15,13 +15,9 @@ import xxhash
 
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import Source, printable
-from tokpack.sources.columns import (
-    check_columns,
-    offsets_of,
-    text_column,
-)
+from tokpack.sources.columns import check_columns, text_column
 from tokpack.sources.rows import WholeRecords
-from tokpack.sources.values import plain_values, root_of, values_as_bytes
+from tokpack.sources.values import ContentHash, of_table, offsets_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,13 +33,19 @@ _HASHED_ROWS = 4096
 class Rows:
     """Rows of this process, in groups of about a megabyte that can be read alone.
 
-    ``slice(first, last)`` gives some of them as a pyarrow Table.
+    ``slice(first, last)`` gives some of them as a pyarrow Table; ``names`` are those of all columns
+    that are there, also of those that are not read.
     """
 
     def __init__(
-        self, schema: Any, rows: int, size: int, slice_: Callable[[int, int], Any]
+        self,
+        schema: Any,
+        rows: int,
+        size: int,
+        slice_: Callable[[int, int], Any],
+        names: Sequence[str],
     ) -> None:
-        self.schema = schema
+        self.schema, self.names = schema, names
         self.rows = rows
         self.bytes = size
         self._slice = slice_
@@ -67,9 +69,8 @@ class Rows:
             yield from self._slice(first, last).select(keys).to_batches()
 
     def fingerprint(self, keys: Sequence[str], columns: Sequence[str] = ()) -> str:
-        """XXH3-128, in hex, of the types, the lengths and the texts of some columns.
+        """XXH3-128, in hex, of the types and the texts of some columns, and of values of others.
 
-        Of ``columns`` it is of all values.
         Of a table with more than 1 GiB of text, 4,096 rows that are spread evenly stand for all.
         """
         digest = xxhash.xxh3_128(f"{self.rows} {self.bytes}".encode())
@@ -77,32 +78,15 @@ class Rows:
         if self.bytes > _HASHED_BYTES:
             chosen = np.linspace(0, self.rows - 1, _HASHED_ROWS, dtype=np.int64).tolist()
             bounds = ((row, row + 1) for row in chosen)
-        texts_of = [(xxhash.xxh3_128(), xxhash.xxh3_128()) for _ in keys]  # however it is chunked
-        values_of = [(name, xxhash.xxh3_128()) for name in columns]
+        content = ContentHash()  # however it is chunked
         for first, last in bounds:
-            for batch in self._slice(first, last).select(list(keys)).to_batches():
-                for array, (lengths, texts) in zip(batch.columns, texts_of, strict=True):
-                    _add(text_column(array), lengths, texts)
-            for batch in self._slice(first, last).to_batches() if columns else ():
-                for name, state in values_of:
-                    state.update(values_as_bytes(plain_values(batch, name)))
-        for key, (lengths, texts) in zip(keys, texts_of, strict=True):
-            digest.update(f"{key} {self.schema.field(key).type} ".encode())
-            digest.update(lengths.digest() + texts.digest())
-        for name, state in values_of:
-            digest.update(f"{name} ".encode() + state.digest())
+            for batch in self._slice(first, last).to_batches():
+                for key in keys:
+                    content.add(f"{key} {self.schema.field(key).type}", text_column(batch[key]))
+                for name in columns:
+                    content.add(f"column {name}", of_table(batch, name))
+        digest.update(content.digest())
         return digest.hexdigest()
-
-
-def _add(array: Any, lengths: xxhash.xxh3_128, texts: xxhash.xxh3_128) -> None:
-    """Add the texts of a column to the hash of a table; a null has a length below zero."""
-    offsets = offsets_of(array)
-    own = np.diff(offsets).astype(np.int64)
-    if array.null_count:
-        own[array.is_null().to_numpy(zero_copy_only=False)] = -1
-    lengths.update(own)
-    if len(array) and array.buffers()[2] is not None:
-        texts.update(memoryview(array.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
 
 
 def _text_bytes(column: Any) -> int:
@@ -122,23 +106,29 @@ def _text_bytes(column: Any) -> int:
 
 
 def table_source(
-    table: Any, keys: Sequence[str], name: str = "table", columns: Columns | None = ()
+    table: Any,
+    keys: Sequence[str],
+    *,
+    columns: Columns | None = (),
+    names: Sequence[str] | None = None,
 ) -> Source:
     """A pyarrow Table as a source, also of the values of those ``columns`` that it has.
 
-    None: of all.
-
+    None: of all. ``names`` are those of all columns, where the table has only some of them.
     InputError where it lacks a column of ``keys``, or has one of no text.
     """
+    name, known = "table", names or table.schema.names
     if isinstance(columns, WholeRecords):
-        rows = Rows(table.schema, table.num_rows, table.nbytes, lambda a, b: table.slice(a, b - a))
+        rows = Rows(
+            table.schema, table.num_rows, table.nbytes, lambda a, b: table.slice(a, b - a), known
+        )
         return _source(name, rows, rows.fingerprint((), table.schema.names))
     check_columns(name, table.schema, keys)
     values = _values(keys, columns, table.schema)
     texts = table.select(list(keys))
     own = table.select(_with_roots(keys, values, table.schema))
     size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, texts.columns))
-    rows = Rows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a))
+    rows = Rows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a), known)
     return _source(name, rows, rows.fingerprint(keys, values))
 
 
@@ -177,7 +167,7 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = 
         own = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
     stored = own.data
     size = stored.nbytes * len(own) // max(stored.num_rows, 1)  # it may be some of its rows
-    rows = Rows(stored.schema, len(own), size, lambda first, last: own[first:last])
+    rows = Rows(stored.schema, len(own), size, lambda a, b: own[a:b], schema.names)
     return _source(name, rows, xxhash.xxh3_128_hexdigest(dataset._fingerprint.encode()))
 
 

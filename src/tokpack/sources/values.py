@@ -1,62 +1,138 @@
-"""Columns of documents beside their texts: values of records, aligned with the documents.
+"""Columns of documents beside their texts: Arrow arrays, aligned with the documents.
 
-A column is the JSON texts of its values where they lie in a block of lines, a list of Python
-values, or a pyarrow Array; whatever is cheapest where it is read.
+A column of a table has the type that it has there. One of JSON, or of Python's values, is bool,
+int64, double, string, large_string or null where its values are of one kind; else it has their JSON
+texts, as large_binary, which no other column is.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import ujson
+import xxhash
 
+from tokpack._core import json_column
 from tokpack.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
-_LONG_NUMBER = re.compile(rb"[0-9]{300}")
+Values = Any  # a pyarrow Array
+
+LONG_NUMBER = re.compile(rb"[0-9]{300}")  # which ujson takes for infinity
 _MOST_DIGITS = 4000  # Python refuses to convert integers of more than 4300
+_PYTHON_TYPES = {bool: "bool", int: "int64", float: "double", str: "large_string"}
+# Of values, or of the offsets of texts.
+_DTYPES: dict[str, Any] = {
+    "bool": np.bool_,
+    "int64": np.int64,
+    "double": np.float64,
+    "string": np.int32,
+    "large_string": np.int64,
+    "large_binary": np.int64,
+}
 
 
-@dataclass
-class JsonValues:
-    """JSON texts of a column.
+def of_json(data: Any, spans: npt.NDArray[np.int64]) -> Values:
+    """A column of the JSON texts at ``spans``, int64 [n, 2], of some bytes; one without a byte is
+    null."""
+    kind, _, validity, offsets, values = json_column(data, spans)
+    if kind == "mixed":
+        view = memoryview(data)
+        return of_objects(_parsed([bytes(view[begin:end]) for begin, end in spans.tolist()]))
+    if kind == "null":
+        return _array(kind, len(spans), None)
+    return _array(kind, len(spans), validity, *([offsets] if kind == "string" else []), values)
 
-    ``data`` are bytes that have them, ``spans`` int64 [n, 2] their begins and ends in it. One
-    without a byte is no value: null.
-    """
 
-    data: Any
-    spans: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.spans)
-
-    def texts(self) -> list[bytes]:
-        """The text of each value, ``null`` for none."""
-        view = memoryview(self.data)
-        begins, ends = self.spans.T.tolist()  # two lists, not one for each value
-        return [bytes(view[begin:end]) or b"null" for begin, end in zip(begins, ends, strict=True)]
-
-    def objects(self) -> list[Any]:
-        """The values themselves, None for none; a text that is no JSON, or too long, as it is."""
-        texts = self.texts()
-        joined = b"[" + b",".join(texts) + b"]"
+def of_objects(values: Sequence[Any]) -> Values:
+    """A column of Python's values. InputError for one that has no JSON text."""
+    types = set(map(type, values))
+    has_nulls = type(None) in types
+    types.discard(type(None))
+    if not types:
+        return _array("null", len(values), None)
+    if len(types) == 1 and (kind := _PYTHON_TYPES.get(types.pop())):
         try:
-            if not _LONG_NUMBER.search(joined):  # which ujson takes for infinity
-                values: list[Any] = ujson.loads(joined)
-                return values
-        except ValueError:  # what ujson does not read may be right
-            pass
-        return [_object(text) for text in texts]
+            return _of_kind(values, kind, has_nulls)
+        except (OverflowError, ValueError):
+            pass  # an integer beyond 64 bits, a lone surrogate
+    plain = (one.item() if isinstance(one, np.generic) else one for one in values)
+    return of_texts([None if one is None else as_text(one) for one in plain], "large_binary")
+
+
+def of_texts(texts: Sequence[bytes | None], kind: str) -> Values:
+    """A column of bytes, None for null."""
+    lengths = [len(text or b"") for text in texts]
+    return _of_bytes(kind, lengths, b"".join(filter(None, texts)), _validity(texts))
+
+
+# pyarrow.array would load pandas, where that is there: a quarter of a second.
+
+
+def _of_kind(values: Sequence[Any], kind: str, has_nulls: bool) -> Values:
+    """A column of values of one type of Python. OverflowError, ValueError."""
+    validity = _validity(values) if has_nulls else None
+    if has_nulls:
+        none = "" if kind == "large_string" else 0
+        values = [none if one is None else one for one in values]
+    if kind == "large_string":
+        text = "".join(values)
+        if text.isascii():
+            return _of_bytes(kind, list(map(len, values)), text.encode(), validity)
+        encoded = [one.encode() for one in values]
+        return _of_bytes(kind, list(map(len, encoded)), b"".join(encoded), validity)
+    numbers = np.fromiter(values, _DTYPES[kind], len(values))
+    data = np.packbits(numbers, bitorder="little") if kind == "bool" else numbers
+    return _array(kind, len(values), validity, data)
+
+
+def _of_bytes(kind: str, lengths: list[int], data: bytes, validity: Any) -> Values:
+    ends = np.zeros(len(lengths) + 1, _DTYPES[kind])
+    np.cumsum(lengths, out=ends[1:])
+    return _array(kind, len(lengths), validity, ends, data)
+
+
+def _validity(values: Sequence[Any]) -> npt.NDArray[np.uint8]:
+    present = np.fromiter((one is not None for one in values), np.bool_, len(values))
+    return np.packbits(present, bitorder="little")
+
+
+def _array(kind: str, count: int, *buffers: Any) -> Values:
+    import pyarrow
+
+    kept = [None if one is None else pyarrow.py_buffer(one) for one in buffers]
+    return pyarrow.Array.from_buffers(pyarrow.type_for_alias(kind), count, kept)
+
+
+def is_json(values: Values) -> bool:
+    """Whether a column has JSON texts."""
+    return str(values.type) == "large_binary"
+
+
+def objects_of(values: Values) -> list[Any]:
+    """The values of a column as Python has them."""
+    objects: list[Any] = values.to_pylist()
+    return _parsed([text or b"" for text in objects]) if is_json(values) else objects
+
+
+def _parsed(texts: Sequence[bytes]) -> list[Any]:
+    """JSON texts, of which an empty one is null; one that is no JSON, or too long, as it is."""
+    joined = b"[" + b",".join(text or b"null" for text in texts) + b"]"
+    try:
+        if not LONG_NUMBER.search(joined):
+            values: list[Any] = ujson.loads(joined)
+            return values
+    except ValueError:  # what ujson does not read may be right
+        pass
+    return [_object(text) if text else None for text in texts]
 
 
 def _object(text: bytes) -> Any:
@@ -69,9 +145,6 @@ def _object(text: bytes) -> Any:
 def int_or_digits(digits: str) -> int | str:
     """An integer of JSON; of thousands of digits, for which Python has none, these."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
-
-
-Values = Any  # JsonValues, a list of Python values, or a pyarrow Array
 
 
 def json_text(value: Any) -> str:
@@ -87,37 +160,9 @@ def json_text(value: Any) -> str:
         raise InputError(f"a value that is to be kept has no JSON text: {error}") from error
 
 
-def values_as_bytes(values: Values) -> bytes:
-    """Values as bytes that tell them from others, however they lie in columns."""
-    if isinstance(values, JsonValues):
-        return b"\n".join(values.texts())
-    objects = values if isinstance(values, list) else values.to_pylist()
-    return "".join(json_text(value) + "\n" for value in objects).encode("utf-8", "replace")
-
-
-def replaced(values: JsonValues, texts: Mapping[int, bytes]) -> JsonValues:
-    """The values with the JSON texts of some of them, by index, in the place of what they were."""
-    if not texts:
-        return values
-    data = bytes(values.data) + b"".join(texts.values())
-    ends = len(values.data) + np.cumsum([len(text) for text in texts.values()])
-    spans = values.spans.copy()
-    for index, text, end in zip(texts, texts.values(), ends.tolist(), strict=True):
-        spans[index] = end - len(text), end
-    return JsonValues(data, spans)
-
-
-def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
-    """The values of the documents that are chosen, bool [n]."""
-    if isinstance(values, JsonValues):
-        return JsonValues(values.data, values.spans[chosen])
-    if isinstance(values, list):
-        return [
-            value for value, is_chosen in zip(values, chosen.tolist(), strict=True) if is_chosen
-        ]
-    import pyarrow
-
-    return values.filter(pyarrow.array(chosen))
+def as_text(value: Any) -> bytes:
+    """The JSON text of a value, UTF-8; a lone surrogate stays an escape."""
+    return json_text(value).encode("utf-8", "backslashreplace")
 
 
 def root_of(name: str, schema: Any) -> str:
@@ -138,12 +183,11 @@ def root_of(name: str, schema: Any) -> str:
     return root
 
 
-def plain_values(batch: Any, name: str) -> Values:
-    """The values ``name`` of a record batch as an array, numbers and texts in their widest types.
+def of_table(batch: Any, name: str) -> Values:
+    """The column ``name`` of a record batch, numbers and texts in their widest types.
 
     These are bool, int64, double and large_string. Of other types are what has no wider one:
-    uint64, times, decimals, lists, structs; a list of Python values where these have views of
-    texts. ArrowInvalid where they are broken.
+    uint64, times, decimals, bytes, lists, structs. ArrowInvalid where it is broken.
     """
     import pyarrow
     from pyarrow import compute, types
@@ -162,6 +206,106 @@ def plain_values(batch: Any, name: str) -> Values:
         return array.cast(pyarrow.float64())
     if str(kind) in ("string", "large_string", "string_view"):
         return array.cast(pyarrow.large_string())
+    if str(kind) in ("large_binary", "binary_view"):
+        return array.cast(pyarrow.binary())
     if "_view" in str(kind):  # inside of a struct or list, as polars has them: few kernels take it
-        return array.to_pylist()
+        return pyarrow.array(array.to_pylist())
     return array
+
+
+def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
+    """The values of the documents that are chosen, bool [n]; of a RecordBatch these rows."""
+    import pyarrow
+
+    return values.filter(pyarrow.array(chosen))
+
+
+def compact(values: Values) -> Values:
+    """A column in memory of its own; a slice that is pickled takes along what it is a slice of."""
+    import pyarrow
+
+    return pyarrow.concat_arrays([values])
+
+
+def compact_rows(batch: Any) -> Any:
+    """The same of a RecordBatch."""
+    import pyarrow
+
+    return pyarrow.RecordBatch.from_arrays(list(map(compact, batch.columns)), schema=batch.schema)
+
+
+def offsets_of(array: Any) -> Any:
+    """The offsets of a column of text or bytes, [n + 1]. ValueError where they are wrong."""
+    from pyarrow import types
+
+    if len(array) == 0:
+        return np.zeros(1, np.int64)
+    long = types.is_large_string(array.type) or types.is_large_binary(array.type)
+    offsets: Any = np.frombuffer(array.buffers()[1], np.int64 if long else np.int32)
+    offsets = offsets[array.offset : array.offset + len(array) + 1]
+    size = array.buffers()[2].size if array.buffers()[2] is not None else 0
+    if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError("a column has offsets beyond its text")
+    return offsets
+
+
+def _present(array: Values) -> npt.NDArray[np.uint8]:
+    """1 for each value that is none of null, uint8 [n]. ``to_numpy`` would load pandas."""
+    if array.null_count in (0, len(array)):
+        return np.full(len(array), array.null_count == 0, np.uint8)
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    begin = array.offset
+    return np.unpackbits(bits, bitorder="little")[begin : begin + len(array)]
+
+
+class ContentHash:
+    """XXH3-128 of columns: of the same values the same, however they are cut and lie in memory."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, xxhash.xxh3_128] = {}
+
+    def add(self, name: str, array: Values) -> None:
+        """Add the values that come next in a column."""
+        from pyarrow import types
+
+        kind = array.type
+        if types.is_dictionary(kind):
+            array, kind = array.dictionary_decode(), kind.value_type
+        self.update(name, "valid", _present(array))
+        array = array.drop_null() if array.null_count else array
+        if str(kind) in ("string", "large_string", "binary", "large_binary"):
+            offsets = offsets_of(array)
+            text = array.buffers()[2] if len(array) else None
+            within = memoryview(text or b"")[int(offsets[0]) : int(offsets[-1])]
+            self.add_texts(name, np.diff(offsets), within)
+        elif types.is_struct(kind):
+            for field, inside in zip(kind, array.flatten(), strict=True):
+                self.add(f"{name}.{field.name}", inside)
+        elif types.is_list(kind) or types.is_large_list(kind):
+            self.update(name, "lengths", np.array(array.value_lengths().to_pylist(), np.int64))
+            self.add(f"{name}[]", array.flatten())
+        elif types.is_primitive(kind) and not types.is_boolean(kind):
+            width = kind.bit_width // 8
+            begin = array.offset * width
+            data = array.buffers()[1] if len(array) else None
+            self.update(name, "", memoryview(data or b"")[begin : begin + len(array) * width])
+        else:
+            texts = b"".join(as_text(one) + b"\n" for one in array.to_pylist())
+            self.update(name, "", texts)
+
+    def add_texts(self, name: str, lengths: npt.NDArray[Any], texts: Any) -> None:
+        """The same for texts, int [n], that lie one behind the other in some bytes."""
+        self.update(name, "lengths", lengths.astype(np.int64))
+        self.update(name, "", texts)
+
+    def update(self, name: str, part: str, data: Any) -> None:
+        """Add bytes to a part of what is known of a column."""
+        state = self._states.setdefault(f"{len(name)} {name} {part}", xxhash.xxh3_128())
+        state.update(np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data)
+
+    def digest(self) -> bytes:
+        """The hash of all columns."""
+        whole = xxhash.xxh3_128()
+        for name, state in sorted(self._states.items()):
+            whole.update(name.encode("utf-8", "surrogatepass") + state.digest())
+        return whole.digest()

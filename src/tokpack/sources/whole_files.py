@@ -13,6 +13,7 @@ from tokpack.sources.detect import ARCHIVE, HEAD_BYTES, why_no_text
 from tokpack.sources.peekable import PeekableStream, read_exactly
 from tokpack.sources.records import not_utf8, only_bad, without
 from tokpack.sources.streams import FileStream, open_stream
+from tokpack.sources.values import of_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -61,7 +62,7 @@ def read_file(
             spans = np.array([[0, len(text)]], np.int64)
             one = Documents(np.frombuffer(text, np.uint8), spans, np.zeros(1, np.int64))
             if PATH in columns:
-                one.columns[PATH] = [source.name]
+                one.columns[PATH] = of_objects([source.name])
             documents = {keys[0]: one}
             bad = not_utf8(documents[keys[0]])
             batch = DocumentBatch(without(documents, bad), list(bad.values()), 1, 1)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
+from tokpack.display import brief
 from tokpack.errors import InputError, UsageError
 from tokpack.files import durable
 from tokpack.files.durable import open_regular
@@ -119,11 +120,11 @@ def storage_of(path: str) -> Storage:
     return cast("Storage", objects) if is_url(path) else _disk
 
 
-def paths_of(inputs: PathLike | Iterable[PathLike]) -> tuple[str, ...]:
+def paths_of(inputs: PathLike | Iterable[PathLike], name: str = "inputs") -> tuple[str, ...]:
     """A path, or each of several, as a string. UsageError for what is neither."""
     paths = (inputs,) if isinstance(inputs, str | os.PathLike) else inputs
     if not isinstance(paths, Iterable) or isinstance(paths, bytes) or hasattr(paths, "read"):
-        raise UsageError(f"inputs is {paths!r}: give a path, or a list of them")
+        raise UsageError(f"{name} is {brief(paths)}: give a path, or a list of them")
     return tuple(os.fspath(path) for path in paths)
 
 

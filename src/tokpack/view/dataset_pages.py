@@ -8,12 +8,12 @@ import numpy as np
 
 from tokpack.display import brief as value_text
 from tokpack.display import shown
-from tokpack.encoding.where import columns_of
 from tokpack.errors import UsageError
 from tokpack.quantities import bytes_text, counted
 from tokpack.report import grep, random_documents
 from tokpack.report.html import Html, html, none, table, tag, tiles
 from tokpack.report.page import figures, length_figures
+from tokpack.sources.sql import columns_of
 from tokpack.view.listing import TOKENS
 from tokpack.view.site import choose, field, pager, steps_around
 from tokpack.view.tokens import brief, token_text
@@ -154,13 +154,13 @@ def _value(value: object) -> str:
 
 def source_of(site: Pages, number: int, item: DatasetItem, document: int) -> Html:
     """The input of a document, with a link to all documents of it where there is a table."""
-    source, line = item.sources.find(document)
-    if line is None:
-        return html(source)
-    same = "source = '" + source.replace("'", "''") + "'"
+    place = item.sources.find(document)
+    if "source" not in item.sources.columns:
+        return html(place)
+    same = "source = '" + place.source.replace("'", "''") + "'"
     address = site.address(number, "documents", where=same)
-    short = "/".join(source.split("/")[-2:])
-    return tag("a", f"{short}:{line}", href=address, title=f"{source}:{line}")
+    short = "/".join(str(place).split("/")[-2:])
+    return tag("a", short, href=address, title=str(place))
 
 
 def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:

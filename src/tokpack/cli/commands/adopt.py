@@ -1,4 +1,4 @@
-"""``tokpack adopt``: a manifest and a table of documents for a dataset of another program."""
+"""``tokpack adopt``: a table of documents for a dataset, and a manifest for one that has none."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from tokpack.cli import summary, terminal
 from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Group, Page, flags, options_of
 from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
+from tokpack.display import shown
+
+_SHOWN = 60  # characters of a document
 
 PAGE = Page(
     "adopt",
-    "Give a dataset of another program a manifest and a table of its documents.",
+    "Give a dataset a table of its documents, and one of another program a manifest too.",
     (
         Group(
             "the tokenizer that made it",
             (
-                tokenizer_flag("must be named"),
+                tokenizer_flag("must be named, but for a dataset of tokpack"),
                 flag_of("eod_token"),
                 flag_of(
                     "append_eod",
@@ -31,16 +34,29 @@ PAGE = Page(
         Group("output", flags("--json  print the manifest as JSON on stdout")),
     ),
     """\
-INPUT is the PREFIX of PREFIX.bin and .idx, which stay as they are: PREFIX.json and
-PREFIX.docs.parquet are written beside them. Every id is checked against the vocabulary, every
-document for its EOD.
+INPUT is the PREFIX of PREFIX.bin and .idx, which stay as they are: PREFIX.docs.parquet is written
+beside them, and PREFIX.json where there is none. Then every id is checked against the vocabulary,
+every document for its EOD.
 
 examples:
+  tokpack adopt my-gpt2_text_document        of tokpack, encoded without --keep: now select takes it
   tokpack adopt old_text_document --tokenizer gpt2
   tokpack adopt old_text_document --tokenizer gpt2 --no-append-eod
 """,
     usage="INPUT [flags]",
 )
+
+
+def _show_text(prefix: str) -> None:
+    """Show how the first document begins: any tokenizer of so many ids gives it some text."""
+    from tokpack.indexed import MMapIndexedDataset
+
+    with MMapIndexedDataset(prefix) as dataset:
+        text = dataset.text(0) if dataset.documents else ""
+    terminal.say(f"  its first document begins: {shown(text, limit=_SHOWN)}")
+    terminal.say_folded(
+        "  if that is no text, another tokenizer made it: remove its .json, and adopt it again"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,5 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         manifest = adopt(prefix, **options, progress=report)
     results = [(prefix_of(prefix), manifest)]
     summary.show(results, report.seconds)
+    if manifest.options.get("adopted"):
+        _show_text(prefix)
     summary.print_made(results, arguments)
     return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
 from tokpack.cli.inputs import matching_datasets
-from tokpack.cli.parser import Group, Page, flags, number, options_of, output_prefix
+from tokpack.cli.parser import Group, Page, flags, options_of, output_prefix
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.display import shown
 from tokpack.errors import UsageError
@@ -32,14 +32,15 @@ PAGE = Page(
                 --ngram N              tokens in a row that make a match (13)
                 --shortest N           a text with fewer tokens than an n-gram is matched whole, one
                                        with fewer than this is passed over (8)
-                --common N             what is in more documents of a dataset than this is a common
-                                       phrase and no match; 0: nothing is (50)
+                --common N|SHARE       what is in more documents of a dataset than this, or than
+                                       this share of them, as 1%, is a common phrase and no match;
+                                       0: nothing is (50)
                 """,
                 against={"default": []},
                 keys={"default": ["text"]},
                 ngram={"default": 13},
                 shortest={"default": 8},
-                common={"type": number(0), "default": 50},
+                common={"default": 50},
             ),
         ),
         Group(
@@ -101,6 +102,12 @@ def _tell(result: Decontamination, seconds: float) -> None:
         terminal.say(f"  {counted(result.common, 'phrase')} passed over as common, as")
         for text in result.examples:
             terminal.say_folded(f"    {shown(text, limit=_CHARACTERS)}")
+    if result.spared:
+        terminal.note(
+            f"{counted(result.spared, 'document')} with common phrases alone "
+            f"{'is' if result.spared == 1 else 'are'} kept: look at the phrases above, for a text "
+            "that was copied often is among them; --common 0 passes over none"
+        )
     for one in result.datasets:
         kept = percent(one.kept_tokens, one.read_tokens)
         terminal.say_folded(

@@ -25,8 +25,9 @@ PAGE = Page(
             (
                 *flags(
                     """
-                    --near X    also documents whose sets of n-grams share X of all that they have,
-                                as 0.8 (Jaccard similarity); without it only equal tokens
+                    --near SHARE  also documents whose sets of n-grams share so much of all that
+                                  they have, as 0.8 (Jaccard similarity); without it only equal
+                                  tokens
                     --ngram N   tokens in an n-gram (5)
                     --bands N   bands of a signature (14)
                     --rows N    values of a band, all of which agree in near copies (8)

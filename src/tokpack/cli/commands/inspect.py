@@ -131,7 +131,7 @@ def _chosen(count: int, arguments: argparse.Namespace) -> Iterable[int] | None:
 def _origins(arguments: argparse.Namespace) -> Origins:
     from tokpack.indexed import Origins
 
-    return Origins(arguments.inputs[0])
+    return Origins(arguments.inputs[0], kept=arguments.json)
 
 
 def _trace(origins: Origins, arguments: argparse.Namespace) -> int:
@@ -147,7 +147,7 @@ def _trace(origins: Origins, arguments: argparse.Namespace) -> int:
         elif arguments.source:
             terminal.put(_outcome(one) if one.document is None else str(one.document))
         elif chosen is None:
-            sys.stdout.write(f"{one.document}\t{shown(one.source)}\t{one.line}\n")
+            sys.stdout.write(f"{one.document}\t{shown(one.source)}\t{one.line or ''}\n")
         else:
             terminal.put(str(one))
     return 0
@@ -277,14 +277,8 @@ def _as_json(
 ) -> dict[str, Any]:
     ids = dataset.document(number)
     length, ids = len(ids), ids[: limit or None].tolist()
-    source, line = sources.find(number)
-    entry = {
-        "document": number,
-        "length": length,
-        "source": source,
-        "line": line,
-        "ids": ids,
-    }
+    place = sources.find(number)
+    entry = {"document": number, "length": length, **vars(place), "ids": ids}
     if spelling:
         entry["text"] = spelling.text(ids).decode("utf-8", "replace")
     return entry

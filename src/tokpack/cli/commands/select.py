@@ -15,13 +15,6 @@ if TYPE_CHECKING:
     from tokpack.indexed import Manifest
 
 
-def _tokens(text: str) -> int:
-    try:
-        return int(float(text))
-    except (ValueError, OverflowError):
-        return number(1)(text)
-
-
 PAGE = Page(
     "select",
     "Choose documents of datasets: a view, which every command takes for a dataset. Nothing is\n"
@@ -48,8 +41,7 @@ PAGE = Page(
                 --first N       the first N documents
                 --seed N        draws others for --random and --tokens (default 0)
                 """,
-                random={"type": float},
-                tokens={"type": _tokens},
+                tokens={"type": number(1)},
                 first={"type": number(1)},
                 seed={"type": number(0), "default": 0},
             ),

@@ -65,5 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
     with terminal.Reporter() as report:
         results = split(prefix, output, **options_of(split, arguments), progress=report)
     summary.show(results, report.seconds)
+    summary.show_conserved([prefix], [name for name, _ in results])
     summary.print_made(results, arguments)
     return 0

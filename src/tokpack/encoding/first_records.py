@@ -1,0 +1,154 @@
+"""The first records of some of the inputs, which are looked at before any work is begun."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.errors import UsageError, option
+from tokpack.sources import DocumentBatch, Part, read
+from tokpack.sources.base import Limits
+from tokpack.sources.iterables import DocumentReader
+from tokpack.sources.records import value_at
+from tokpack.sources.rows import PythonRecords, WholeRecords, with_rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.sources import Source
+    from tokpack.sources.rows import Columns
+
+    Records = Sequence[Mapping[str, Any]]
+
+FIRST_RECORDS = 1000  # of an input that are looked at,
+FIRST_INPUTS = 8  # of so many inputs, which are spread evenly
+FIRST_BYTES = 1 << 20  # and not much more than these of each
+_TABLES = ("parquet", "arrow", "table", "csv", "tsv")
+_SHOWN = 40  # columns in a message
+
+
+class FirstInputs:
+    """The first records of a run's inputs, read when they are asked for, and once."""
+
+    def __init__(self, options: EncodeOptions, sources: Sequence[Source]) -> None:
+        self._options, self._sources = options, sources
+
+    @functools.cached_property
+    def inputs(self) -> list[FirstRecords]:
+        """Some of the inputs, spread evenly: the first is among them."""
+        count = min(len(self._sources), FIRST_INPUTS)
+        numbers = [len(self._sources) * number // count for number in range(count)]
+        return [FirstRecords(self._sources[number], self._options) for number in numbers]
+
+    @property
+    def records(self) -> list[Mapping[str, Any]]:
+        """The records of all of them."""
+        return [record for one in self.inputs for record in one.records]
+
+    def check_columns(self, name: str, keys: Iterable[str]) -> None:
+        """UsageError where none of the records has one of the keys that the option ``name`` has."""
+        for key in keys:
+            names = [one for of_input in self.inputs for one in of_input.names]
+            check_known(name, tuple(key.split(".")), self.records, names)
+
+
+def check_known(
+    option_name: str, path: tuple[str, ...], records: Records, names: Iterable[str]
+) -> None:
+    """UsageError where none of the records has a column, of which ``names`` are there at the top.
+
+    What is inside of a column that has only nulls, nobody knows.
+    """
+    name, above = ".".join(path), ".".join(path[:-1])
+    names = dict.fromkeys(names)
+    if name in names or not names:
+        return
+    inside: dict[str, None] = {}
+    if len(path) > 1:
+        outer = [value for record in records if (value := value_at(record, above)) is not None]
+        if not outer and any(path[0] in record for record in records):
+            return
+        for value in outer:
+            keys = value if isinstance(value, dict) else ()
+            inside |= dict.fromkeys(f"{above}.{key}" for key in keys)
+        if name in inside:
+            return
+    there = list(inside or names)
+    shown = ", ".join(there[:_SHOWN]) + (", ..." if len(there) > _SHOWN else "")
+    later = option_name == "keep"
+    raise UsageError(
+        f"{option(option_name)} names the column {name!r}, which none of the first records has; "
+        f"they have {shown}" + (f"; {name}? is one that later records may have" * later)
+    )
+
+
+class FirstRecords:
+    """The first records of an input, as mappings of Python; of a table these are its rows."""
+
+    def __init__(self, source: Source, options: EncodeOptions) -> None:
+        self._source, self._options = source, options
+        self.name = source.name
+        self._of_iterable: Any = None  # a list, or a table
+        if source.format == "documents":
+            self._of_iterable = source.memory.first(FIRST_RECORDS, FIRST_BYTES)
+        is_list = isinstance(self._of_iterable, list)
+        self.is_table = source.format in _TABLES or not (self._of_iterable is None or is_list)
+
+    @functools.cached_property
+    def records(self) -> list[Mapping[str, Any]]:
+        """The records."""
+        first = self._of_iterable
+        if self._source.format != "documents":
+            batch = self._first(PythonRecords({}, {}))
+            first = None if batch is None or batch.rows is None else batch.rows.whole
+        if first is None:
+            return []
+        rows: list[Mapping[str, Any]] = first if isinstance(first, list) else first.to_pylist()
+        return rows[:FIRST_RECORDS]
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of the records; of a table those of all its columns."""
+        known = getattr(self._source.memory, "names", None)
+        return list(known or dict.fromkeys(name for one in self.records for name in one))
+
+    def batches(self, columns: Columns) -> Iterator[DocumentBatch]:
+        """Some records as they are read: of tables, or with whole records, as rows."""
+        if self._source.format in _TABLES:
+            first = self._first(columns)
+            yield from [] if first is None else [first]
+        elif self.is_table:
+            reader = DocumentReader(self.name, [self._of_iterable], as_tables=True)
+            yield from _of_reader(reader, self._options, columns)
+        elif self.records and isinstance(columns, WholeRecords):
+            count = len(self.records)
+            yield with_rows_of(
+                DocumentBatch({}, [], count, count), self.records, np.arange(count), columns
+            )
+        elif self.records:
+            reader = DocumentReader(self.name, self.records)
+            yield from _of_reader(reader, self._options, columns)
+
+    def _first(self, columns: Columns) -> DocumentBatch | None:
+        reading = read(
+            self._source,
+            Part(0, "whole", 0, 0, 0),
+            self._options.keys,
+            columns=columns,
+            block_bytes=FIRST_BYTES,
+            max_document_bytes=self._options.max_document_bytes,
+        )
+        with closing(reading) as batches:
+            return next(batches, None)
+
+
+def _of_reader(
+    reader: DocumentReader, options: EncodeOptions, columns: Columns
+) -> Iterator[DocumentBatch]:
+    limits = Limits(FIRST_BYTES, options.max_document_bytes)
+    for segment in reader.segments(options.keys, FIRST_BYTES, limits, None, columns):
+        yield from segment.batches if segment is not None else ()
