@@ -33,8 +33,9 @@ RUN = FOLDER / "gpt"
 # 0.7 million parameters, 512,000 tokens: a minute on an idle core, two on a busy one.
 LENGTH = ("--seq-length", "128", "--samples", "4000", "--split", "95,5,0")
 MODEL = """--num-layers 3 --hidden-size 128 --num-attention-heads 4 --position-embedding-type rope
-    --micro-batch-size 8 --lr 5e-3 --lr-warmup-iters 10 --lr-decay-style cosine --adam-beta2 0.95
-    --log-interval 25 --eval-iters 8 --exit-duration-in-mins 2"""
+    --micro-batch-size 8 --optimizer muon --lr 1e-2 --muon-extra-scale-factor 0.2
+    --lr-decay-style cosine --adam-beta2 0.95 --log-interval 25 --eval-iters 8
+    --exit-duration-in-mins 2"""
 SKIPPED = {"site-packages", "dist-packages", "__pycache__", "lib2to3", "idlelib"}
 DOCSTRINGS_OF = 2_000_000  # bytes of source to parse: enough docstrings in a second or two
 
@@ -141,7 +142,8 @@ def main() -> None:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     write_text()
-    run("vocab", *map(str, map(path_of, NAMES)), "-o", str(TOKENIZER), "--size", "1024")
+    paths = map(str, map(path_of, NAMES))
+    run("tokenizer", "train", *paths, "-o", str(TOKENIZER), "--vocab-size", "1024")
     for name in NAMES:
         tokenizer = ("--tokenizer", str(TOKENIZER))
         run("encode", str(path_of(name)), "-o", str(FOLDER / name), *tokenizer)

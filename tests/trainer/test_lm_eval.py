@@ -40,7 +40,8 @@ def test_the_task_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     task = page.partition("```yaml\n")[2].partition("```")[0]
     (tmp_path / "tasks/questions.yaml").write_text(task)
     (tmp_path / "text.txt").write_text("to be or not to be is it was that in\n" * 20)
-    assert cli.main(["vocab", "text.txt", "-o", "tokenizer.json", "--size", "280"]) == 0
+    words = ["tokenizer", "train", "text.txt", "-o", "tokenizer.json", "--vocab-size", "280"]
+    assert cli.main(words) == 0
     tokenizer = load_tokenizer("tokenizer.json")
     weights = Memory(model_of())
     weights.tokenizer = tokenizer.describe()
