@@ -57,16 +57,17 @@ class Data:
         return self.find("gpt2-merges.txt")
 
     def corpus(self, name: str) -> Path:
-        """The file of the corpus ``name``, zstd-compressed JSON lines."""
-        return self.find(f"{name}.jsonl.zst")
+        """The file of the corpus ``name``, zstd-compressed JSON lines; or such a file itself."""
+        return self.find(f"{name}.jsonl.zst") if name in CORPORA else Path(name)
 
     def lines(self, name: str) -> bytes:
         """The JSON lines of a corpus, decompressed; the last one ends with a newline too."""
         import zstandard
 
         reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW)
-        with open(self.corpus(name), "rb") as file, reader.stream_reader(file) as stream:
-            content: bytes = stream.read()
+        path = self.corpus(name)
+        with open(path, "rb") as file, reader.stream_reader(file) as stream:
+            content: bytes = stream.read() if path.suffix == ".zst" else file.read()
         return content if content.endswith(b"\n") else content + b"\n"
 
     def texts(self, name: str) -> list[str]:

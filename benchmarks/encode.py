@@ -1,22 +1,23 @@
 """The encoder in memory, one thread, beside other libraries in the same run, with equal ids.
 
     python benchmarks/encode.py [--tokenizers gpt2 ...] [--corpora english ...] [--peers ...]
+    python benchmarks/encode.py --corpora wiki.jsonl  # JSON lines with "text"; best 100 MB or more
 
-Each cell, one library with one tokenizer on one corpus, is a fresh process (``encode_one.py``):
-*cold* is its first pass over the corpus, *warm* the best of the later ones, in megabytes of UTF-8
-text a CPU second; the table shows the median over the runs, and how many times as fast tokpack is
-as the best peer. Libraries take turns, so that a noisy machine is noisy for all of them. A cell
-whose ids are not tokpack's says so, and the exit status is 1.
+Each cell, one library with one tokenizer on one corpus, is a fresh process (``encode_one.py``)
+that takes each document once, and that is measured in three parts: *construction*, in seconds,
+from the tokenizer's file to the ids of a letter, which includes tokpack's seeding of its cache
+with the vocabulary; the *first* 10 MB, in megabytes of UTF-8 text a CPU second; and the *later*
+text, up to ``--bytes`` of the corpus. The table shows the median over the runs, and how many times
+as fast tokpack is as the best peer. Libraries take turns, so that a noisy machine is noisy for all
+of them. A cell whose ids are not tokpack's says so, and the exit status is 1.
 
 ``llama3-like`` stands in for Llama 3's tokenizer, whose licence is not free: cl100k's vocabulary
 with Llama 3's pattern and ``ignore_merges``.
 
-What is unfair: slow libraries get the first ``--slow-bytes`` of a corpus only, which is colder for
-whoever has a cache; tokpack writes uint16 where the vocabulary fits, as a dataset needs it, and
-int32 otherwise, the others uint32 always; tokpack and gigatoken get bytes, the others ``str``;
-vocabularies are loaded before the clock starts, which includes tokpack's seeding of its cache with
-the vocabulary. ``tokenizers`` 0.23 and 1.0 cannot live in one environment, so every peer gets its
-own, made with pip under ``--work``.
+What is unfair: slow libraries get the first ``--slow-bytes`` of a corpus only; tokpack writes
+uint16 where the vocabulary fits, as a dataset needs it, and int32 otherwise, the others uint32
+always; tokpack and gigatoken get bytes, the others ``str``. ``tokenizers`` 0.23 and 1.0 cannot live
+in one environment, so every peer gets its own, made with pip under ``--work``.
 """
 
 from __future__ import annotations
@@ -55,8 +56,7 @@ PEERS = {
     "tokenizers-1.0rc": ("tokenizers", "tokenizers==1.0.0rc3", False),
     "tokenizers-0.23": ("tokenizers", "tokenizers==0.23.3", True),
 }
-PASSES = 4
-SLOW_PASSES = 2
+PARTS = ("first", "later")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,6 @@ class Program:
     library: str
     python: str
     limit: int
-    passes: int
 
 
 def environment(work: Path, name: str, requirement: str) -> str:
@@ -122,24 +121,27 @@ def write_corpus(data: common.Data, work: Path, name: str) -> None:
     # The libraries differ in what they make of a special token inside a document; that is an
     # option, not speed.
     documents = [t.replace("<|endoftext|>", "").encode() for t in data.texts(name)]
-    (work / f"{name}.txt").write_bytes(b"".join(documents))
-    np.cumsum([0, *map(len, documents)]).astype(np.int64).tofile(work / f"{name}.offsets")
+    (work / f"{_short(name)}.txt").write_bytes(b"".join(documents))
+    np.cumsum([0, *map(len, documents)]).astype(np.int64).tofile(work / f"{_short(name)}.offsets")
+
+
+def _short(corpus: str) -> str:
+    return Path(corpus).name.partition(".")[0]
 
 
 def measure(program: Program, work: Path, tokenizer: str, corpus: str) -> common.Row:
-    """One fresh process: its ids' sha256, bytes of text, and MB/s of the first and a later pass."""
+    """What ``encode_one.measure`` returns in a fresh process."""
     script = Path(__file__).with_name("encode_one.py")
-    text, offsets = work / f"{corpus}.txt", work / f"{corpus}.offsets"
+    text, offsets = (work / f"{_short(corpus)}.{kind}" for kind in ("txt", "offsets"))
     folder = work / "tokenizers" / tokenizer
-    arguments = [program.library, text, offsets, program.limit, folder, program.passes]
+    arguments = [program.library, text, offsets, program.limit, folder]
     done = subprocess.run(
         [program.python, script, *map(str, arguments)], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         sys.exit(f"{program.name} with {tokenizer} on {corpus} failed:\n{done.stderr}")
     result: common.Row = json.loads(done.stdout)
-    cold, *later = [result["bytes"] / s / 1e6 for s in result["seconds"]]
-    return {"ids": result["ids"], "bytes": result["bytes"], "cold": cold, "warm": max(later)}
+    return result
 
 
 def compare(
@@ -151,58 +153,81 @@ def compare(
         for program in programs:
             results[program.name].append(measure(program, work, tokenizer, corpus))
     own = results["tokpack"]
-    wanted = {own[0]["bytes"]: own[0]["ids"]}
+    wanted = {programs[0].limit: own[0]["ids"]}
     rows = []
     for program in programs:
         found = results[program.name]
-        size = found[0]["bytes"]
-        if size not in wanted:
-            short = Program("tokpack", "tokpack", sys.executable, program.limit, SLOW_PASSES)
-            wanted[size] = measure(short, work, tokenizer, corpus)["ids"]
-        row: common.Row = {"benchmark": "encode", "tokenizer": tokenizer, "corpus": corpus}
-        row |= {"library": program.name, "bytes": size, "runs": runs}
-        row["equal_ids"] = all(r["ids"] == wanted[size] for r in found)
-        for key in ("cold", "warm"):
-            row[key] = common.spread([r[key] for r in found])
-            row[f"tokpack_{key}_ratio"] = statistics.median(
-                a[key] / b[key] for a, b in zip(own, found, strict=True)
+        if program.limit not in wanted:
+            short = Program("tokpack", "tokpack", sys.executable, program.limit)
+            wanted[program.limit] = measure(short, work, tokenizer, corpus)["ids"]
+        row: common.Row = {"benchmark": "encode", "tokenizer": tokenizer, "corpus": _short(corpus)}
+        row |= {"library": program.name, "runs": runs}
+        row["bytes"] = sum(found[0][part]["bytes"] for part in PARTS)
+        row["equal_ids"] = all(r["ids"] == wanted[program.limit] for r in found)
+        row["construction"] = common.spread([r["construction"] for r in found])
+        for part in PARTS:
+            if found[0][part]["bytes"] == 0:
+                continue
+            row[part] = common.spread([_speed(r[part]) for r in found])
+            row[f"tokpack_{part}_ratio"] = statistics.median(
+                _speed(a[part]) / _speed(b[part]) for a, b in zip(own, found, strict=True)
             )
         rows.append(row)
     return rows
 
 
+def _speed(part: common.Row) -> float:
+    """MB/s."""
+    return float(part["bytes"] / 1e6 / part["seconds"])
+
+
 def show(rows: Sequence[common.Row]) -> None:
-    """Print a line for each tokenizer and corpus: MB/s of all libraries, and ids that differ."""
+    """Print a line for each tokenizer and corpus: seconds and MB/s of all libraries, and ids.
+
+    Older rows are of text that was encoded again and again: ``cold`` and ``warm``.
+    """
+    for parts in (PARTS, ("cold", "warm")):
+        some = [row for row in rows if parts[0] in row]
+        if some:
+            _show(some, parts)
+
+
+def _show(rows: Sequence[common.Row], parts: Sequence[str]) -> None:
     libraries = list(dict.fromkeys(row["library"] for row in rows))
+    columns = ["tokenizer", "corpus", "MB"]
+    keys = [key for key in ("construction", *parts) if key in rows[0]]
     lines = []
     for (tokenizer, corpus), same in common.grouped(rows, "tokenizer", "corpus").items():
         # Rows without a tokenizer are older, and of GPT-2's.
         line = [tokenizer or "gpt2", corpus, max(row["bytes"] for row in same) / 1e6]
         for library in libraries:
-            row = next((row for row in same if row["library"] == library), None)
-            line += [row[key]["median"] if row else "-" for key in ("cold", "warm")]
-        for key in ("tokpack_cold_ratio", "tokpack_warm_ratio"):
-            line.append(min((row[key] for row in same if row["library"] != "tokpack"), default="-"))
+            row = next((row for row in same if row["library"] == library), {})
+            line += [row[key]["median"] if key in row else "-" for key in keys]
+        for key in (f"tokpack_{part}_ratio" for part in parts):
+            others = [row[key] for row in same if row["library"] != "tokpack" and key in row]
+            line.append(min(others, default="-"))
         different = [row["library"] for row in same if not row["equal_ids"]]
         lines.append([*line, f"DIFFER: {' '.join(different)}" if different else "equal"])
-    speeds = [f"{library} {key}" for library in libraries for key in ("cold", "warm")]
-    columns = ["tokenizer", "corpus", "MB", *speeds, "x best cold", "x best warm", "ids"]
-    common.print_table(columns, lines)
-    print("MB/s of one thread")
+    columns += [f"{library} {key}" for library in libraries for key in keys]
+    common.print_table([*columns, *(f"x best {part}" for part in parts), "ids"], lines)
+    print("MB/s of one thread; construction: processor seconds")
 
 
 def parse() -> argparse.Namespace:
     """The command line, with lists for --tokenizers, --corpora and --peers."""
     parser = common.parser(__doc__)
-    lists = {
-        "tokenizers": (TOKENIZERS, list(TOKENIZERS)),
-        "corpora": (common.CORPORA, ["english", "code", "multi"]),
-        "peers": (PEERS, ["gigatoken", "snaptokens"]),
-    }
+    lists = {"tokenizers": (TOKENIZERS, list(TOKENIZERS)), "peers": (PEERS, list(PEERS)[:2])}
     for name, (choices, chosen) in lists.items():
         parser.add_argument(f"--{name}", nargs="*", choices=choices, default=chosen)
+    parser.add_argument(
+        "--corpora",
+        nargs="*",
+        default=["english", "code", "multi"],
+        metavar="NAME|FILE",
+        help=f"of the data folder ({', '.join(common.CORPORA)}), or JSON lines, plain or zstd",
+    )
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--bytes", type=int, default=sys.maxsize, help="of a corpus (all)")
+    parser.add_argument("--bytes", type=int, default=100_000_000, help="of a corpus, at most")
     parser.add_argument("--slow-bytes", type=int, default=6_000_000)
     return parser.parse_args()
 
@@ -217,12 +242,12 @@ def main() -> None:
             write_corpus(data, work, corpus)
         for tokenizer in args.tokenizers:
             write_tokenizer(data, work, tokenizer)
-        programs = [Program("tokpack", "tokpack", sys.executable, args.bytes, PASSES)]
+        programs = [Program("tokpack", "tokpack", sys.executable, args.bytes)]
         for name in args.peers:
             library, packages[name], slow = PEERS[name]
             python = environment(work, name, packages[name])
             limit = min(args.bytes, args.slow_bytes) if slow else args.bytes
-            programs.append(Program(name, library, python, limit, SLOW_PASSES if slow else PASSES))
+            programs.append(Program(name, library, python, limit))
         for tokenizer in args.tokenizers:
             for corpus in args.corpora:
                 print(f"{tokenizer} on {corpus}", file=sys.stderr)

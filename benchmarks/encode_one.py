@@ -1,10 +1,10 @@
 """One library, one corpus, one fresh process: what ``encode.py`` runs for each cell of its table.
 
-    python encode_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER PASSES
+    python encode_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER
 
 Encodes the documents in TEXT (cut at the int64 OFFSETS, of which as many as fit into BYTES) on one
-thread and prints one JSON object: CPU seconds of every pass, and the sha256 of all ids as uint32.
-Needs only numpy and the library, so that it runs in any environment.
+thread, each once, and prints what ``measure`` returns as JSON. Needs only numpy and the library, so
+that it runs in any environment.
 """
 
 from __future__ import annotations
@@ -21,103 +21,113 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    Documents = Sequence[bytes]
+    # What the library takes of documents, and its ids of that.
+    Library = tuple[Callable[[Documents], Any], Callable[[Any], Any]]
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"  # snaptokens has no other way to ask for one thread
+FIRST = 10_000_000  # bytes of text that count as the first ones
 BLOCK = 1 << 20
 
 
-def tokpack(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
-    """tokpack as its pipeline uses it: blocks of about a megabyte, one array of ids for each."""
+def tokpack(folder: Path) -> Library:
+    """tokpack as its pipeline uses it: blocks of about a megabyte, an array of ids for each."""
     from tokpack import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "int32"
     encoder = tokenizer.encoder(dtype=dtype, append_eod=False)
-    blocks = []
-    block: list[bytes] = []
-    for document in [*documents, None]:
-        if document is not None:
-            block.append(document)
-        if block and (document is None or sum(map(len, block)) >= BLOCK):
-            ends = np.cumsum([len(d) for d in block])
-            spans = np.stack([ends - [len(d) for d in block], ends], axis=1).astype(np.int64)
-            blocks.append((np.frombuffer(b"".join(block), np.uint8), spans))
-            block = []
-    ids = np.zeros(sum(map(len, documents)) + len(documents), dtype)
 
-    def encode() -> Any:
-        used = 0
-        for data, spans in blocks:
-            new = encoder.encode(data, spans).ids
-            ids[used : used + len(new)] = new
-            used += len(new)
-        return ids[:used]
+    def prepare(documents: Documents) -> Any:
+        sizes = np.array([0, *map(len, documents)], np.int64)
+        ends = np.cumsum(sizes)
+        data = np.frombuffer(b"".join(documents), np.uint8)
+        spans = np.stack([ends[:-1], ends[1:]], axis=1)
+        borders = np.flatnonzero(np.diff(ends // BLOCK)) + 1
+        blocks = [block for block in np.split(spans, borders) if len(block)]
+        return [(data[block[0, 0] : block[-1, 1]], block - block[0, 0]) for block in blocks]
 
-    ids[:] = 1  # the copy's memory is there before the clock starts
-    return encode
+    return prepare, lambda blocks: [encoder.encode(data, spans).ids for data, spans in blocks]
 
 
-def gigatoken(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+def gigatoken(folder: Path) -> Library:
     """gigatoken's fastest API: a list of bytes in, an Awkward array out."""
     import gigatoken
 
     tokenizer = gigatoken.Tokenizer(str(folder / "tokenizer.json"))
-    return lambda: tokenizer.encode_batch(documents, parallel=False)
+    return list, lambda documents: tokenizer.encode_batch(documents, parallel=False)
 
 
-def snaptokens(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+def snaptokens(folder: Path) -> Library:
     """snaptokens' API with the least Python in it: a list of texts in, all ids as bytes out."""
     from snaptokens import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    texts = [document.decode() for document in documents]
-    return lambda: np.frombuffer(tokenizer.encode_batch_flat(texts)[0], np.uint32)
+    return _texts, lambda texts: np.frombuffer(tokenizer.encode_batch_flat(texts)[0], np.uint32)
 
 
-def tokenizers(folder: Path, documents: list[bytes]) -> Callable[[], Any]:
+def tokenizers(folder: Path) -> Library:
     """The Hugging Face library, without offsets."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    texts = [document.decode() for document in documents]
-    return lambda: [e.ids for e in tokenizer.encode_batch_fast(texts)]
+    return _texts, lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts)]
 
 
-def _digest(result: Any) -> str:
-    if hasattr(result, "layout"):
+LIBRARIES = {make.__name__: make for make in (tokpack, gigatoken, snaptokens, tokenizers)}
+
+
+def measure(library: str, folder: Path, documents: Documents) -> dict[str, Any]:
+    """Processor seconds until a tokenizer has encoded a letter, of the first 10 MB, and later.
+
+    ``construction``, ``first`` and ``later``, the last two with the ``bytes`` of text that they
+    took; ``ids`` is the sha256 of all ids as uint32.
+    """
+    began = time.process_time()
+    prepare, encode = LIBRARIES[library](folder)
+    encode(prepare([b"a"]))  # some import or make more when they are first called
+    construction = time.process_time() - began
+    sizes = np.cumsum(np.fromiter(map(len, documents), np.int64))
+    border = int(np.searchsorted(sizes, FIRST))
+    result: dict[str, Any] = {"construction": construction}
+    digest = hashlib.sha256()
+    for name, part in (("first", documents[:border]), ("later", documents[border:])):
+        seconds = 0.0
+        if part:
+            given = prepare(part)
+            began = time.process_time()
+            ids = encode(given)
+            seconds = time.process_time() - began
+            _add(digest, ids)
+        result[name] = {"bytes": sum(map(len, part)), "seconds": seconds}
+    return {**result, "ids": digest.hexdigest()}
+
+
+def _texts(documents: Documents) -> list[str]:
+    return [document.decode() for document in documents]
+
+
+def _add(digest: Any, ids: Any) -> None:
+    if hasattr(ids, "layout"):
         import awkward
 
-        result = awkward.to_numpy(awkward.flatten(result))
-    if isinstance(result, np.ndarray):
-        return hashlib.sha256(result.astype(np.uint32).tobytes()).hexdigest()
-    digest = hashlib.sha256()
-    for ids in result:
-        digest.update(np.asarray(ids, np.uint32).tobytes())
-    return digest.hexdigest()
+        ids = awkward.to_numpy(awkward.flatten(ids))
+    for row in [ids] if isinstance(ids, np.ndarray) else ids:
+        digest.update(np.asarray(row).astype(np.uint32).tobytes())
 
 
 def main() -> None:
     """Measure, and print the result."""
-    library, text, offsets, limit, folder, passes = sys.argv[1:]
+    library, text, offsets, limit, folder = sys.argv[1:]
     content = Path(text).read_bytes()
     ends = np.fromfile(offsets, np.int64)
     ends = ends[ends <= int(limit)].tolist()
     documents = [content[a:b] for a, b in itertools.pairwise(ends)]
     del content
-    encode = {
-        "tokpack": tokpack,
-        "gigatoken": gigatoken,
-        "snaptokens": snaptokens,
-        "tokenizers": tokenizers,
-    }[library](Path(folder), documents)
-    seconds = []
-    for _ in range(int(passes)):
-        start = time.process_time()
-        result = encode()
-        seconds.append(time.process_time() - start)
-    print(json.dumps({"bytes": ends[-1], "seconds": seconds, "ids": _digest(result)}))
+    print(json.dumps(measure(library, Path(folder), documents)))
 
 
 if __name__ == "__main__":
