@@ -90,8 +90,9 @@ Round merge(const std::string& text, Level level) {
       const std::uint8_t* word = bytes_of(text).data() + begin;
       begin += size;
       if (size < 2 || size > 32 || begin + kKeySlack > text.size()) continue;
-      size <= kernel.merge32_limit ? kernel.merge32(model->merge_table32(), word, size, ids)
-                                   : model->encode(word, size, ids);
+      size <= kernel.merge32_limit
+          ? kernel.merge32(model->merge_table32(), model->first_symbols(), word, size, ids)
+          : model->encode(word, size, ids);
     }
   };
 }

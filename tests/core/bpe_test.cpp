@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -147,6 +148,51 @@ void test_find_long() {
   }
 }
 
+// Every level merges as a slow twin does, in whatever order the rules are: characters that share
+// bytes, and rules for parts of them.
+void test_merging() {
+  constexpr std::string_view kCharacters[] = {
+      "\u00e9", "\u00e8", "\u0169",     "\u4e2d", "\u4e2e",   "\u4ead", "\u512d", "\uac00",
+      "a",      " ",      "\U0001f600", "\xc3",   "\xe4\xb8", "\xad",   "\xa9"};
+  const auto random_word = [&](std::mt19937& random, std::size_t most) {
+    std::string word;
+    for (std::size_t left = 1 + random() % most; left > 0; --left) {
+      word += kCharacters[random() % std::size(kCharacters)];
+    }
+    return word;
+  };
+  std::mt19937 random(3);
+  std::size_t whole = 0, bytes = 0;
+  for (int round = 0; round < 400; ++round) {
+    Vocabulary v = random_vocabulary(random, random_word(random, 400), 70000, 4 + random() % 120);
+    if (round % 2 == 1) {
+      std::ranges::shuffle(v.merges, random);
+      for (std::size_t r = 0; r < v.merges.size(); ++r) {
+        v.ranks[{v.merges[r].left, v.merges[r].right}] = static_cast<std::uint32_t>(r);
+      }
+    }
+    const MergeTable32 table(v.byte_ids, v.merges);
+    const FirstSymbols symbols(table, v.merges, symbol_ends(v.byte_ids, v.merges), 1);
+    if (symbols.empty()) continue;
+    for (int i = 0; i < 60; ++i) {
+      const std::string word = random_word(random, i < 50 ? 8 : 80);
+      if (word.size() < 2 || word.size() > LongWordCache::kMaxSize) continue;
+      const std::string padded = word + std::string(kKeySlack, '\xa9');
+      const auto* const text = reinterpret_cast<const std::uint8_t*>(padded.data());
+      std::uint32_t first[33], ids[LongWordCache::kMaxSize + kOutputSlack];
+      whole += symbols.write(table, text, word.size(), first);
+      bytes += word.size();
+      for (const Level level : levels()) {
+        const BpeKernel& kernel = bpe_kernel(level);
+        if (word.size() > kernel.merge32_limit) continue;
+        const std::size_t count = kernel.merge32(table, symbols, text, word.size(), ids);
+        CHECK(std::ranges::equal(std::span(ids, count), merge_slowly(v, word)));
+      }
+    }
+  }
+  CHECK(whole < bytes * 9 / 10 && bytes > 10'000);
+}
+
 // Rules that have a scanner and no name.
 const std::vector<Pretokenizer>& nameless() {
   static const std::vector<Pretokenizer> all = [] {
@@ -208,6 +254,7 @@ int main() {
   test_sizes<std::uint16_t>();
   test_sizes<std::int32_t>();
   test_find_long();
+  test_merging();
   test_scanners();
   return report();
 }

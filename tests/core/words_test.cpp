@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +39,7 @@ void test_pieces(bool reversed) {
     const Vocabulary v = random_vocabulary(random, random_word(random, 60), 10, 1 + round);
     std::vector<Merge> merges = v.merges;
     if (reversed) std::reverse(merges.begin(), merges.end());  // products before their parts
-    const JoinableCharacters joinable(v.byte_ids, merges);
+    const JoinableCharacters joinable(merges, symbol_ends(v.byte_ids, merges));
     for (int i = 0; i < 40; ++i) {
       const std::string word = random_word(random, 1 + random() % (i % 4 == 0 ? 40 : 12));
       std::vector<std::uint32_t> starts(word.size() + 1);
@@ -66,8 +67,11 @@ void test_symbols_of_two_texts() {
   const Merge merges[] = {{0, 1, 4}, {1, 0, 4}};
   const std::string word = "a\u00e9a\u00e9" + std::string(JoinableCharacters::kBlock, 'a');
   std::vector<std::uint32_t> starts(7);
-  CHECK(JoinableCharacters(v.byte_ids, {merges, 1}).cut(bytes_of(word), 0, 6, starts.data()) == 3);
-  CHECK(JoinableCharacters(v.byte_ids, merges).cut(bytes_of(word), 0, 6, starts.data()) == 1);
+  const auto joinable = [&](std::span<const Merge> some) {
+    return JoinableCharacters(some, symbol_ends(v.byte_ids, some));
+  };
+  CHECK(joinable({merges, 1}).cut(bytes_of(word), 0, 6, starts.data()) == 3);
+  CHECK(joinable(merges).cut(bytes_of(word), 0, 6, starts.data()) == 1);
 }
 
 // What a cache knows of a word is right, however many words of whatever size crowd each other out.

@@ -248,7 +248,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
       return count;
     }
     if (size >= 2 && size <= kernel_.merge32_limit) {
-      return kernel_.merge32(model_.merge_table32(), text, size, word_ids_);
+      return kernel_.merge32(model_.merge_table32(), model_.first_symbols(), text, size, word_ids_);
     }
     return model_.encode(text, size, word_ids_);
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/base/cpu.hpp"
+#include "core/bpe/first_symbols.hpp"
 #include "core/bpe/medium_word_cache.hpp"
 #include "core/bpe/merge_table_16bit.hpp"
 #include "core/bpe/merge_table_32bit.hpp"
@@ -42,8 +43,8 @@ inline std::uint64_t hash_words(std::uint64_t low, std::uint64_t high) {
 // BPE of one word: writes its ids to `out` and returns their number.
 using Merge16 = std::size_t(const MergeTable16& merges, const std::uint8_t* text, std::size_t size,
                             std::uint16_t* out);
-using Merge32 = std::size_t(const MergeTable32& merges, const std::uint8_t* text, std::size_t size,
-                            std::uint32_t* out);
+using Merge32 = std::size_t(const MergeTable32& merges, const FirstSymbols& first,
+                            const std::uint8_t* text, std::size_t size, std::uint32_t* out);
 
 struct BpeKernel {
   // Writes to `which` the numbers of the pretokens that are longer than a key, and returns how many

@@ -30,9 +30,15 @@ std::span<const Merge> checked(const std::array<std::uint32_t, 256>& byte_ids,
 
 BpeModel::BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges,
                    WholeWords whole_words)
-    : merges_(byte_ids, checked(byte_ids, merges)),
+    : BpeModel(byte_ids, merges, std::move(whole_words),
+               symbol_ends(byte_ids, checked(byte_ids, merges))) {}
+
+BpeModel::BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges,
+                   WholeWords whole_words, std::span<const SymbolEnds> ends)
+    : merges_(byte_ids, merges),
       merge_table16_(MergeTable16::make(byte_ids, merges)),
-      joinable_(byte_ids, merges),
+      joinable_(merges, ends),
+      first_symbols_(merges_, merges, ends),
       whole_words_(std::move(whole_words)) {}
 
 std::size_t BpeModel::encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/bpe/first_symbols.hpp"
 #include "core/bpe/joinable_characters.hpp"
 #include "core/bpe/merge_table_16bit.hpp"
 #include "core/bpe/merge_table_32bit.hpp"
@@ -51,10 +52,14 @@ class BpeModel {
   // The rules laid out for short words; nothing where ids or ranks do not fit 16 bits.
   const std::optional<MergeTable16>& merge_table16() const { return merge_table16_; }
   const MergeTable32& merge_table32() const { return merges_; }
+  const FirstSymbols& first_symbols() const { return first_symbols_; }
 
  private:
   static constexpr std::uint32_t kNoRank = MergeTable32::kNoRank;
   static constexpr std::size_t kShort = 32;
+
+  BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges,
+           WholeWords whole_words, std::span<const SymbolEnds> ends);
 
   std::size_t encode_short(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
   std::size_t encode_long(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const;
@@ -62,6 +67,7 @@ class BpeModel {
   MergeTable32 merges_;
   std::optional<MergeTable16> merge_table16_;
   JoinableCharacters joinable_;
+  FirstSymbols first_symbols_;
   WholeWords whole_words_;
 };
 

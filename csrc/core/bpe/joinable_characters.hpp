@@ -10,15 +10,14 @@
 #include <vector>
 
 #include "core/base/load.hpp"
+#include "core/bpe/symbol_ends.hpp"
 
 namespace tokpack {
 
-struct Merge;
-
 class JoinableCharacters {
  public:
-  // byte_ids and merges as BpeModel takes them, with ids in range.
-  JoinableCharacters(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges);
+  // ends: as symbol_ends() gives them.
+  JoinableCharacters(std::span<const Merge> merges, std::span<const SymbolEnds> ends);
 
   // Cuts text[begin, end) before each character beyond ASCII that no merge joins to the one before
   // it. Writes where the pieces begin, and `end` behind them, so that `starts` needs room for one

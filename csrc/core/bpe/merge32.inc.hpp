@@ -4,7 +4,7 @@
 inline constexpr std::size_t kMerge32Limit = LongWordCache::kMaxSize;
 
 // The ranks of all neighbouring pairs of a word of at most 32 bytes, in registers. The lane of the
-// pair that begins at byte i holds its rank and, in the low five bits, i: so of equal ranks the
+// pair that begins at symbol i holds its rank and, in the low five bits, i: so of equal ranks the
 // leftmost is the lowest.
 template <unsigned kRegisters>
 class Ranks32 {
@@ -39,22 +39,15 @@ class Ranks32 {
   Lanes iota_[kRegisters];
 };
 
-// Words of up to kPairs + 1 bytes. Loops run to the upper bound: a branch on the size would be
-// mispredicted.
+// Merges at most kPairs + 1 symbols, given the ranks of their first pairs. One more symbol, number
+// 32, is for "no neighbour".
 template <unsigned kPairs>
-inline std::size_t merge32_in_register(const MergeTable32& merges, const std::uint8_t* text,
-                                       std::size_t size, std::uint32_t* out) {
+inline std::size_t merge32_symbols(const MergeTable32& merges, std::uint32_t* symbols,
+                                   const std::uint32_t* first_ranks, std::size_t size,
+                                   std::uint32_t* out) {
   constexpr unsigned kRegisters = (kPairs + Merge32Isa::kLanes - 1) / Merge32Isa::kLanes;
-  // The symbol that begins at byte i. Number 32 is for "no neighbour".
-  alignas(64) std::uint32_t symbols[33];
-  alignas(64) std::uint32_t first_ranks[32];
   symbols[32] = MergeTable32::kNoSymbol;
-  symbols[0] = merges.byte_id(text[0]);
-  for (std::size_t i = 0; i < kPairs; ++i) {
-    symbols[i + 1] = merges.byte_id(text[i + 1]);
-    first_ranks[i] = merges.byte_pair(text[i], text[i + 1]);
-  }
-  // Bit i: a symbol begins at byte i. Symbols do not move: a merge clears the bit of the right one.
+  // Bit i: there is a symbol i. Symbols do not move: a merge clears the bit of the right one.
   std::uint64_t alive = (std::uint64_t{1} << size) - 1;
   Ranks32<kRegisters> ranks(first_ranks, alive >> 1);
   std::uint32_t best = ranks.lowest();
@@ -89,6 +82,49 @@ inline std::size_t merge32_in_register(const MergeTable32& merges, const std::ui
   }
   Merge32Isa::store_kept(symbols, alive, out);
   return static_cast<std::size_t>(std::popcount(alive));
+}
+
+// Words of up to kPairs + 1 bytes. Loops run to the upper bound: a branch on the size would be
+// mispredicted.
+template <unsigned kPairs>
+inline std::size_t merge32_bytes(const MergeTable32& merges, const std::uint8_t* text,
+                                 std::size_t size, std::uint32_t* out) {
+  alignas(64) std::uint32_t symbols[33], ranks[32];
+  symbols[0] = merges.byte_id(text[0]);
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    symbols[i + 1] = merges.byte_id(text[i + 1]);
+    ranks[i] = merges.byte_pair(text[i], text[i + 1]);
+  }
+  return merge32_symbols<kPairs>(merges, symbols, ranks, size, out);
+}
+
+// Words with characters beyond ASCII, which are whole symbols at first where that comes to the
+// same; 0 for words of too many symbols.
+inline std::size_t merge32_characters(const MergeTable32& merges, const FirstSymbols& first,
+                                      const std::uint8_t* text, std::size_t size,
+                                      std::uint32_t* out) {
+  alignas(64) std::uint32_t symbols[33], ranks[32];
+  const std::size_t count = first.write(merges, text, size, symbols);
+  for (std::size_t i = 0; i + 1 < count; ++i) ranks[i] = merges.rank(symbols[i], symbols[i + 1]);
+  if (count <= 9) return count == 0 ? 0 : merge32_symbols<8>(merges, symbols, ranks, count, out);
+  if (count <= 17) return merge32_symbols<16>(merges, symbols, ranks, count, out);
+  return merge32_symbols<31>(merges, symbols, ranks, count, out);
+}
+
+// REQUIRES: kKeySlack readable bytes.
+inline bool is_ascii(const std::uint8_t* text, std::size_t size) {
+  static_assert(kKeySlack >= 32);
+  constexpr std::uint64_t kTopBits = 0x8080808080808080;
+  if (size > 32) {
+    return std::all_of(text, text + size, [](std::uint8_t byte) { return byte < 0x80; });
+  }
+  // Without a branch on the size, which would be mispredicted.
+  std::uint64_t beyond = 0;  // bit i: byte i is
+  for (unsigned i = 0; i < 32; i += 8) {
+    const std::uint64_t tops = load<std::uint64_t>(text + i) & kTopBits;
+    beyond |= ((tops >> 7) * 0x0102040810204080 >> 56) << i;
+  }
+  return (beyond & ((std::uint64_t{1} << size) - 1)) == 0;
 }
 
 // Words too long for registers: the lowest rank is searched in memory, and symbols are linked to
@@ -135,10 +171,14 @@ inline std::size_t merge32_in_memory(const MergeTable32& merges, const std::uint
   return count;
 }
 
-inline std::size_t merge32(const MergeTable32& merges, const std::uint8_t* text, std::size_t size,
-                           std::uint32_t* out) {
-  if (size <= 9) return merge32_in_register<8>(merges, text, size, out);
-  if (size <= 17) return merge32_in_register<16>(merges, text, size, out);
-  if (size <= 32) return merge32_in_register<31>(merges, text, size, out);
+inline std::size_t merge32(const MergeTable32& merges, const FirstSymbols& first,
+                           const std::uint8_t* text, std::size_t size, std::uint32_t* out) {
+  if (!first.empty() && size <= 3 * FirstSymbols::kMost && !is_ascii(text, size)) {
+    const std::size_t count = merge32_characters(merges, first, text, size, out);
+    if (count != 0) return count;
+  }
+  if (size <= 9) return merge32_bytes<8>(merges, text, size, out);
+  if (size <= 17) return merge32_bytes<16>(merges, text, size, out);
+  if (size <= 32) return merge32_bytes<31>(merges, text, size, out);
   return merge32_in_memory(merges, text, size, out);
 }
