@@ -57,6 +57,16 @@ MODELS: dict[str, dict[str, Any]] = {
         "split_by_whitespace": False,
         "add_dummy_prefix": False,
     },
+    "unigram of symbols": {
+        "model_type": "unigram",
+        "user_defined_symbols": ["e\u0301", "Cat", "a b", "\u2581the", "<x>", "a<x", "e", "\u2581"],
+    },
+    "byte unigram of symbols": {
+        "model_type": "unigram",
+        "byte_fallback": True,
+        "user_defined_symbols": ["\n", "\n\n", "\u2581\u2581", "mat", "s mat", "\u4e2d\u6587"],
+        **PLAIN,
+    },
 }
 FOLDING = {"model_type": "unigram", "normalization_rule_name": "nmt_nfkc_cf"}
 HOSTILE = [

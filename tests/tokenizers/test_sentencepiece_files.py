@@ -25,11 +25,6 @@ def unescaped(proto: Any) -> None:
     proto.normalizer_spec.escape_whitespaces = False
 
 
-def symbol(proto: Any) -> None:
-    proto.trainer_spec.model_type = 1
-    proto.pieces[-1].type = 4
-
-
 def characters(proto: Any) -> None:
     proto.trainer_spec.model_type = 4
 
@@ -40,7 +35,6 @@ def characters(proto: Any) -> None:
         (unused, "unused pieces"),
         (suffix, "white space behind words"),
         (unescaped, "leaves white space as it is"),
-        (symbol, "Unigram with user-defined symbols"),
         (characters, "words or characters"),
     ],
 )

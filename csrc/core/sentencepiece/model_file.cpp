@@ -298,9 +298,6 @@ std::string PieceModelFile::why_not_native() const {
     if (is_reserved(piece.type) && decode_utf8(text).size == piece.text.size()) {
       return "its SentencePiece model has a control symbol of one character";
     }
-    if (type == PieceModelType::kUnigram && piece.type == PieceType::kUserDefined) {
-      return "its SentencePiece model is a Unigram with user-defined symbols";
-    }
     if (piece.score == 0 && piece.type == PieceType::kNormal) {
       (std::signbit(piece.score) ? negative_zero : zero) = true;
     }

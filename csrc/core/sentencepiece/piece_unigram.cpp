@@ -20,6 +20,12 @@ constexpr double kFloatDistance = 1.0 / 128;
 // The same for doubles, for scores up to 1 and texts below 2^31 bytes.
 constexpr double kDoubleDistance = 1.0 / (1 << 20);
 
+// A user-defined symbol has a score above all pieces, the longer the higher.
+float score_of(const Piece& piece) {
+  if (piece.type != PieceType::kUserDefined) return piece.score;
+  return static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
+}
+
 }  // namespace
 
 PieceUnigram::PieceUnigram(const PieceModelFile& model)
@@ -32,14 +38,14 @@ PieceUnigram::PieceUnigram(const PieceModelFile& model)
   for (std::uint32_t id = 0; id < model.pieces.size(); ++id) {
     const Piece& piece = model.pieces[id];
     if (piece.type == PieceType::kNormal) least = std::min(least, piece.score);
-    if (is_usable(piece)) entries.push_back({folded(piece.text), id, piece.score});
+    if (is_usable(piece)) entries.push_back({folded(piece.text), id, score_of(piece)});
   }
   const float unknown_score = least - kUnknownPenalty;
   unknown_score_ = unknown_score;
   largest_ = std::abs(unknown_score);
   scores_[unknown_] = unknown_score;
   for (const PieceTrie::Entry& entry : entries) {
-    scores_[entry.id] = model.pieces[entry.id].score;
+    scores_[entry.id] = score_of(model.pieces[entry.id]);
     largest_ = std::max(largest_, std::abs(scores_[entry.id]));
   }
   // Of an unknown character the first byte has the score.
