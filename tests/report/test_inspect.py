@@ -345,10 +345,10 @@ def test_kept_values_stand_with_their_documents(tmp_path: Path) -> None:
     assert json.loads(line)["kept"] == {"again": "one two three", "none": None}
     run("select", name, "--first", "3", "-o", f"{name}_view")
     assert "t.jsonl:3\n  again=four\n" in run("inspect", f"{name}_view", "--doc", "1").stdout
-    run("blend", name, "--seq-length", "8", "--samples", "4", "-o", tmp_path / "blend.yaml")
-    assert "again=" in run("samples", tmp_path / "blend.yaml", "--sample", "0").stdout
-    (line,) = run("samples", tmp_path / "blend.yaml", "--sample", "0", "--json").stdout.splitlines()
-    kept = {one["kept"]["again"] for one in json.loads(line)["documents"]}
+    blend = ["blend", name, "--seq-length", "8", "--samples", "4", "--show", "1"]
+    assert "again=" in run(*blend).stdout
+    (sample,) = run_json(*blend)["shown"]
+    kept = {one["kept"]["again"] for one in sample["documents"]}
     assert kept <= {"one two three", "four"}
 
 
