@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
-import urllib.error
-import urllib.request
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +103,10 @@ def _silence(endpoint: str) -> str:
 
     if datasets.config.HF_HUB_OFFLINE:
         return ""
+    import http.client  # 20 ms that a run on local files need not take
+    import urllib.error
+    import urllib.request
+
     try:
         with urllib.request.urlopen(endpoint, timeout=_TIMEOUT):
             return ""
