@@ -26,6 +26,7 @@ import sentencepiece
 import tiktoken
 from support.optional import SHARED
 from support.sentencepiece_tools import CONVERTED, MODELS, hugging_face, trained, unigram_json
+from support.split_patterns import PRE_TOKENIZERS
 from support.tokenizers_twin import LEVELS, MODES, block, rows
 
 from tokpack.tokenizers import load_tokenizer
@@ -34,10 +35,12 @@ from tokpack.tokenizers.huggingface import encode_batch
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.patterns import pre_tokenizer_of
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
+from tokpack.tokenizers.spec import to_json
 from torture import texts
 
 REAL = SHARED / "tokenizers"
 MODERN = REAL / "modern"
+GPT2 = {"vocab_file": REAL / "gpt2-vocab.json", "merge_file": REAL / "gpt2-merges.txt"}
 BATCH = 1 << 20
 _CACHES = (1 << 12, 1 << 20, 64 << 20)  # bytes; the first is cleared all the time
 _LINES = 20_000  # that SentencePiece's models are trained on
@@ -114,6 +117,14 @@ def ignoring_merges() -> Subject:
     return beside_hugging_face(NativeTokenizer("llama3", spec, special_tokens_default="encode"))
 
 
+def of_steps(folder: Path) -> list[Subject]:
+    """GPT-2's vocabulary, cut by each of the support's pre-tokenizers."""
+    tokenizer = load_tokenizer(**GPT2)
+    assert isinstance(tokenizer, NativeTokenizer)
+    nodes = PRE_TOKENIZERS.values()
+    return [of_json(to_json(tokenizer.spec, node).decode(), folder) for node in nodes]
+
+
 def of_model(raw: bytes) -> Subject:
     """A SentencePiece model."""
     tokenizer = SentencePieceTokenizer("model", raw)
@@ -164,11 +175,10 @@ _BPES = [name for name, options in MODELS.items() if options["model_type"] == "b
 
 def families(folder: Path) -> dict[str, Callable[[], list[Subject]]]:
     """What makes the tokenizers of each family."""
-    gpt2 = {"vocab_file": REAL / "gpt2-vocab.json", "merge_file": REAL / "gpt2-merges.txt"}
     mistral = MODERN / "mistral-v1.model"
     patterns = ("gpt2", "cl100k", "o200k", "qwen2", "qwen35", "tekken", "digits_gpt2", "none")
     return {
-        "gpt2": lambda: [beside_hugging_face(load_tokenizer(**gpt2))],
+        "gpt2": lambda: [beside_hugging_face(load_tokenizer(**GPT2))],
         "neox": lambda: [beside_hugging_face(load_tokenizer(REAL / "20B_tokenizer.json"))],
         "cl100k_base": lambda: [of_name("cl100k_base", folder)],
         "o200k_base": lambda: [of_name("o200k_base", folder)],
@@ -176,10 +186,11 @@ def families(folder: Path) -> dict[str, Callable[[], list[Subject]]]:
         "qwen": lambda: [of_ranks("qwen.tiktoken", "qwen2")],
         "deepseek": lambda: [beside_hugging_face(load_tokenizer(MODERN / "deepseek-v3.json"))],
         "other patterns": lambda: [of_ranks("cl100k_base.tiktoken", p) for p in patterns],
+        "steps": lambda: of_steps(folder),
         "mistral": lambda: [of_model(mistral.read_bytes())],
         "SentencePiece BPE": lambda: [of_model(learned(name)) for name in _BPES],
         "SentencePiece Unigram": lambda: [
-            of_model(learned(name)) for name in ("unigram", *_UNIGRAMS)
+            of_model(learned(name)) for name in (*MODELS, _UNIGRAMS[0]) if name not in _BPES
         ],
         "mistral as tokenizer.json": lambda: converted_bpe(folder),
         "Unigram as tokenizer.json": lambda: [
