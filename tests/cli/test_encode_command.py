@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -193,3 +194,18 @@ def test_an_error_names_flags_beside_a_tokenizer_in_a_json_file(tmp_path: Path) 
     byte_tokenizer(tokenizer)
     done = tokpack("encode", chats, "--chat", "--tokenizer", tokenizer, "-o", tmp_path / "x")
     assert "--chat-template FILE" in done.stderr
+
+
+def test_a_template_is_said_to_be_of_the_tokenizer_only_where_it_is(tmp_path: Path) -> None:
+    chats, template = tmp_path / "chats.jsonl", tmp_path / "plain.jinja"
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    chats.write_text(json.dumps({"messages": turns}) + "\n")
+    template.write_text("{% for m in messages %}{{ m['content'] }}.{% endfor %}")
+    byte_tokenizer(tmp_path / "tokenizer.json")
+    words = ["encode", chats, "--chat", "--chat-template", template]
+    words += ["--tokenizer", tmp_path / "tokenizer.json"]
+    done = tokpack(*words, "--dry-run")
+    assert f"template of {template};" in done.stdout + done.stderr
+    digest = hashlib.sha256(template.read_bytes()).hexdigest()
+    done = tokpack(*words, "-o", tmp_path / "out")
+    assert f"loss on assistant, template {digest[:8]}\n" in done.stderr

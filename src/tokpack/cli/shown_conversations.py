@@ -28,7 +28,8 @@ def print_sample(options: EncodeOptions) -> None:
     trained = sum(int(one.mask.sum()) for one in samples.made)
     tokens = sum(len(one.ids) for one in samples.made)
     put(
-        f"conversations: {chat['form']}; loss on {chat['loss']}, template of {tokenizer.name}; "
+        f"conversations: {chat['form']}; loss on {chat['loss']}, template of "
+        f"{options.chat_template or tokenizer.name}; "
         f"special tokens as ids, {'an' if options.append_eod else 'no'} EOD behind"
     )
     records = counted(samples.records, "record")

@@ -167,8 +167,8 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
     chat = manifest.options.get("chat")
     if not isinstance(chat, dict):
         return []
-    form = chat.get("form") or "messages"
-    rows = [("chat", f"{form}; loss on {chat.get('loss')}, template {_template(manifest)}")]
+    form, template = chat.get("form") or "messages", str(chat.get("template_sha256"))[:8]
+    rows = [("chat", f"{form}; loss on {chat.get('loss')}, template {template}")]
     if manifest.trained is not None:
         share = manifest.trained / max(1, manifest.tokens)
         rows.append(("trained", f"{counted(manifest.trained, 'token')}, {share:.1%}"))
@@ -179,11 +179,6 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
         most = sorted(manifest.reasons.items(), key=lambda one: -one[1])
         rows.append(("left out", ", ".join(f"{kind} ({count:,})" for kind, count in most)))
     return rows
-
-
-def _template(manifest: Manifest) -> str:
-    chat = manifest.options["chat"]
-    return f"{str(chat.get('template_sha256'))[:8]} of {manifest.tokenizer['name']}"
 
 
 def _formats(manifest: Manifest) -> str:
