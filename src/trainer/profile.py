@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ def profiled(run: TrainingRun) -> Iterator[Callable[[int], None]]:
     kinds = [ProfilerActivity.CPU]
     if run.topology.device.type == "cuda":
         kinds.append(ProfilerActivity.CUDA)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no lines of its own among ours
     profiler, first, written = profile(activities=kinds), 0, False
 
     def before(step: int) -> None:
