@@ -28,9 +28,16 @@ from support.trainer_tools import (  # noqa: E402
 )
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+from tokpack.checkpoints.export import open_weights  # noqa: E402
 from tokpack.checkpoints.folder import abandon, begin, find  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
-from tokpack.errors import OutputError, TrainingError, UsageError, worded  # noqa: E402
+from tokpack.errors import (  # noqa: E402
+    OutputError,
+    ResumeError,
+    TrainingError,
+    UsageError,
+    worded,
+)
 from tokpack.files import lock  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 from tokpack.trainer.data import open_data  # noqa: E402
@@ -249,6 +256,25 @@ def test_a_finetuning_is_begun_and_gone_on_with_by_one_command(
         train(replace(command, save=str(other)))
     with pytest.raises(UsageError, match="holds step_00000004 of another run"):
         train(replace(command, load=str(other)))
+
+
+def test_longer_sequences_are_a_run_of_its_own_on_the_same_weights(
+    prefix: str, tmp_path: Path
+) -> None:
+    base, new, rope = tmp_path / "base", tmp_path / "new", {"position_embedding_type": "rope"}
+    config = Config(**settings(prefix, train_samples=16, save=str(base), **rope))
+    assert train(config)
+    length = 2 * config.seq_length
+    longer = replace(config, load=str(base), seq_length=length)
+    with pytest.raises(
+        ResumeError, match=f"seq_length is {config.seq_length} there, {length} here"
+    ):
+        train(longer)
+    assert train(replace(longer, save=str(new), finetune=True, lr=0.0))
+    assert list(losses(new)) == [1, 2]
+    before, after = open_weights(base), open_weights(new)
+    for name in before.model.layout:
+        assert torch.equal(before.read(name)["parameter"], after.read(name)["parameter"])
 
 
 def test_a_split_without_validation_is_said(prefix: str) -> None:
