@@ -312,6 +312,9 @@ def test_integers_of_thousands_of_digits_are_text(bpe: Path, tmp_path: Path) -> 
     (value,) = parquet.read_table(tmp_path / "in.docs.parquet")["n"].to_pylist()
     assert value.isdigit()
     assert int(value[-9:]) == pow(7, 9000, 10**9)
+    documents = iter([{"text": "a", "n": 7**9000}, {"text": "b", "n": 1}])
+    options: dict[str, Any] = {"tokenizer": bpe, "map": lambda batch: batch, "on_error": "skip"}
+    assert tokpack.encode(documents, tmp_path / "map", **options).documents == 1
     documents = iter([{"text": "a", "n": [7**9000]}])
     with pytest.raises(InputError, match="no JSON text"):
         tokpack.encode(documents, tmp_path / "not", tokenizer=bpe, keep="n", workers=1)

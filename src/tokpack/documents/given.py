@@ -8,6 +8,7 @@ from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.indexed.table import import_parquet
 from tokpack.quantities import count_of, share_of
+from tokpack.sources.values import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,18 +34,10 @@ def _number(name: str, value: Any, parse: Callable[[str], float], what: str) -> 
         raise UsageError(f"{option(name)} is {brief(value)}; it is {what}") from None
 
 
-def is_table(value: object) -> bool:
-    """Whether it is a table of this process: of pyarrow, a DataFrame of pandas or polars."""
-    is_frame = type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns")
-    return is_frame or hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
-
-
 def as_table(name: str, value: Any) -> Any:
-    """The same as a pyarrow Table. UsageError."""
+    """A table of this process as a pyarrow Table. UsageError."""
     arrow = import_parquet()
     try:
-        if type(value).__module__.partition(".")[0] == "pandas":
-            return arrow.Table.from_pandas(value, preserve_index=False)
-        return arrow.table(value)
+        return table_of(value)
     except (arrow.ArrowException, ValueError, TypeError) as error:
         raise UsageError(f"{option(name)}: the table cannot become Arrow: {error}") from error

@@ -136,8 +136,8 @@ class JoinedTable:
         try:
             self._connection.execute(query)
         except duckdb.Error as error:
-            known = self.fault_of_file(error)
-            raise known or UsageError(f"{option('join')} {self.name}: {error}") from None
+            fault = self.fault_of_file(error)
+            raise fault or UsageError(f"{option('join')} {self.name}: {error}") from None
         self._look()
 
     def _look(self) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tokpack.display import brief
 from tokpack.documents.expressions import Answer, Request, evaluate
-from tokpack.documents.given import as_count, as_share, as_table, is_table
+from tokpack.documents.given import as_count, as_share, as_table
 from tokpack.documents.joined import IN_MEMORY
 from tokpack.documents.shares import below, draw, lowest
 from tokpack.documents.write import NewViews, ViewSpec
@@ -20,6 +20,7 @@ from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.lengths import document_lengths
 from tokpack.indexed.prefix import prefixes_of
 from tokpack.indexed.selection import selection_dtype
+from tokpack.sources.values import is_table
 from tokpack.stores import paths_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tokpack.sources.columns import (
 from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, take
 from tokpack.sources.sql import columns_of
-from tokpack.sources.values import of_table, root_of
+from tokpack.sources.values import is_table, of_table, root_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -160,22 +160,14 @@ def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray
 def _as_table(answer: Any, name: str) -> Any:
     import pyarrow
 
+    if not (isinstance(answer, dict) or is_table(answer)):
+        raise InputError(f"{option('map')}: {name} gave {brief(answer)}; it is to give {_OUT}")
     try:
-        if isinstance(answer, pyarrow.Table):
-            return answer
-        if isinstance(answer, pyarrow.RecordBatch):
-            return pyarrow.Table.from_batches([answer])
-        if isinstance(answer, dict):
-            return pyarrow.table(answer)
-        if type(answer).__module__.startswith("pandas."):
-            return pyarrow.Table.from_pandas(answer, preserve_index=False)
-        if hasattr(answer, "__arrow_c_stream__"):
-            return pyarrow.table(answer)
+        return table_of(answer)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         raise InputError(
             f"{option('map')}: what {name} gave is no table: {' '.join(str(error).split())}"
         ) from error
-    raise InputError(f"{option('map')}: {name} gave {brief(answer)}; it is to give {_OUT}")
 
 
 def texts_of(table: Any, keys: Sequence[str]) -> dict[str, Any]:

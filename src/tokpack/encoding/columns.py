@@ -12,7 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.choose import Chooser, check_by_rows
-from tokpack.encoding.first_records import check_known
+from tokpack.encoding.first_records import check_named
 from tokpack.encoding.kept import ALL, parse_keep, required
 from tokpack.encoding.map_function import identity, load
 from tokpack.encoding.option import texts_of
@@ -77,7 +77,7 @@ def settle(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
         types = types_of(records, [".".join(path) for path in paths])
         whole = types_of(records, None)
         for path in paths:
-            check_known("where", path, records, whole)
+            check_named("where", path, records, whole)
         if expression:
             types |= {".".join(path): kind for path, kind in expression.casts.items()}
     settled: dict[str, Any] = {"chosen": types}
@@ -117,7 +117,7 @@ def _try(
         except InputError as error:
             raise InputError(f"{error.args[0]} (among the first records of {name})") from error
     for key in required(options.keep) if made else ():
-        check_known("keep", tuple(key.split(".")), [], made)
+        check_named("keep", tuple(key.split(".")), [], made)
 
 
 def _apart(function: Callable[..., None], *arguments: Any) -> None:

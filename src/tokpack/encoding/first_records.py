@@ -53,10 +53,10 @@ class FirstInputs:
         """UsageError where none of the records has one of the keys that the option ``name`` has."""
         for key in keys:
             names = [one for of_input in self.inputs for one in of_input.names]
-            check_known(name, tuple(key.split(".")), self.records, names)
+            check_named(name, tuple(key.split(".")), self.records, names)
 
 
-def check_known(
+def check_named(
     option_name: str, path: tuple[str, ...], records: Records, names: Iterable[str]
 ) -> None:
     """UsageError where none of the records has a column, of which ``names`` are there at the top.
@@ -113,8 +113,8 @@ class FirstRecords:
     @property
     def names(self) -> list[str]:
         """The keys of the records; of a table those of all its columns."""
-        known = getattr(self._source.memory, "names", None)
-        return list(known or dict.fromkeys(name for one in self.records for name in one))
+        names = getattr(self._source.memory, "names", None)
+        return list(names or dict.fromkeys(name for one in self.records for name in one))
 
     def batches(self, columns: Columns) -> Iterator[DocumentBatch]:
         """Some records as they are read: of tables, or with whole records, as rows."""

@@ -127,7 +127,7 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
         if own.table is None:
             shard.validate()
             ends = document_ends(shard.index.lengths, shard.index.doc_idx)
-            _write(shard, own, _known_rows(shard, ends, own, stage))
+            _write(shard, own, _rows_by_manifest(shard, ends, own, stage))
             made += 1
     if not made:
         raise OutputError(f"{table_path(dataset.path_prefix)} is there: nothing is to be adopted")
@@ -181,7 +181,7 @@ def _check(
     return FileDigest(bytes=check.bin_bytes, xxh3_blocks=checksum_of_sums(bytes(sums)))
 
 
-def _known_rows(
+def _rows_by_manifest(
     shard: Shard, ends: Int64s, manifest: Manifest, stage: ProgressStage
 ) -> Iterator[Any]:
     """The rows of a shard with a manifest. FormatError where its .bin has changed since."""

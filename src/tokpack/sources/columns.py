@@ -115,8 +115,8 @@ def read_columns(
     They have the values of those of ``columns`` that are there.
     """
     with _opened(source) as table:
-        known = getattr(source.memory, "names", None)
-        cutter = RowCutter(source.name, table.schema, keys, limits, columns, known=known)
+        names = getattr(source.memory, "names", None)
+        cutter = RowCutter(source.name, table.schema, keys, limits, columns, all_names=names)
         counts = [rows for rows, _ in table.groups()]
         begin, end = (part.begin, part.end) if part.kind == "rows" else (0, len(counts))
         before, total = sum(counts[:begin]), max(sum(counts), 1)
@@ -137,8 +137,8 @@ class RowCutter:
     """Cuts record batches of a table ``name`` into batches of documents, or of whole rows.
 
     Documents have the values of those of ``columns`` that are there; ``names`` are the columns that
-    record batches must have, ``known`` those that messages name, also others than the table has
-    here. InputError where the table lacks one of ``keys``, or has one of no text.
+    record batches must have, ``all_names`` those that messages name, also others than the table
+    has here. InputError where the table lacks one of ``keys``, or has one of no text.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class RowCutter:
         limits: Limits,
         columns: Columns,
         *,
-        known: Sequence[str] | None = None,
+        all_names: Sequence[str] | None = None,
     ) -> None:
         self._name, self._keys, self._limits = name, keys, limits
-        self._known = known or schema.names
+        self._all_names = all_names or schema.names
         self._whole = columns if isinstance(columns, WholeRecords) else None
         self.names = list(schema.names)
         self._values: list[str] = []
@@ -174,7 +174,7 @@ class RowCutter:
             texts = {key: text_column(record_batch.column(key)) for key in self._keys}
             values = {name: of_table(record_batch, name) for name in self._values}
             for batch in cut_texts(texts, values, self._limits.max_document_bytes, place):
-                batch.table_columns = self._known
+                batch.table_columns = self._all_names
                 yield batch
             return
         record_batch.validate(full=True)

@@ -23,7 +23,7 @@ from tokpack.sources.folders import matching
 from tokpack.sources.iterables import DocumentReader
 from tokpack.sources.rows import WholeRecords
 from tokpack.sources.tables import dataset_source, table_source
-from tokpack.sources.values import root_of
+from tokpack.sources.values import root_of, table_of
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -196,10 +196,7 @@ def _table(
         all_names = list(map(str, value.columns))
         value = value[[*keys, *wanted]]  # other columns need not become Arrow
     try:
-        if is_pandas:
-            table = pyarrow.Table.from_pandas(value, preserve_index=False)
-        else:
-            table = pyarrow.table(value)
+        table = table_of(value)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:
         names = ", ".join(("of it",) if is_whole else keys)
         raise InputError(

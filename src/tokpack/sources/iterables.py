@@ -7,7 +7,7 @@ it has, and compares what it passes over with their checksums.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -107,8 +107,7 @@ class DocumentReader:
         for document in documents:
             # The next one may be the same object.
             taken.append(dict(document) if isinstance(document, Mapping) else document)
-            values = document.values() if isinstance(document, Mapping) else (document,)
-            weight += sum(len(one) if isinstance(one, Sized) else 8 for one in values)
+            weight += 0 if self._as_tables else _weight_of(document)
             if self._as_tables or len(taken) >= count or weight >= size:
                 break
         self._documents = chain(taken, documents)
@@ -176,7 +175,7 @@ class DocumentReader:
 
         for table in self._documents:
             cutter = RowCutter(
-                self._name, table.schema, keys, limits, self._columns, known=self.names
+                self._name, table.schema, keys, limits, self._columns, all_names=self.names
             )
             chosen = table.select(cutter.names)
             for record_batch in chosen.to_batches() if hasattr(chosen, "to_batches") else [chosen]:
@@ -288,7 +287,7 @@ class _GatheredRecords(_Gathered):
         for document in documents:
             if isinstance(document, (str, Mapping)):
                 self._taken.append(record_of_document(document))
-                size += len(document) if isinstance(document, str) else len(repr(document))
+                size += _weight_of(document)
             else:
                 reason = _not_a_document(document)
                 self._bad.append(BadRecord(self._records, reason, _beginning(document)))
@@ -300,6 +299,17 @@ class _GatheredRecords(_Gathered):
         lines = np.arange(line, line + self._records, dtype=np.int64)
         lines = np.delete(lines, [record.line for record in self._bad])
         return with_rows_of(super().batch(line), self._taken, lines, self._whole)
+
+
+def _weight_of(value: Any) -> int:
+    """About how many bytes a value of a document has as text."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, Mapping):
+        return sum(map(_weight_of, value)) + sum(map(_weight_of, value.values()))
+    if isinstance(value, (list, tuple)):
+        return sum(map(_weight_of, value))
+    return int(getattr(value, "nbytes", 8))
 
 
 def record_of_document(document: Any) -> dict[str, Any]:

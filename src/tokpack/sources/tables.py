@@ -117,10 +117,11 @@ def table_source(
     None: of all. ``names`` are those of all columns, where the table has only some of them.
     InputError where it lacks a column of ``keys``, or has one of no text.
     """
-    name, known = "table", names or table.schema.names
+    name, all_names = "table", names or table.schema.names
     if isinstance(columns, WholeRecords):
         rows = Rows(
-            table.schema, table.num_rows, table.nbytes, lambda a, b: table.slice(a, b - a), known
+            *(table.schema, table.num_rows, table.nbytes),
+            *(lambda a, b: table.slice(a, b - a), all_names),
         )
         return _source(name, rows, rows.fingerprint((), table.schema.names))
     check_columns(name, table.schema, keys)
@@ -128,7 +129,7 @@ def table_source(
     texts = table.select(list(keys))
     own = table.select(_with_roots(keys, values, table.schema))
     size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, texts.columns))
-    rows = Rows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a), known)
+    rows = Rows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a), all_names)
     return _source(name, rows, rows.fingerprint(keys, values))
 
 

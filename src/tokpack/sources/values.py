@@ -165,6 +165,21 @@ def as_text(value: Any) -> bytes:
     return json_text(value).encode("utf-8", "backslashreplace")
 
 
+def is_table(value: object) -> bool:
+    """Whether it is a table of this process: of pyarrow, a DataFrame of pandas or polars."""
+    is_frame = type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns")
+    return is_frame or hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
+def table_of(value: Any) -> Any:
+    """The same, or a dict of columns, as a pyarrow Table. ArrowException, ValueError, TypeError."""
+    import pyarrow
+
+    if type(value).__module__.partition(".")[0] == "pandas":
+        return pyarrow.Table.from_pandas(value, preserve_index=False)
+    return pyarrow.table(value)
+
+
 def root_of(name: str, schema: Any) -> str:
     """The column that has the values ``name``: of that name, or for a.b the struct a; "" for none.
 
@@ -299,7 +314,7 @@ class ContentHash:
         self.update(name, "", texts)
 
     def update(self, name: str, part: str, data: Any) -> None:
-        """Add bytes to a part of what is known of a column."""
+        """Add bytes to a part of a column."""
         state = self._states.setdefault(f"{len(name)} {name} {part}", xxhash.xxh3_128())
         state.update(np.ascontiguousarray(data).data if isinstance(data, np.ndarray) else data)
 
