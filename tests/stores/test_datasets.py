@@ -100,14 +100,20 @@ COMMANDS = (
     "inspect {} --grep the --limit 2",
     "stats {}* -q",
     "verify {} --json",
-    "trace {} --doc 17 --source texts.jsonl:3",
+    "inspect {} --doc 17 --trace",
+    "inspect {} --source texts.jsonl:3",
     "blend {} --seq-length 128",
 )
 
 
 def test_commands_say_the_same(
-    disk: Path, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    disk: Path,
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "500")  # so that no path is broken
     for command in COMMANDS:
         said = []
         for prefix in (url, str(disk)):
