@@ -3,7 +3,7 @@
     python benchmarks/encode.py [--tokenizers gpt2 ...] [--corpora english ...] [--peers ...]
     python benchmarks/encode.py --corpora wiki.jsonl  # JSON lines with "text"; best 100 MB or more
 
-Each cell, one library with one tokenizer on one corpus, is a fresh process (``encode_one.py``)
+Each cell, one library with one tokenizer on one corpus, is a fresh process (``bench_one.py``)
 that takes each document once, and that is measured in three parts: *construction*, in seconds,
 from the tokenizer's file to the ids of a letter, which includes tokpack's seeding of its cache
 with the vocabulary; the *first* 10 MB, in megabytes of UTF-8 text a CPU second; and the *later*
@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING
 import common
 import numpy as np
 
+from tokpack.report import bench_one
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
@@ -49,10 +51,11 @@ TOKENIZERS = {
     "o200k": "o200k_base.tiktoken",
     "deepseek": "deepseek-v3.json",
 }
-# name in the table -> (library in encode_one.py, requirement, whether it is slow)
+# name in the table -> (library in bench_one.py, requirement, whether it is slow)
 PEERS = {
     "gigatoken": ("gigatoken", "gigatoken==0.10.0", False),
     "snaptokens": ("snaptokens", "snaptokens==0.2.6", False),
+    "tiktoken": ("tiktoken", "tiktoken==0.14.0", False),
     "tokenizers-1.0rc": ("tokenizers", "tokenizers==1.0.0rc3", False),
     "tokenizers-0.23": ("tokenizers", "tokenizers==0.23.3", True),
 }
@@ -130,14 +133,12 @@ def _short(corpus: str) -> str:
 
 
 def measure(program: Program, work: Path, tokenizer: str, corpus: str) -> common.Row:
-    """What ``encode_one.measure`` returns in a fresh process."""
-    script = Path(__file__).with_name("encode_one.py")
+    """What ``bench_one.measure`` returns in a fresh process."""
     text, offsets = (work / f"{_short(corpus)}.{kind}" for kind in ("txt", "offsets"))
     folder = work / "tokenizers" / tokenizer
     arguments = [program.library, text, offsets, program.limit, folder]
-    done = subprocess.run(
-        [program.python, script, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    command = [program.python, "-P", bench_one.__file__, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{program.name} with {tokenizer} on {corpus} failed:\n{done.stderr}")
     result: common.Row = json.loads(done.stdout)

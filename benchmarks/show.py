@@ -13,6 +13,8 @@ from pathlib import Path
 
 import common
 
+from tokpack.report.bars import bars
+
 SCRIPTS = {
     "encode": "encode",
     "pipeline": "pipeline",
@@ -42,12 +44,6 @@ def rows_of(name: str) -> list[common.Row]:
 
 def draw(path: Path) -> None:
     """Draw the last rows of English in one thread, and of 100 MB to a dataset, as bars."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams.update({"svg.hashsalt": "tokpack", "svg.fonttype": "none"})
-    from matplotlib import pyplot
-
     panels = []
     for tokenizer in ("gpt2", "o200k"):
         speeds = {
@@ -64,21 +60,7 @@ def draw(path: Path) -> None:
         if row["program"] in PROGRAMS and row["text_bytes"] < 200e6
     }
     panels.append(("100 MB of JSON lines to a dataset, 2 workers: seconds", seconds))
-    figure, axes = pyplot.subplots(
-        len(panels), figsize=(7, 5), height_ratios=[len(values) for _, values in panels]
-    )
-    for (title, values), axis in zip(panels, axes, strict=True):
-        names = sorted(values, key=lambda name: (name != "tokpack", -values[name]))[::-1]
-        colours = ["#2563eb" if name == "tokpack" else "#94a3b8" for name in names]
-        bars = axis.barh(names, [values[name] for name in names], color=colours)
-        axis.bar_label(bars, [f"{values[name]:.3g}" for name in names], padding=4)
-        axis.set_title(title, fontsize=10, loc="left")
-        axis.set_xticks([])
-        axis.spines[:].set_visible(False)
-        axis.tick_params(length=0)
-        axis.margins(x=0.1)
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    path.write_text(bars(panels), encoding="utf-8")
 
 
 def main() -> None:

@@ -43,6 +43,7 @@ GROUPS = {
         "shards status": CommandEntry("which shards are done, failed, lost"),
         "shards commit": CommandEntry("all shards -> one dataset"),
         "tokenizer": CommandEntry("what a tokenizer is, its speed, its tokens"),
+        "bench": CommandEntry("its speed beside other libraries, on your text"),
         "tokenizer train": CommandEntry("text -> a tokenizer.json or a vocabulary"),
     },
     "look": {

@@ -240,7 +240,7 @@ def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
     else:
         eod = None if tokenizer.eod_id is None else tokenizer.decode([tokenizer.eod_id])
         made = library.PreTrainedTokenizerFast(
-            tokenizer_object=_library_of(tokenizer), eos_token=eod
+            tokenizer_object=library_of(tokenizer), eos_token=eod
         )
     if isinstance(made._tokenizer, load_library().Tokenizer):
         made._tokenizer = AcceleratedTokenizer(made._tokenizer)
@@ -272,8 +272,8 @@ def patch_transformers() -> None:
     face._tokenizer = property(get, put)
 
 
-def _library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """The library's tokenizer of the same files."""
+def library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """The library's tokenizer of the same files. TokenizerError where it reads none of them."""
     if isinstance(tokenizer, CoreTokenizer):
         return reference(tokenizer, "encode")
     if isinstance(tokenizer, HuggingFaceTokenizer):

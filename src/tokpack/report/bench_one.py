@@ -1,6 +1,6 @@
-"""One library, one corpus, one fresh process: what ``encode.py`` runs for each cell of its table.
+"""One library on one text in a process of its own: what ``bench`` runs for each measurement.
 
-    python encode_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER
+    python -P bench_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER
 
 Encodes the documents in TEXT (cut at the int64 OFFSETS, of which as many as fit into BYTES) on one
 thread, each once, and prints what ``measure`` returns as JSON. Needs only numpy and the library, so
@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ def tokpack(folder: Path) -> Library:
     from tokpack import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
-    dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "int32"
+    dtype: Any = "uint16" if tokenizer.vocab_size <= 1 << 16 else "int32"
     encoder = tokenizer.encoder(dtype=dtype, append_eod=False)
 
     def prepare(documents: Documents) -> Any:
@@ -77,7 +78,61 @@ def tokenizers(folder: Path) -> Library:
     return _texts, lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts)]
 
 
-LIBRARIES = {make.__name__: make for make in (tokpack, gigatoken, snaptokens, tokenizers)}
+def transformers(folder: Path) -> Library:
+    """A fast tokenizer of transformers, text by text, as preprocessing scripts call it."""
+    import transformers
+
+    face: Any = transformers.PreTrainedTokenizerFast
+    tokenizer = face(tokenizer_file=str(folder / "tokenizer.json"))
+    return _texts, lambda texts: [tokenizer.encode(t, add_special_tokens=False) for t in texts]
+
+
+def tiktoken(folder: Path) -> Library:
+    """tiktoken, whose ranks are the ids; for a vocabulary of another order its ids are others."""
+    import tiktoken
+
+    definition = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    ranks = {_bytes_of(token): rank for token, rank in definition["model"]["vocab"].items()}
+    for token in definition["added_tokens"]:
+        ranks.pop(_bytes_of(token["content"]), None)
+    encoding = tiktoken.Encoding(
+        "bench",
+        pat_str=_expression(definition["pre_tokenizer"]),
+        mergeable_ranks=ranks,
+        special_tokens={},
+    )
+    return _texts, lambda texts: [encoding.encode_ordinary(text) for text in texts]
+
+
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def _expression(node: dict[str, Any]) -> str:
+    """The one expression by which a definition cuts text. ValueError where it has other steps."""
+    steps = node["pretokenizers"] if node["type"] == "Sequence" else [node]
+    if [step["type"] for step in steps] == ["ByteLevel"] and steps[0].get("use_regex", True):
+        return _GPT2
+    if [step["type"] for step in steps] != ["Split", "ByteLevel"]:
+        raise ValueError("tiktoken cuts text by one expression")
+    return str(steps[0]["pattern"]["Regex"])
+
+
+def _bytes_of(token: str) -> bytes:
+    """The bytes of a token, of which each is a character, as GPT-2's vocabulary writes them."""
+    return b"".join(_BYTES.get(character, character.encode()) for character in token)
+
+
+def _characters() -> dict[str, bytes]:
+    """The byte of each of GPT-2's characters: printable ones are themselves, others from U+0100."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    characters = {chr(byte): bytes([byte]) for byte in printable}
+    return characters | {chr(256 + i): bytes([byte]) for i, byte in enumerate(others)}
+
+
+_BYTES = _characters()
+_ALL = (tokpack, gigatoken, snaptokens, tiktoken, tokenizers, transformers)
+LIBRARIES = {make.__name__: make for make in _ALL}
 
 
 def measure(library: str, folder: Path, documents: Documents) -> dict[str, Any]:
@@ -127,7 +182,8 @@ def main() -> None:
     ends = ends[ends <= int(limit)].tolist()
     documents = [content[a:b] for a, b in itertools.pairwise(ends)]
     del content
-    print(json.dumps(measure(library, Path(folder), documents)))
+    facts = measure(library, Path(folder), documents)
+    print(json.dumps({"version": version(library), **facts}))
 
 
 if __name__ == "__main__":
