@@ -105,7 +105,8 @@ def _measure(name: str, work: Path, size: int) -> dict[str, Any]:
 
 def _summed(name: str, rows: Sequence[dict[str, Any]], right: str) -> LibraryTrial:
     def speed(part: str) -> float:
-        return median(row[part]["bytes"] / 1e6 / max(row[part]["seconds"], 1e-9) for row in rows)
+        parts = [row[part] for row in rows]
+        return float(median(one["bytes"] / 1e6 / max(one["seconds"], 1e-9) for one in parts))
 
     return LibraryTrial(
         library=name,
