@@ -179,7 +179,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
 }
 # What is shown, run or asked for, with nothing for Python to call under that name: docs/api.md
 # says what there is instead.
-ONLY_COMMANDS = {"inspect", "samples", "train", "view", "generate", "doctor"}
+ONLY_COMMANDS = {"bench", "inspect", "samples", "train", "view", "generate", "doctor"}
 
 
 def parameters_of(function: Callable[..., Any]) -> set[str]:

@@ -36,7 +36,7 @@ BLOCK = 1 << 20
 
 def tokpack(folder: Path) -> Library:
     """tokpack as its pipeline uses it: blocks of about a megabyte, an array of ids for each."""
-    from tokpack import load_tokenizer
+    from tokpack.tokenizers import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     dtype: Any = "uint16" if tokenizer.vocab_size <= 1 << 16 else "int32"
