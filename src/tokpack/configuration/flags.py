@@ -134,17 +134,16 @@ def resolve(
     given.flags = flags_typed(flag_names(), argv) if values is None else {}
     for name in ("conf_dir", "debug", "deepspeed_config"):
         given.pop(name, None)
+    for name in ("nproc", "nodes", "gpus_per_node"):
+        SETTINGS[name].check(given.get(name))
     nproc = given.pop("nproc", None)
-    if nproc is not None and nproc < 1:
-        raise UsageError(f"{option('nproc')} is {nproc}, expected at least 1")
     as_json, cluster = given.pop("json", False), _planned(given, nproc)
     world_size = world_size if cluster is None else cluster.world_size
     if ignored := _by_reason(file.ignored | flags.ignored):
         given.note(f"accepted, with nothing to do: {ignored}")
     if unlike := _by_reason(file.unlike | flags.unlike):
         given.note(f"not implemented, the results are the same: {unlike}")
-    for note in notes:
-        given.note(note)
+    given.notes += tuple(notes)
     _take_defaults(given, file.names | flags.names)
     neox = bool(file.names & ALONE["neox"]) or given.get("like") == "neox"
     neox = neox and "activation" not in flags.settings
@@ -166,8 +165,6 @@ def _planned(given: Overrides, nproc: int | None) -> Cluster | None:
             f"{option('nproc')} starts processes: with {option('plan')}, say {option('nodes')} and "
             f"{option('gpus_per_node')}"
         )
-    for name, value in numbers.items():
-        SETTINGS[name].check(value)
     return cluster_of(**numbers)
 
 
@@ -217,10 +214,8 @@ def _take_defaults(given: Overrides, names: set[str]) -> None:
 
 def _program(names: set[str]) -> str | None:
     """Whose flags and files these are; None where all names are ours."""
-    if not names & (_FOREIGN | ALONE["neox"]):
-        return None
     found = (one for one in ("neox", "microsoft", "bigscience") if names & ALONE[one])
-    return next(found, "megatron")
+    return next(found, "megatron") if names & (_FOREIGN | ALONE["neox"]) else None
 
 
 def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
@@ -253,9 +248,7 @@ def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
 
     if len(words) != 1 or not is_blend_file(words[0]):
         return said
-    blend, values = _Source(), read_values(words[0])
-    if not isinstance(values, dict):
-        raise FormatError(f"{words[0]}: expected names and values, found {type(values).__name__}")
+    blend, values = _Source(), _load(words[0], read_values)
     for key in tables.BLEND.split():
         if key in values:
             blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
@@ -274,9 +267,7 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
         name = written.removeprefix("--").replace("-", "_").lower()
         name = "conf_dir" if written == "-d" else name  # of GPT-NeoX's launcher
         if name not in _KNOWN:
-            near = _nearest(name)
-            hint = f"; did you mean --{near.replace('_', '-')}?" if near else ""
-            raise UsageError(f"unknown flag {written}{hint}")
+            raise UsageError(f"unknown flag {written}{_hint(name, '--', '-')}")
         limit = _most_values(name)
         values = [value] if equals else []
         while not equals and words and len(values) < limit and words[0][:2] != "--":
@@ -339,8 +330,7 @@ def _add(source: _Source, path: str, key: str, value: Any) -> None:
     """Take in a setting of a file. UsageError where nobody knows it."""
     name = key.replace("-", "_").lower()
     if name not in _KNOWN and name.split(".")[0] not in tables.DEEPSPEED.split():
-        near = (_nearest(name) or "").replace("_", "-" if "-" in key else "_")
-        hint = f"; did you mean {near}?" if near else ""
+        hint = _hint(name, "", "-" if "-" in key else "_")
         raise UsageError(f"{path}: unknown setting {key}{hint}")
     for block in ("deepspeed_json.", "deepspeed_extra_args."):
         name = name.removeprefix(block)
@@ -360,8 +350,10 @@ def _word(written: str) -> str:
     return name.removeprefix("--no-").removeprefix("--")
 
 
-def _nearest(name: str) -> str | None:
-    return nearest(name, (known for known in _KNOWN if "." not in known))
+def _hint(name: str, before: str, joint: str) -> str:
+    """The name that was perhaps meant, as its place writes it; "" where none is near."""
+    near = nearest(name, (known for known in _KNOWN if "." not in known))
+    return f"; did you mean {before}{near.replace('_', joint)}?" if near else ""
 
 
 def _plain(value: Any) -> str:
@@ -383,8 +375,7 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     """The settings that a word, or a value of a file, makes. Raises UsageError."""
     setting = SETTINGS.get(name, Setting(name))
     if name in tables.BARE and str(value).lower() in ("true", "false"):  # of a file
-        value = tables.BARE[name] if str(value).lower() == "true" else None
-        return {name: value}
+        return {name: tables.BARE[name] if str(value).lower() == "true" else None}
     if name == "save_interval" and (found := _MINUTES.fullmatch(str(value))):
         minutes = float(found[1]) * {"m": 1, "h": 60}[found[2][0]]
         return {name: None, "save_interval_in_mins": minutes}
