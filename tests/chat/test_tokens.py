@@ -68,6 +68,11 @@ def test_a_pair_has_two(folder: Path) -> None:
     assert ("a<" in good.text, "b<" in bad.text) == (True, True)
 
 
+def test_what_is_no_text_is_refused(folder: Path) -> None:
+    with pytest.raises(ConversationError, match="a lone surrogate"):
+        render({"messages": [{**TALK[0], "content": "\ud800"}, TALK[1]]}, tokenizer=folder)
+
+
 def test_what_is_no_conversation_is_refused(folder: Path) -> None:
     with pytest.raises(ConversationError, match="no conversation"):
         render({"text": "x"}, tokenizer=folder)

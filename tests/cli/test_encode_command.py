@@ -209,3 +209,30 @@ def test_a_template_is_said_to_be_of_the_tokenizer_only_where_it_is(tmp_path: Pa
     digest = hashlib.sha256(template.read_bytes()).hexdigest()
     done = tokpack(*words, "-o", tmp_path / "out")
     assert f"loss on assistant, template {digest[:8]}\n" in done.stderr
+
+
+CHATML = (
+    "{% for m in messages %}{{ '<' + m.role + '>' + m.content ~ (loop.length > 2) }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def test_errors_of_conversations_name_flags(tmp_path: Path) -> None:
+    byte_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "t.jinja").write_text(CHATML)
+    chat = ["--chat", "--chat-template", "t.jinja", "--tokenizer", "tokenizer.json", "-o", "x"]
+
+    def said(*roles: str) -> str:
+        talk = {"messages": [{"role": role, "content": "a"} for role in roles]}
+        (tmp_path / "chats.jsonl").write_text(json.dumps(talk) + "\n")
+        return tokpack("encode", "chats.jsonl", *chat, "--workers", "2", cwd=tmp_path).stderr
+
+    assert "--rewriting split" in said("user", "assistant", "user", "assistant")
+    assert "--role-map critic=user" in said("critic", "assistant")
+    done = said("user", "assistant")
+    assert "tokpack convert" in done
+    assert "give it to Megatron" not in done
+    again = tokpack(
+        "encode", "chats.jsonl", "--dry-run", "--tokenizer", "tokenizer.json", cwd=tmp_path
+    )
+    assert "--dry-run shows what is trained of conversations: add --chat" in again.stderr

@@ -258,6 +258,26 @@ def test_conversations_that_are_too_long(chats: Chats, truncate: str) -> None:
     assert [one["left_out"] for one in left_out] == [True] * sum(lost.values())
 
 
+@pytest.mark.parametrize(
+    ("truncate", "frame"), [("right", {"append_eod": True}), ("left", {"prepend_bos": True})]
+)
+def test_tokens_around_a_conversation_stay(chats: Chats, truncate: str, frame: Any) -> None:
+    most, tokenizer = 40, tokpack.load_tokenizer(chats.tokenizer)
+    around = tokenizer.token_to_id(EOD)
+    bos = {"bos_token": EOD} if truncate == "left" else {}
+    chats.encode(RECORDS, max_length=most, truncate=truncate, **frame, **bos)
+    expected = []
+    for ids, mask in chats.twin.rows([one["messages"] for one in RECORDS]):
+        is_long = len(ids) >= most
+        if truncate == "right":
+            row = [*ids[: most - 1], around], [*mask[: most - 1], 0]
+        else:
+            part = slice(-(most - 1) if is_long else 0, None)
+            row = [around, *ids[part]], [0, *mask[part]]
+        expected += [row] if any(row[1]) else []
+    assert chats.rows() == expected
+
+
 def test_records_that_are_no_conversations(chats: Chats) -> None:
     image = [{"type": "image", "image": "x"}]
     bad: list[dict[str, Any]] = [
@@ -354,9 +374,12 @@ def test_variables_of_a_template(chats: Chats) -> None:
         ({"keys": "messages"}, "messages_key"),
         ({"special_tokens": "text"}, "encoded as their ids"),
         ({"truncate": "up"}, "it can be drop, left, right"),
+        ({"truncate": "left"}, "truncate='left' says .* more than max_length tokens"),
         ({"max_length": 0}, "the least is 1"),
         ({"pairs": ["a", "a"]}, "two different keys"),
         ({"template_var": {"a": {1}}}, "template_var: .*not JSON"),
+        ({"template_var": {"add_generation_prompt": True}}, "template_var='add_generation_prompt'"),
+        ({"template_var": {"messages": []}}, "template_var='messages'"),
         ({"role_map": "a"}, "takes a mapping"),
         ({"loss": "martian"}, "role 'martian' is unknown"),
         ({"map": "os:getcwd"}, "map is for documents"),
@@ -444,4 +467,4 @@ def test_a_dry_run_shows_what_is_trained(chats: Chats, capsys: pytest.CaptureFix
     assert "<|im_end|>]]" in said
     assert not list(chats.folder.glob("out*"))
     assert main([*words, "--dry-run"]) == 1
-    assert "a sample is of conversations: add --chat" in capsys.readouterr().err
+    assert "--dry-run shows what is trained of conversations: add --chat" in capsys.readouterr().err

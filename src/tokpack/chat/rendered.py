@@ -34,6 +34,7 @@ TOO_MUCH = "takes too much work"  # reasons that say something of the template
 UNSAFE = "the template is unsafe"
 REWRITTEN = "a turn is rewritten"
 OUTSIDE = "trained outside of an answer"
+SURROGATE = "a lone surrogate"
 
 
 class ConversationError(ValueError):
@@ -46,5 +47,20 @@ class ConversationError(ValueError):
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
 
+    @property
+    def text(self) -> str:
+        """The message, with its options as `worded` takes them."""
+        return str(self.args[0])
+
     def __str__(self) -> str:
-        return worded(str(self.args[0]))
+        return worded(self.text)
+
+
+def utf8(text: str) -> bytes:
+    """A rendered text in UTF-8. ConversationError for one that no UTF-8 can have."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConversationError(
+            SURROGATE, f"at character {error.start} of the rendered text"
+        ) from None

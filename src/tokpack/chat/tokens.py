@@ -8,7 +8,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.chat.options import ChatOptions
-from tokpack.chat.rendered import Turn
+from tokpack.chat.rendered import Turn, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import load_template
 from tokpack.display import nearest, shown
@@ -83,6 +83,7 @@ def render(
     encoder = MarkingEncoder(tokenizer, dtype="int32")
     found = []
     for one in made:
+        utf8(one.text)
         encoded = encoder.encode([one.text], [one.trained])
         ids, mask = encoded.ids.copy(), encoded.mask
         turns = tuple(starmap(Turn, one.turns))

@@ -90,6 +90,10 @@ def show_encoded(
         next_ = f"train on it, make one .bin for Megatron (tokpack merge {prefix} -o ONE)"
     elif is_url(prefix):
         next_ = "train on it where it is, copy its files to a disk for Megatron"
+    elif manifest.options.get("chat"):
+        next_ = (
+            f"train on it, convert it for NeoX or TRL (tokpack convert {prefix} OUTPUT --to neox)"
+        )
     else:
         next_ = f"give it to Megatron or NeoX as --data-path {prefix}"
     say_folded(f"next: {next_}, or look at it:")

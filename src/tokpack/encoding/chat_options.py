@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from tokpack.chat import ChatOptions
 from tokpack.chat.options import Rewriting, Truncate
+from tokpack.chat.records import NO_VARIABLES
 from tokpack.encoding.option import in_group
 from tokpack.errors import UsageError, option
 
@@ -120,6 +121,11 @@ class ChatRequest:
         object.__setattr__(self, "special_tokens", "encode")
 
     def _check_values(self) -> None:
+        if self.truncate != "drop" and self.max_length is None:
+            raise UsageError(
+                f"{option('truncate', self.truncate)} says how to shorten conversations of more "
+                f"than {option('max_length')} tokens: add that"
+            )
         pairs = self.pairs
         if pairs is not None:
             if isinstance(pairs, str) or len(pairs) != 2 or len({*pairs}) != len(pairs):
@@ -129,6 +135,11 @@ class ChatRequest:
             value = getattr(self, name)
             if not (value is None or isinstance(value, Mapping)):
                 raise UsageError(f"{option(name)} is {value!r}; it takes a mapping of names")
+        if named := sorted(NO_VARIABLES.intersection(self.template_var or ())):
+            raise UsageError(
+                f"{option('template_var', named[0])}: a template is given its {named[0]} by each "
+                "conversation"
+            )
         try:
             json.dumps(dict(self.template_var or {}))
         except (TypeError, ValueError) as error:

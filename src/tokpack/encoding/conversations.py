@@ -11,7 +11,7 @@ import numpy as np
 
 from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.records import detect
-from tokpack.chat.rendered import OUTSIDE
+from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.encoding.first_records import FirstInputs
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
     from tokpack.chat import Rendered
     from tokpack.encoding.options import EncodeOptions
-    from tokpack.tokenizers import Tokenizer
+    from tokpack.tokenizers import Frame, Tokenizer
 
 TOO_LONG = "too long"
 UNTRAINED = "nothing is trained"
 CUT_OFF = "what is trained is cut off"
 OTHER_OF_PAIR = "the other of its pair is left out"
-_NO_TEXT = "a lone surrogate"
 _MIXED = "a pair of answers"
 _CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
@@ -157,13 +156,9 @@ class ConversationMaker:
         for record, line in pairs:
             try:
                 rendered = self._render(record)
-                encoded = [one.text.encode() for one in rendered]
+                encoded = [utf8(one.text) for one in rendered]
             except ConversationError as error:
-                bad.append(bad_record(record, line, error.reason, str(error)))
-                continue
-            except UnicodeEncodeError as error:
-                where = f"{_NO_TEXT} at character {error.start} of the rendered text"
-                bad.append(bad_record(record, line, _NO_TEXT, where))
+                bad.append(bad_record(record, line, error.reason, error.text))
                 continue
             made += rendered
             texts += encoded
@@ -233,7 +228,10 @@ def sample(options: EncodeOptions) -> Samples:
     from tokpack.encoding.setup import load_setups
 
     if not options.chat:
-        raise UsageError(f"a sample is of conversations: add {option('chat', True)}")
+        raise UsageError(
+            f"{option('dry_run', True)} shows what is trained of conversations: add "
+            f"{option('chat', True)}, or leave it out"
+        )
     sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
     (setup,) = load_setups(options)
     first = FirstInputs(options, sources)
@@ -249,7 +247,12 @@ def sample(options: EncodeOptions) -> Samples:
     length, in_pairs = settled["max_length"], settled["pairs"] is not None
     encoded = documents.encode(encoder)
     fitted = fit(
-        documents, encoded, max_length=length, truncate=settled["truncate"], in_pairs=in_pairs
+        documents,
+        encoded,
+        max_length=length,
+        truncate=settled["truncate"],
+        in_pairs=in_pairs,
+        frame=setup.frame,
     )
     cuts = np.cumsum(fitted.encoded.lengths)[:-1]
     ids, masks = (np.split(row, cuts) for row in (fitted.encoded.ids, fitted.encoded.mask))
@@ -277,24 +280,26 @@ def fit(
     max_length: int | None,
     truncate: str,
     in_pairs: bool,
+    frame: Frame,
 ) -> Fitted:
     """Cut conversations to ``max_length`` tokens, or leave them out, and those without a mask.
 
-    ``truncate`` says which: ``drop``, or where tokens go, ``left`` or ``right``. Of a pair, two
-    documents one after the other, both are left out.
+    ``truncate`` says which: ``drop``, or where tokens go, ``left`` or ``right``; those of ``frame``
+    stay. Of a pair, two documents one after the other, both are left out.
     """
     lengths = encoded.lengths.astype(np.int64)
     ends = np.cumsum(lengths)
     begins = ends - lengths
-    too_long = np.zeros(len(lengths), np.bool_)
+    # A document keeps the tokens [begin, first) and [last, end).
+    first, last, too_long = ends, ends, np.zeros(len(lengths), np.bool_)
     if max_length is not None:
         too_long = lengths > max_length
-        if truncate == "left":
-            begins = np.maximum(begins, ends - max_length)
-        elif truncate == "right":
-            ends = np.minimum(ends, begins + max_length)
+        behind = len(frame.after) if truncate == "right" else max_length - len(frame.before)
+        behind = min(max(behind, 0), max_length)
+        first = np.where(too_long, begins + max_length - behind, ends)
+        last = np.where(too_long, ends - behind, ends)
     before = np.concatenate(([0], np.cumsum(encoded.mask, dtype=np.int64)))
-    untrained = before[ends] == before[begins]
+    untrained = before[ends] - before[last] + before[first] == before[begins]
     is_cut = too_long & (truncate != "drop")
     out = untrained | (too_long & ~is_cut)
     if in_pairs:
@@ -314,13 +319,13 @@ def fit(
         left_out.append(BadRecord(int(documents.lines[i]), reason, text, kind=kind))
     stays = ~out
     steps = np.zeros(len(encoded.ids) + 1, np.int32)
-    np.add.at(steps, begins[stays], 1)
-    np.add.at(steps, ends[stays], -1)
+    for places, step in ((begins, 1), (first, -1), (last, 1), (ends, -1)):
+        np.add.at(steps, places[stays], step)
     tokens = np.cumsum(steps[:-1]) > 0
     special = np.searchsorted(np.flatnonzero(stays), encoded.special[stays[encoded.special]])
     kept = MarkedIds(
         encoded.ids[tokens],
-        (ends - begins)[stays].astype(np.int32),
+        (first - begins + ends - last)[stays].astype(np.int32),
         encoded.mask[tokens],
         special,
     )

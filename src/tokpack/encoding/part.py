@@ -317,6 +317,7 @@ class PartEncoder:
             max_length=chat["max_length"],
             truncate=chat["truncate"],
             in_pairs=chat["pairs"] is not None,
+            frame=self.job.setups[0].frame,
         )
         batch = replace(
             batch,

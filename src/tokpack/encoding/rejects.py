@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.encoding.folder import open_own
 from tokpack.encoding.piece import REJECTS, SOURCE_COLUMNS
-from tokpack.errors import OutputError
+from tokpack.errors import OutputError, worded
 from tokpack.files.durable import cannot_write
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def lines_of(bad: Sequence[BadRecord], left_out: Sequence[BadRecord] = ()) -> by
 
 def _entry(record: BadRecord) -> dict[str, Any]:
     kind = {"kind": record.kind} if record.kind else {}
-    return {"line": record.line, "reason": record.reason, **kind, **_record_text(record.raw)}
+    reason = worded(record.reason)
+    return {"line": record.line, "reason": reason, **kind, **_record_text(record.raw)}
 
 
 def reject_lines(pieces: Pieces) -> Iterator[bytes]:
