@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -201,6 +202,41 @@ def test_weights_and_kept_values(chats: Chats) -> None:
         assert {*weights.tolist()} == {one["weight"]}
     table = parquet.read_table(f"{chats.output}.docs.parquet")
     assert table.column("id").to_pylist() == [one["id"] for one in records]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_tokens_are_counted_by_role_and_input(
+    chats: Chats, workers: int, small_parts: None
+) -> None:
+    made = conversations(120, words=200) if workers > 1 else RECORDS
+    records = [one for one in made if "<|im_start|>" not in str(one)]  # it tells turns apart below
+    half = len(records) // 2
+    inputs = [
+        write_records(chats.folder / f"{name}.jsonl", part)
+        for name, part in (("a", records[:half]), ("b", records[half:]))
+    ]
+    manifest = chats.encode(tuple(map(str, inputs)), workers=workers, max_length=300)
+    begin = tokpack.load_tokenizer(chats.tokenizer).token_to_id("<|im_start|>")
+    roles, of_inputs = dict[str, Counter[str]](), [0, 0]
+    talks = [one["messages"] for one in records]
+    for number, (talk, (ids, mask)) in enumerate(zip(talks, chats.twin.rows(talks), strict=True)):
+        if len(ids) > 300 or not any(mask):
+            continue
+        of_inputs[number >= half] += sum(mask)
+        turns = (np.cumsum(np.array(ids) == begin) - 1).tolist()
+        for turn, is_trained in zip(turns, mask, strict=True):
+            of_role = roles.setdefault(talk[turn]["role"], Counter(tokens=0, trained=0))
+            of_role.update(tokens=1, trained=is_trained)
+    assert {role: dict(counts) for role, counts in manifest.roles.items()} == roles
+    assert [entry["trained"] for entry in manifest.inputs] == of_inputs
+    assert manifest.trained == sum(of_inputs)
+
+
+def test_thinking_that_the_template_leaves_out_is_counted(chats: Chats) -> None:
+    thought = {"role": "assistant", "content": "of", "reasoning_content": "in was"}
+    talk = [{"role": "user", "content": "is"}, thought]
+    manifest = chats.encode([{"messages": talk}, *RECORDS[:2]])
+    assert manifest.thoughts_unwritten == 1
 
 
 def test_pairs_lie_side_by_side(chats: Chats) -> None:

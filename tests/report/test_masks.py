@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,6 +49,34 @@ def test_a_page_marks_trained_tokens(chat: tuple[str, str]) -> None:
     assert page.count(' trained" title=') == page.count(", trained") == 3
     assert page.count(' context" title=') == page.count(", not trained") == 3
     assert ", trained" not in str(token_text(ids, item.spelling, 0, with_ids=False))
+
+
+def test_stats_show_roles_and_trained_text(tmp_path: Path) -> None:
+    byte_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "t.jinja").write_text(
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    talk = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So <b>."}]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": talk}) + "\n")
+    names = ("chats.jsonl", "tokenizer.json", "t.jinja", "chats", "page.html")
+    source, tokenizer, template, prefix, page = (str(tmp_path / name) for name in names)
+    run(
+        "encode",
+        source,
+        "-o",
+        prefix,
+        "--tokenizer",
+        tokenizer,
+        "--chat",
+        "--chat-template",
+        template,
+    )
+    rows = run("stats", prefix, "--html", page).stdout
+    assert re.search(r"user +10 +0 ", rows)
+    assert re.search(r"assistant +15 +7 \(46.7%\)", rows)
+    assert re.search(r"chats.jsonl +1 +25 .* 7 \(28.0%\)", rows)
+    assert "<code>So &lt;b&gt;.</code>" in (tmp_path / "page.html").read_text()
 
 
 def test_stats_count_trained_tokens(chat: tuple[str, str]) -> None:

@@ -14,6 +14,7 @@ from tokpack.report.facts import (
     duplicate_table,
     facts,
     labels,
+    role_table,
     source_table,
     token_table,
     warnings,
@@ -154,6 +155,7 @@ def _print_one(stats: Stats, top: int) -> None:
     _print_histogram(stats)
     print_table(token_table(stats, top))
     print_table(source_table(stats.sources, _MOST_SOURCES))
+    print_table(role_table(stats))
     print_table(duplicate_table(stats, _MOST_GROUPS))
 
 

@@ -176,6 +176,9 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
     if manifest.trained is not None:
         share = manifest.trained / max(1, manifest.tokens)
         rows.append(("trained", f"{counted(manifest.trained, 'token')}, {share:.1%}"))
+    if manifest.thoughts_unwritten:
+        answers = counted(manifest.thoughts_unwritten, "trained answer")
+        rows.append(("thinking", f"of {answers} is left out by the template"))
     if manifest.truncated:
         where = f"at the {chat.get('truncate')}, to {chat.get('max_length')} tokens"
         rows.append(("cut", f"{counted(manifest.truncated, 'conversation')} {where}"))

@@ -24,7 +24,14 @@ from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
-from tokpack.indexed.manifest import TRACK_DTYPES, facts_of_pieces, now, without_zeros
+from tokpack.indexed.manifest import (
+    ROLES,
+    TRACK_DTYPES,
+    facts_of_pieces,
+    now,
+    summed_roles,
+    without_zeros,
+)
 from tokpack.indexed.track import trained_in_files
 from tokpack.sources import content_checksum, joined_blocks
 
@@ -53,6 +60,7 @@ _COUNTED = {
     "mapped_out": "mapped_out",
     "mapped_in": "mapped_in",
     "truncated": "truncated",
+    "thoughts_unwritten": "thoughts_unwritten",
 }
 
 
@@ -141,9 +149,20 @@ def _stage_file(
             facts |= _tables(pieces, index, types[index], total, files)
         if job.chat is not None:
             facts["reasons"] = dict(reject_kinds(pieces))
+            facts["roles"] = _roles(pieces.by_source().sum(axis=0))
         manifests.append(_manifest(job, plan, one, read, **facts))
         files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
     return manifests
+
+
+def _roles(counts: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
+    """The tokens and trained tokens of each role that has any; ``counts`` of all sources."""
+    by_name = dict(zip(SOURCE_COLUMNS, counts.tolist(), strict=False))
+    of_roles = {
+        role: {what: by_name[f"{what} of {role}"] for what in ("tokens", "trained")}
+        for role in ROLES
+    }
+    return {role: of_role for role, of_role in of_roles.items() if of_role["tokens"]}
 
 
 def _whole(
@@ -154,6 +173,7 @@ def _whole(
     records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
     facts = facts_of_pieces(records)
     facts["reasons"] = dict(sum((Counter(one.reasons) for one in manifests), Counter()))
+    facts["roles"] = summed_roles(manifests)
     if facts["tracks"]:
         facts["trained"] = sum(one.trained or 0 for one in manifests)
     return _manifest(job, plan, dataset, inputs, **facts)
@@ -330,7 +350,7 @@ class _Inputs(Sequence[dict[str, Any]]):
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
         source = self._plan.sources[index]
-        *counts, special = self._counts[index].tolist()
+        *counts, special, trained = self._counts[index].tolist()
         return {
             "name": source.name,
             "size": source.size,
@@ -341,6 +361,7 @@ class _Inputs(Sequence[dict[str, Any]]):
             "content": self._contents[index],
             **without_zeros(dict(zip(_COUNTED, counts, strict=True))),
             "special_tokens": special,
+            **({"trained": trained} if trained else {}),
         }
 
     @property
@@ -367,7 +388,7 @@ def _manifest(
 
 
 def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.int64]:
-    """Counts of key number ``index``, of each row of ``sums``: _COUNTED, and special tokens.
+    """Of key number ``index`` and each row of ``sums``: _COUNTED, special tokens, trained tokens.
 
     Raises OutputError when they do not add up.
     """
@@ -380,6 +401,7 @@ def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np
             for column in (*_COUNTED.values(), "special")
         ],
     ]
+    trained = [SOURCE_COLUMNS.index(f"trained of {role}") for role in ROLES]
     of = dict(zip(_COUNTED, counts.T, strict=False))
     rows = of["records"] - of["left_out"] - of["mapped_out"] + of["mapped_in"]
     wrong = np.flatnonzero(rows != of["documents"] + of["empty"] + of["rejected"])
@@ -389,4 +411,4 @@ def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np
             f"the counts do not add up, so nothing was written: {counted}; this is a defect in "
             "tokpack, please report it"
         )
-    return counts
+    return np.column_stack([counts, sums[:, trained].sum(axis=1)])

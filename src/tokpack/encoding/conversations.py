@@ -16,6 +16,7 @@ from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.errors import InputError, UsageError, option
+from tokpack.indexed.manifest import ROLES
 from tokpack.quantities import counted
 from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
 from tokpack.sources.base import RAW_BYTES_KEPT, Rows
@@ -40,6 +41,7 @@ _MIXED = "a pair of answers"
 _CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
 _SAMPLED = 100  # records of a sample
+_NUMBERS = {role: number for number, role in enumerate(ROLES)}
 
 
 @dataclass
@@ -63,7 +65,8 @@ class Conversations(Documents):
     def encode(self, encoder: MarkingEncoder) -> MarkedIds:
         """Their ids, and which of them are trained. As ``MarkingEncoder.encode``."""
         texts, spans = [one.text for one in self.made], [one.trained for one in self.made]
-        return encoder.encode(texts, spans, (self.data.data, self.spans))
+        turns = [_numbered(one.turns) for one in self.made]
+        return encoder.encode(texts, spans, (self.data.data, self.spans), turns)
 
     def tracks(self, encoded: MarkedIds, *, weighted: bool) -> list[npt.NDArray[Any]]:
         """The arrays aligned to their tokens: the mask and, if asked for, weights."""
@@ -71,6 +74,17 @@ class Conversations(Documents):
             return [encoded.mask]
         weights = np.array([one.weight for one in self.made], np.float16)
         return [encoded.mask, np.repeat(weights, encoded.lengths)]
+
+
+def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
+    """Where turns begin, with the numbers of their roles, and where what is between them does."""
+    parts, end = [], 0
+    for begin, until, role in turns:
+        if begin > end:
+            parts.append((end, 0))
+        parts.append((begin, _NUMBERS.get(role, 0)))
+        end = until
+    return [*parts, (end, 0)]
 
 
 def settled_chat(
@@ -206,6 +220,14 @@ def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
     return BadRecord(line, reason, raw, kind=kind)
 
 
+def said(documents: Conversations, encoded: MarkedIds) -> npt.NDArray[np.int64]:
+    """What is counted of conversations, in the order of SAID_COLUMNS."""
+    by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
+    counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
+    counts[:, 0] += counts[:, 1]  # trained tokens are tokens
+    return np.append(counts.ravel(), sum(one.dropped for one in documents.made))
+
+
 class Sample(NamedTuple):
     """A conversation as the dataset would have it: ids int32 [n], mask uint8 [n]."""
 
@@ -328,5 +350,6 @@ def fit(
         (first - begins + ends - last)[stays].astype(np.int32),
         encoded.mask[tokens],
         special,
+        encoded.parts[tokens],
     )
     return Fitted(documents.select(stays), kept, left_out, int((is_cut & stays).sum()))

@@ -10,9 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.encoding.batches import first_batches, line_of, number_of, without_records
-from tokpack.encoding.conversations import OTHER_OF_PAIR, ConversationMaker, Conversations, fit
+from tokpack.encoding.conversations import (
+    OTHER_OF_PAIR,
+    ConversationMaker,
+    Conversations,
+    fit,
+    said,
+)
 from tokpack.encoding.kept import pack
-from tokpack.encoding.piece import Job, Piece
+from tokpack.encoding.piece import SAID_COLUMNS, SOURCE_COLUMNS
 from tokpack.encoding.rejects import lines_of
 from tokpack.encoding.table import rows_of, tokens_of_each
 from tokpack.encoding.transforms import join_sentences, make_transform
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Encoded
 
 BESIDE_BYTES = 1 << 24  # of a document that the self-check reads beside the first parts
+_SAID = slice(SOURCE_COLUMNS.index(SAID_COLUMNS[0]), SOURCE_COLUMNS.index(SAID_COLUMNS[-1]) + 1)
 _READ, _ENCODE, _WRITE = range(3)
 _SPECIAL = (
     "the document contains a special token of the tokenizer "
@@ -221,6 +228,10 @@ class PartEncoder:
         left_out: list[BadRecord] = []
         if self.job.chat is not None:
             batch, texts, left_out = self._fitted(batch, texts[0])
+            documents, encoded = next(iter(batch.documents.values())), texts[0].encoded
+            assert isinstance(documents, Conversations)
+            assert isinstance(encoded, MarkedIds)
+            counts[_SAID] += said(documents, encoded)
         if batch.bad or left_out:
             lines = np.frombuffer(lines_of(batch.bad, left_out), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
@@ -230,17 +241,17 @@ class PartEncoder:
             *(batch.left_out, batch.mapped_out, batch.mapped_in, batch.truncated),
         )
         counts[: len(of_batch)] += of_batch
-        documents = tokens = 0
+        count = tokens = 0
         job = self.job
         for index, one in enumerate(self._datasets):
             frame = job.setups[one.tokenizer].frame
             arrays, of_key = self._tokens(batch.documents[one.key], texts[index], frame)
             counts[job.columns_of_key(index)] += of_key
-            documents += 0 if index else of_key[0]
+            count += 0 if index else of_key[0]
             tokens += of_key[2]
             for track, values in enumerate(arrays, index * len(arrays)):
                 tracks.write(track, values)
-        self._counters.add(batch, documents, tokens)
+        self._counters.add(batch, count, tokens)
 
     def _checked(self, batches: Iterable[DocumentBatch], over: int) -> Iterator[DocumentBatch]:
         """The batches; the first with a document over so many bytes goes through the self-check."""

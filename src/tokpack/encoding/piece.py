@@ -21,6 +21,7 @@ import numpy as np
 from tokpack.encoding.kept import KINDS
 from tokpack.encoding.plan import RANGES
 from tokpack.encoding.setup import TokenizerSetup
+from tokpack.indexed.manifest import ROLES
 from tokpack.sources import block_checksums, line_base
 
 if TYPE_CHECKING:
@@ -37,12 +38,19 @@ if TYPE_CHECKING:
 
 REJECTS = "rejects"  # the last track
 
+# What is counted of conversations: tokens and trained ones of each role, and answers whose thinking
+# the template leaves out.
+SAID_COLUMNS = (
+    *(f"{what} of {role}" for role in ROLES for what in ("tokens", "trained")),
+    "thoughts_unwritten",
+)
 # The columns of counts: of a source, and then, for each key,
 SOURCE_COLUMNS = (
     *("records", "lines", "rejected", "bytes_read", "text_bytes"),
     # not chosen by ``where``; left out and added by ``map``
     *("left_out", "mapped_out", "mapped_in"),
     "truncated",  # conversations
+    *SAID_COLUMNS,
 )
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
 # and UTF-8 bytes of documents as read; behind them for each kept column values of each of KINDS.

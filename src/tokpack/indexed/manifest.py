@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence  # noqa: TC003 - decode asks for them
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -38,7 +39,9 @@ VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents
 TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
 # What ``where`` has left out, what ``map`` (of conversations: their template and their length) has
 # left out and added, and conversations that were cut: in a manifest where not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated")
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "thoughts_unwritten")
+# Who speaks in conversations; "" is what a template writes outside of their turns.
+ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
 
 # The tracks that a dataset may have. ``docs/format.md`` says what their values mean.
 TRACK_DTYPES: dict[str, np.dtype[Any]] = {
@@ -67,7 +70,9 @@ class Manifest:
     ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``. Of conversations
     ``mapped_out`` are those that no document was made of, though they are none of the bad records
     (too long, nothing trained), ``mapped_in`` the documents of a record beside its first;
-    ``reasons`` has how many have no document, bad ones too, by a phrase that says why.
+    ``reasons`` has how many have no document, bad ones too, by a phrase that says why; ``roles``
+    has the ``tokens`` and ``trained`` ones of each of ROLES, a token being of the turn in which it
+    begins; ``thoughts_unwritten`` counts trained answers whose thinking the template leaves out.
     """
 
     tokpack_version: str
@@ -95,7 +100,9 @@ class Manifest:
     mapped_out: int = 0
     mapped_in: int = 0
     truncated: int = 0
+    thoughts_unwritten: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
+    roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     format_version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:
@@ -168,7 +175,16 @@ class Manifest:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         if self.pieces is not None:
             values["pieces"] = [record.to_json() for record in self.pieces]
-        for key in ("tracks", "trained", "reasons", "table", "dropped", "pieces", "selection"):
+        for key in (
+            "tracks",
+            "trained",
+            "reasons",
+            "roles",
+            "table",
+            "dropped",
+            "pieces",
+            "selection",
+        ):
             if values[key] in (None, {}):
                 del values[key]
         values = without_zeros(values)
@@ -283,6 +299,15 @@ def _line(entry: dict[str, Any]) -> str:
     """An entry of a long list as ``json.dumps`` has it, in a fifth of the time."""
     text: str = ujson.dumps(entry, escape_forward_slashes=False, separators=(", ", ": "))
     return "    " + text.replace("\x7f", "\\u007f")
+
+
+def summed_roles(manifests: Iterable[Manifest]) -> dict[str, dict[str, int]]:
+    """The ``roles`` of several datasets as one."""
+    counts: dict[str, Counter[str]] = {}
+    for manifest in manifests:
+        for role, of_role in manifest.roles.items():
+            counts.setdefault(role, Counter()).update(of_role)
+    return {role: dict(of_role) for role, of_role in counts.items()}
 
 
 def without_zeros(counts: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tokpack.indexed.manifest import (
     facts_of_pieces,
     manifest_path,
     now,
+    summed_roles,
 )
 from tokpack.indexed.new_dataset import JoinedDataset, NewDataset
 from tokpack.indexed.new_files import NewFiles, new_datasets
@@ -334,6 +335,7 @@ def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
             key: sum(getattr(manifest, key) for manifest in manifests)
             for key in (*_COUNTS, *CHOSEN_COUNTS)
         },
+        "roles": summed_roles(manifests) if all(one.roles for one in manifests) else {},
     }
 
 

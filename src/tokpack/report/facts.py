@@ -127,15 +127,19 @@ def source_table(sources: Sequence[Share], most: int) -> Table | None:
     ranked = sorted(sources, key=lambda source: -source.tokens)
     shown = ranked[: most if len(ranked) > most + 1 else None]
     if others := ranked[len(shown) :]:
-        values = ((s.documents, s.tokens, s.text_bytes) for s in others)
+        values = ((s.documents, s.tokens, s.text_bytes, s.trained) for s in others)
         name = f"{folder}{len(others):,} others"
         shown.append(Share(name, *map(sum, zip(*values, strict=True))))
     largest = max(source.tokens for source in shown) or 1
+    has_trained = any(source.trained for source in shown)
     return Table(
         "sources",
         "sources",
         f"in {folder}" if folder else "",
-        ("source", "documents", "tokens", "share", "bytes a token"),
+        (
+            *("source", "documents", "tokens", "share", "bytes a token"),
+            *(("trained",) if has_trained else ()),
+        ),
         [
             [
                 source.name[len(folder) :][-_NAME:],
@@ -143,10 +147,48 @@ def source_table(sources: Sequence[Share], most: int) -> Table | None:
                 f"{source.tokens:,}",
                 percent(source.tokens, total),
                 f"{source.bytes_per_token:.2f}" if source.bytes_per_token else "",
+                *([_share(source.trained, source.tokens)] if has_trained else []),
             ]
             for source in shown
         ],
         [source.tokens / largest for source in shown],
+    )
+
+
+def role_table(stats: Stats) -> Table | None:
+    """The tokens of each role in conversations; None where they are not known."""
+    if not stats.roles:
+        return None
+    largest = max(tokens for _, tokens, _ in stats.roles)
+    return Table(
+        "roles",
+        "roles",
+        "a token is of the turn in which it begins",
+        ("role", "tokens", "trained", "share"),
+        [
+            [
+                role or "outside of turns",
+                f"{tokens:,}",
+                _share(trained, tokens),
+                percent(tokens, stats.tokens),
+            ]
+            for role, tokens, trained in stats.roles
+        ],
+        [tokens / largest for _, tokens, _ in stats.roles],
+    )
+
+
+def trained_table(stats: Stats) -> Table | None:
+    """What is trained of the first documents; None where that is all of them."""
+    if not stats.trained_texts:
+        return None
+    return Table(
+        "texts",
+        "trained text",
+        "of the first documents",
+        ("document", "trained"),
+        [[str(number), text] for number, text in stats.trained_texts],
+        texts=1,
     )
 
 

@@ -12,8 +12,10 @@ from tokpack.report.facts import (
     duplicate_table,
     facts,
     labels,
+    role_table,
     source_table,
     token_table,
+    trained_table,
     warnings,
 )
 from tokpack.report.html import Html, html, key, none, section, table, tag, tiles
@@ -70,11 +72,15 @@ def figures(datasets: Sequence[Stats]) -> Html:
     """The figures and plots of datasets, side by side."""
     plots = tag("div", length_figures(labels(datasets), datasets), _tokens(datasets), class_="grid")
     sources = [source_table(stats.sources, _MOST_SOURCES) for stats in datasets]
+    roles = [role_table(stats) for stats in datasets]
+    texts = [trained_table(stats) for stats in datasets]
     copies = [duplicate_table(stats, _MOST_GROUPS) for stats in datasets]
     return html(
         _facts(datasets),
         plots,
         _tables("Sources", "Not known: the dataset has no manifest.", datasets, sources),
+        _tables("Roles", "Not known.", datasets, roles) if any(roles) else "",
+        _tables("Trained text", "All tokens are.", datasets, texts) if any(texts) else "",
         _tables("Duplicate documents", "No document occurs twice.", datasets, copies),
     )
 

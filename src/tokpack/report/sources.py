@@ -55,12 +55,13 @@ def bytes_per_token(dataset: MMapIndexedDataset) -> float | None:
 
 @dataclass(frozen=True)
 class Share:
-    """What one input gave to a dataset, as its manifest says."""
+    """What one input gave to a dataset, by its manifest; ``trained`` of conversations alone."""
 
     name: str
     documents: int
     tokens: int
     text_bytes: int
+    trained: int
 
     @property
     def bytes_per_token(self) -> float:
@@ -74,7 +75,7 @@ def shares(dataset: MMapIndexedDataset) -> list[Share]:
     return [
         Share(
             str(entry.get("name", "?")),
-            *(_count(entry.get(key)) for key in ("documents", "tokens", "text_bytes")),
+            *(_count(entry.get(key)) for key in ("documents", "tokens", "text_bytes", "trained")),
         )
         for entry in (manifest.inputs if manifest else [])
         if isinstance(entry, dict)

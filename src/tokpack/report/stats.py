@@ -15,6 +15,8 @@ from tokpack.report.lengths import Bin, Lengths, histogram, summarize, tally
 from tokpack.report.sources import bytes_per_token, own_manifest, shares
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from tokpack.indexed import MMapIndexedDataset
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 TOP = 30
 _POINTS = 160
 _UNKNOWN = ("<unk>", "[UNK]", "<|unk|>")
+_DOCUMENTS_SHOWN, _TOKENS_SHOWN = 10, 60
+_MORE = "\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ class Stats:
 
     ``empty`` counts documents in the index without a token, ``outside`` ids that no vocabulary
     has, or that the dataset's does not; ``shared`` is what other datasets have too.
-    ``trained`` counts the tokens that are, where a mask or labels say it.
+    ``trained`` counts the tokens that are, where a mask or labels say it, ``trained_texts`` are
+    what is trained of the first documents with a mask, by their numbers. ``roles`` has of each role
+    in conversations (name, tokens, trained tokens).
     """
 
     prefix: str
@@ -92,6 +98,8 @@ class Stats:
     sources: tuple[Share, ...]
     shared: CrossDuplicates | None = None
     trained: int | None = None
+    trained_texts: tuple[tuple[int, str], ...] = ()
+    roles: tuple[tuple[str, int, int], ...] = ()
 
     def __repr__(self) -> str:
         return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
@@ -158,7 +166,29 @@ def stats(
         outside=scan.outside + beyond,
         sources=tuple(shares(dataset)),
         trained=manifest.trained if manifest else None,
+        trained_texts=tuple(_trained_texts(dataset, spelling)) if spelling else (),
+        roles=tuple(
+            (role, counts["tokens"], counts["trained"])
+            for role, counts in (manifest.roles.items() if manifest else ())
+        ),
     )
+
+
+def _trained_texts(dataset: MMapIndexedDataset, spelling: Spelling) -> Iterator[tuple[int, str]]:
+    """What is trained of the first documents, by their numbers; nothing without a mask."""
+    mask = dataset.mask
+    if mask is None:
+        return
+    for number in range(min(_DOCUMENTS_SHOWN, dataset.documents)):
+        first, end = dataset.doc_idx[number : number + 2].tolist()
+        parts = []
+        for i in range(first, end):
+            ids, marks = dataset[i], mask[i].astype(np.int8)
+            cuts = np.flatnonzero(np.diff(marks, prepend=0, append=0)).tolist()
+            for begin, stop in zip(cuts[::2], cuts[1::2], strict=True):
+                text = spelling.text(ids[begin : min(stop, begin + _TOKENS_SHOWN)])
+                parts.append(shown(text) + ("" if stop <= begin + _TOKENS_SHOWN else _MORE))
+        yield number, f" {_MORE} ".join(parts)
 
 
 def hash_documents(

@@ -10,7 +10,7 @@ from tokpack.encoding.resume import check_budget
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.outputs import write_output
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import CHOSEN_COUNTS, MANIFEST, facts_of_pieces, now
+from tokpack.indexed.manifest import CHOSEN_COUNTS, MANIFEST, facts_of_pieces, now, summed_roles
 from tokpack.indexed.outputs import sizes
 from tokpack.shards import storage
 from tokpack.shards.plan import beside, plan_path
@@ -142,6 +142,7 @@ def _joined(
         **facts_of_pieces(records),
         trained=_trained(manifests),
         reasons=dict(sum((Counter(one.reasons) for one in manifests), Counter())),
+        roles=summed_roles(manifests),
         **{name: sum(getattr(one, name) for one in manifests) for name in every},
     )
 
@@ -160,7 +161,8 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
             last, more = inputs[-1], entries.pop(0)
             for name in (*_COUNTS, "special_tokens"):
                 last[name] += more[name]
-            last |= {name: last.get(name, 0) + more[name] for name in CHOSEN_COUNTS if name in more}
+            names = (name for name in (*CHOSEN_COUNTS, "trained") if name in more)
+            last |= {name: last.get(name, 0) + more[name] for name in names}
             last["content"] = None  # no shard has read it all
         inputs += entries
     return inputs

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Tokenizer
 
     Spans = Sequence[tuple[int, int]]
+    Parts = Sequence[tuple[int, int]]  # (where it begins, its kind)
     Raw = tuple[Any, npt.NDArray[np.int64]]
 
 
@@ -33,13 +34,15 @@ class MarkedIds(NamedTuple):
 
     ``ids`` uint16 or int32 and ``mask`` uint8 (1: marked) are of all texts one after the other,
     ``lengths`` int32 the tokens of each, with its frame, which is never marked. ``special`` int64
-    has the number of the text of each special token found.
+    has the number of the text of each special token found. ``parts`` uint8 has the kind of the part
+    in which each token begins, 0 in none.
     """
 
     ids: npt.NDArray[Any]
     lengths: npt.NDArray[np.int32]
     mask: npt.NDArray[np.uint8]
     special: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.uint8]
 
 
 class MarkingEncoder:
@@ -68,18 +71,25 @@ class MarkingEncoder:
             )
 
     def encode(
-        self, texts: Sequence[str], spans: Sequence[Spans], raw: Raw | None = None
+        self,
+        texts: Sequence[str],
+        spans: Sequence[Spans],
+        raw: Raw | None = None,
+        parts: Sequence[Parts] | None = None,
     ) -> MarkedIds:
         """The ids of texts, and of each whether it is in one of the spans of its text.
 
-        ``spans`` are of characters, [begin, end), ascending and apart; ``raw`` is the UTF-8 of the
+        ``spans`` are of characters, [begin, end), ascending and apart; ``parts`` of each text are
+        (first character, kind), ascending, a kind being from 0 to 255; ``raw`` is the UTF-8 of the
         texts in one buffer, with int64 [n, 2], where each is, if somebody has that. DocumentsError
         for texts that the tokenizer's library cannot encode, UnencodableError where it does not
         end.
         """
+        if parts is None:
+            parts = [()] * len(texts)
         if self._core is None:
-            return self._of_library(texts, spans)
-        return self._of_core(texts, spans, raw or _raw(texts))
+            return self._of_library(texts, spans, parts)
+        return self._of_core(texts, spans, raw or _raw(texts), parts)
 
     def check(self, texts: Sequence[str], spans: Sequence[Spans]) -> None:
         """Raise TokenizerError where the core marks other tokens than the library's offsets say.
@@ -89,7 +99,7 @@ class MarkingEncoder:
         if self._core is None:
             return
         for text, own in zip(texts, spans, strict=True):
-            fast, slow = self.encode([text], [own]), self._of_library([text], [own])
+            fast, slow = self.encode([text], [own]), self._of_library([text], [own], [()])
             for name, one, other in (("ids", fast.ids, slow.ids), ("mask", fast.mask, slow.mask)):
                 if not np.array_equal(one, other):
                     shown = ", ".join(f"{row[:_SHOWN].tolist()}" for row in (one, other))
@@ -100,22 +110,28 @@ class MarkingEncoder:
                         "please report it with this text"
                     )
 
-    def _of_core(self, texts: Sequence[str], spans: Sequence[Spans], raw: Raw) -> MarkedIds:
+    def _of_core(
+        self, texts: Sequence[str], spans: Sequence[Spans], raw: Raw, parts: Sequence[Parts]
+    ) -> MarkedIds:
         assert self._core is not None
         data, places = raw
         encoded = self._core.encode(
             data, places, self._frame.before, self._frame.after, offsets=True
         )
         sizes = (places[:, 1] - places[:, 0]).tolist()
-        in_bytes = [
-            own if size == len(text) else _in_bytes(text, own)
-            for text, size, own in zip(texts, sizes, spans, strict=True)
-        ]
-        mask = _marked(encoded.offsets, encoded.lengths, in_bytes)
+        spans_of, parts_of = list(spans), list(parts)
+        for i, (text, size) in enumerate(zip(texts, sizes, strict=True)):
+            if size != len(text):
+                spans_of[i] = _in_bytes(text, spans[i])
+                parts_of[i] = [(len(text[:begin].encode()), kind) for begin, kind in parts[i]]
+        mask = _marked(encoded.offsets, encoded.lengths, spans_of)
+        kinds = _kinds(encoded.offsets, encoded.lengths, parts_of)
         unplaced = encoded.unplaced.tolist()
         if unplaced:
             # The library says where tokens are whose text was normalized, or is unknown.
-            again = self._of_library([texts[i] for i in unplaced], [spans[i] for i in unplaced])
+            again = self._of_library(
+                *([column[i] for i in unplaced] for column in (texts, spans, parts))  # type: ignore[arg-type]
+            )
             behind = np.cumsum(encoded.lengths, dtype=np.int64)
             at = 0
             for number, length in zip(unplaced, again.lengths.tolist(), strict=True):
@@ -128,25 +144,30 @@ class MarkingEncoder:
                         "tokpack: please report it with this text"
                     )
                 mask[own] = again.mask[at : at + length]
+                kinds[own] = again.parts[at : at + length]
                 at += length
-        return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special)
+        return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special, kinds)
 
-    def _of_library(self, texts: Sequence[str], spans: Sequence[Spans]) -> MarkedIds:
+    def _of_library(
+        self, texts: Sequence[str], spans: Sequence[Spans], parts: Sequence[Parts]
+    ) -> MarkedIds:
         library = self._library_of()
         encodings = encode_with_offsets(library, list(texts))
         frame, special = self._frame, set(self._tokenizer.special_ids.values())
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
         lengths, found = [], []
-        for number, (text, (own, places)) in enumerate(zip(texts, encodings, strict=True)):
+        for number, (text, (own, at)) in enumerate(zip(texts, encodings, strict=True)):
             before, after = (frame.before, frame.after) if own else ((), ())
             ids += [*before, *own, *after]
-            offsets += [(0, 0)] * len(before) + places + [(len(text), len(text))] * len(after)
+            offsets += [(0, 0)] * len(before) + at + [(len(text), len(text))] * len(after)
             lengths.append(len(before) + len(own) + len(after))
             found += [number] * sum(one in special for one in own)
         counted = np.array(lengths, np.int32)
-        mask = _marked(np.array(offsets, np.int32).reshape(-1, 2), counted, spans)
-        return MarkedIds(np.array(ids, self._dtype), counted, mask, np.array(found, np.int64))
+        places = np.array(offsets, np.int32).reshape(-1, 2)
+        mask, kinds = _marked(places, counted, spans), _kinds(places, counted, parts)
+        special_in = np.array(found, np.int64)
+        return MarkedIds(np.array(ids, self._dtype), counted, mask, special_in, kinds)
 
     def _library_of(self) -> tokenizers.Tokenizer:
         if self._library is None:
@@ -166,6 +187,23 @@ def _marked(
     counts = np.fromiter(map(len, spans), np.int64, len(spans))
     rows = np.array([span for own in spans for span in own], np.int32).reshape(-1, 2)
     return _core.mark_tokens(offsets, lengths, rows, counts)
+
+
+def _kinds(
+    offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], parts: Sequence[Parts]
+) -> npt.NDArray[np.uint8]:
+    """The kind of the part in which each token begins; 0 before the first part of a text."""
+    total = int(lengths.sum(dtype=np.int64))
+    if not any(parts):
+        return np.zeros(total, np.uint8)
+    texts = np.arange(len(lengths), dtype=np.int64) << 32
+    begins = np.repeat(texts, lengths) + offsets[:, 0]
+    cuts = np.array(
+        [(0, 0, 0)] + [(i, *one) for i, own in enumerate(parts) for one in ((0, 0), *own)], np.int64
+    )
+    first = np.searchsorted(begins, (cuts[:, 0] << 32) + cuts[:, 1])
+    counts = np.diff(first, append=total)
+    return np.repeat(cuts[:, 2].astype(np.uint8), counts)
 
 
 def _raw(texts: Sequence[str]) -> Raw:
