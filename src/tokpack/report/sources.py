@@ -61,7 +61,7 @@ class Share:
     documents: int
     tokens: int
     text_bytes: int
-    trained: int
+    trained: int = 0
 
     @property
     def bytes_per_token(self) -> float:
