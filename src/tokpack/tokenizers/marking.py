@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, encode_w
 from tokpack.tokenizers.native import CoreTokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
     import tokenizers
@@ -122,8 +123,10 @@ class MarkingEncoder:
         spans_of, parts_of = list(spans), list(parts)
         for i, (text, size) in enumerate(zip(texts, sizes, strict=True)):
             if size != len(text):
-                spans_of[i] = _in_bytes(text, spans[i])
-                parts_of[i] = [(len(text[:begin].encode()), kind) for begin, kind in parts[i]]
+                ends = _in_bytes(text, chain.from_iterable(spans[i]))
+                spans_of[i] = list(zip(ends[::2], ends[1::2], strict=True))
+                begins = _in_bytes(text, (begin for begin, _ in parts[i]))
+                parts_of[i] = [(at, kind) for at, (_, kind) in zip(begins, parts[i], strict=True)]
         mask = _marked(encoded.offsets, encoded.lengths, spans_of)
         kinds = _kinds(encoded.offsets, encoded.lengths, parts_of)
         unplaced = encoded.unplaced.tolist()
@@ -198,12 +201,13 @@ def _kinds(
         return np.zeros(total, np.uint8)
     texts = np.arange(len(lengths), dtype=np.int64) << 32
     begins = np.repeat(texts, lengths) + offsets[:, 0]
-    cuts = np.array(
-        [(0, 0, 0)] + [(i, *one) for i, own in enumerate(parts) for one in ((0, 0), *own)], np.int64
-    )
-    first = np.searchsorted(begins, (cuts[:, 0] << 32) + cuts[:, 1])
+    flat = np.fromiter(chain.from_iterable(chain.from_iterable(parts)), np.int64).reshape(-1, 2)
+    own = np.repeat(texts, np.fromiter(map(len, parts), np.int64, len(parts))) + flat[:, 0]
+    cuts, kinds = np.append(texts, own), np.append(np.zeros_like(texts), flat[:, 1])
+    order = np.argsort(cuts, kind="stable")
+    first = np.searchsorted(begins, cuts[order])
     counts = np.diff(first, append=total)
-    return np.repeat(cuts[:, 2].astype(np.uint8), counts)
+    return np.repeat(kinds[order].astype(np.uint8), counts)
 
 
 def _raw(texts: Sequence[str]) -> Raw:
@@ -213,13 +217,11 @@ def _raw(texts: Sequence[str]) -> Raw:
     return b"".join(raw), np.stack([np.append(0, ends[:-1])[: len(raw)], ends], axis=1)
 
 
-def _in_bytes(text: str, spans: Spans) -> list[tuple[int, int]]:
-    """Spans of characters as spans of the bytes of their UTF-8."""
-    made, at, size = [], 0, 0
-    for begin, end in spans:
-        size += len(text[at:begin].encode())
-        first = size
-        size += len(text[begin:end].encode())
-        made.append((first, size))
-        at = end
-    return made
+def _in_bytes(text: str, places: Iterable[int]) -> list[int]:
+    """Places in a text, ascending, as places in its UTF-8."""
+    sizes, at, size = [], 0, 0
+    for place in places:
+        size += len(text[at:place].encode())
+        sizes.append(size)
+        at = place
+    return sizes
