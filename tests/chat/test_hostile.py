@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import tracemalloc
 from typing import Any
 
 import pytest
+from jinja2 import UndefinedError
 
 from tokpack.chat import ChatOptions, ConversationError, sandbox
 from tokpack.chat.renderer import Renderer
@@ -115,6 +117,16 @@ def test_what_takes_for_ever_is_refused(name: str) -> None:
         reason in message
         for reason in ("takes too much work", "template fails", "cannot be compiled")
     )
+
+
+@pytest.mark.parametrize("values", [[*range(1000)], "a " * 500, ["a"] * 1000])
+def test_filters_take_what_they_look_at(values: Any) -> None:
+    environment = sandbox.Sandbox(None)
+    template = environment.from_string("{% set x = values | groupby('real') %}")
+    before = environment.budget.left
+    with contextlib.suppress(UndefinedError):  # a text has no such part
+        template.render(values=values)
+    assert before - environment.budget.left > 5_000 * len(values)  # as many nanoseconds, about
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

@@ -51,6 +51,8 @@ _MISSING = object()
 # What makes text whose length is the product of its arguments' lengths, as methods or filters.
 _PRODUCTS = frozenset(["replace", "join", "translate", "urlize", "indent", "wordwrap", "xmlattr"])
 _NESTING = frozenset(["batch", "slice", "dict"])  # one value may be in their result many times
+# What filters that look at each element need for one, measured, beside _ELEMENT.
+_LOOKS = {"groupby": 8000, "sort": 1000, "min": 500, "max": 500, "wordwrap": 500, "urlize": 300}
 _WHOLE = frozenset(["tojson", "string", "pprint", "urlencode"])  # they read all that is inside
 
 
@@ -215,6 +217,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A filter that counts what it takes and makes."""
         budget, first = self.budget, 1 if hasattr(function, "jinja_pass_arg") else 0
+        looks = _LOOKS.get(name, 0)
         quick: Callable[[str], Any] | None = _QUICK.get(name)
 
         @wraps(function)
@@ -225,6 +228,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             value = values[first] if len(values) > first else None
             budget.take(_CALL)
             budget.arguments(name, values[first:], named)
+            if looks and isinstance(value, _SIZED):
+                budget.take(len(value) * looks)
             if isinstance(value, _CONTAINERS):
                 budget.take(len(value) * _ELEMENT)
                 if name in _WHOLE:
