@@ -256,6 +256,25 @@ def test_pairs_lie_side_by_side(chats: Chats) -> None:
     assert kinds == [(2, "the other of its pair is left out"), (2, "too long")]
 
 
+def test_each_answer_of_a_pair_keeps_its_own_numbers(chats: Chats) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    record = {"prompt": "of", "chosen": "is", "rejected": "was", "id": "a"}
+    scores = {"chosen_score": 8, "rejected_score": 2.5}
+    scores |= {"ref_chosen_logps": None, "ref_rejected_logps": -20.25}
+    keep = ["id", "score={}_score", "reference_logprob=ref_{}_logps"]
+    chats.encode([{**record, **scores}], keep=keep)
+    table = parquet.read_table(f"{chats.output}.docs.parquet").select(
+        ["id", "score", "reference_logprob"]
+    )
+    assert table.to_pylist() == [
+        {"id": "a", "score": 8.0, "reference_logprob": None},
+        {"id": "a", "score": 2.5, "reference_logprob": -20.25},
+    ]
+    wrong = [{**record, **scores, "chosen_score": "high"}]
+    says = "no number: chosen_score is 'high'"
+    chats.refused(wrong, says, RecordError, keep=keep, overwrite=True)
+
+
 def test_where_chooses_records(chats: Chats) -> None:
     pytest.importorskip("duckdb")
     manifest = chats.encode(RECORDS, where="id % 3 = 0")

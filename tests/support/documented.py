@@ -108,6 +108,8 @@ def make_inputs(folder: Path) -> None:
         chats = [[{"role": one, "content": text} for one in roles] for text in _texts(40, 96)]
         _save(folder / name, [{key: chat} for chat in chats])
     preference = {"prompt": "eta", "chosen": "oin", "rejected": "shr"}
+    preference |= {"chosen_score": 2, "rejected_score": 1, "ref_chosen_logps": -1.5}
+    preference |= {"ref_rejected_logps": -2.5}
     _save(folder / "preferences.jsonl", [preference] * 9)
     _make_files(folder)
     _make_tokenizers(folder)

@@ -23,6 +23,7 @@ MALFORMED = "malformed message"
 UNKNOWN_ROLE = "unknown role"
 MEDIA = "has images, audio or video"
 TOO_LONG = "too many messages"
+NO_NUMBER = "no number"
 
 MOST_MESSAGES = 100_000
 NO_VARIABLES = frozenset(["messages", "add_generation_prompt"])  # what a template is given anyway
@@ -360,7 +361,7 @@ def _number(value: Any, name: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ConversationError("no number", f"{name} is {brief(value)}")
+        raise ConversationError(NO_NUMBER, f"{name} is {brief(value)}")
     return number
 
 

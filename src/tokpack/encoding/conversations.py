@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokpack.chat import ChatOptions, ConversationError
-from tokpack.chat.records import detect
+from tokpack.chat.records import NO_NUMBER, detect
 from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
+from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.errors import InputError, UsageError, option
 from tokpack.indexed.manifest import ROLES
@@ -38,6 +40,8 @@ UNTRAINED = "nothing is trained"
 CUT_OFF = "what is trained is cut off"
 OTHER_OF_PAIR = "the other of its pair is left out"
 _MIXED = "a pair of answers"
+PAIR = ("chosen", "rejected")  # the keys of preferences, unless others are named
+_ANSWER = "{}"  # in a key that a pair keeps: the key of the answer
 _CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
 _SAMPLED = 100  # records of a sample
@@ -111,7 +115,7 @@ def settled_chat(
                 f"the first records are {form}: encode pairs, with {option('pairs')}, and others "
                 "each into a dataset of their own"
             )
-        asked = replace(asked, pairs=("chosen", "rejected"))
+        asked = replace(asked, pairs=PAIR)
     template = load_template(tokenizer, asked)
     asked = replace(asked, template=None)
     renderer = Renderer(template, asked)
@@ -147,7 +151,7 @@ class ConversationMaker:
         self, settled: Mapping[str, Any], tokenizer: str, key: str, kept: Sequence[str]
     ) -> None:
         self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
-        self._in_pairs = settled["pairs"] is not None
+        self._pair: Sequence[str] | None = settled["pairs"]
         self._split = settled["rewriting"] == "split"
         self._of_assistant = settled["loss"] in ("assistant", "last")
         self._key = key
@@ -164,33 +168,45 @@ class ConversationMaker:
         made: list[Rendered] = []
         texts: list[bytes] = []
         lines: list[int] = []
-        owners: list[Mapping[str, Any]] = []
+        values: list[list[Any]] = []
         bad = []
         pairs = zip(rows.whole, rows.lines.tolist(), strict=True) if rows is not None else ()
         for record, line in pairs:
             try:
                 rendered = self._render(record)
                 encoded = [utf8(one.text) for one in rendered]
+                values += [self._values(record, number) for number in range(len(rendered))]
             except ConversationError as error:
                 bad.append(bad_record(record, line, error.reason, error.text))
                 continue
             made += rendered
             texts += encoded
             lines += [line] * len(rendered)
-            owners += [record] * len(rendered)
             batch.mapped_in += len(rendered) - 1
         documents = joined(texts, np.array(lines, np.int64))
-        columns = {
-            key: of_objects([value_at(record, key) for record in owners]) for key in self._kept
-        }
+        columns = {key: of_objects([row[i] for row in values]) for i, key in enumerate(self._kept)}
         plain = documents.data, documents.spans, documents.lines
         batch.documents = {self._key: Conversations(*plain, columns, made)}
         batch.bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
         batch.rows = None
 
+    def _values(self, record: Mapping[str, Any], number: int) -> list[Any]:
+        """What document ``number`` of a record keeps; of a pair ``{}`` in a key is its answer's."""
+        values = []
+        for key in self._kept:
+            if self._pair is None or _ANSWER not in key:
+                values.append(value_at(record, key))
+                continue
+            key = key.replace(_ANSWER, self._pair[number])  # noqa: PLW2901
+            value = value_at(record, key)
+            if value is not None and not isinstance(value, Real):
+                raise ConversationError(NO_NUMBER, f"{key} is {brief(value)}")
+            values.append(None if value is None else float(value))
+        return values
+
     def _render(self, record: Mapping[str, Any]) -> list[Rendered]:
         rendered = self._renderer.render(record)
-        if not self._in_pairs and len(rendered) != 1 and not self._split:
+        if self._pair is None and len(rendered) != 1 and not self._split:
             raise ConversationError(_MIXED, "the first records of the inputs are none")
         if self._of_assistant:
             for one in rendered:

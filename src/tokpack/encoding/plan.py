@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
-from tokpack.encoding.conversations import settled_chat
+from tokpack.encoding.conversations import PAIR, settled_chat
 from tokpack.encoding.difference import difference
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
@@ -379,7 +379,11 @@ def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
     UsageError where ``keep`` names a key that none of the first records has.
     """
     if options.map is None:  # which may make it
-        first.check_columns("keep", required(options.keep))
+        keys = required(options.keep)
+        if options.chat:  # of a pair each answer has its own
+            answers = options.pairs or PAIR
+            keys = list(dict.fromkeys(key.replace("{}", one) for key in keys for one in answers))
+        first.check_columns("keep", keys)
     if ALL not in options.keep:
         return options
     from tokpack.encoding.keep_all import with_small_columns  # as below
