@@ -106,7 +106,7 @@ def make_inputs(folder: Path) -> None:
     for name, key in (("chats.jsonl", "messages"), ("conversations.jsonl", "conversation")):
         roles = ("user", "assistant")
         chats = [[{"role": one, "content": text} for one in roles] for text in _texts(40, 96)]
-        _save(folder / name, [{key: chat} for chat in chats])
+        _save(folder / name, [{key: chat, "module": "os"} for chat in chats])
     preference = {"prompt": "eta", "chosen": "oin", "rejected": "shr"}
     preference |= {"chosen_score": 2, "rejected_score": 1, "ref_chosen_logps": -1.5}
     preference |= {"ref_rejected_logps": -2.5}
