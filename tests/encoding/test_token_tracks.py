@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("jinja2")
 TRACKS = ("mask", "weights")
-RECORDS = [{**one, "weight": one["id"] % 5 / 4} for one in conversations(250, words=80)]
+RECORDS = [{**one, "weight": (1 + one["id"] % 5) / 4} for one in conversations(250, words=80)]
 CHAT = {"chat": True, "weight_key": "weight"}
 
 
