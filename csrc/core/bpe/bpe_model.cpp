@@ -83,20 +83,21 @@ std::size_t BpeModel::encode_long(const std::uint8_t* text, std::size_t size,
     std::uint32_t id;
     std::uint32_t next;
     std::uint32_t previous;
+    std::uint32_t rank;  // with the next one; kNoRank where they do not merge, or it is merged
   };
   const auto end = static_cast<std::uint32_t>(size);
   std::vector<Symbol> symbols(size);
   std::vector<std::uint64_t> candidates;  // rank, then position: the leftmost of equals comes first
   candidates.reserve(size);
   for (std::uint32_t i = 0; i < end; ++i) {
-    symbols[i] = {merges_.byte_id(text[i]), i + 1, i - 1};
-    if (i + 1 == end) break;
-    const std::uint32_t r = merges_.byte_pair(text[i], text[i + 1]);
+    const std::uint32_t r = i + 1 < end ? merges_.byte_pair(text[i], text[i + 1]) : kNoRank;
+    symbols[i] = {merges_.byte_id(text[i]), i + 1, i - 1, r};
     if (r != kNoRank) candidates.push_back(std::uint64_t{r} << 32 | i);
   }
   std::priority_queue heap(std::greater<>(), std::move(candidates));
-  const auto push = [&](std::uint32_t left, std::uint32_t right) {
+  const auto pair = [&](std::uint32_t left, std::uint32_t right) {
     const std::uint32_t r = merges_.rank(symbols[left].id, symbols[right].id);
+    symbols[left].rank = r;
     if (r != kNoRank) heap.push(std::uint64_t{r} << 32 | left);
   };
   while (!heap.empty()) {
@@ -104,17 +105,14 @@ std::size_t BpeModel::encode_long(const std::uint8_t* text, std::size_t size,
                                    static_cast<std::uint32_t>(heap.top()));
     heap.pop();
     Symbol& left = symbols[at];
-    if (left.id == kNoToken || left.next >= end) continue;
-    Symbol& right = symbols[left.next];
-    if (merges_.rank(left.id, right.id) != r) continue;
-    left.id = merges_.product(r);
-    right.id = kNoToken;
-    left.next = right.next;
+    if (left.rank != r) continue;
+    symbols[left.next].rank = kNoRank;
+    left = {merges_.product(r), symbols[left.next].next, left.previous, kNoRank};
     if (left.next < end) {
       symbols[left.next].previous = at;
-      push(at, left.next);
+      pair(at, left.next);
     }
-    if (left.previous < end) push(left.previous, at);
+    if (left.previous < end) pair(left.previous, at);
   }
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < end; i = symbols[i].next) out[count++] = symbols[i].id;
