@@ -159,6 +159,43 @@ class TestBesideLmDataformat:
         assert read_whole(nested).texts == WANT
 
 
+def _claiming(kind: bytes, size: int, *, sparse: str = "") -> bytes:
+    """A tar whose second header claims ``size`` bytes, or a file with a hole of so many."""
+    info = tarfile.TarInfo("huge.txt")
+    info.type, info.size = kind, size
+    if sparse.startswith("pax"):
+        info.type, info.size = tarfile.REGTYPE, 512
+        names = {"size": str(size), "map": f"0,1,{size - 1},0", "numblocks": "1"}
+        if sparse == "pax 1.0":
+            names = {"major": "1", "minor": "0", "name": "huge.txt", "realsize": str(size)}
+        info.pax_headers = {f"GNU.sparse.{name}": value for name, value in names.items()}
+    header = bytearray(info.tobuf(tarfile.PAX_FORMAT if info.pax_headers else tarfile.GNU_FORMAT))
+    if sparse == "old":  # its data: 512 bytes at 0; then its size with the hole
+        header[124:135] = b"%011o" % 512
+        header[386:408] = b"%011o\0%010o" % (0, 512)
+        header[483:495] = b"\x80" + size.to_bytes(11, "big")
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+    first = tar({"first.txt": b"first"}, folder=False)[:1024]
+    return first + bytes(header) + b"1\n0\n0\n".ljust(512, b"\0") + first + bytes(1024)
+
+
+@pytest.mark.parametrize("sparse", ["old", "pax 0.0", "pax 0.1", "pax 1.0"])
+def test_holes_of_sparse_files_are_not_made(sparse: str, tmp_path: Path) -> None:
+    raw = _claiming(tarfile.GNUTYPE_SPARSE, 1 << 40, sparse=sparse)
+    if sparse == "pax 0.0":
+        raw = raw.replace(b"GNU.sparse.map", b"GNU.sparse.mpa")
+    with pytest.raises(InputError, match=r"huge\.txt is a sparse file"):
+        read_whole(write(tmp_path, "a.tar", raw))
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_headers_are_not_held_in_memory(kind: bytes, tmp_path: Path) -> None:
+    """What such a header claims is read into memory by tarfile, before a member has its name."""
+    with pytest.raises(InputError, match="a header of 8,000,000,000 bytes"):
+        read_whole(write(tmp_path, "a.tar", _claiming(kind, 8 * 10**9)))
+
+
 def test_members_are_not_held_in_memory(tmp_path: Path) -> None:
     import tracemalloc
 

@@ -27,9 +27,9 @@ _BINARY = {
     b"PK\x03\x04": "archive",
     b"PK\x05\x06": "archive",
 }
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _REFUSED = {
-    b"\xff\xfe": "UTF-16 text; convert it to UTF-8",
-    b"\xfe\xff": "UTF-16 text; convert it to UTF-8",
+    **dict.fromkeys(_UTF16_MARKS, "UTF-16 text; convert it to UTF-8"),
     b"\x04\x22\x4d\x18": "lz4; recompress it with zstd",
     b"7z\xbc\xaf": "a 7z archive; unpack it",
     b"Rar!": "a rar archive; unpack it",
@@ -70,6 +70,8 @@ def format_of(head: bytes, name: str) -> str:
     bare = bare_name(name)
     if is_tar(head) or (bare.endswith(".dat") and DAT_HEADER.match(head)):
         return "archive"
+    if _is_utf16(head):
+        raise InputError(f"{name}: this is {_REFUSED[_UTF16_MARKS[0]]}")
     for magic, format_ in _BINARY.items():
         if head.startswith(magic):
             return format_
@@ -103,11 +105,20 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
 
 def why_no_text(head: bytes) -> str:
     """Why a file that begins so, decompressed, is not text; "" if it is, or may be."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+    if head.startswith(_UTF16_MARKS) or _is_utf16(head):
         return UTF16
     if is_tar(head) or head.startswith(b"PK\x03\x04"):
         return ARCHIVE
     return BINARY if b"\0" in head else ""
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Whether bytes without a mark are UTF-16 of mostly ASCII: NULs on one side of most pairs."""
+    sides = head[::2], head[1::2]
+    return len(head) % 2 == 0 and any(
+        2 * zeros.count(0) > len(zeros) and min(text) >= ord("\t")
+        for text, zeros in (sides, sides[::-1])
+    )
 
 
 class NoTextError(InputError):

@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from tokpack.errors import InputError
 from tokpack.sources.base import printable
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from tokpack.sources.streams import RawStream, Stream
 
 _BLOCK = 512  # of a tar
+_MOST_HEADER = 1 << 20  # bytes of a long name or of pax records, which tarfile holds in memory
+_HEADERS = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
 _BROKEN = (  # all that tarfile and zipfile raise for bytes that they did not expect
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError),
@@ -51,11 +56,14 @@ def tar_members(stream: Stream, name: str) -> Iterator[Member]:
     """The files of a tar; InputError if it is cut off, or goes on with what is no tar."""
     watched = _Watched(stream)
     end = 0
-    with _reported(name), tarfile.open(fileobj=cast("IO[bytes]", watched), mode="r|") as tar:
+    raw = cast("IO[bytes]", watched)
+    with _reported(name), tarfile.open(fileobj=raw, mode="r|", tarinfo=_Header) as tar:
         while (info := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # it would keep all that it has seen
             if info.islnk():
                 raise InputError(f"{name}/{printable(info.name)}: a hard link; repack the archive")
+            if info.issparse():
+                raise _sparse(info)
             if info.isfile() and not _is_hidden(info.name):
                 file = tar.extractfile(info)
                 if file is not None:
@@ -76,6 +84,26 @@ def zip_members(file: IO[bytes], name: str) -> Iterator[Member]:
                 with archive.open(info) as member:
                     stream = _MemberStream(member, f"{name}/{printable(info.filename)}")
                     yield Member(info.filename, stream, info.compress_size)
+
+
+class _Header(tarfile.TarInfo):
+    """A header that does not let tarfile hold, or make, what a few bytes claim that there is."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> Any:
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise _sparse(self)
+        if self.type in _HEADERS and self.size > _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes, more than {_MOST_HEADER:,}")
+        return super()._proc_member(tar)  # type: ignore[misc]
+
+    def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
+        raise _sparse(member)
+
+
+def _sparse(member: tarfile.TarInfo) -> tarfile.ReadError:
+    # No text has holes, and a few bytes make one of any size.
+    name = printable(member.name)
+    return tarfile.ReadError(f"{name} is a sparse file; repack the archive without --sparse")
 
 
 class _Watched(MadeStream):
