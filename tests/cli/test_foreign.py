@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from support import hostile
 from support.report_tools import make, run, sample_texts
 
 from tokpack.display import brief
-from tokpack.errors import FormatError
+from tokpack.errors import FormatError, InputError
 from tokpack.files.foreign import MAX_DEPTH, MAX_DIGITS, parse_json, read_json
 from tokpack.files.foreign_yaml import parse_yaml
 from tokpack.samples.blend.file import read_blend
@@ -245,9 +246,12 @@ def test_the_fast_reader_agrees_where_ours_takes_a_text(
     assert repr(found) == repr(expected)
 
 
-def test_a_file_without_end() -> None:
-    with pytest.raises(FormatError, match="/dev/zero: has more than"):
-        read_blend("/dev/zero")
+def test_a_file_without_end_or_beginning(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would be waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("/dev/zero", str(tmp_path / "pipe")):
+        with pytest.raises(InputError, match="no regular file"):
+            read_blend(path)
 
 
 def test_values_in_messages_are_short() -> None:

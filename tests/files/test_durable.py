@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
+from tokpack.errors import OutputError
 from tokpack.files import durable
 
 if TYPE_CHECKING:
@@ -24,3 +28,9 @@ def test_the_identity_is_that_of_the_contents_too(tmp_path: Path) -> None:
     (tmp_path / "new").write_bytes(b"xy")
     assert durable.identity(old) != before
     assert durable.same_file(old) == before[:2]
+
+
+def test_want_of_memory_is_not_the_fault_of_a_path() -> None:
+    for number, kind in ((errno.ENOMEM, MemoryError), (errno.EIO, OutputError)):
+        with pytest.raises(kind), durable.cannot_write("x"):
+            raise OSError(number, os.strerror(number))

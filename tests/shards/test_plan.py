@@ -151,6 +151,9 @@ def test_what_cannot_be_cut_is_refused(corpus: Corpus, tmp_path: Path) -> None:
         make_shard_plan(options(corpus, tmp_path / "x", limit=3))
     with pytest.raises(UsageError, match="stdin> can be read only once"):
         make_shard_plan(EncodeOptions("-", output=str(tmp_path / "x"), input_format="text"))
+    os.mkfifo(tmp_path / "pipe")  # nobody writes to it
+    with pytest.raises(UsageError, match="pipe can be read only once"):
+        make_shard_plan(EncodeOptions(str(tmp_path / "pipe"), output=str(tmp_path / "x")))
     with pytest.raises(InputError, match="there is no plan"):
         ShardPlan.load(str(tmp_path / "nothing"))
 

@@ -169,3 +169,20 @@ def test_a_panic_while_a_tokenizer_is_loaded(tmp_path: Path) -> None:
         tokpack.load_tokenizer(write(tmp_path / "t.json", definition)).encoder(
             dtype="int32", append_eod=False
         )
+
+
+def test_a_normalizer_that_multiplies_a_text(tmp_path: Path) -> None:
+    """The library would abort the process, where there is not enough memory for a short text."""
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+    for kind, steps in (("normalizer", [step] * 3), ("decoder", [step] * 3)):
+        definition = {**tiny(), kind: {"type": "Sequence", f"{kind}s": steps}}
+        path = write(tmp_path / "t.json", definition)
+        with pytest.raises(TokenizerError, match=rf"t\.json: its {kind} .* 1e\+09 times as long"):
+            tokpack.encode(["README.md"], str(tmp_path / "out"), tokenizer=path, workers=1)
+
+
+def test_a_model_that_drops_merges(tmp_path: Path) -> None:
+    """No two runs would have the same ids."""
+    path = write(tmp_path / "t.json", tiny(dropout=0.3))
+    with pytest.raises(TokenizerError, match=r"t\.json: .* \(dropout is 0\.3\)"):
+        tokpack.encode(["README.md"], str(tmp_path / "out"), tokenizer=path, workers=1)

@@ -111,9 +111,7 @@ def compare_with_inputs(
     if found.tokenizer is None:
         raise InputError(found.note)
     names = [inputs] if isinstance(inputs, str) else list(inputs)
-    sources = discover(names, input_format=input_format)
-    if any(source.is_pipe for source in sources):
-        raise UsageError("a pipe can be read only once: name the files that it was made of")
+    sources = discover(names, input_format=input_format, pipes=False)
     workers = threads or usable_cores()
     reader = _Reader(sources, options, found.tokenizer, _frame(dataset, options, found.tokenizer))
     parts = make_parts(sources, ways=workers)

@@ -31,10 +31,12 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 @contextmanager
 def cannot_write(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an OSError into an OutputError that names ``path``."""
+    """Turn an OSError into an OutputError that names ``path``, or MemoryError: it is innocent."""
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MemoryError from error
         raise _failure(os.fsdecode(path), error) from error
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tokpack.display import brief, message
 from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.files.durable import open_regular
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
 MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokenizer of a million ids
@@ -34,7 +35,7 @@ def read_whole(
     it has more than ``most`` bytes.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(os.fspath(path)) as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
         reason = getattr(error, "strerror", None) or error

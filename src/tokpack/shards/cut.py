@@ -63,7 +63,9 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
         raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
     if is_url(options.output) and shown(options.output) != options.output:
         raise _has_secret(options.output)
-    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    sources = discover(
+        options.inputs, input_format=options.input_format, hf_split=options.hf_split, pipes=False
+    )
     for source in sources:
         _check_shared(source)
     (setup,) = load_setups(options)
@@ -110,8 +112,6 @@ def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
 
 def _check_shared(source: Source) -> None:
     """Refuse what another machine could not read. UsageError."""
-    if source.is_pipe:
-        raise UsageError(f"{source.name} can be read only once: put it in a file first")
     if source.is_remote and source.path != source.name:
         raise _has_secret(source.path)
 

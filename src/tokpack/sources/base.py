@@ -69,7 +69,7 @@ class Source:
             return self.format == "documents"
         if self.size or self.is_remote:
             return False
-        return self.path == STDIN or stat.S_ISFIFO(_stat(self).st_mode)
+        return is_pipe(self.path)
 
     @property
     def unit(self) -> str:
@@ -338,8 +338,11 @@ def printable(path: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _stat(source: Source) -> os.stat_result:
+def is_pipe(path: str) -> bool:
+    """Whether a path is the standard input, or a named pipe. InputError where nothing is there."""
+    if path == STDIN:
+        return True
     try:
-        return os.stat(source.path)
+        return stat.S_ISFIFO(os.stat(path).st_mode)
     except OSError as error:
-        raise InputError(f"{source.name}: {error.strerror}") from error
+        raise InputError(f"{printable(path)}: {error.strerror}") from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokpack.errors import InputError, UsageError
 from tokpack.files.mistaken import is_dataset
 from tokpack.quantities import counted
-from tokpack.sources.base import FORMATS, STDIN, Source, printable
+from tokpack.sources.base import FORMATS, STDIN, Source, is_pipe, printable
 from tokpack.sources.compression import bare_name
 from tokpack.sources.detect import (
     NoTextError,
@@ -49,7 +49,11 @@ _MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
 
 def discover(
-    inputs: Sequence[str], *, input_format: str = "auto", hf_split: str | None = None
+    inputs: Sequence[str],
+    *,
+    input_format: str = "auto",
+    hf_split: str | None = None,
+    pipes: bool = True,
 ) -> list[Source]:
     """List the input files, in the order of the inputs; those of a folder or pattern sorted.
 
@@ -61,14 +65,15 @@ def discover(
     but as often as the inputs name it, or repeat the folder or pattern that it is in.
     ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
     Hugging Face datasets that name none. InputError where an input does not exist, cannot be read,
-    has several splits of which none is named, or no document file is found.
+    has several splits of which none is named, or no document file is found; UsageError for a pipe
+    where ``pipes`` are not wanted, before it is opened.
     """
     if input_format not in ("auto", *FORMATS):
         raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
     paths = [path for listed in looked_at(_paths, map(os.fspath, inputs)) for path in listed]
-    asked = _Asked(input_format, hf_split)
+    asked = _Asked(input_format, hf_split, pipes)
     identified = looked_at(lambda path: _identified(_path(path, asked)), paths)
     found = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
     if not any(sources for _, sources in found):
@@ -115,6 +120,7 @@ class _Asked(NamedTuple):
 
     input_format: str
     hf_split: str | None
+    pipes: bool
 
 
 def _paths(text: str) -> list[str]:
@@ -220,7 +226,7 @@ def _listed(path: str) -> list[str]:
 
 def _path(path: str, asked: _Asked) -> Iterator[Source]:
     if path == STDIN:
-        yield _source(path, asked.input_format)
+        yield _named(path, asked)
     elif is_url(path):
         yield from objects(path, asked.input_format)
     elif path.startswith(HUB_SCHEME):
@@ -230,11 +236,18 @@ def _path(path: str, asked: _Asked) -> Iterator[Source]:
     elif os.path.isdir(path):
         yield from _folder(path, asked)
     elif os.path.lexists(path):
-        yield _source(path, asked.input_format)
+        yield _named(path, asked)
     elif has_magic(path):
         yield from _pattern(path, asked)
     else:
         raise InputError(f"{printable(path)}: no such file or folder{_hint(path)}")
+
+
+def _named(path: str, asked: _Asked) -> Source:
+    if not asked.pipes and is_pipe(path):
+        name = "<stdin>" if path == STDIN else printable(path)
+        raise UsageError(f"{name} can be read only once: put it in a file first")
+    return _source(path, asked.input_format)
 
 
 def _hint(path: str) -> str:

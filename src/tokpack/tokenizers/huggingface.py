@@ -17,6 +17,7 @@ import ujson
 
 from tokpack.display import brief, message
 from tokpack.errors import TokenizerError
+from tokpack.tokenizers import refused
 from tokpack.tokenizers.base import (
     DocumentsError,
     SpecialFinder,
@@ -37,9 +38,7 @@ Result = TypeVar("Result")
 
 _LOOK_SECONDS = 0.5  # between two looks at the time that a call has taken
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
-_PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 _ADDS = re.compile(rb'"(Template|Bert|Roberta)Processing"')
-_INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes within a character
 _TRIED = 1000  # ids, for a text that has a token
 # Processor time for a text, and as much for each megabyte of it: far more than any needs. A batch
 # that takes a fraction of it is looked at text by text.
@@ -67,8 +66,7 @@ def load_library() -> Any:
 def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.Tokenizer:
     """The library's tokenizer from a tokenizer.json, without truncation and padding."""
     library = load_library()
-    if _PREFIXED.search(raw):
-        _check_prefix(raw, where)
+    refused.check_merges(raw, where)
     try:
         tokenizer: tokenizers.Tokenizer = library.Tokenizer.from_str(raw.decode("utf-8"))
     except BaseException as error:
@@ -77,6 +75,8 @@ def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.
         raise TokenizerError(
             f"{where}: tokenizers {library.__version__} cannot read it: {message(str(error))}"
         ) from None
+    refused.check_same_ids(tokenizer, where)
+    refused.check_growth(tokenizer, where)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = special_tokens == "text"
@@ -97,26 +97,6 @@ def failures(what: str) -> Iterator[None]:
         if type(error) is not Exception and not _is_panic(error):  # it has no class of its own
             raise
         raise TokenizerError(f"{what}: {message(str(error))}") from None
-
-
-def _check_prefix(raw: bytes, where: str) -> None:
-    """Refuse merges whose second half the library would cut inside a character.
-
-    It removes as many bytes as continuing_subword_prefix has. What is left is no UTF-8, and the
-    message about that would end the process.
-    """
-    try:
-        model = json.loads(raw)["model"]
-        size = len(model["continuing_subword_prefix"].encode())
-        pairs = [m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"]]
-        cut = [pair for pair in pairs if pair[1].encode()[size : size + 1] in _INSIDE]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        return  # the library says what is wrong
-    if cut:
-        raise TokenizerError(
-            f"{where}: the merge {cut[0]} does not fit continuing_subword_prefix "
-            f"{model['continuing_subword_prefix']!r}"
-        )
 
 
 def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from functools import cached_property
@@ -241,7 +242,10 @@ class Mixture:
         if self.spec.temperature != 1 and 0 < max(values) < math.inf:
             values = [value / max(values) for value in values]  # so that no power overflows
         raw = [root(value, self.spec.temperature) for value in values]
-        total = math.fsum(raw) if all(map(math.isfinite, raw)) else math.inf
+        total = math.inf
+        if all(map(math.isfinite, raw)):
+            with suppress(OverflowError):
+                total = math.fsum(raw)
         if not 0 < total < math.inf:
             raise UsageError(f"the weights add up to {total}: give numbers nearer to 1")
         return tuple(value / total for value in raw)
