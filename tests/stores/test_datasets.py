@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,18 +20,17 @@ import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
-from tokpack.indexed import shards
+from tokpack.indexed import mapped, shards
 from tokpack.report import find_tokenizer
 from tokpack.samples import SampleIterator, fetch
 from tokpack.samples.orders import by_name
 from tokpack.stores import access, cache
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from support.stores import Store
 
     from tokpack.samples.orders.rules import OrderName
+    from tokpack.stores import StoredObject
 
 TRACKS = ("mask", "weights", "labels")
 SUFFIXES = (".bin", ".idx", *(f".{track}" for track in TRACKS), ".json", ".docs.parquet",
@@ -372,6 +372,23 @@ def test_the_cache(store: Store, url: str, copies: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "much")
     with pytest.raises(tokpack.UsageError, match="TOKPACK_CACHE_SIZE: 'much'"):
         tokpack.stores.near("s3://texts/small/6.txt")
+
+
+def test_a_copy_that_others_remove(
+    store: Store, url: str, copies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the moments when it is there and when it is open, a full cache may lose it."""
+    times = iter((True, True, False))
+
+    def removed(objects: list[StoredObject]) -> list[str]:
+        paths = tokpack.stores.copies(objects)
+        if next(times):
+            Path(paths[0]).unlink()
+        return paths
+
+    monkeypatch.setattr(mapped, "copies", removed)
+    assert MMapIndexedDataset(url)[0].size
+    assert not any(times)
 
 
 def test_one_process_fetches(store: Store, url: str, copies: Path) -> None:

@@ -94,6 +94,21 @@ def test_bytes_that_differ_are_said(store: Store, url: str) -> None:
     assert Manifest.from_json(store.s3.get(f"{key}.json") or b"").bin == wrong["bin"]
 
 
+@pytest.mark.parametrize("suffix", ["bin", "idx"])
+def test_what_a_lifecycle_rule_removed_is_made_again(store: Store, url: str, suffix: str) -> None:
+    plan = ShardPlan.load(url)
+    encode_shard(plan, url, 0, workers=1)
+    key = f"{url.removeprefix('s3://texts/')}-00000.{suffix}"
+    content = store.s3.get(key)
+    for lost in (b"", b"shorter"):
+        store.s3.delete(key)
+        if lost:
+            store.s3.put(key, lost)
+        encode_shard(plan, url, 0, workers=1)
+        assert store.s3.get(key) == content
+        assert survey(plan, url)[0].state == "done"
+
+
 def test_another_plan_takes_over_the_scratch_folder(
     store: Store, url: str, texts: Path, tokenizer: Path, tmp_path: Path
 ) -> None:

@@ -141,10 +141,18 @@ def test_the_same_bytes_are_ours_where_an_answer_was_lost(fault: str) -> None:
     assert written.ours == (fault == "lost")
 
 
-def test_a_store_without_conditions_is_not_asked_again() -> None:
-    error = failure(URL, 501, "NotImplemented", "")
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (501, "NotImplemented", "If-None-Match"),
+        (403, "RequestTimeTooSkewed", "clock of this machine is not that of the store"),
+        (400, "ExpiredToken", "expired"),
+    ],
+)
+def test_what_will_not_pass_is_not_asked_again(number: int, code: str, words: str) -> None:
+    error = failure(URL, number, code, "")
     assert isinstance(error, StoreError)
-    assert "If-None-Match" in str(error)
+    assert words in str(error)
 
 
 @given(FAULTS)

@@ -21,7 +21,7 @@ from tokpack.files.foreign import read_object
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.digests import checksum_of
-from tokpack.indexed.outputs import same_data
+from tokpack.indexed.outputs import same_data, tells_of
 from tokpack.indexed.table import dropped_path, table_path
 from tokpack.indexed.track import track_path
 from tokpack.stores import exists, shown, stat
@@ -109,7 +109,7 @@ class Delivery:
         if self._is_shard:
             self._check()
             for prefix, manifest in datasets.items() if not self._asked.overwrite else ():
-                if exists(manifest_path(prefix)) and not same_data(prefix, manifest):
+                if exists(manifest_path(prefix)) and not tells_of(prefix, manifest):
                     self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
             # Without a manifest, what is there is an unfinished copy of the same bytes.
@@ -162,7 +162,7 @@ class Delivery:
                 raise
             self._check()
             there = stat(manifest_path(prefix))
-            if there is None or same_data(prefix, manifest):  # it is under way, or done
+            if there is None or tells_of(prefix, manifest):  # it is under way, or done
                 objects.leave()
                 raise
             self._check_plan(prefix, plan)

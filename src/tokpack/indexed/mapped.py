@@ -6,6 +6,7 @@ import mmap
 import os
 import stat
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError
@@ -14,12 +15,17 @@ from tokpack.files.mistaken import not_a_dataset
 from tokpack.stores import StoredObject, check_root, copies, is_url, located
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     from tokpack.stores import Identity
 
 _ADVICE = (
     "a dataset is PREFIX.bin and PREFIX.idx, and is opened by its PREFIX; a run that did not "
     "finish leaves none, and can be run again"
 )
+
+
+_TRIES = 100  # of a copy that others remove before it is open
 
 
 def map_file(
@@ -37,7 +43,7 @@ def map_file(
             os.stat(path).st_mode
         ):  # a pipe would block for ever
             raise InputError(f"{path}: not a regular file")
-        with open(path if stored is None else copies([stored])[0], "rb", buffering=0) as file:
+        with _opened(path, stored) as file:
             status = os.fstat(file.fileno())
             size, identity = status.st_size, stored or durable.Identity.of(status)
             if size == 0:  # cannot be mapped
@@ -54,3 +60,10 @@ def map_file(
         raise InputError(mistaken or f"{path}: no such file; {advice}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _opened(path: str, stored: StoredObject | None) -> FileIO:
+    for _ in range(_TRIES if stored else 0):
+        with suppress(FileNotFoundError):  # others needed its place
+            return open(copies([stored])[0], "rb", buffering=0)
+    return open(path, "rb", buffering=0)

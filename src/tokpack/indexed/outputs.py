@@ -71,21 +71,19 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
     """Whether the dataset that is there has the data that ``manifest`` tells of, by its own
     manifest and the sizes of its files. InputError where a store does not answer.
     """
+    return tells_of(prefix, manifest) and all(
+        (one := identity(path)) and one.size == size for path, size in sizes(prefix, manifest)
+    )
+
+
+def tells_of(prefix: str, manifest: Manifest) -> bool:
+    """Whether the manifest that is there is of the same data, which may have been removed."""
     try:
         there = Manifest.load(prefix)
     except (InputError, FormatError):
         return False
-    files = [
-        (one.bin, one.idx, one.tracks, one.table, one.pieces, one.selection)
-        for one in (there, manifest)
-    ]
-    return files[0] == files[1] and _are_there(prefix, there)
-
-
-def _are_there(prefix: str, manifest: Manifest) -> bool:
-    return all(
-        (one := identity(path)) and one.size == size for path, size in sizes(prefix, manifest)
-    )
+    names = ("bin", "idx", "tracks", "table", "pieces", "selection")
+    return all(getattr(there, name) == getattr(manifest, name) for name in names)
 
 
 def sizes(prefix: str, manifest: Manifest, *, tables: bool = True) -> Iterator[tuple[str, int]]:

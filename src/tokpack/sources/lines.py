@@ -130,7 +130,7 @@ class LineReader:
         tail = self._filled - self._cursor
         size = len(self._buffer)
         if 2 * tail > size:  # else lines near its size would be moved again and again
-            size = min(2 * size, self._most)
+            size = 2 * size if 3 * size < self._most else self._most  # one step less at the end
         elif size > self._block_bytes and tail <= self._block_bytes // 2:
             size = self._block_bytes
         view = self._view
