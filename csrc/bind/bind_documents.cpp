@@ -7,6 +7,7 @@
 #include "core/documents/clusters.hpp"
 #include "core/documents/phrases.hpp"
 #include "core/documents/sketch.hpp"
+#include "core/documents/spelling.hpp"
 #include "core/documents/xxh3.hpp"
 
 namespace tokpack {
@@ -113,6 +114,35 @@ Array<std::uint8_t> token_digests(const py::array& tokens, const Int64s& spans,
       return std::span(reinterpret_cast<const std::uint8_t*>(words), 4 * ids.size());
     });
   });
+}
+
+Spelling spelling_of(std::span<const std::uint8_t> bytes, std::span<const std::int64_t> ends) {
+  std::int64_t last = 0;
+  for (const std::int64_t end : ends) {
+    if (end < last || static_cast<std::size_t>(end) > bytes.size()) {
+      throw py::value_error("the ends of tokens must ascend in their bytes");
+    }
+    last = end;
+  }
+  return {bytes, ends};
+}
+
+Array<bool> are_texts(const py::array& tokens, const Int64s& spans, const py::buffer& source,
+                      const Int64s& text_spans, const py::buffer& bytes, const Int64s& ends) {
+  const Bytes data(source), table(bytes);
+  const Spelling spelling = spelling_of(table.span(), vector_of(ends, "the ends of tokens"));
+  const auto documents = spans_of(spans, static_cast<std::size_t>(tokens.size()));
+  const auto texts = spans_of(text_spans, data.span().size());
+  if (texts.size() != documents.size()) throw py::value_error("there must be a text for each");
+  Array<bool> result(static_cast<py::ssize_t>(documents.size()));
+  bool* const out = result.mutable_data();
+  with_tokens(tokens, [&](auto all) {
+    const py::gil_scoped_release release;
+    for (std::size_t i = 0; i < documents.size(); ++i) {
+      out[i] = spelling.is_of(document_of(all, documents[i]), document_of(data.span(), texts[i]));
+    }
+  });
+  return result;
 }
 
 template <class Key>
@@ -225,6 +255,8 @@ void bind_documents(py::module_& module) {
              py::arg("level") = "auto");
   module.def("token_digests", &token_digests, py::arg("tokens"), py::arg("spans"),
              py::arg("level") = "auto");
+  module.def("are_texts", &are_texts, py::arg("tokens"), py::arg("spans"), py::arg("data"),
+             py::arg("text_spans"), py::arg("vocabulary"), py::arg("ends"));
   module.def("equal_pairs", &find_equal_pairs, py::arg("keys").noconvert(), py::arg("part") = 0,
              py::arg("parts") = 1, py::arg("neighbours") = false);
   module.def("join_pairs", &join, py::arg("parents").noconvert(), py::arg("pairs"));

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tokpack.documents.conservation import compare_with_inputs
     from tokpack.documents.decontaminate import decontaminate
     from tokpack.documents.dedup import dedup
+    from tokpack.documents.sampled import verify_sample
     from tokpack.documents.select import select
     from tokpack.encoding import EncodeOptions
     from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
@@ -94,6 +95,7 @@ __all__ = [
     "status",
     "train",
     "verify",
+    "verify_sample",
 ]
 
 __version__ = "0.1.0"
@@ -130,6 +132,7 @@ _LAZY = {
     "status": "tokpack.api",
     "train": "tokpack.api",
     "verify": "tokpack.operations",
+    "verify_sample": "tokpack.documents",
 }
 
 

@@ -511,6 +511,19 @@ def token_digests(
 ) -> npt.NDArray[np.uint8]:
     """The same of documents' tokens, each as four bytes, little endian. Spans count tokens."""
 
+def are_texts(
+    tokens: _Ids,
+    spans: npt.NDArray[np.int64],
+    data: Buffer,
+    text_spans: npt.NDArray[np.int64],
+    vocabulary: Buffer,
+    ends: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Whether the bytes of the tokens of each document are those of its text: bool [documents].
+
+    Token i has vocabulary[ends[i - 1] : ends[i]]. ValueError for wrong spans or ends.
+    """
+
 def equal_pairs(
     keys: npt.NDArray[np.uint64], part: int = 0, parts: int = 1, neighbours: bool = False
 ) -> npt.NDArray[np.int64]:

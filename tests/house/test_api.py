@@ -145,7 +145,11 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "shards plan": ((tokpack.plan,), {"tokenizers": "refused, with what to do instead"}),
     "shards status": ((tokpack.status,), {"all": "all are in the list"}),
     "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
-    "verify": ((tokpack.verify,), {"against": "inputs of compare_with_inputs"}),
+    "verify": (
+        (tokpack.verify,),
+        {"against": "inputs of compare_with_inputs", "sample": "count of verify_sample"}
+        | {"input_format": "of both"},
+    ),
     "adopt": ((tokpack.adopt,), {}),
     "stats": (
         (tokpack.stats,),

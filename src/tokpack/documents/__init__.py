@@ -5,6 +5,7 @@ from __future__ import annotations
 from tokpack.documents.conservation import Conservation, compare_with_inputs
 from tokpack.documents.decontaminate import Decontamination, decontaminate
 from tokpack.documents.dedup import DedupReport, dedup
+from tokpack.documents.sampled import SampleReport, verify_sample
 from tokpack.documents.select import select
 from tokpack.documents.write import write_view
 
@@ -12,9 +13,11 @@ __all__ = [
     "Conservation",
     "Decontamination",
     "DedupReport",
+    "SampleReport",
     "compare_with_inputs",
     "decontaminate",
     "dedup",
     "select",
+    "verify_sample",
     "write_view",
 ]

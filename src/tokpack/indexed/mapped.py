@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -15,7 +16,7 @@ from tokpack.files.mistaken import not_a_dataset
 from tokpack.stores import StoredObject, check_root, copies, is_url, located
 
 if TYPE_CHECKING:
-    from io import FileIO
+    from typing import BinaryIO
 
     from tokpack.stores import Identity
 
@@ -62,8 +63,11 @@ def map_file(
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _opened(path: str, stored: StoredObject | None) -> FileIO:
-    for _ in range(_TRIES if stored else 0):
-        with suppress(FileNotFoundError):  # others needed its place
-            return open(copies([stored])[0], "rb", buffering=0)
-    return open(path, "rb", buffering=0)
+def _opened(path: str, stored: StoredObject | None) -> BinaryIO:
+    for _ in range(_TRIES):
+        name = path if stored is None else copies([stored])[0]
+        with suppress(FileNotFoundError):  # others needed the place of the copy
+            return open(name, "rb", buffering=0)
+        if stored is None:
+            break
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import transformers
 
     from tokpack.tokenizers.batch import EncodedBatch
+    from tokpack.tokenizers.token_bytes import TokenBytes
 
 SpecialMode = Literal["text", "encode"]
 IdType = Literal["uint16", "int32"]
@@ -233,6 +234,10 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that are no character become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self) -> TokenBytes | None:
+        """The bytes of each token, where those of a text's tokens are the text; else None."""
+        return None
 
     @cached_property
     def fingerprint(self) -> str:

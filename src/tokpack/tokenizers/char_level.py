@@ -9,6 +9,7 @@ import numpy as np
 
 from tokpack.tokenizers.base import PackedIds, Tokenizer
 from tokpack.tokenizers.frame import token_id
+from tokpack.tokenizers.token_bytes import TokenBytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,6 +45,9 @@ class CharLevelTokenizer(Tokenizer):
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
         return bytes(token_id for token_id in ids if token_id < 256)
+
+    def token_bytes(self) -> TokenBytes:
+        return TokenBytes([bytes([byte]) for byte in range(256)])
 
     def definition_digest(self) -> str:
         return hashlib.sha256(f"{NAME} {_IDS}".encode()).hexdigest()

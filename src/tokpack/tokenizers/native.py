@@ -14,6 +14,7 @@ from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
 from tokpack.tokenizers.spec import UnigramSpec, to_json
 from tokpack.tokenizers.spec_unigram import core_steps
+from tokpack.tokenizers.token_bytes import TokenBytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,6 +132,9 @@ class NativeTokenizer(CoreTokenizer):
                 raise self.no_such_id(token_id)
             pieces.append(piece)
         return b"".join(pieces)
+
+    def token_bytes(self) -> TokenBytes:
+        return TokenBytes(self._decode_table, nfc=self.spec.nfc)
 
     def definition_digest(self) -> str:
         return self.spec.definition or self.spec.digest()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
+    from tokpack.documents import Conservation, SampleReport
+
 RATE_BYTES = 10_000_000  # with less a rate says how long a start takes
 
 PAGE = Page(
@@ -34,11 +36,21 @@ PAGE = Page(
                 --quick         all but the tokens: milliseconds
                 --vocab-size N  token ids must be below N (as the manifest says)
                 --eod ID        each document must end with ID (as the manifest says)
-                --against INPUT...  its documents are those of these inputs, each as often as there
                 --json          print the results as JSON on stdout
                 """,
                 eod={"type": number(0)},
+            ),
+        ),
+        Group(
+            "check against the inputs",
+            flags(
+                """
+                --against INPUT...  its documents are those of these inputs, each as often as there
+                --sample N          encode N random documents again, from the inputs it was made of
+                --input-format F    of the inputs, as for encode (as the manifest says)
+                """,
                 against={"nargs": "+"},
+                sample={"type": number(1)},
             ),
         ),
         *of_dataset("tokenizer, for the vocabulary size"),
@@ -51,6 +63,7 @@ examples:
   tokpack verify the-pile wiki
   tokpack verify --quick data/
   tokpack verify wiki --against wiki.jsonl     no document lost, added or repeated
+  tokpack verify wiki --sample 1000            a thousand documents, encoded again
   tokpack verify my-gpt2_text_document --tokenizer gpt2 --eod 50256
 """,
 )
@@ -58,11 +71,15 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack verify``."""
+    if not arguments.inputs and len(arguments.against or ()) > 1:
+        # The shell, or whoever types, may give the inputs first: --against data/*.jsonl pile.
+        *arguments.against, last = arguments.against
+        arguments.inputs = [last]
     prefixes = _prefixes(arguments)
     if not prefixes:
         raise UsageError("no INPUT: name the PREFIX of a dataset, or a folder with datasets")
     files = tokenizer_given(arguments)
-    if arguments.against:
+    if arguments.against or arguments.sample:
         return _against(prefixes, arguments)
     if any(files.values()):
         from tokpack.tokenizers import load_tokenizer
@@ -88,23 +105,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _against(prefixes: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Compare a dataset with its inputs."""
-    from tokpack.documents.conservation import compare_with_inputs
+    """Compare a dataset with its inputs, or a sample of it."""
+    from tokpack.documents import compare_with_inputs, verify_sample
 
+    asked = "sample" if arguments.sample else "against"
     if len(prefixes) > 1:
-        raise UsageError(f"{option('against')} takes one dataset, not {len(prefixes)}")
+        raise UsageError(f"{option(asked)} takes one dataset, not {len(prefixes)}")
+    given = {name: getattr(arguments, name) for name in ("quick", "vocab_size", "eod")}
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise UsageError(
+                f"{option(name)} is of the check of tokens, which {option(asked)} does not make: "
+                "run both"
+            )
+    more = {"input_format": arguments.input_format, **tokenizer_given(arguments)}
+    found: Conservation | SampleReport
     with terminal.Reporter() as report:
-        found = compare_with_inputs(
-            prefixes[0], arguments.against, progress=report, **tokenizer_given(arguments)
-        )
+        if arguments.sample:
+            inputs = arguments.against or ()
+            found = verify_sample(prefixes[0], arguments.sample, inputs, progress=report, **more)
+            ok = not found.wrong
+        else:
+            found = compare_with_inputs(prefixes[0], arguments.against, progress=report, **more)
+            ok = found.is_conserved
     if arguments.json:
-        terminal.put_json({"is_conserved": found.is_conserved, **asdict(found)})
+        terminal.put_json({"ok": ok, **asdict(found)})
     else:
         for part in terminal.folded(found.sentence(), sys.stdout):
             terminal.put(part)
         for example in found.examples:
             terminal.put(f"  {example}")
-    return 0 if found.is_conserved else 1
+    return 0 if ok else 1
 
 
 def _prefixes(arguments: argparse.Namespace) -> list[str]:
