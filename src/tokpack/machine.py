@@ -1,12 +1,15 @@
-"""What this process may use of its machine, and how its children end with it."""
+"""This machine: its clock and name, what this process may use of it, how its children end."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import os
+import random
 import signal
+import socket
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +18,27 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 PROCESS, CONTROL_GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
+
+
+class Clock:
+    """Time, chance and the name of this machine.
+
+    What several machines do together asks ``clock`` for them: a simulation puts its own there.
+    """
+
+    now = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)  # seconds since the epoch, as this machine has it
+    sleep = staticmethod(time.sleep)
+    uniform = staticmethod(random.uniform)
+    host = staticmethod(socket.gethostname)
+    pid = staticmethod(os.getpid)
+
+    def is_alive(self, pid: int) -> bool:
+        """Whether there is a process of this number, be it somebody else's."""
+        return is_alive(pid)
+
+
+clock = Clock()
 
 
 def usable_cores() -> int:

@@ -17,7 +17,7 @@ from tokpack.cli.main import main
 from tokpack.encoding import plan
 from tokpack.encoding.resume import complete_datasets
 from tokpack.sources import parts
-from tokpack.stores import ranges, s3
+from tokpack.stores import ranges
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,6 @@ MANY = 5 << 20  # bytes of a part: the least that S3 allows
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in, with uploads in several parts."""
     monkeypatch.setattr(ranges, "PART_BYTES", MANY)
-    monkeypatch.setattr(s3, "TRIES", 4)
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -21,7 +21,7 @@ from support.stores import Fault
 import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
-from tokpack.stores import ranges, s3
+from tokpack.stores import ranges
 from tokpack.stores.outputs import NewObjects
 from tokpack.stores.upload import write
 
@@ -237,7 +237,6 @@ def test_a_conflict_is_tried_again_and_then_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """409 says that another request for the object was under way: nothing was written."""
-    monkeypatch.setattr(s3, "TRIES", 3)
     command, request = case
     is_plan = command.startswith("plan")
     if is_plan or "--overwrite" in command:
@@ -311,7 +310,6 @@ def test_answers_to_uploads(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """That lack something or are lost: one error, and no upload stays under way."""
-    monkeypatch.setattr(s3, "TRIES", 3)
     fault, words = case
     store.plan.faults[:] = [fault]
     assert main(RACES["merge"][0].format("ours").split()) != 0

@@ -8,16 +8,13 @@ on them.
 from __future__ import annotations
 
 import json
-import os
-import socket
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from tokpack import machine
 from tokpack.errors import BusyError, FormatError, TokpackError
 from tokpack.files.decode import decode
 from tokpack.files.foreign import parse_json
-from tokpack.machine import is_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,14 +85,14 @@ class Report:
     @property
     def silent(self) -> float:
         """For how many seconds nothing has been heard of it."""
-        return max(0.0, time.time() - (self.written or self.told))
+        return max(0.0, machine.clock.wall() - (self.written or self.told))
 
     @property
     def is_lost(self) -> bool:
         """Whether it says that it works, and is dead or has said so too long ago."""
         if self.state != "running":
             return False
-        is_dead = self.host == socket.gethostname() and not is_alive(self.pid)
+        is_dead = self.host == machine.clock.host() and not machine.clock.is_alive(self.pid)
         return is_dead or self.silent > LOST_SECONDS
 
 
@@ -116,8 +113,8 @@ class RunReporter:
         beat: float = LOCAL_BEAT_SECONDS,
     ) -> None:
         self._store, self._show, self._beat = write, show, beat
-        now = time.time()
-        self.last = Report(shard, "running", socket.gethostname(), os.getpid(), now, now)
+        now = machine.clock.wall()
+        self.last = Report(shard, "running", machine.clock.host(), machine.clock.pid(), now, now)
         self._due = 0.0
 
     @property
@@ -130,8 +127,8 @@ class RunReporter:
         same: dict[str, Any] = {
             name: getattr(progress, name) for name in (*_COUNTS, "stage", "bottleneck")
         }
-        self.last = replace(self.last, told=time.time(), **same)
-        if time.monotonic() > self._due:
+        self.last = replace(self.last, told=machine.clock.wall(), **same)
+        if machine.clock.now() > self._due:
             self._write()
         if self._show is not None:
             self._show(progress)
@@ -150,12 +147,16 @@ class RunReporter:
     def end(self, state: State, message: str = "", **counts: int) -> None:
         """Report how the run ended."""
         self.last = replace(
-            self.last, told=time.time(), state=state, message=message, **cast("Any", counts)
+            self.last,
+            told=machine.clock.wall(),
+            state=state,
+            message=message,
+            **cast("Any", counts),
         )
         self._write()
 
     def _write(self) -> None:
-        self._due = time.monotonic() + self._beat
+        self._due = machine.clock.now() + self._beat
         try:
             self._store(json.dumps(asdict(self.last)).encode())
         except TokpackError:

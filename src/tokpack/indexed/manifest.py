@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import ujson
 
+from tokpack import machine
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.decode import decode
@@ -325,7 +326,9 @@ MANIFEST = Kind("a manifest", is_manifest, beside=True)
 
 def now() -> str:
     """The time as manifests give it: ISO 8601 with the offset from UTC."""
-    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+    return (
+        datetime.fromtimestamp(machine.clock.wall(), UTC).astimezone().isoformat(timespec="seconds")
+    )
 
 
 def not_a_manifest(path: str) -> str:

@@ -7,7 +7,6 @@ afterwards; what was opened across a replacement is opened again.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack import _core
+from tokpack import _core, machine
 from tokpack.errors import FormatError, InputError
 from tokpack.files import durable
 from tokpack.indexed.format import (
@@ -182,7 +181,7 @@ def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
     """
     if stored is not None:
         return _open_both(prefix, *stored)
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = machine.clock.now() + PATIENCE_SECONDS
     while True:
         before = identity(idx_path(prefix))
         fault: FormatError | InputError | None = None
@@ -195,11 +194,11 @@ def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
         after = identity(idx_path(prefix))
         whole = before is not None and before == after
         nothing = before is None and after is None and not exists(bin_path(prefix))
-        if fault is not None and (whole or nothing or time.monotonic() > until):
+        if fault is not None and (whole or nothing or machine.clock.now() > until):
             raise fault
-        if time.monotonic() > until:
+        if machine.clock.now() > until:
             raise InputError(f"{prefix}: is replaced again and again while it is opened: try later")
-        time.sleep(_PAUSE_SECONDS)
+        machine.clock.sleep(_PAUSE_SECONDS)
 
 
 def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = None) -> Shard:

@@ -5,10 +5,10 @@ Which shards are done is seen at the output alone, so after a crash a new runner
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tokpack import machine
 from tokpack.errors import WorkerError
 from tokpack.progress import Progress
 from tokpack.shards.engine import BUSY
@@ -59,7 +59,7 @@ class ShardRunner:
         self._not_before: dict[int, float] = {}  # when to try a shard that another makes again
         self._failed: dict[int, str] = {}
         self._sizes = [shard.bytes for shard in plan.each_shard()]
-        self._began = time.monotonic()
+        self._began = machine.clock.now()
 
     def run(self) -> None:
         """Make what is missing. WorkerError where shards failed; those that are done stay."""
@@ -88,7 +88,7 @@ class ShardRunner:
             and one.number not in self._tasks
             and one.number not in self._failed
             and len(self._failed) < MOST_FAILED
-            and time.monotonic() >= self._not_before.get(one.number, 0.0)
+            and machine.clock.now() >= self._not_before.get(one.number, 0.0)
         )
 
     def _begin(self, number: int) -> None:
@@ -99,7 +99,7 @@ class ShardRunner:
     def _wait(self) -> None:
         """Wait a moment for tasks to end, and see how."""
         if not self._tasks:  # others make what is left
-            time.sleep(self._poll)
+            machine.clock.sleep(self._poll)
             return
         for handle, result in self._engine.ended(list(self._tasks.values()), self._poll):
             number = next(number for number, other in self._tasks.items() if other == handle)
@@ -108,7 +108,7 @@ class ShardRunner:
 
     def _note(self, number: int, result: CommandResult) -> None:
         if result.code == BUSY:  # another makes it, and may not have told of it yet
-            self._not_before[number] = time.monotonic() + _BUSY_SECONDS
+            self._not_before[number] = machine.clock.now() + _BUSY_SECONDS
         elif result.code == 1:  # what is asked, or read, is wrong: it would fail again
             self._failed[number] = _last_line(result.said)
             self._say(f"shard {number} failed: {self._failed[number]}")
@@ -129,7 +129,7 @@ class ShardRunner:
                 stage="encode",
                 done=sum(map(self._done, shards)),
                 total=sum(self._sizes),
-                seconds=time.monotonic() - self._began,
+                seconds=machine.clock.now() - self._began,
                 documents=sum(report.documents for report in reports),
                 tokens=sum(report.tokens for report in reports),
                 text_bytes=sum(report.text_bytes for report in reports),

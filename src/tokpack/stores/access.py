@@ -6,17 +6,18 @@ A process that may fork asks a helper; workers, which do not, open stores themse
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
-import random
 import sys
 import threading
-import time
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tokpack import machine
 from tokpack.errors import InputError, OutputError, StoreError, UnreachableError
 from tokpack.stores import listing
 from tokpack.stores import ranges as limits
@@ -25,6 +26,7 @@ from tokpack.stores.ranges import LocalFile, Range, file_chunks
 from tokpack.stores.settings import patience_seconds
 from tokpack.stores.trouble import (
     NO_BUCKET,
+    AbortedError,
     ChangedError,
     MissingError,
     TransientError,
@@ -43,23 +45,9 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 4 << 20
 _AT_ONCE = 32
-_COPIES = 8
+_COPIES, _PARTS = 8, 4
 _TURNS = 4  # times the patience: how long something is tried again
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
-
-
-class Clock(Protocol):
-    """Time and chance, for which a simulation has its own."""
-
-    def now(self) -> float: ...
-    def sleep(self, seconds: float, /) -> None: ...
-    def uniform(self, least: float, most: float, /) -> float: ...
-
-
-class _RealClock:
-    now = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
-    uniform = staticmethod(random.uniform)
 
 
 class Objects:
@@ -68,8 +56,8 @@ class Objects:
     All methods raise StoreError, those that write OutputError.
     """
 
-    def __init__(self, backend: Callable[[str], Backend], clock: Clock | None = None) -> None:
-        self._backend, self._clock = backend, clock or _RealClock()
+    def __init__(self, backend: Callable[[str], Backend]) -> None:
+        self._backend = backend
         self._answered: set[tuple[str, str]] = set()  # kinds and roots of URLs
         self._lock = threading.Lock()
         self._amounts = [0, 0, 0]
@@ -206,12 +194,12 @@ class Objects:
                 raise
 
         try:
-            written = self._again(url, write, first=True)
-        except StoreError as error:
-            if not isinstance(error.__cause__, (ChangedError, TransientError)):
-                raise
+            written = self._tried(url, write, first=True)
+        except MissingError as error:
+            raise not_found(url) from error
+        except (ChangedError, UnreachableError) as error:
             now = self._of_content(url, content)
-            if now is None and isinstance(error.__cause__, TransientError):
+            if now is None and isinstance(error, UnreachableError):
                 raise
             return replace(now, ours=is_lost) if now else None
         self.count(written=written.size)
@@ -234,12 +222,54 @@ class Objects:
             if version and not now.same_as(version):
                 return False
             try:
-                self._again(url, lambda: self._backend(url).delete(url, version))
-            except StoreError as error:
-                if not isinstance(error.__cause__, (ChangedError, MissingError)):
-                    raise
+                self._tried(url, lambda: self._backend(url).delete(url, version))
+            except (ChangedError, MissingError):
                 return self.stat(url) is None  # it may be gone by the first of two tries
             return True
+
+    def begin(self, url: str) -> str:
+        """Begin an upload in parts to S3; gives its name."""
+        return self._again(url, lambda: self._backend(url).begin(url), first=True)
+
+    def part(self, url: str, upload: str, number: int, content: bytes | Sequence[Range]) -> str:
+        """Send a part, some bytes or ranges of files; its ETag. ChangedError: it was aborted."""
+        size = len(content) if isinstance(content, bytes) else sum(one.size for one in content)
+        etag = self._tried(url, lambda: self._backend(url).part(url, upload, number, content))
+        self.count(written=size)
+        return etag
+
+    def copy_part(self, url: str, upload: str, number: int, one: Range) -> str:
+        """Let the store copy a part from an object; its ETag.
+
+        StoreError also where the object is another one by now; ChangedError as in ``part``.
+        """
+        assert isinstance(one.source, StoredObject)
+        try:
+            return self._tried(url, lambda: self._backend(url).copy_part(url, upload, number, one))
+        except AbortedError:
+            raise
+        except (ChangedError, MissingError) as error:
+            raise changed(one.source.url) from error
+
+    def complete(self, url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str | None:
+        """Make the object of an upload; its ETag, None where ``mode`` forbids it."""
+        act = partial(self._backend(url).complete, url, upload, etags, mode)
+        try:
+            return self._tried(url, act)
+        except (StoreError, ChangedError) as error:
+            # The answer to a try may be lost: what is there says whether it was done.
+            with suppress(StoreError):
+                written = self.stat(url)
+                if written and written.etag.strip('"') == etag_of_parts(etags):
+                    return written.etag
+            if isinstance(error, ChangedError):
+                return None
+            raise
+
+    def abort(self, url: str, upload: str) -> None:
+        """Give up an upload, which may be complete or gone."""
+        with suppress(ChangedError, MissingError):
+            self._tried(url, lambda: self._backend(url).abort(url, upload))
 
     def amounts(self) -> tuple[int, int, int]:
         """Requests of this process, tried again or not, bytes that were read, and written."""
@@ -257,12 +287,21 @@ class Objects:
         self._answered.clear()
 
     def _again(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
-        """Try until it succeeds, or has failed for too long. Raises StoreError.
+        """As ``_tried``; StoreError also for an object that is missing, or another one."""
+        try:
+            return self._tried(url, act, first=first)
+        except MissingError as error:
+            raise (not_found(url) if first else changed(url)) from error
+        except ChangedError as error:
+            raise changed(url) from error
+
+    def _tried(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
+        """Try until it succeeds. MissingError, ChangedError, StoreError where that takes too long.
 
         ``first``: nothing need have been asked of this store before. If it does not answer and
-        never has, or answers 404, a setting is probably wrong: that is an error at once.
+        never has, a setting is probably wrong: that is an error at once.
         """
-        begun = self._clock.now()
+        begun = machine.clock.now()
         longest = patience_seconds() * _TURNS
         pause = _FIRST_PAUSE
         while True:
@@ -271,19 +310,24 @@ class Objects:
                 done = act()
                 self._answered.add(place_of(url)[:2])
                 return done
-            except MissingError as error:
-                raise (not_found(url) if first else changed(url)) from error
-            except ChangedError as error:
-                raise changed(url) from error
             except TransientError as error:
                 at_once = first and error.silent and place_of(url)[:2] not in self._answered
-                spent = self._clock.now() - begun
+                spent = machine.clock.now() - begun
                 if at_once or pause + spent > longest:
                     times = "" if at_once else f" (tried for {spent:.0f} s)"
                     kind = StoreError if at_once else UnreachableError
                     raise kind(f"{shown(url)}: {error}{times}") from error
-            self._clock.sleep(pause * self._clock.uniform(0.5, 1.0))
+            machine.clock.sleep(pause * machine.clock.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def etag_of_parts(etags: Sequence[str]) -> str:
+    """The ETag of an object that was made of parts with these; "-" where they are no MD5."""
+    try:
+        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
+    except ValueError:
+        return "-"
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
 @contextmanager
@@ -321,11 +365,16 @@ class Threads:
         return future
 
     def map(self, act: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
-        """What ``act`` gives for each item."""
+        """What ``act`` gives for each item; after an error those that wait are not begun."""
         items = list(items)
         if len(items) == 1:
             return [act(items[0])]
-        return [future.result() for future in [self.submit(act, item) for item in items]]
+        futures = [self.submit(act, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            wait([future for future in futures if not future.cancel()])
+            raise
 
     def _work(self) -> None:
         while True:
@@ -339,7 +388,8 @@ class Threads:
 
 
 threads = Threads(_AT_ONCE)
-copiers = Threads(_COPIES)  # they wait for requests, and so are not those who make them
+# These wait for requests, and so are not those who make them.
+copiers, senders = Threads(_COPIES), Threads(_PARTS)
 _never_forks = False
 _helper: Helper | None = None
 _beginning = threading.Lock()
@@ -383,10 +433,10 @@ def shut_down() -> None:
 
 
 def _after_fork() -> None:
-    global _never_forks, _beginning, threads, copiers
+    global _never_forks, _beginning, threads, copiers, senders
     shut_down()
     _never_forks, _beginning, objects._lock = False, threading.Lock(), threading.Lock()
-    threads, copiers = Threads(_AT_ONCE), Threads(_COPIES)
+    threads, copiers, senders = Threads(_AT_ONCE), Threads(_COPIES), Threads(_PARTS)
 
 
 if hasattr(os, "register_at_fork"):

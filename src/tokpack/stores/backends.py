@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tokpack.stores.filesystems import FileSystems
 from tokpack.stores.helper import serve
@@ -29,10 +29,17 @@ class Backend(Protocol):
     def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject: ...
     def delete(self, url: str, version: StoredObject | None) -> None: ...
 
+    # Of S3 alone: uploads in parts.
+    def begin(self, url: str) -> str: ...
+    def part(self, url: str, upload: str, number: int, content: bytes | Sequence[Range]) -> str: ...
+    def copy_part(self, url: str, upload: str, number: int, one: Range) -> str: ...
+    def complete(self, url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str: ...
+    def abort(self, url: str, upload: str) -> None: ...
+
 
 @functools.cache
 def _of_kind(kind: str) -> Backend:
-    return ObjectStores() if kind else FileSystems()
+    return ObjectStores() if kind else cast("Backend", FileSystems())
 
 
 def backend_of(url: str) -> Backend:

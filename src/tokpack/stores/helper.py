@@ -14,18 +14,19 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokpackError, WorkerError
 from tokpack.stores.trouble import ChangedError, MissingError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from tokpack.stores.ranges import Range
-    from tokpack.stores.urls import PutMode, StoredObject
-
+OPERATIONS = (
+    *("stat", "below", "level", "read", "put", "delete"),
+    *("begin", "part", "copy_part", "complete", "abort"),
+)
 _PASSED_ON = (TokpackError, ChangedError, MissingError, TransientError)
 
 
@@ -49,23 +50,10 @@ class Helper:
                 env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
 
-    def stat(self, url: str) -> Any:
-        return self._ask("stat", url)
-
-    def below(self, url: str) -> Any:
-        return self._ask("below", url)
-
-    def level(self, url: str) -> Any:
-        return self._ask("level", url)
-
-    def read(self, source: StoredObject, begin: int, end: int) -> Any:
-        return self._ask("read", source, begin, end)
-
-    def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> Any:
-        return self._ask("put", url, content, mode)
-
-    def delete(self, url: str, version: StoredObject | None) -> None:
-        self._ask("delete", url, version)
+    def __getattr__(self, name: str) -> Any:
+        if name not in OPERATIONS:
+            raise AttributeError(name)
+        return partial(self._ask, name)
 
     def shut_down(self) -> None:
         """End the process; in a fork of the one that began it, only leave it alone."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tokpack.stores.urls import Location, PutMode
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "remote"}
-_AT_ONCE = 32
-_TRIES = 3  # by obstore itself; ``access`` tries again, and knows when to give up
 
 
 class ObjectStores:
@@ -53,7 +51,7 @@ class ObjectStores:
         """All objects below a folder, in any order."""
         place = place_of(url)
         if place.kind == "s3":
-            for page in _pages(url, f"{place.key.strip('/')}/".lstrip("/")):
+            for page in s3.pages(url, f"{place.key.strip('/')}/".lstrip("/")):
                 yield from _objects_of(page, url)
             return
         listing: Any = self._try(url, lambda obs, store: obs.list(store, place.key.strip("/")))
@@ -65,7 +63,7 @@ class ObjectStores:
         """The folders (URLs, without a slash at the end) and the objects in a folder."""
         place = place_of(url)
         if place.kind == "s3":
-            pages = list(_pages(url, f"{place.key.strip('/')}/".lstrip("/"), Delimiter="/"))
+            pages = list(s3.pages(url, f"{place.key.strip('/')}/".lstrip("/"), Delimiter="/"))
             prefixes = [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", ())]
             folders = [url_of(url, prefix.rstrip("/")) for prefix in prefixes]
             return folders, [one for page in pages for one in _objects_of(page, url)]
@@ -107,9 +105,7 @@ class ObjectStores:
         if isinstance(content, bytes):
             size, options["use_multipart"] = len(content), False
         else:
-            from tokpack.stores.access import objects
-
-            size, body = sum(one.size for one in content), objects.chunks(content)
+            size, body = sum(one.size for one in content), _chunks(content)
             options |= {"chunk_size": part_bytes(size), "max_concurrency": 4}
         done = self._try(url, lambda obs, store: obs.put(store, key, body, **options))
         return StoredObject(url, size, _quoted(done["e_tag"]), 0, done["version"] or "")
@@ -120,8 +116,17 @@ class ObjectStores:
         if version is None or place.kind != "s3":
             self._try(url, lambda obs, store: obs.delete(store, place.key))
             return
-        with s3.translating(url):
-            _s3_client().delete_object(Bucket=place.root, Key=place.key, IfMatch=version.etag)
+        s3.delete(url, version)
+
+    begin = staticmethod(s3.begin)
+    copy_part = staticmethod(s3.copy_part)
+    complete = staticmethod(s3.complete)
+    abort = staticmethod(s3.abort)
+
+    def part(self, url: str, upload: str, number: int, content: bytes | Sequence[Range]) -> str:
+        """Send a part of an upload: bytes, or ranges of files; its ETag."""
+        body = content if isinstance(content, bytes) else _joined(content)
+        return s3.part(url, upload, number, body)
 
     def _try(self, url: str, act: Callable[[Any, Any], Any]) -> Any:
         """What ``act`` gives for obstore and the store of a URL; failures in our words."""
@@ -147,24 +152,14 @@ class ObjectStores:
             raise translated(error, url) from error
 
 
-@functools.cache
-def _s3_client() -> Any:
-    return s3.client(at_once=_AT_ONCE, tries=_TRIES)
+def _chunks(ranges: Sequence[Range]) -> Iterator[bytes]:
+    from tokpack.stores.access import objects
+
+    return objects.chunks(ranges)
 
 
-def _pages(url: str, prefix: str, **more: str) -> Iterator[dict[str, Any]]:
-    """The pages of a listing of S3: obstore takes an error with status 200 for the end of it."""
-    pages = iter(
-        _s3_client()
-        .get_paginator("list_objects_v2")
-        .paginate(Bucket=place_of(url).root, Prefix=prefix, **more)
-    )
-    while True:
-        with s3.translating(url):
-            page = next(pages, None)
-        if page is None:
-            return
-        yield page
+def _joined(ranges: Sequence[Range]) -> bytes:
+    return b"".join(_chunks(ranges))
 
 
 def _objects_of(page: dict[str, Any], url: str) -> Iterator[StoredObject]:
@@ -190,16 +185,8 @@ def _quoted(etag: str | None) -> str:
 def _opened(place: Location) -> Any:
     from obstore import store
 
-    retry: Any = {
-        "max_retries": _TRIES - 1,
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=5),
-            "base": 2,
-        },
-        "retry_timeout": timedelta(seconds=60),
-    }
-    more: Any = {"client_options": _client_options(), "retry_config": retry}
+    # ``access`` tries again, and knows when to give up.
+    more: Any = {"client_options": _client_options(), "retry_config": {"max_retries": 0}}
     if place.kind == "s3":
         return store.S3Store(place.root, **more, **_of_profile())
     if place.kind == "gs":

@@ -57,6 +57,10 @@ class ChangedError(Exception):
     """The object is not the one that was looked at."""
 
 
+class AbortedError(ChangedError):
+    """The upload was given up, by somebody else."""
+
+
 def changed(url: str) -> StoreError:
     return StoreError(
         f"{shown(url)} changed while it was read; run again when nothing writes to it"
@@ -92,6 +96,8 @@ def failure(url: str, number: int, code: str, text: str, *, broken: bool = False
     place = place_of(url)
     if number == 412 or code == "BlobAlreadyExists":  # this one comes with 409
         return ChangedError(url)
+    if code == "NoSuchUpload":
+        return AbortedError(url)
     if number == 404 and code not in _NO_BUCKET_CODES:
         return MissingError(url)
     if not any(host in text for host in _NO_CREDENTIALS):

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, OutputError, StoreError, UsageError
 from tokpack.files.durable import identity
+from tokpack.stores import access
 from tokpack.stores import ranges as limits
-from tokpack.stores import s3
 from tokpack.stores.access import cannot_write, matches, objects
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
 from tokpack.stores.reading import Ranges
-from tokpack.stores.trouble import ChangedError, MissingError, changed
+from tokpack.stores.trouble import ChangedError
 from tokpack.stores.urls import StoredObject, place_of, shown
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
 COPY_BYTES = 512 << 20  # of a part that is copied, so that many are copied at a time
-_SENT_AT_ONCE, _COPIED_AT_ONCE = 4, 16
 _DOUBLED = 4  # times that parts may double where they are too many; each is held in memory
 
 
@@ -61,7 +60,7 @@ def check_writable(url: str) -> None:
 def abort(url: str, upload: str) -> None:
     """Give up the upload of which ``send`` told. Raises OutputError."""
     with cannot_write():
-        s3.abort(url, upload)
+        objects.abort(url, upload)
 
 
 def send(
@@ -100,11 +99,8 @@ def compose(
     ranges = [one for one in ranges if one.size]
     size = sum(one.size for one in ranges)
     if place_of(url).kind == "s3" and ranges:
-        try:
-            with cannot_write():
-                etag = _in_parts(url, ranges, on_bytes, mode, begun)
-        except ChangedError as error:
-            raise TakenError(url) from error
+        with cannot_write():
+            etag = _in_parts(url, ranges, on_bytes, mode, begun)
         written = StoredObject(url, size, etag, 0)
     else:
         written = write(ranges, url, mode)
@@ -180,34 +176,48 @@ def _in_parts(
 ) -> str:
     """Make an object of S3 in parts; its ETag."""
     parts = parts_of(ranges, url)
+    upload = objects.begin(url)
     telling = threading.Lock()
 
-    def make(upload: s3.MultipartUpload, number: int, part: UploadPart) -> str:
-        size = sum(one.size for one in part.ranges)
+    def make(job: tuple[int, UploadPart]) -> str:
+        number, part = job
         if part.copied:
             with _reading():
-                etag = upload.copy(number, *part.ranges[0])  # type: ignore[arg-type]
-            objects.count(requests=1)
+                etag = objects.copy_part(url, upload, number, part.ranges[0])
         else:
             with _reading():
-                body = _content(part.ranges)
-            etag = upload.put(number, body)
-            objects.count(requests=1, written=size)
+                content = _content(part.ranges)
+            etag = objects.part(url, upload, number, content)
         with telling:
-            on_bytes(size)
+            on_bytes(sum(one.size for one in part.ranges))
         return etag
 
-    copies = any(part.copied for part in parts)
-    with s3.MultipartUpload(url, _COPIED_AT_ONCE if copies else _SENT_AT_ONCE, begun) as upload:
-        etags = upload.send(parts, make)
+    try:
+        begun(upload)
+        workers = access.copiers if any(part.copied for part in parts) else access.senders
+        etags = workers.map(make, enumerate(parts, 1))
         if mode != "overwrite" and not matches(objects.stat(url), mode):
             raise TakenError(url)  # some stores do not know of conditions
-        return upload.complete(etags, mode, objects.stat)
+        etag = objects.complete(url, upload, etags, mode)
+        if etag is None:
+            raise TakenError(url)
+        return etag
+    except BaseException as error:
+        with suppress(StoreError):
+            objects.abort(url, upload)
+        if isinstance(error, ChangedError):
+            raise TakenError(url) from error
+        raise
 
 
-def _content(ranges: Sequence[Range]) -> bytes:
-    """The bytes of several ranges, one after the other; those of objects are read side by side."""
+def _content(ranges: Sequence[Range]) -> bytes | Sequence[Range]:
+    """The bytes of several ranges; as ranges where all are of files.
+
+    Those of objects are read side by side.
+    """
     stored = [(one.source, *one[1:]) for one in ranges if isinstance(one.source, StoredObject)]
+    if not stored:
+        return ranges
     fetched = iter(Ranges(stored).take())
     return b"".join(
         b"".join(file_chunks(source.path, begin, end))
@@ -224,8 +234,6 @@ def _reading() -> Iterator[None]:
         yield
     except StoreError as error:
         raise InputError(str(error)) from error
-    except (ChangedError, MissingError) as error:
-        raise InputError(str(changed(str(error)))) from error
 
 
 def _is_whole(one: Range) -> bool:
