@@ -26,12 +26,25 @@ class Clock:
     What several machines do together asks ``clock`` for them: a simulation puts its own there.
     """
 
-    now = staticmethod(time.monotonic)
-    wall = staticmethod(time.time)  # seconds since the epoch, as this machine has it
-    sleep = staticmethod(time.sleep)
-    uniform = staticmethod(random.uniform)
-    host = staticmethod(socket.gethostname)
-    pid = staticmethod(os.getpid)
+    def now(self) -> float:
+        """Seconds that only go on."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Seconds since the epoch, as this machine has it."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def uniform(self, least: float, most: float) -> float:
+        return random.uniform(least, most)
+
+    def host(self) -> str:
+        return socket.gethostname()
+
+    def pid(self) -> int:
+        return os.getpid()
 
     def is_alive(self, pid: int) -> bool:
         """Whether there is a process of this number, be it somebody else's."""

@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.simulated_store import Gated, S3Model
 
+from tokpack import machine
 from tokpack.errors import OutputError, StoreError, UnreachableError
+from tokpack.files import durable
+from tokpack.stores import reading, upload
 from tokpack.stores.access import Objects
-from tokpack.stores.trouble import ChangedError, MissingError, TransientError, failure
-from tokpack.stores.urls import StoredObject
+from tokpack.stores.ranges import LocalFile, Range
+from tokpack.stores.trouble import TransientError, failure
+from tokpack.stores.upload import TakenError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tokpack.stores.ranges import Range
-    from tokpack.stores.urls import PutMode
+    from collections.abc import Callable, Sequence
 
 URL = "s3://memory/x"
 
 
-class Time:
+class Time(machine.Clock):
     """A clock that stands still while nobody sleeps."""
 
     def __init__(self) -> None:
@@ -40,77 +42,31 @@ class Time:
         return most
 
 
-class Memory:
-    """A backend whose requests fail as they are told: what is "lost" was done, unlike "broken"."""
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "clock", machine.clock)  # which a test replaces
 
-    def __init__(self, faults: Iterator[str]) -> None:
-        self.objects: dict[str, tuple[int, bytes]] = {}
-        self.versions = 0
-        self.requests: Counter[str] = Counter()
-        self._faults = faults
 
-    def stat(self, url: str) -> StoredObject | None:
-        return self._fault("stat", self._version(url))
+def simulated(faults: Sequence[str] = ()) -> tuple[Objects, S3Model, Time, Counter[str]]:
+    """Objects on a model whose first requests have these faults, "" for none.
 
-    def below(self, url: str) -> list[StoredObject]:
-        raise NotImplementedError
+    What is "lost" was done, unlike what is "broken" or "refused". Counts what is done.
+    """
+    machine.clock = time = Time()
+    model, left = S3Model(time.now), chain(faults, repeat(""))
+    done: Counter[str] = Counter()
 
-    def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
-        raise NotImplementedError
-
-    def read(self, source: StoredObject, begin: int, end: int) -> bytes:
-        if (now := self._version(source.url)) is None:
-            raise MissingError(source.url)
-        if now != source:
-            raise ChangedError(source.url)
-        return self._fault("read", self.objects[source.url][1][begin:end])
-
-    def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject:
-        assert isinstance(content, bytes)
-        fault = next(self._faults)
+    def gate(name: str, _url: str, act: Callable[[], Any]) -> Any:
+        fault = next(left)
         if fault in ("broken", "refused"):
             raise TransientError(fault, refused=fault == "refused")
-        now = self._version(url)
-        if mode != "overwrite" and now != (None if mode == "create" else mode):
-            raise ChangedError(url)
-        self.requests["put"] += 1
-        version = self.place(url, content)
-        if fault == "lost":
-            raise TransientError("lost")
-        return version
-
-    def delete(self, url: str, version: StoredObject | None) -> None:
-        now = self._version(url)
-        if now is None or (version and now != version):
-            raise ChangedError(url)
-        del self.objects[url]
-        self._fault("delete", None)
-
-    def place(self, url: str, content: bytes) -> StoredObject:
-        """Write without any fault."""
-        self.versions += 1
-        self.objects[url] = self.versions, content
-        version = self._version(url)
-        assert version
-        return version
-
-    def _version(self, url: str) -> StoredObject | None:
-        if url not in self.objects:
-            return None
-        version, content = self.objects[url]
-        return StoredObject(url, len(content), f'"{version}"', 0)
-
-    def _fault(self, name: str, answer: Any) -> Any:
-        self.requests[name] += 1
-        if next(self._faults):
-            raise TransientError(name)
+        answer = act()
+        done[name] += 1
+        if fault:
+            raise TransientError(fault)
         return answer
 
-
-def simulated(faults: Sequence[str] = ()) -> tuple[Objects, Memory, Time]:
-    """Objects on a memory whose first requests have these faults, "" for none."""
-    memory, time = Memory(chain(faults, repeat(""))), Time()
-    return Objects(lambda _: memory, time), memory, time
+    return Objects(lambda _: Gated(model, gate)), model, time, done
 
 
 FAULTS = st.lists(st.sampled_from(["", "", "broken", "lost"]), max_size=12)
@@ -119,23 +75,23 @@ FAULTS = st.lists(st.sampled_from(["", "", "broken", "lost"]), max_size=12)
 @given(FAULTS, st.sampled_from(["create", "version", "overwrite"]), st.booleans())
 def test_of_two_writers_one_wins(faults: list[str], form: str, same: bool) -> None:
     """However many answers are lost: who is told that his bytes are there finds them there."""
-    objects, memory, _ = simulated(faults)
+    objects, model, _, _ = simulated(faults)
     contents = [b"ours", b"ours" if same else b"theirs"]
     mode: Any = form
     if form == "version":
-        mode = memory.place(URL, b"old")
+        mode = model.place(URL, b"old")
     made = [objects.put(URL, content, mode) for content in contents]
     assert made[0] is not None
     assert (made[1] is None) == (form != "overwrite" and not same)
-    assert memory.objects[URL][1] == contents[form == "overwrite"]
+    assert model.objects[URL].data == contents[form == "overwrite"]
     assert objects.contents([URL, f"{URL}/none"], 9) == [contents[form == "overwrite"], None]
 
 
 @pytest.mark.parametrize("fault", ["", "lost", "refused"])
 def test_the_same_bytes_are_ours_where_an_answer_was_lost(fault: str) -> None:
-    objects, memory, _ = simulated([fault])
+    objects, model, _, _ = simulated([fault])
     if fault != "lost":
-        memory.place(URL, b"same")
+        model.place(URL, b"same")
     written = objects.put(URL, b"same", "create")
     assert written
     assert written.ours == (fault == "lost")
@@ -157,13 +113,13 @@ def test_what_will_not_pass_is_not_asked_again(number: int, code: str, words: st
 
 @given(FAULTS)
 def test_a_version_is_removed_once(faults: list[str]) -> None:
-    objects, memory, _ = simulated(faults)
-    old = memory.place(URL, b"old")
-    new = memory.place(URL, b"new")
+    objects, model, _, _ = simulated(faults)
+    old = model.place(URL, b"old")
+    new = model.place(URL, b"new")
     assert not objects.delete(URL, old)
     assert objects.delete(URL, new)
     assert objects.delete(URL, new)  # it is gone
-    assert memory.objects == {}
+    assert model.objects == {}
     with pytest.raises(StoreError, match="changed while it was read"):
         objects.read(new, 0, 3)
 
@@ -171,31 +127,64 @@ def test_a_version_is_removed_once(faults: list[str]) -> None:
 def test_what_fails_for_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """After four times the patience by the clock; a write whose bytes are there has succeeded."""
     monkeypatch.setenv("TOKPACK_STORE_TIMEOUT", "100")
-    objects, memory, time = simulated(["read"] * 999)
-    source = memory.place(URL, b"old")
-    with pytest.raises(UnreachableError, match=r"s3://memory/x: read \(tried for \d+ s\)"):
+    objects, model, time, _ = simulated(["lost"] * 999)
+    source = model.place(URL, b"old")
+    with pytest.raises(UnreachableError, match=r"s3://memory/x: lost \(tried for \d+ s\)"):
         objects.read(source, 0, 3)
     assert 300 < time.at < 400
-    assert memory.requests["read"] < 60
     for kind, written in (("broken", False), ("lost", True)):
-        objects, memory, time = simulated([kind] * 46)
+        objects, model, time, done = simulated([kind] * 46)
         if not written:
             with pytest.raises(OutputError, match=r"^cannot write s3://memory/x: broken \(tried"):
                 objects.put(URL, b"new", "create")
-            assert memory.objects == {}
+            assert model.objects == {}
         else:
             assert objects.put(URL, b"new", "create")
-            assert memory.requests["put"] == 1
+            assert done["put"] == 1
         assert time.at < 400
 
 
+@given(FAULTS, st.sampled_from(["create", "version", "overwrite"]), st.booleans())
+def test_of_two_uploads_in_parts_one_wins(
+    tmp_path_factory: pytest.TempPathFactory, faults: list[str], form: str, same: bool
+) -> None:
+    """As of two writers, but the same bytes are another's; of the one that does not win nothing
+    stays under way.
+    """
+    folder = tmp_path_factory.mktemp("parts", numbered=True)
+    objects, model, _, _ = simulated(faults)
+    mode: Any = model.place(URL, b"old") if form == "version" else form
+    source = model.place(f"{URL}/from", b"copied" * 10)
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in (
+            *((upload, "objects", objects), (reading.access, "objects", objects)),
+            *((upload, "LEAST_PART", 4), (upload.limits, "PART_BYTES", 4)),
+        ):
+            patch.setattr(module, name, value)
+        for name in ("ours", "ours" if same else "theirs"):
+            path = folder / name
+            path.write_bytes(name.encode() * 5)
+            file = LocalFile(str(path), durable.identity(path))
+            ranges = [Range(file, 0, len(name) * 5), Range(source, 6, 48)]
+            try:
+                made.append(upload.compose(URL, ranges, mode=mode))
+            except TakenError:
+                made.append(None)
+    contents = [name * 5 + b"copied" * 7 for name in (b"ours", b"theirs")]
+    assert made[0] is not None
+    assert (made[1] is None) == (form != "overwrite")
+    assert model.objects[URL].data == contents[form == "overwrite" and not same]
+    assert not any(one.parts for one in model.uploads.values())
+
+
 def test_a_store_that_never_answered_is_an_error_at_once() -> None:
-    objects, memory, time = simulated()
+    objects, model, time, _ = simulated()
 
     def silent(url: str) -> None:
         raise TransientError("does not answer", silent=True)
 
-    memory.stat = silent  # type: ignore[assignment]
+    model.stat = silent  # type: ignore[assignment, method-assign]
     with pytest.raises(StoreError, match=r"^s3://memory/x: does not answer$"):
         objects.stat(URL)
     assert time.at == 0

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.outputs import check_replaced, piece_names, rejects_path
+from tokpack.encoding.resume import is_planned
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_json
 from tokpack.files.foreign import read_object
@@ -80,10 +81,6 @@ class Delivery:
         self._remove_partial()
         if not self._is_shard:
             self._versions = check_replaced(self._asked, plan, tells=False)
-        elif not self._asked.overwrite:
-            for prefix in self._prefixes.values():
-                if exists(manifest_path(prefix)):
-                    self._check_plan(prefix, plan)
 
     def check_writable(self) -> None:
         """OutputError where nothing can be written."""
@@ -106,32 +103,40 @@ class Delivery:
         remove_file(self._note)
 
     def _send(self, plan: Plan, datasets: Mapping[str, Manifest]) -> None:
+        told: list[str] = []  # manifests that may stay
         if self._is_shard:
             self._check()
-            for prefix, manifest in datasets.items() if not self._asked.overwrite else ():
-                if exists(manifest_path(prefix)) and not tells_of(prefix, manifest):
-                    self._check_plan(prefix, plan)
-                    raise self._differs(prefix, manifest)
             # Without a manifest, what is there is an unfinished copy of the same bytes.
             anyway = replace(self._asked, overwrite=True)
             self._versions = check_replaced(anyway, plan, files=1, tells=False)
+            if _are_made(datasets):  # in the meantime: it may be part of a whole already
+                return
+            for prefix, manifest in datasets.items():
+                if tells_of(prefix, manifest):  # of files that were removed
+                    told.append(manifest_path(prefix))
+                elif not self._asked.overwrite and is_planned(prefix, plan):
+                    raise self._differs(prefix, manifest)
         else:  # a run that went on may have another number of files than it was to have
             files = len(self._pieces(next(iter(datasets))))
             new = check_replaced(self._asked, plan, files=files, tells=False)
             self._versions = new | self._versions
         check_unchanged(self._versions)
         self._check()  # what another plan makes from here on is not among these versions
+        data = self._data()
         with NewObjects(self._versions, lambda: _are_made(datasets)) as objects:
-            # Nothing is left that says of new files that they are the old ones.
-            data = self._data()
+            # Nothing is left that says of new files that they are the old ones. Data of a shard is
+            # replaced in its place: another machine may rely on the same bytes there.
             for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._versions):
-                if not url.endswith(".bin") or url not in data:
+                stays = url in told or (url in data and (self._is_shard or url.endswith(".bin")))
+                if not stays:
                     objects.remove(url)
             for url in data:
                 if os.path.exists(self._here(url)):
-                    objects.write(url, functools.partial(self._send_file, url))
+                    put = functools.partial(self._send_file, url)
+                    objects.write(url, put, stays=self._is_shard)
             for prefix, manifest in datasets.items():
-                self._send_manifest(prefix, manifest, plan, objects)
+                if manifest_path(prefix) not in told:
+                    self._send_manifest(prefix, manifest, plan, objects)
             objects.check()
 
     def _remove_partial(self) -> None:
@@ -163,9 +168,9 @@ class Delivery:
             self._check()
             there = stat(manifest_path(prefix))
             if there is None or tells_of(prefix, manifest):  # it is under way, or done
-                objects.leave()
                 raise
-            self._check_plan(prefix, plan)
+            if not is_planned(prefix, plan):  # a machine was late that followed an old plan
+                raise
             error = self._differs(prefix, manifest)
             if objects.are_there([bin_path(prefix), idx_path(prefix)]):
                 remove(manifest_path(prefix), there)  # the data that it tells of is not there
@@ -191,15 +196,6 @@ class Delivery:
             f"{shown(url)}: two machines have made this shard, and not the same bytes ({sums}): "
             "one of them computes wrong, or the tokenizer's library is not the same on both"
         )
-
-    @staticmethod
-    def _check_plan(prefix: str, plan: Plan) -> None:
-        """OutputError where the shard that is there is of another plan."""
-        if Manifest.load(prefix).options.get("plan") != plan.options.get("plan"):
-            raise OutputError(
-                f"{shown(manifest_path(prefix))} exists and is of another plan: replace it with "
-                "--overwrite (overwrite=True)"
-            )
 
     def _here(self, url: str) -> str:
         """The path in the scratch folder of what shall have a URL."""

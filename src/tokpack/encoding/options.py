@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -212,8 +212,8 @@ class EncodeOptions(ChatRequest):
             raise UsageError(
                 f"{option('keys')} is {list(self.keys)}; it needs one or more different names"
             )
-        for one in fields(self):
-            check(one.name, getattr(self, one.name), one.default, about(one))
+        for name, default, said in _limited():
+            check(name, getattr(self, name), default, said)
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
@@ -237,9 +237,11 @@ class EncodeOptions(ChatRequest):
         ]
 
     def _check_tokenizers(self) -> None:
+        if not self.tokenizers:
+            return
         others = [one.name for one in fields(self) if about(one).loads and one.name != "eod_token"]
         beside = [name for name in others if getattr(self, name) is not None]
-        if self.tokenizers and beside:
+        if beside:
             raise UsageError(f"{option(beside[0])} beside {option('tokenizers')}: leave one out")
         names = [one.name for one in self.datasets]
         if len(set(names)) != len(names) or "" in names:
@@ -300,6 +302,13 @@ class EncodeOptions(ChatRequest):
     def reject_budget(self) -> int | None:
         """Bad records allowed in the run; None: any number."""
         return 0 if self.on_error == "fail" else self.max_rejects
+
+
+@cache
+def _limited() -> list[tuple[str, Any, Option]]:
+    """The fields with choices, or with a least number: their names, defaults, and what is said."""
+    said = [(one.name, one.default, about(one)) for one in fields(EncodeOptions)]
+    return [one for one in said if one[2].choices or one[2].least is not None]
 
 
 EncodeOptions.__doc__ = f"{getdoc(EncodeOptions)}\n\n{list_of(fields(EncodeOptions))}\n"

@@ -13,18 +13,18 @@ from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import CHOSEN_COUNTS, MANIFEST, facts_of_pieces, now, summed_roles
 from tokpack.indexed.outputs import sizes
 from tokpack.shards import storage
-from tokpack.shards.plan import beside, plan_path
+from tokpack.shards.plan import beside, check_current, plan_path, remove_replaced
 from tokpack.shards.survey import ranges
 from tokpack.stores import exists, shown
-from tokpack.stores.outputs import look, replace
-from tokpack.stores.storage import refuse
+from tokpack.stores.outputs import look, remove, replace
+from tokpack.stores.storage import refuse, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokpack.encoding.plan import Plan
     from tokpack.shards.plan import ShardPlan
-    from tokpack.stores.storage import ListedFile
+    from tokpack.stores.storage import ListedFile, Version
 
 _COUNTS = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
 
@@ -32,9 +32,10 @@ _COUNTS = ("records", "documents", "sequences", "tokens", "empty", "rejected", "
 def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Manifest]:
     """Check every shard of a plan, and write the manifest of each key's dataset.
 
-    Only manifests and a listing are read. InputError where shards are missing, FormatError where
+    Only manifests and listings are read. InputError where shards are missing, FormatError where
     one is not what was planned, InputError where all of them have too many bad records, OutputError
-    where another dataset of the name is there and may not be replaced.
+    where another dataset of the name is there and may not be replaced, and where another plan was
+    made meanwhile.
     """
     shards = list(plan.each_shard())
     manifests = []
@@ -50,7 +51,14 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
     options = plan.encode_options(prefix, 0)
     check_budget(manifests[0].rejected, options, shown(prefix) + "-*.rejects.jsonl")
     for whole, manifest in zip(plan.whole(prefix).values(), manifests, strict=True):
-        _write(plan, whole, manifest, overwrite=overwrite)
+        check_current(plan, prefix)
+        written = _write(plan, whole, manifest, overwrite=overwrite)
+        try:
+            check_current(plan, prefix)  # which removes old shards when it is there
+        except OutputError:
+            if written:
+                remove(manifest_path(whole), written)
+            raise
     return manifests
 
 
@@ -168,7 +176,8 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
     return inputs
 
 
-def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool) -> None:
+def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool) -> Version | None:
+    """Write the manifest; its version, None where one that tells of the same shards is there."""
     path = manifest_path(prefix)
     for file in (idx_path(prefix), bin_path(prefix)):
         if exists(file):
@@ -177,11 +186,14 @@ def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool)
                 "it away"
             )
     content = manifest.to_json().encode()
-    if storage.create(path, content) or _is_same(storage.read(path), manifest, path):
-        return
+    if written := storage_of(path).put(path, content, "create"):
+        return written
+    if _is_same(storage.read(path), manifest, path):
+        return None
     output, detail = (path, MANIFEST), " and is another dataset"
+    remove_replaced(plan, prefix)
     versions = look([output], plan.files(), overwrite=overwrite, detail=detail)
-    replace(path, content, versions[path])
+    return replace(path, content, versions[path])
 
 
 def _is_same(content: bytes | None, manifest: Manifest, path: str) -> bool:

@@ -24,7 +24,7 @@ from tokpack.errors import FormatError, InputError, OutputError, ResumeError, Us
 from tokpack.files.decode import decode
 from tokpack.files.foreign import parse_json
 from tokpack.files.outputs import DATA
-from tokpack.indexed import bin_path, idx_path, manifest_path
+from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import MANIFEST
 from tokpack.indexed.outputs import TABLE, TRACK
 from tokpack.indexed.table import dropped_path, table_path
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.setup import TokenizerSetup
     from tokpack.files.outputs import Output
+    from tokpack.stores.storage import Version
 
 PLAN_FORMAT = 1
 SUFFIX = ".plan"
@@ -325,29 +326,53 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
             f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
             "replace it and its shards with --overwrite"
         )
-    _remove_outputs(plan, old, prefix, overwrite=overwrite)
-    if version is not None:
-        replace_version(path, plan.content(), version)
-        _remove_outputs(plan, old, prefix, overwrite=overwrite)  # what came of the old plan since
-    elif not storage.create(path, plan.content()):  # another has made a plan meanwhile
-        return save_plan(plan, prefix, overwrite=overwrite)
+    versions = _looked_at(plan, old, prefix, overwrite=overwrite)
+    if old is None:
+        for file, there in versions.items():
+            _removed(file, there)
+        if not storage.create(path, plan.content()):  # another has made a plan meanwhile
+            return save_plan(plan, prefix, overwrite=overwrite)
+        return plan
+    # The plan comes first: whoever follows the old one looks again before he names anything.
+    replace_version(path, plan.content(), version)
+    for file, there in _looked_at(plan, old, prefix, overwrite=overwrite).items():
+        _removed(file, there)
     return plan
 
 
-def _remove_outputs(
+def _looked_at(
     plan: ShardPlan, old: ShardPlan | None, prefix: str, *, overwrite: bool
-) -> None:
-    """Remove the shards that are there, of the plan that goes and under the names of the new."""
+) -> dict[str, Version]:
+    """What is there of the plan that goes, and under the names of the new; may it be removed."""
     outputs = dict(plan.outputs(prefix)) | dict(old.outputs(prefix) if old else ())
-    for file, version in look(list(outputs.items()), plan.files(), overwrite=overwrite).items():
-        if version is not None:
-            remove(file, version)
+    return look(list(outputs.items()), plan.files(), overwrite=overwrite)
+
+
+def _removed(file: str, version: Version) -> None:
+    if version is not None:
+        remove(file, version)
+
+
+def remove_replaced(plan: ShardPlan, whole: str) -> None:
+    """Remove the manifest of ``whole`` where it is of another plan, of which this took the place.
+
+    Whoever replaced that plan may have been stopped before he removed it, or a commit was late.
+    """
+    path = manifest_path(whole)
+    version = versions_of([path])[path]
+    manifest = Manifest.find(whole) if version else None
+    if (
+        manifest
+        and manifest.pieces is not None
+        and manifest.options.get("plan", plan.id) != plan.id
+    ):
+        remove(path, version)
 
 
 def check_current(plan: ShardPlan, prefix: str) -> None:
     """Raise OutputError where ``plan`` is no longer the one of the dataset ``prefix``."""
     if not plan.is_at(prefix):
         raise OutputError(
-            f"{shown(plan_path(prefix))} is no longer the plan that this shard is of: it was "
-            "replaced or removed meanwhile, so the shard is not written; begin it again"
+            f"{shown(plan_path(prefix))} is no longer the plan that was followed: it was replaced "
+            "or removed meanwhile, so what was made by it is not written; begin again"
         )

@@ -13,7 +13,7 @@ from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.encoding.setup import load_setups
 from tokpack.errors import InputError
 from tokpack.shards import storage
-from tokpack.shards.plan import check_current, report_path
+from tokpack.shards.plan import check_current, remove_replaced, report_path
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def encode_shard(
     the same disk.
     """
     shard = plan.shard(number)
+    for whole in plan.whole(prefix).values():
+        remove_replaced(plan, whole)
     local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
     options = plan.encode_options(prefix, number, **local)
     # SIGTERM comes as an exception, so that the report says that the shard was stopped.

@@ -100,6 +100,7 @@ class NewObjects:
     ) -> None:
         self._versions, self._are_made = dict(versions), are_made
         self._written: dict[str, Version] = {}
+        self._stay: set[str] = set()
 
     def __enter__(self) -> NewObjects:
         return self
@@ -111,7 +112,8 @@ class NewObjects:
             if self._are_made():
                 return
         for url, version in self._written.items():
-            if isinstance(version, StoredObject) and not version.ours:
+            is_others = isinstance(version, StoredObject) and not version.ours
+            if is_others or url in self._stay:
                 continue
             with suppress(TokpackError):
                 remove(url, version)
@@ -122,10 +124,17 @@ class NewObjects:
             remove(url, self._versions[url])
             self._versions[url] = None
 
-    def write(self, url: str, put: Callable[[PutMode], StoredObject]) -> None:
-        """Write an object by ``put``, which is told what it may replace."""
+    def write(
+        self, url: str, put: Callable[[PutMode], StoredObject], *, stays: bool = False
+    ) -> None:
+        """Write an object by ``put``, which is told what it may replace.
+
+        One that ``stays`` is not removed after an error: it is made again, or is another run's too.
+        """
         version = self._versions.get(url)
         assert not isinstance(version, durable.Identity)
+        if stays:
+            self._stay.add(url)
         self._written[url] = put(version or "create")
 
     def check(self) -> None:
@@ -136,10 +145,6 @@ class NewObjects:
         """Whether one of these objects still is the one that was written here. InputError."""
         now = versions_of(url for url in urls if url in self._written)
         return any(version and _same(version, self._written[url]) for url, version in now.items())
-
-    def leave(self) -> None:
-        """Let what was written stay after an error: it is made again, or is another run's too."""
-        self._written.clear()
 
     def write_last(self, url: str, content: bytes) -> None:
         """Write the object that makes the others whole, if those still are what was written."""
