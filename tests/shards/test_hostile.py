@@ -14,6 +14,7 @@ import pytest
 from support.encoding_tools import dataset
 
 import tokpack
+from tokpack import machine
 from tokpack.cli import main
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, UsageError
@@ -225,6 +226,6 @@ def test_a_shard_that_another_makes_is_not_begun_all_the_time(
         if waits == 3:
             encode_shard(plan, prefix, 0, workers=1)
 
-    monkeypatch.setattr(drive.time, "sleep", wait)
+    monkeypatch.setattr(machine.clock, "sleep", wait)
     drive.ShardRunner(plan, prefix, engine).run()
     assert engine.begun == 1

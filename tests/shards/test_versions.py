@@ -107,7 +107,7 @@ def test_a_shard_of_a_plan_that_was_replaced_is_not_written(corpus: Corpus, tmp_
     old.send_signal(signal.SIGCONT)
     said = old.communicate()[1]
     assert old.returncode == 1, said
-    assert "is no longer the plan that this shard is of" in said
+    assert "is no longer the plan that was followed" in said
     assert [path.name for path in tmp_path.iterdir()] == ["pile.plan"]
     assert tokpack(*command).returncode == 0
     assert tokpack("commit", prefix, "-q").returncode == 0

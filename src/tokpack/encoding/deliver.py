@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.outputs import check_replaced, piece_names, rejects_path
-from tokpack.encoding.resume import is_planned
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_json
 from tokpack.files.foreign import read_object
@@ -81,6 +80,10 @@ class Delivery:
         self._remove_partial()
         if not self._is_shard:
             self._versions = check_replaced(self._asked, plan, tells=False)
+        elif not self._asked.overwrite:
+            for prefix in self._prefixes.values():
+                if exists(manifest_path(prefix)):
+                    self._check_plan(prefix, plan)
 
     def check_writable(self) -> None:
         """OutputError where nothing can be written."""
@@ -114,7 +117,8 @@ class Delivery:
             for prefix, manifest in datasets.items():
                 if tells_of(prefix, manifest):  # of files that were removed
                     told.append(manifest_path(prefix))
-                elif not self._asked.overwrite and is_planned(prefix, plan):
+                elif not self._asked.overwrite and exists(manifest_path(prefix)):
+                    self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
         else:  # a run that went on may have another number of files than it was to have
             files = len(self._pieces(next(iter(datasets))))
@@ -169,8 +173,7 @@ class Delivery:
             there = stat(manifest_path(prefix))
             if there is None or tells_of(prefix, manifest):  # it is under way, or done
                 raise
-            if not is_planned(prefix, plan):  # a machine was late that followed an old plan
-                raise
+            self._check_plan(prefix, plan)
             error = self._differs(prefix, manifest)
             if objects.are_there([bin_path(prefix), idx_path(prefix)]):
                 remove(manifest_path(prefix), there)  # the data that it tells of is not there
@@ -196,6 +199,15 @@ class Delivery:
             f"{shown(url)}: two machines have made this shard, and not the same bytes ({sums}): "
             "one of them computes wrong, or the tokenizer's library is not the same on both"
         )
+
+    @staticmethod
+    def _check_plan(prefix: str, plan: Plan) -> None:
+        """OutputError where the shard that is there is of another plan."""
+        if Manifest.load(prefix).options.get("plan") != plan.options.get("plan"):
+            raise OutputError(
+                f"{shown(manifest_path(prefix))} exists and is of another plan: replace it with "
+                "--overwrite (overwrite=True)"
+            )
 
     def _here(self, url: str) -> str:
         """The path in the scratch folder of what shall have a URL."""

@@ -98,12 +98,6 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
     return True
 
 
-def is_planned(prefix: str, plan: Plan) -> bool:
-    """Whether there is a shard of this plan, and not of one that was replaced."""
-    there = Manifest.find(prefix)
-    return there is not None and there.options.get("plan") == plan.options.get("plan")
-
-
 def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
     """Raise InputError when there are more bad records than the options allow."""
     budget = options.reject_budget

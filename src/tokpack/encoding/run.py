@@ -17,18 +17,12 @@ from tokpack.encoding.piece import Job
 from tokpack.encoding.plan import as_planned, plan_run
 from tokpack.encoding.renames import COMMIT, finish, staged
 from tokpack.encoding.report import NAME, RunReporter
-from tokpack.encoding.resume import (
-    are_made,
-    complete_datasets,
-    existing,
-    is_planned,
-    open_plan,
-)
+from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
 from tokpack.encoding.work import EncodingRun
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.files.durable import replace_file
 from tokpack.files.lock import Lock
-from tokpack.indexed import Manifest
+from tokpack.indexed import Manifest, manifest_path
 from tokpack.stores import is_url
 from tokpack.tokenizers import is_framed_elsewhere
 
@@ -74,12 +68,10 @@ def encode_planned(
     """
     is_shard = check is not None
     if not is_url(options.output):
-        # Without a manifest of its plan, what is there of a shard is an unfinished copy of the same
-        # bytes, or of a plan that was replaced.
-        what = plan()
-        names = options.output_names.values()
-        replaces = is_shard and not any(is_planned(name, what.plan) for name in names)
-        return _encode(what, options, progress, replaces=replaces, check=check)
+        # Without a manifest, what is there of a shard is an unfinished copy of the same bytes.
+        paths = map(manifest_path, options.output_names.values())
+        replaces = is_shard and not any(map(os.path.lexists, paths))
+        return _encode(plan(), options, progress, replaces=replaces, check=check)
     from tokpack.encoding.deliver import Delivery  # no other run needs what sends
 
     with Delivery(options, check) as delivery:

@@ -191,7 +191,7 @@ def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool)
     if _is_same(storage.read(path), manifest, path):
         return None
     output, detail = (path, MANIFEST), " and is another dataset"
-    remove_replaced(plan, prefix)
+    remove_replaced(plan, [prefix])
     versions = look([output], plan.files(), overwrite=overwrite, detail=detail)
     return replace(path, content, versions[path])
 

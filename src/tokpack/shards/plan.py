@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from tokpack.stores.storage import head
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tokpack.encoding.setup import TokenizerSetup
     from tokpack.files.outputs import Output
@@ -48,6 +48,7 @@ PLAN_FORMAT = 1
 SUFFIX = ".plan"
 NAME = "plan.jsonl"
 _DIGITS = 5
+_MOST_REPLACED = 100
 _ID_BYTES = 90  # from the beginning of a plan to behind its id
 _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
 
@@ -56,9 +57,9 @@ _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
 class ShardPlan:
     """What is to be made: ``shards`` datasets, from ``inputs`` files of ``size`` bytes in all.
 
-    ``id`` is the sha256 of the rest. ``options`` are those of EncodeOptions that are the same on
-    all machines, ``deciding`` those that decide the bytes, as ``deciding_options`` has them,
-    ``names`` the names of the datasets by key.
+    ``id`` is the sha256 of the rest, but for ``replaced``. ``options`` are those of EncodeOptions
+    that are the same on all machines, ``deciding`` those that decide the bytes, as
+    ``deciding_options`` has them, ``names`` the names of the datasets by key.
     """
 
     version: str
@@ -71,6 +72,7 @@ class ShardPlan:
     shards: int
     body: bytes = b""  # a line for each shard
     id: str = ""
+    replaced: tuple[str, ...] = field(default=(), compare=False)  # ids of earlier plans here
 
     @classmethod
     def load(cls, prefix: str, *, any_version: bool = False) -> ShardPlan:
@@ -86,8 +88,8 @@ class ShardPlan:
                 f"{shown(path)}: there is no plan: make one with "
                 "`tokpack shards plan INPUT... -o PREFIX`"
             )
-        head, _, body = content.partition(b"\n")
-        values = parse_json(head, shown(path))
+        first, _, body = content.partition(b"\n")
+        values = parse_json(first, shown(path))
         if not isinstance(values, dict) or values.get("format") != PLAN_FORMAT:
             raise FormatError(f"{shown(path)}: not a plan of format {PLAN_FORMAT}")
         plan = replace(decode(cls, values, shown(path)), body=body).identified()
@@ -238,7 +240,8 @@ class ShardPlan:
 
     @property
     def _first_line(self) -> bytes:
-        return json.dumps({"format": PLAN_FORMAT, "id": self.id, **self._head()}).encode()
+        more = {"replaced": self.replaced} if self.replaced else {}
+        return json.dumps({"format": PLAN_FORMAT, "id": self.id, **self._head(), **more}).encode()
 
     def _head(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _HEAD}
@@ -276,7 +279,8 @@ class ShardPlan:
         )
 
 
-_HEAD = tuple(field.name for field in fields(ShardPlan) if field.name not in ("body", "id"))
+_NOT_IN_HEAD = ("body", "id", "replaced")
+_HEAD = tuple(one.name for one in fields(ShardPlan) if one.name not in _NOT_IN_HEAD)
 
 
 def beside(prefix: str, name: str) -> str:
@@ -334,6 +338,8 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
             return save_plan(plan, prefix, overwrite=overwrite)
         return plan
     # The plan comes first: whoever follows the old one looks again before he names anything.
+    others = [one for one in (*old.replaced, old.id) if one != plan.id]
+    plan = replace(plan, replaced=tuple(others[-_MOST_REPLACED:]))
     replace_version(path, plan.content(), version)
     for file, there in _looked_at(plan, old, prefix, overwrite=overwrite).items():
         _removed(file, there)
@@ -353,20 +359,16 @@ def _removed(file: str, version: Version) -> None:
         remove(file, version)
 
 
-def remove_replaced(plan: ShardPlan, whole: str) -> None:
-    """Remove the manifest of ``whole`` where it is of another plan, of which this took the place.
+def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
+    """Remove manifests of plans in whose place this one was made.
 
-    Whoever replaced that plan may have been stopped before he removed it, or a commit was late.
+    Whoever made it may have been stopped before he removed them, or who followed the old plan was
+    late: then nothing may be taken for a part of the new one.
     """
-    path = manifest_path(whole)
-    version = versions_of([path])[path]
-    manifest = Manifest.find(whole) if version else None
-    if (
-        manifest
-        and manifest.pieces is not None
-        and manifest.options.get("plan", plan.id) != plan.id
-    ):
-        remove(path, version)
+    for path, version in versions_of(map(manifest_path, datasets)).items():
+        manifest = Manifest.find(path.removesuffix(".json")) if version else None
+        if manifest and manifest.options.get("plan") in plan.replaced:
+            remove(path, version)
 
 
 def check_current(plan: ShardPlan, prefix: str) -> None:

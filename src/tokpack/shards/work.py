@@ -43,8 +43,9 @@ def encode_shard(
     the same disk.
     """
     shard = plan.shard(number)
-    for whole in plan.whole(prefix).values():
-        remove_replaced(plan, whole)
+    if plan.replaced:
+        names = (plan.whole(prefix), plan.prefixes(prefix, number))
+        remove_replaced(plan, [name for some in names for name in some.values()])
     local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
     options = plan.encode_options(prefix, number, **local)
     # SIGTERM comes as an exception, so that the report says that the shard was stopped.
