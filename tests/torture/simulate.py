@@ -3,10 +3,10 @@
     python -m torture simulate --seed 1 --seeds 10000
     python -m torture simulate --seed 1234 --replay
 
-A seed decides what several machines do at once, in which order their requests come, what goes wrong
-with them, and how far apart their clocks are. Then one machine without faults does what is left, and
-what is there must be what one machine makes. At each change of the store, what a manifest tells of
-must be there.
+A seed decides what several machines do at once, in which order their requests come, what goes
+wrong with them, and how far apart their clocks are. Then one machine without faults does what is
+left, and what is there must be what one machine makes. At each change of the store, what a manifest
+tells of must be there.
 """
 
 from __future__ import annotations

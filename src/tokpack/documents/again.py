@@ -81,17 +81,17 @@ class Recipe:
                 "texts of records: encode the inputs again, and compare the checksums of the "
                 "manifests"
             )
-        found = find_tokenizer(dataset, **tokenizer)
-        if found.tokenizer is None:
-            raise InputError(found.note)
+        choice = find_tokenizer(dataset, **tokenizer)
+        if choice.tokenizer is None:
+            raise InputError(choice.note)
         described: Mapping[str, Any] = dataset.tokenizer or {}
-        frame = frame_of(found.tokenizer, append_eod=bool(options.get("append_eod", True)))
+        frame = frame_of(choice.tokenizer, append_eod=bool(options.get("append_eod", True)))
         key = str(options.get("key", "text"))
         limits = None
         if options.get("num_docs") is not None:
             limits = tuple(int(entry.get("records", 0)) for entry in manifest.inputs)
         return cls(
-            tokenizer=found.tokenizer,
+            tokenizer=choice.tokenizer,
             frame=Frame.of(described) if "frame" in described else frame,
             keys=tuple(options.get("keys") or (key,)),
             key=key,

@@ -122,8 +122,8 @@ def compare_with_inputs(
         parts = make_parts(sources, ways=workers)
     else:  # the first records are those of the first part
         parts = [Part(number, "whole", 0, 0, one.size) for number, one in enumerate(sources)]
-    given = _Given(again, sources, parts, workers, progress)
-    return _compared(dataset, given, _of_dataset(dataset, workers, progress))
+    read = _Inputs(again, sources, parts, workers, progress)
+    return _compared(dataset, read, _of_dataset(dataset, workers, progress))
 
 
 class _Read(NamedTuple):
@@ -148,7 +148,7 @@ def _read(again: Again, part: Part) -> _Read:
     return _Read(np.concatenate(digests), records, empty, rejected, unlike)
 
 
-class _Given:
+class _Inputs:
     """The documents of the inputs that have tokens: their ``digests``, in order, and all counts."""
 
     def __init__(
@@ -161,16 +161,16 @@ class _Given:
     ) -> None:
         self._again, self._sources, self._parts = again, sources, parts
         stage = ProgressStage(progress, "inputs", sum(part.weight for part in parts))
-        made: list[_Read] = []
+        reads: list[_Read] = []
         with ThreadPoolExecutor(threads) as pool:
             for part, one in zip(parts, pool.map(lambda p: _read(again, p), parts), strict=True):
-                made.append(one)
+                reads.append(one)
                 stage.add(part.weight)
-        self.digests = np.concatenate([one.digests for one in made])
-        self._ends = [0, *accumulate(len(one.digests) for one in made)]
+        self.digests = np.concatenate([one.digests for one in reads])
+        self._ends = [0, *accumulate(len(one.digests) for one in reads)]
         names = ("records", "empty", "rejected")
-        self.counts = {name: sum(getattr(one, name) for one in made) for name in names}
-        self._unlike = [one.unlike for one in made]
+        self.counts = {name: sum(getattr(one, name) for one in reads) for name in names}
+        self._unlike = [one.unlike for one in reads]
         self.counts |= {"documents": len(self.digests), "unlike": sum(map(len, self._unlike))}
 
     def place(self, number: int) -> str:
@@ -216,35 +216,35 @@ def _of_dataset(dataset: MMapIndexedDataset, threads: int, progress: Show | bool
     return digests
 
 
-def _compared(dataset: MMapIndexedDataset, given: _Given, own: Digests) -> Conservation:
-    theirs, in_dataset = given.digests, int(np.count_nonzero(own))
+def _compared(dataset: MMapIndexedDataset, inputs: _Inputs, ours: Digests) -> Conservation:
+    theirs, in_dataset = inputs.digests, int(np.count_nonzero(ours))
     examples = [
         f"its tokens are not its text: {place}"
-        for place, _ in zip(given.unlike(), range(_EXAMPLES), strict=False)
+        for place, _ in zip(inputs.unlike(), range(_EXAMPLES), strict=False)
     ]
     missing = repeated = foreign = 0
-    sides = np.sort(theirs), np.sort(own)
-    if not np.array_equal(sides[0], sides[1][len(own) - in_dataset :]):
-        (kinds, counts), (own_kinds, own_counts) = (
+    sides = np.sort(theirs), np.sort(ours)
+    if not np.array_equal(sides[0], sides[1][len(ours) - in_dataset :]):
+        (kinds, counts), (our_kinds, our_counts) = (
             np.unique(side[side > 0], return_counts=True) for side in sides
         )
         del sides
-        lost = counts - _counts_of(own_kinds, own_counts, kinds)
-        there = _counts_of(kinds, counts, own_kinds)
-        more = own_counts - there
+        lost = counts - _counts_of(our_kinds, our_counts, kinds)
+        there = _counts_of(kinds, counts, our_kinds)
+        more = our_counts - there
         missing = int(lost[lost > 0].sum())
         foreign, repeated = int(more[there == 0].sum()), int(more[(there > 0) & (more > 0)].sum())
         firsts = _places(theirs, kinds[lost > 0])
-        examples += [f"missing: {given.place(number)}" for number in firsts]
+        examples += [f"missing: {inputs.place(number)}" for number in firsts]
         for words, chosen in (
             ("more often than there", (there > 0) & (more > 0)),
             ("of no input", there == 0),
         ):
-            lasts = _places(own, own_kinds[chosen], last=True)
+            lasts = _places(ours, our_kinds[chosen], last=True)
             examples += [f"{words}: document {number}" for number in lasts]
     return Conservation(
         prefix=dataset.path_prefix,
-        **given.counts,
+        **inputs.counts,
         in_dataset=in_dataset,
         missing=missing,
         repeated=repeated,

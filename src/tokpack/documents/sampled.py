@@ -86,8 +86,8 @@ def verify_sample(
     by_line = has_table(dataset.path_prefix)
     wanted = _by_line(dataset, numbers) if by_line else _by_place(dataset, numbers)
     names = list(paths_of(inputs)) or list(wanted)
-    found = discover(names, input_format=input_format or format_of_inputs(dataset), pipes=False)
-    sources = [_source_of(name, found) for name in wanted]
+    there = discover(names, input_format=input_format or format_of_inputs(dataset), pipes=False)
+    sources = [_source_of(name, there) for name in wanted]
     again = Again(recipe, sources)
     stage = ProgressStage(progress, "inputs", sum(source.size for source in sources))
 

@@ -334,7 +334,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     if old is None:
         for file, there in versions.items():
             _removed(file, there)
-        if not storage.create(path, plan.content()):  # another has made a plan meanwhile
+        if not storage.create(path, plan.content()):  # another plan is there by now
             return save_plan(plan, prefix, overwrite=overwrite)
         return plan
     # The plan comes first: whoever follows the old one looks again before he names anything.
@@ -360,9 +360,9 @@ def _removed(file: str, version: Version) -> None:
 
 
 def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
-    """Remove manifests of plans in whose place this one was made.
+    """Remove manifests of plans that this one replaced.
 
-    Whoever made it may have been stopped before he removed them, or who followed the old plan was
+    Whoever planned may have been stopped before he removed them, or who followed the old plan was
     late: then nothing may be taken for a part of the new one.
     """
     for path, version in versions_of(map(manifest_path, datasets)).items():

@@ -46,10 +46,10 @@ class TokenBytes:
         self, ids: npt.NDArray[Any], span: Spans, data: npt.NDArray[np.uint8], text: Spans
     ) -> bool:
         """Whether a document is a text after the characters of both are composed."""
-        own = ids[span[0] : span[1]].tolist()
-        if own and not 0 <= min(own) <= max(own) < len(self._table):
+        some = ids[span[0] : span[1]].tolist()
+        if some and not 0 <= min(some) <= max(some) < len(self._table):
             return False
-        decoded = b"".join(map(self._table.__getitem__, own))
+        decoded = b"".join(map(self._table.__getitem__, some))
         both = (decoded, data[text[0] : text[1]].tobytes())
         one, other = (unicodedata.normalize("NFC", t.decode("utf-8", "replace")) for t in both)
         return one == other

@@ -111,29 +111,29 @@ def _against(prefixes: Sequence[str], arguments: argparse.Namespace) -> int:
     asked = "sample" if arguments.sample else "against"
     if len(prefixes) > 1:
         raise UsageError(f"{option(asked)} takes one dataset, not {len(prefixes)}")
-    given = {name: getattr(arguments, name) for name in ("quick", "vocab_size", "eod")}
-    for name, value in given.items():
+    flags = {name: getattr(arguments, name) for name in ("quick", "vocab_size", "eod")}
+    for name, value in flags.items():
         if value is not None and value is not False:
             raise UsageError(
                 f"{option(name)} is of the check of tokens, which {option(asked)} does not make: "
                 "run both"
             )
     more = {"input_format": arguments.input_format, **tokenizer_given(arguments)}
-    found: Conservation | SampleReport
+    outcome: Conservation | SampleReport
     with terminal.Reporter() as report:
         if arguments.sample:
             inputs = arguments.against or ()
-            found = verify_sample(prefixes[0], arguments.sample, inputs, progress=report, **more)
-            ok = not found.wrong
+            outcome = verify_sample(prefixes[0], arguments.sample, inputs, progress=report, **more)
+            ok = not outcome.wrong
         else:
-            found = compare_with_inputs(prefixes[0], arguments.against, progress=report, **more)
-            ok = found.is_conserved
+            outcome = compare_with_inputs(prefixes[0], arguments.against, progress=report, **more)
+            ok = outcome.is_conserved
     if arguments.json:
-        terminal.put_json({"ok": ok, **asdict(found)})
+        terminal.put_json({"ok": ok, **asdict(outcome)})
     else:
-        for part in terminal.folded(found.sentence(), sys.stdout):
+        for part in terminal.folded(outcome.sentence(), sys.stdout):
             terminal.put(part)
-        for example in found.examples:
+        for example in outcome.examples:
             terminal.put(f"  {example}")
     return 0 if ok else 1
 
