@@ -36,7 +36,7 @@ def environment(endpoint: str) -> dict[str, str]:
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_REGION": "us-east-1",
         "AWS_EC2_METADATA_DISABLED": "true",
-        "TOKPACK_STORE_TIMEOUT": "1",
+        "TOKPACK_STORE_TIMEOUT": "2",
         "NO_PROXY": "127.0.0.1,localhost",
     }
 

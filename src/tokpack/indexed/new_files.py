@@ -155,9 +155,9 @@ def new_datasets(
 
     What would say something wrong of a new dataset goes before the old one is replaced; tracks,
     tables and a selection go only where they are such. Tracks go first, since only the manifest
-    tells that they are some.
+    tells that they are some; then it goes, so that it never tells of what is gone.
     """
-    names = (idx_path, manifest_path, table_path, dropped_path, selection_path)
+    names = (manifest_path, idx_path, table_path, dropped_path, selection_path)
     outputs = [
         output
         for prefix in prefixes
