@@ -27,7 +27,7 @@ COMMANDS = {  # with {data}, a dataset; over another one where they say so
 }
 GOES_FIRST = {  # of an old output
     "merge virtual": "faulty/x.json",
-    "split": "faulty/x_00000.idx",
+    "split": "faulty/x_00000.json",
     "convert datatrove": "faulty/x",
 }
 WRITES = ("PUT", "POST", "DELETE")
