@@ -157,7 +157,7 @@ class _Inputs:
         sources: Sequence[Source],
         parts: Sequence[Part],
         threads: int,
-        progress: Show | None,
+        progress: Show | bool | None,
     ) -> None:
         self._again, self._sources, self._parts = again, sources, parts
         stage = ProgressStage(progress, "inputs", sum(part.weight for part in parts))

@@ -17,7 +17,7 @@ from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, Origins
 from tokpack.indexed.table import has_table
 from tokpack.machine import usable_cores
-from tokpack.progress import ProgressStage
+from tokpack.progress import ProgressStage, with_bar
 from tokpack.sources import Part, discover
 from tokpack.stores import paths_of
 
@@ -60,6 +60,7 @@ class SampleReport:
         )
 
 
+@with_bar
 def verify_sample(
     prefix: str | os.PathLike[str] | MMapIndexedDataset,
     count: int,
@@ -67,7 +68,7 @@ def verify_sample(
     *,
     seed: int | None = None,
     input_format: str | None = None,
-    progress: Show | None = None,
+    progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> SampleReport:
     """Encode ``count`` random documents again, from the inputs that the manifest names.
