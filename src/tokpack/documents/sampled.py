@@ -107,11 +107,16 @@ def verify_sample(
 
 
 def _by_line(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
-    """The documents by the lines, from 0, that the table has."""
+    """The documents by the lines, from 0, that the table has. UsageError."""
     origins = Origins(dataset.path_prefix)
     wanted: Wanted = defaultdict(lambda: defaultdict(list))
     for number in numbers:
         origin = origins[number]
+        if origin.line is None:
+            raise UsageError(
+                f"{dataset.path_prefix}: its table has no line of document {number}: compare all "
+                "of them with --against INPUT"
+            )
         wanted[origin.source][origin.line - 1].append(number)
     return wanted
 
