@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.cli_tools import tokpack
 from support.encoding_tools import documents, write_jsonl
+
+from tokpack.cli import main
+from tokpack.shards import plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +74,23 @@ def test_a_plan_replaces_nothing_of_others(here: Path, name: str) -> None:
     (here / name).unlink()
     done("plan", "y.jsonl", "-o", "pile", "--overwrite")
     assert not (here / "pile-00000.bin").exists()
+
+
+def test_what_follows_a_new_plan_at_once_stays(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever plans anew may be slow to remove the old shards."""
+    write_jsonl(here / "y.jsonl", documents(30))
+    replace_version = plan.replace_version
+
+    def replace_and_wait(*arguments: Any) -> Any:
+        written = replace_version(*arguments)
+        done("encode", "--plan", "pile", "--shard", "0", "--workers", "1")
+        done("commit", "pile")
+        return written
+
+    monkeypatch.setattr(plan, "replace_version", replace_and_wait)
+    words = "plan y.jsonl -o pile --overwrite --tokenizer tokenizer.json -q"
+    assert main(words.split()) == 0
+    assert "30 documents" in tokpack("verify", "pile").stdout
 
 
 def test_a_plan_does_not_hide_datasets_that_have_its_names(here: Path) -> None:

@@ -25,7 +25,7 @@ LISTS = frozenset(("below", "level"))
 # What may go wrong with any request, with one that writes, with one that lists; several times the
 # same is more often.
 _ANY = ("broken", "503", "429", "kill", "pause", "nap", "expired")
-_OF_WRITES = ("lost", "lost", "late", "late", "409", "kill behind", "kill late")
+_OF_WRITES = ("lost", "lost", "late", "late", "409", "403", "kill behind", "kill late")
 _OF_LISTS = ("stale", "stale", "torn")
 
 
@@ -59,6 +59,7 @@ class Machine:
     error: BaseException | None = None
     value: Any = None
     steps: int = 0
+    may_replace: bool = False  # what it does now has --overwrite
     go: threading.Lock = field(default_factory=_taken)
 
 
@@ -77,7 +78,8 @@ class World(machine.Clock):
         self.violations: list[str] = []
         self.steps = 0
         self._stay = self.rng.choice((0.0, 0.5, 0.8, 0.95))  # how often a machine simply goes on
-        self._late: list[Callable[[], Any]] = []
+        self._late: list[tuple[Machine, Callable[[], Any]]] = []
+        self._sender: Machine | None = None  # of a late request that arrives
         self._own = threading.local()
         self._all_ended = _taken()
         self._tell = tell
@@ -115,6 +117,11 @@ class World(machine.Clock):
     def current(self) -> Machine | None:
         """The machine whose thread this is."""
         return getattr(self._own, "machine", None)
+
+    @property
+    def actor(self) -> Machine | None:
+        """Whose request is done now."""
+        return self._sender or self.current
 
     def start(self, name: str, act: Callable[[], Any], **more: Any) -> Machine:
         """Let a machine do something, beside the others, from the next step on."""
@@ -188,11 +195,14 @@ class World(machine.Clock):
             raise Killed
 
     def _deliver(self) -> None:
-        act = self._late.pop(self.rng.randrange(len(self._late)))
+        self._sender, act = self._late.pop(self.rng.randrange(len(self._late)))
+        self.say(f"{self._sender.name}: a late request arrives")
         try:
             act()
         except Exception as error:  # nobody hears of it
-            self.say(f"a late request fails: {type(error).__name__}")
+            self.say(f"it fails: {type(error).__name__}")
+        finally:
+            self._sender = None
 
     # -- requests
 
@@ -256,7 +266,7 @@ class World(machine.Clock):
         if fault in ("lost", "kill behind"):
             act()
         if fault in ("late", "kill late"):
-            self._late.append(act)
+            self._late.append((me, act))
         if fault.startswith("kill"):
             me.is_dead = True
             raise Killed

@@ -13,6 +13,7 @@ import shutil
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -26,6 +27,7 @@ from tokpack.encoding.setup import load_setups
 from tokpack.errors import BusyError, TokpackError
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import now
+from tokpack.operations import merge
 from tokpack.progress import Progress
 from tokpack.shards import cut, work
 from tokpack.shards.commit import commit
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 BUCKET = "s3://memory"
 PILE = f"{BUCKET}/sets/pile"
+WHOLE, MERGED = f"{BUCKET}/sets/whole", f"{BUCKET}/sets/merged"
+ONE_TWO = (f"{BUCKET}/sets/one", f"{BUCKET}/sets/two")
 INPUTS = (f"{BUCKET}/in/x.jsonl", f"{BUCKET}/in/y.jsonl")
 OTHER = "other"  # begins the names of machines with another tokenizer
 CREATED = re.compile(rb'"created": "[^"]*"')
@@ -64,6 +68,15 @@ class _Inline:
         except Exception as error:
             done.set_exception(error)
         return done
+
+
+def _unlocked(self: Any, instance: Any, _: object = None) -> Any:
+    """A cached property without the lock of Python 3.11, for which all machines would wait."""
+    if instance is None:
+        return self
+    if self.attrname not in instance.__dict__:
+        instance.__dict__[self.attrname] = self.func(instance)
+    return instance.__dict__[self.attrname]
 
 
 class Studio:
@@ -88,6 +101,7 @@ class Studio:
         ] = {}  # of the store, by how far it is
         self.wanted: dict[str, dict[str, bytes]] = {}  # by plan: objects of the finished dataset
         self.files: dict[str, list[bytes]] = {}  # by what a manifest tells of the .bin
+        self.kinds: dict[tuple[str, Any], str] = {}  # what it tells, by what was asked for
         self._loaded: dict[tuple[str, bool], tuple[TokenizerSetup, ...]] = {}
         self._made: dict[str, list[list[bytes]]] = {}  # by what is encoded: files of its datasets
         self._stack = ExitStack()
@@ -97,12 +111,13 @@ class Studio:
         for target, name, value in (
             (access.objects, "_backend", self._backend),
             *((access, name, inline) for name in ("threads", "copiers", "senders")),
-            (cache, "cache_root", lambda: Path(self.own_folder("cache"))),
+            (cache, "cache_root", lambda: Path(self.own_folder(f"cache{machine.clock.pid()}"))),
             (cut, "MIN_PART_BYTES", 1),
             (parts, "_SMALL_GROUP", 0),
             (run, "_encode", self._encode),
             (work, "load_setups", self._setups),
             (upload, "LEAST_PART", 64),
+            (cached_property, "__get__", _unlocked),
         ):
             self._stack.enter_context(patch.object(target, name, value))
         self._stack.enter_context(
@@ -152,6 +167,9 @@ class Studio:
     def encode(self, output: str, inputs: Sequence[str] = INPUTS, **more: Any) -> None:
         run.encode(self.options(inputs, output, scratch=self.own_folder("scratch"), **more))
 
+    def merge(self, inputs: Sequence[str], output: str, *, overwrite: bool = False) -> None:
+        merge(inputs, output, overwrite=overwrite)
+
     def options(self, inputs: Sequence[str], output: str, **more: Any) -> EncodeOptions:
         more = {"tokenizer": self.tokenizer, "workers": 1, **more}
         return EncodeOptions(tuple(inputs), output=output, **more)
@@ -159,7 +177,7 @@ class Studio:
     # -- before the seeds
 
     def prepare(self, kinds: dict[str, dict[str, Any]]) -> None:
-        """Make the datasets of all kinds of plans on one machine without faults."""
+        """Make the datasets of all kinds on one machine without faults."""
         for kind, more in kinds.items():
             self.use(World(0))
             self.plans[kind] = cut.make_shard_plan(self.options(INPUTS, PILE, **more), _SHARD_BYTES)
@@ -172,6 +190,26 @@ class Studio:
             self.commit()
             self.states[kind, "committed"] = dict(self.world.model.objects)
             self.wanted[kind] = self.dataset()
+        self.use(World(0))
+        for kind, more in kinds.items():
+            self.encode(f"{WHOLE}-{kind}", **more)
+            manifest = self.world.model.objects[f"{WHOLE}-{kind}.json"]
+            self.kinds["encode", kind] = told_of_bin(manifest.data)
+        self.encode(f"{BUCKET}/sets/one", INPUTS[:1])
+        self.encode(f"{BUCKET}/sets/two", INPUTS[1:])
+        self.states["whole", "made"] = {
+            url: one
+            for url, one in self.world.model.objects.items()
+            if url.startswith((f"{BUCKET}/sets/one", f"{BUCKET}/sets/two"))
+        }
+        for order in (ONE_TWO, ONE_TWO[::-1]):
+            self.merge(order, MERGED, overwrite=True)
+            objects = self.world.model.objects
+            self._note([objects[path(MERGED)].data for path in _PATHS])
+            self.kinds["merge", order] = told_of_bin(objects[manifest_path(MERGED)].data)
+
+    def _note(self, files: list[bytes]) -> None:
+        self.files[told_of_bin(files[-1])] = files[:-1]
 
     def dataset(self) -> dict[str, bytes]:
         """The dataset in shards that there is: what all ways to make it must give."""
@@ -218,6 +256,8 @@ class Studio:
             self._made[key] = [
                 [Path(path(one)).read_bytes() for path in _PATHS] for one in prefixes
             ]
+            for files in self._made[key]:
+                self._note(files)
         for _ in range(self.world.rng.randrange(3) if progress else 0):
             progress(Progress(stage="encode", done=1, total=9, seconds=1.0))
             machine.clock.sleep(self.world.rng.random() * 3)
@@ -228,6 +268,11 @@ class Studio:
                 own = CREATED.sub(created, content) if path is manifest_path else content
                 Path(path(prefix)).write_bytes(own)
         return [Manifest.load(prefix) for prefix in prefixes]
+
+
+def told_of_bin(manifest: bytes) -> str:
+    """What a manifest says of its .bin: the size and the checksum."""
+    return json.dumps(json.loads(manifest).get("bin"), sort_keys=True)
 
 
 class Engine:

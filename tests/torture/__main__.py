@@ -20,12 +20,13 @@ def main() -> None:
     few = max(1, args.rounds // 10)
     rounds = {"kill": args.rounds, "power": few, "disk": few, "faults": args.rounds}
     flags = {kind: ["--rounds", str(number)] for kind, number in rounds.items()}
+    flags["simulate"] = ["--seeds", str(400 * args.rounds)]
     flags["ids"] = ["--megabytes", str(args.megabytes), "--minutes", str(args.minutes)]
     for kind, more in flags.items():
         command = [sys.executable, "-m", f"torture.{kind}", *more, "--seed", str(args.seed)]
         done = subprocess.run(command, check=False)
         if done.returncode:
-            kept = "" if kind == "ids" else "; its folder is kept"
+            kept = "" if kind in ("ids", "simulate") else "; its folder is kept"
             raise SystemExit(f"torture: {kind} failed with --seed {args.seed}{kept}")
 
 

@@ -187,7 +187,12 @@ class Delivery:
 
         self._check()
         note()
-        sent = send(self._here(url), url, mode, note)
+        try:
+            sent = send(self._here(url), url, mode, note)
+        except TakenError:  # what is there is another's, though it may have the same size
+            others = {name: one for name, one in self._sent().items() if name != _name(url)}
+            replace_json(self._note, others)
+            raise
         note(etag=sent.etag)
         return sent
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from tokpack.stores import shown
 from tokpack.stores.outputs import look, remove, versions_of
 from tokpack.stores.outputs import replace as replace_version
 from tokpack.stores.storage import head
+from tokpack.stores.upload import TakenError
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
@@ -341,8 +343,11 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     others = [one for one in (*old.replaced, old.id) if one != plan.id]
     plan = replace(plan, replaced=tuple(others[-_MOST_REPLACED:]))
     replace_version(path, plan.content(), version)
-    for file, there in _looked_at(plan, old, prefix, overwrite=overwrite).items():
-        _removed(file, there)
+    # Only what was there before is removed: there may be shards of the new plan by now.
+    remove_replaced(plan, {*old.whole(prefix).values(), *plan.whole(prefix).values()})
+    for file, there in versions.items():
+        with suppress(TakenError):
+            _removed(file, there)
     return plan
 
 
