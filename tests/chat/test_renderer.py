@@ -6,8 +6,9 @@ import pickle
 
 import pytest
 
-from tokpack.chat import ChatOptions, ConversationError
+from tokpack.chat import ChatOptions, ConversationError, sandbox
 from tokpack.chat.renderer import Renderer
+from tokpack.errors import TokpackError
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -53,6 +54,15 @@ def test_turns_have_their_roles_and_cover_the_text() -> None:
     pieces = [rendered.text[begin:end] for begin, end, _ in rendered.turns]
     assert "".join(pieces) == rendered.text
     assert pieces[1] == "<|im_start|>user\nHello<|im_end|>\n"
+
+
+def test_a_text_that_jinja2_alone_does_not_give_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = CHATML.replace("message['content']", "message['content'] | trim")
+    Renderer(template, ChatOptions()).render({"messages": TALK})
+    monkeypatch.setitem(sandbox._QUICK, "trim", str.lower)
+    renderer = Renderer(template, ChatOptions())
+    with pytest.raises(TokpackError, match="another text in tokpack than in jinja2"):
+        renderer.render({"messages": TALK})
 
 
 def test_a_pickled_renderer_renders_the_same() -> None:

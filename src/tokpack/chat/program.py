@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.chat import syntax
 from tokpack.chat.rendered import TOO_MUCH, UNSAFE, ConversationError
-from tokpack.chat.sandbox import Sandbox, TooMuchError
+from tokpack.chat.sandbox import Sandbox, TooMuchError, plain_environment
 from tokpack.chat.watched import LoopMaker, Messages, Rounds, Run
 from tokpack.errors import UsageError, needs_extra
 
@@ -74,6 +74,7 @@ class Program:
         }
         self._write, self._blocks = names["root"], names["blocks"]
         self._globals = dict(environment.globals)
+        self._day = day
 
     def _filters(self) -> dict[str, Any]:
         """The filters that a template's tree was given, see `syntax`."""
@@ -114,6 +115,14 @@ class Program:
             run.generations.append([len(run.pieces), -1])
         else:
             next(one for one in reversed(run.generations) if one[1] < 0)[1] = len(run.pieces)
+
+    def plain_text(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
+        """The text of messages by jinja2 alone, as `run` has to give it; or why it gives none."""
+        template = plain_environment(self._day).from_string(self.source)
+        try:
+            return template.render({**variables, "messages": messages, syntax.PROMPT: False})
+        except Exception as error:  # `run` had none
+            return f"{type(error).__name__}: {_first_line(error)}"
 
     def run(
         self, messages: Sequence[Any], variables: Mapping[str, Any], *, prompt: bool = False

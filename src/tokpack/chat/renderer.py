@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokpack.chat.watched import Text
 
 _ALWAYS_CHECKED = 16  # conversations at first of which turns are also found by definition
+_HELD = 4  # conversations at first that jinja2 renders alone, too
 _ONE_IN = 509  # and later ones, by their length
 _ASSISTANT = frozenset(["assistant"])
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function"])
@@ -111,7 +112,7 @@ class _Rendering:
         self._rules = Rules(
             options.loss_on_eot, options.loss_on_thinking, options.loss_on_empty_thinking
         )
-        self._seen = 0
+        self._seen = self._held = 0
         self._roles = _roles(options)
         unknown = program.special_tokens - set(owner.variables)
         if owner.template.tokens is None and unknown:
@@ -131,6 +132,8 @@ class _Rendering:
         messages = conversation.messages
         self._program.budget.reset()
         whole = self._turns.render(messages, variables)
+        if self._held < _HELD:
+            self._hold(whole.text, messages, variables)
         answers, others = self._selected(conversation)
         if self._options.loss == "all":
             return [self._rendered(whole, conversation, [(0, len(whole.text))], answers)]
@@ -146,6 +149,21 @@ class _Rendering:
         for i, answer in owns.items():
             spans += self._trained(whole, messages, i, answer, variables)
         return [self._rendered(whole, conversation, spans, answers)]
+
+    def _hold(self, text: str, messages: Messages, variables: Mapping[str, Any]) -> None:
+        """Hold a text against that of jinja2 alone. TokpackError where they differ."""
+        self._held += 1
+        plain = self._program.plain_text(messages, variables)
+        if plain != text:
+            at = next(
+                (i for i, pair in enumerate(zip(text, plain, strict=False)) if pair[0] != pair[1]),
+                0,
+            )
+            raise TokpackError(
+                f"the chat template gives another text in tokpack than in jinja2, from character "
+                f"{at} on: {brief(text[at:])} for {brief(plain[at:])}. This is a fault of tokpack: "
+                "please report it with this template"
+            )
 
     def _selected(self, conversation: Conversation) -> tuple[list[int], list[int]]:
         """The messages that are to be trained: answers of an assistant, and others."""

@@ -321,6 +321,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return wrapped
 
 
+def plain_environment(day: date | None) -> ImmutableSandboxedEnvironment:
+    """What transformers runs templates in, without anything that this module adds."""
+    plain = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_PlainGeneration, loopcontrols]
+    )
+    plain.filters["tojson"] = tojson
+    plain.globals |= {"raise_exception": raise_exception, "strftime_now": Clock(day)}
+    return plain
+
+
 class GenerationTag(Extension):
     """``{% generation %}``: a scope whose text an assistant has written.
 
@@ -335,6 +345,18 @@ class GenerationTag(Extension):
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         begin, end = (code(f"direct_generation({begins})", line) for begins in (True, False))
         return Scope([begin, *body, end]).set_lineno(line)
+
+
+class _PlainGeneration(Extension):
+    """``{% generation %}`` as a scope alone."""
+
+    tags = {"generation"}  # noqa: RUF012 - so it is declared there
+
+    def parse(self, parser: Parser) -> Node:
+        """The statements up to ``{% endgeneration %}``."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return Scope(body).set_lineno(line)
 
 
 def code(python: str, line: int) -> ExprStmt:
