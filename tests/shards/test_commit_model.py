@@ -248,6 +248,7 @@ MACHINES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_no_order_of_three_machines_tears_a_dataset(name: str) -> None:
     for machines in combinations(MACHINES, 3):
