@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support.emulators import azure, gcs, hub
+from support.emulators import azure, gcs
 from support.encoding_tools import dataset, documents, write_jsonl
 from support.optional import program
 
@@ -85,36 +82,6 @@ def test_as_on_a_disk(root: str, tokenizer: Path) -> None:
     upload.write(b"{}", found.url)
     with pytest.raises(StoreError, match="changed while it was read"):
         stores.Ranges([(found, 0, 2)]).take()
-
-
-def test_a_dataset_of_the_hub(tokenizer: Path, tmp_path: Path) -> None:
-    """Its files are inputs, and a dataset among them is read there."""
-    pytest.importorskip("fsspec")
-    pytest.importorskip("huggingface_hub")
-    texts = write_jsonl(tmp_path / "x.jsonl", documents(300))
-    tokpack.encode(texts, tmp_path / "right", tokenizer=str(tokenizer), workers=1)
-    files = {"x.jsonl": texts.read_bytes(), "README.md": b"hidden"}
-    files |= {
-        f"set{end}": (tmp_path / f"right{end}").read_bytes() for end in (".bin", ".idx", ".json")
-    }
-    with hub(files) as address:
-        # The hub's library reads its settings once.
-        there = os.environ | {"HF_ENDPOINT": address, "TOKPACK_CACHE": str(tmp_path / "cache")}
-        there |= {"HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1"}
-
-        def run(*words: str) -> str:
-            command = [sys.executable, "-W", "ignore", "-m", "tokpack", *words]
-            done = subprocess.run(
-                command, check=False, capture_output=True, text=True, env=there, timeout=300
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout + done.stderr
-
-        root = "hf://datasets/owner/name"
-        out = str(tmp_path / "out")
-        run("encode", f"{root}/*.jsonl", "-o", out, "--tokenizer", str(tokenizer), "--workers", "1")
-        assert dataset(tmp_path / "out") == dataset(tmp_path / "right")
-        assert ": ok, " in run("verify", f"{root}/set")
 
 
 def fetched(prefix: str) -> tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""Emulators of GCS and Azure, each with an empty container "texts"; and a hub with one dataset."""
+"""Emulators of GCS and Azure, each with an empty container "texts"."""
 
 from __future__ import annotations
 
@@ -76,50 +76,6 @@ def gcs(folder: Path) -> Iterator[dict[str, str]]:
             "GOOGLE_BASE_URL": address,
             "GOOGLE_SKIP_SIGNATURE": "true",
         }
-
-
-@contextmanager
-def hub(files: dict[str, bytes]) -> Iterator[str]:
-    """A hub with the dataset owner/name, of these files in one folder; gives its address."""
-    commit = "0" * 40
-
-    class Hub(Handler):
-        plan = Plan()
-
-        def answer(self, body: bytes) -> Answer:
-            path, api = unquote(urlsplit(self.path).path), "/api/datasets/owner/name"
-            rows = [
-                {"type": "file", "path": name, "size": len(content), "oid": _sha1(content)}
-                for name, content in files.items()
-            ]
-            if path.startswith(f"{api}/paths-info/"):
-                asked = parse_qs(body.decode())["paths"]
-                return _as_json([row for row in rows if row["path"] in asked])
-            if path.startswith(f"{api}/tree/"):
-                return _as_json(rows)
-            if path.startswith(api):
-                return _as_json({"id": "owner/name", "sha": commit, "siblings": []})
-            content = files.get(path.rpartition("/")[2])
-            if content is None or not path.startswith("/datasets/owner/name/resolve/"):
-                return 404, {"X-Error-Code": "EntryNotFound"}, b""
-            first, _, last = (
-                self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
-            )
-            begin, end = int(first), min(int(last or len(content)) + 1, len(content))
-            headers = {"ETag": f'"{_sha1(content)}"', "X-Repo-Commit": commit}
-            headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
-            return 206, headers, content[begin:end]
-
-    with serving(Hub) as address:
-        yield address
-
-
-def _as_json(value: object) -> Answer:
-    return 200, {"Content-Type": "application/json"}, json.dumps(value).encode()
-
-
-def _sha1(content: bytes) -> str:
-    return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
 def _ask(

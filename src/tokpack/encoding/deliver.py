@@ -21,6 +21,7 @@ from tokpack.files.foreign import read_object
 from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.digests import checksum_of
+from tokpack.indexed.hub_card import write_hub_card
 from tokpack.indexed.outputs import same_data, tells_of
 from tokpack.indexed.table import dropped_path, table_path
 from tokpack.indexed.track import track_path
@@ -101,6 +102,9 @@ class Delivery:
                 tries -= 1
                 if not tries:
                     raise
+        if not self._is_shard:
+            for prefix, manifest in datasets.items():
+                write_hub_card(prefix, manifest)
         for url in (*self._data(), *map(manifest_path, datasets)):
             remove_file(self._here(url))
         remove_file(self._note)

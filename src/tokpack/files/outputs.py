@@ -81,6 +81,10 @@ def check_outputs(
     check_not_inputs([path for path, _ in outputs], inputs)
     for path, kind in outputs:
         scheme, colon, _ = path.partition("://")
+        if scheme == "hf":
+            raise UsageError(
+                f"{path}: an output on the hub is hf://datasets/OWNER/REPOSITORY/PREFIX"
+            )
         if colon:  # what follows may have a password
             raise UsageError(
                 f"an output is {scheme}://...: only datasets are written to stores; name a file of "

@@ -14,6 +14,7 @@ import numpy as np
 from tokpack.files.durable import UNFINISHED, AtomicFiles, cannot_write, make_folder_of
 from tokpack.files.outputs import check_not_inputs, remove_partial
 from tokpack.indexed.format import idx_path
+from tokpack.indexed.hub_card import write_hub_card
 from tokpack.indexed.manifest import MANIFEST, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.outputs import dataset_outputs, same_data
 from tokpack.indexed.selection import selection_path
@@ -127,6 +128,9 @@ class NewFiles(AtomicFiles):
                 else:
                     objects.write(url, functools.partial(send, self._here(url), url))
             objects.check()
+        for url, kind in self._outputs:
+            if kind is MANIFEST and (manifest := Manifest.find(self._here(_prefix(url)))):
+                write_hub_card(_prefix(url), manifest)
 
     def _here(self, path: str) -> str:
         """Where the file is written that will be ``path``."""
@@ -134,11 +138,15 @@ class NewFiles(AtomicFiles):
 
     def _are_made(self) -> bool:
         """Whether datasets of the same bytes are there, in place of those that are to be sent."""
-        prefixes = [url.removesuffix(".json") for url, kind in self._outputs if kind is MANIFEST]
+        prefixes = [_prefix(url) for url, kind in self._outputs if kind is MANIFEST]
         datasets = [(one, Manifest.find(self._here(one))) for one in prefixes]
         return bool(datasets) and all(
             manifest and same_data(one, manifest) for one, manifest in datasets
         )
+
+
+def _prefix(manifest: str) -> str:
+    return manifest.removesuffix(".json")
 
 
 def new_datasets(

@@ -162,6 +162,17 @@ class Objects:
             finally:
                 reader.close()
 
+    def create_repository(self, url: str) -> bool:
+        """Make the repository of the hub where there is none; whether it did.
+
+        OutputError where nothing can be written to it.
+        """
+        with cannot_write():
+            made: bool = self._tried(
+                url, lambda: self._backend(url).create_repository(url), first=True
+            )
+        return made
+
     def put(
         self, url: str, content: bytes | Sequence[Range], mode: PutMode = "overwrite"
     ) -> StoredObject | None:

@@ -36,6 +36,9 @@ class Backend(Protocol):
     def complete(self, url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str: ...
     def abort(self, url: str, upload: str) -> None: ...
 
+    # Of the hub alone.
+    def create_repository(self, url: str) -> bool: ...
+
 
 @functools.cache
 def _of_kind(kind: str) -> Backend:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import StoreError, TokpackError, UsageError
 from tokpack.stores.trouble import TransientError
-from tokpack.stores.urls import StoredObject, scrubbed, shown
+from tokpack.stores.urls import StoredObject, hub_repository, scrubbed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tokpack.stores.urls import PutMode
 
 _TAGS = ("ETag", "etag", "e_tag", "blob_id", "md5Hash", "content_md5", "generation")
+_TRIED_AGAIN = (408, 409, 425, 429)  # of the answers 4xx: conflicts of commits, too many requests
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
 
 
@@ -63,8 +65,11 @@ class FileSystems:
         """Write an object: bytes, or ranges of others; ``mode`` is "overwrite"."""
         from tokpack.stores.access import objects
 
+        message = {"commit_message": f"Write {PurePosixPath(url).name} with tokpack"}
+        more = message if hub_repository(url) else {}
+
         def write(system: Any, path: str) -> None:
-            with system.open(path, "wb") as file:
+            with system.open(path, "wb", **more) as file:
                 chunks = [content] if isinstance(content, bytes) else objects.chunks(content)
                 for chunk in chunks:
                     file.write(chunk)
@@ -74,6 +79,21 @@ class FileSystems:
         if written is None:
             raise TransientError("an object that was just written is not there")
         return written
+
+    def create_repository(self, url: str) -> bool:
+        """Make the repository of the hub, a private one, where there is none; whether it did."""
+
+        def create(system: Any, _: str) -> bool:
+            from huggingface_hub import HfApi
+
+            hub, name = HfApi(system.endpoint, system.token), hub_repository(url)
+            is_new = not hub.repo_exists(name, repo_type="dataset")
+            if is_new:
+                hub.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
+            hub.auth_check(name, repo_type="dataset", write=True)
+            return is_new
+
+        return bool(self._try(url, create))
 
     def delete(self, url: str, version: StoredObject | None) -> None:
         """Remove an object."""
@@ -96,6 +116,9 @@ class FileSystems:
         except PermissionError as error:
             raise StoreError(f"{shown(url)}: permission denied: {scrubbed(str(error))}") from error
         except OSError as error:
+            status = getattr(getattr(error, "response", None), "status_code", 0)
+            if 400 <= status < 500 and status not in _TRIED_AGAIN:
+                raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
             raise TransientError(scrubbed(str(error))) from error
         except Exception as error:  # whatever a file system throws
             raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 OPERATIONS = (
     *("stat", "below", "level", "read", "put", "delete"),
     *("begin", "part", "copy_part", "complete", "abort"),
+    "create_repository",
 )
 _PASSED_ON = (TokpackError, ChangedError, MissingError, TransientError)
 
@@ -47,7 +48,8 @@ class Helper:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env=environment
+                | {"PYTHONPATH": os.pathsep.join(sys.path), "HF_HUB_DISABLE_PROGRESS_BARS": "1"},
             )
 
     def __getattr__(self, name: str) -> Any:

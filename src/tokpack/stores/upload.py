@@ -6,6 +6,7 @@ is read here, and sent on.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from contextlib import contextmanager, suppress
@@ -19,12 +20,14 @@ from tokpack.stores.access import cannot_write, matches, objects
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
 from tokpack.stores.reading import Ranges
 from tokpack.stores.trouble import ChangedError
-from tokpack.stores.urls import StoredObject, place_of, shown
+from tokpack.stores.urls import StoredObject, hub_repository, place_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.stores.urls import PutMode
+
+_logger = logging.getLogger(__name__)
 
 LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
 COPY_BYTES = 512 << 20  # of a part that is copied, so that many are copied at a time
@@ -50,7 +53,15 @@ def write(content: bytes | Sequence[Range], url: str, mode: PutMode = "overwrite
 
 
 def check_writable(url: str) -> None:
-    """Write an object without bytes where there is none, and remove it. Raises OutputError."""
+    """See that an object can be written: one without bytes, which is removed. OutputError.
+
+    On the hub, where each would be a commit, by what the account may do; a repository that is not
+    there is made.
+    """
+    if repository := hub_repository(url):
+        if objects.create_repository(url):
+            _logger.warning("made the private repository %s of datasets on the hub", repository)
+        return
     written = objects.put(url, b"", "create")
     if written:  # else there is another's, and the store has answered
         with suppress(OutputError):  # without the right to delete, the empty object stays

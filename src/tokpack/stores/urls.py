@@ -18,7 +18,8 @@ _KINDS = {
     **dict.fromkeys(("http", "https"), "http"),
 }
 _ACCOUNT_HOST = re.compile(r"[\w-]+\.(dfs|blob)\.[\w.-]+")
-_HUB_DATASET = re.compile(r"hf://(?!datasets/)")
+_HUB_DATASET = re.compile(r"hf://(?!datasets/|buckets/)")
+_HUB_OBJECT = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@[^/]+)?/.")
 # In messages of libraries: what is behind the ? of a URL, and a password before the @.
 _QUERY = re.compile(r"(\w://[^\s\"'<>?]*)\?[^\s\"'<>),]*")
 _PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
@@ -66,6 +67,12 @@ class Location(NamedTuple):
 def is_url(text: str) -> bool:
     """Whether a path names an object on a store; ``hf://NAME`` names a dataset, which is none."""
     return "://" in text and _URL.match(text) is not None and not _HUB_DATASET.match(text)
+
+
+def hub_repository(url: str) -> str:
+    """The repository owner/name of a dataset of the hub in which an object lies; "" elsewhere."""
+    match = _HUB_OBJECT.match(url)
+    return match[1] if match else ""
 
 
 def shown(url: str) -> str:
