@@ -294,7 +294,9 @@ def test_nothing_is_unpickled() -> None:
             elif isinstance(node, ast.Call):
                 found += [f"{path.name}:{node.lineno}: {bad}" for bad in _bad_call(node, calls)]
             found += [f"{path.name}: imports {name}" for name in names if name in refused]
-    assert not found
+    # What jinja2's sandbox compiled of a template, as its Template.from_code runs it.
+    assert [one.partition(":")[0] for one in found if one.endswith(": exec")] == ["program.py"]
+    assert [one for one in found if not one.endswith(": exec")] == []
     assert len(PRODUCT) > 50
 
 

@@ -150,15 +150,15 @@ class Delivery:
     def _remove_partial(self) -> None:
         """Remove what a run from this folder had sent when it was killed; a whole dataset stays."""
         sent = self._sent()
-        whole = bool(sent) and any(map(exists, map(manifest_path, self._prefixes.values())))
         for url in filter(lambda url: _name(url) in sent, self._data()):
             upload, etag = sent[_name(url)]
             if upload:
                 abort(url, upload)
             there, here = stat(url), identity(self._here(url))
-            # Of what was being sent when it was killed only the size is known.
+            # Of what was being sent when it was killed only the size is known: another machine may
+            # have made it, and its dataset is whole by now. So that is looked at behind the object.
             same = there and here and there.size == here.size and etag in ("", there.etag)
-            if there and same and not whole:
+            if there and same and not any(map(exists, map(manifest_path, self._prefixes.values()))):
                 remove(url, there)
         remove_file(self._note)
 
