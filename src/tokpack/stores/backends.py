@@ -42,7 +42,7 @@ class Backend(Protocol):
 
 @functools.cache
 def _of_kind(kind: str) -> Backend:
-    return ObjectStores() if kind else cast("Backend", FileSystems())
+    return cast("Backend", ObjectStores() if kind else FileSystems())
 
 
 def backend_of(url: str) -> Backend:
