@@ -249,7 +249,7 @@ def test_want_of_memory_names_the_input(
 
     monkeypatch.setattr(part.PartEncoder, "_tokens", broken)
     other = shutil.copy(place.source, place.folder / "b.jsonl")
-    with pytest.raises(tokpack.WorkerError, match=r"memory for .*\.jsonl.*--workers") as caught:
+    with pytest.raises(tokpack.WorkerError, match=r"memory for .*\.jsonl.*fewer workers") as caught:
         place.encode(inputs=[str(place.source), other], workers=workers)
     assert "\n" not in str(caught.value)
 

@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         terminal.say("  it needs the pieces where they are; move it only together with them")
     else:
         summary.show([(output, manifest)], report.seconds)
-    summary.show_conserved(inputs, [output])
+        summary.show_conserved(inputs, [output])
     if arguments.json:
         terminal.put_json({"prefix": output, **json.loads(manifest.to_json())})
     else:
