@@ -371,7 +371,9 @@ def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
     late: then nothing may be taken for a part of the new one.
     """
     for path, version in versions_of(map(manifest_path, datasets)).items():
-        manifest = Manifest.find(path.removesuffix(".json")) if version else None
+        manifest = None
+        with suppress(FormatError):  # which is of no plan
+            manifest = Manifest.find(path.removesuffix(".json")) if version else None
         if manifest and manifest.options.get("plan") in plan.replaced:
             remove(path, version)
 
