@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tokpack import MMapIndexedDataset, MMapIndexedDatasetBuilder, open_blend
-from tokpack.cli.main import main
 from tokpack.configuration.flags import resolve
 from tokpack.errors import InputError, UsageError
 from tokpack.files import whole_folder
@@ -96,6 +95,6 @@ def test_runs_checkpoints_and_tokenizers_are_named(tmp_path: Path) -> None:
 
 def test_a_blend_is_no_text(tmp_path: Path, dataset: str) -> None:
     path = tmp_path / "mix.yaml"
-    assert main(["blend", "1", dataset, "-o", str(path), "--seq-length", "2"]) == 0
+    path.write_text(f"# a comment\ntokpack_blend: 1\ndatasets:\n- prefix: {dataset}\n")
     with pytest.raises(InputError, match="tokpack blend or train"):
         discover([str(path)])
