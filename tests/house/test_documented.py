@@ -59,6 +59,9 @@ PARSED = {
     "tokpack merge s3://": "needs a store; tests/stores runs such",
     "tokpack merge wiki s3://": "needs a store; tests/stores runs such",
     "tokpack split s3://": "needs a store; tests/stores runs such",
+    "tokpack encode wiki.jsonl -o hf://": "needs the hub; tests/stores runs such",
+    "tokpack merge hf://": "needs the hub; tests/stores runs such",
+    "tokpack verify hf://": "needs the hub; tests/stores runs such",
 }
 
 

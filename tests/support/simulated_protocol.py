@@ -118,6 +118,8 @@ class Studio:
             (work, "load_setups", self._setups),
             (upload, "LEAST_PART", 64),
             (cached_property, "__get__", _unlocked),
+            (machine, "clock", machine.clock),  # these two, which ``use`` replaces, as they were
+            (ranges, "PART_BYTES", ranges.PART_BYTES),
         ):
             self._stack.enter_context(patch.object(target, name, value))
         self._stack.enter_context(

@@ -272,7 +272,6 @@ def test_a_long_word(tmp_path: Path) -> None:
 # What is not native.
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "dropout": (some(dropout=0.1), "'dropout'"),
     "suffix": (some(end_of_word_suffix="</w>", merges=[]), "'end_of_word_suffix'"),
     "ignore_merges of words": (some("first, True", ignore_merges=True), "cuts texts into words"),
     "a byte is missing": (

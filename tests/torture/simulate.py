@@ -472,11 +472,16 @@ _WEIGHTS = {
 @contextmanager
 def prepared(folder: Path) -> Iterator[Studio]:
     """What seeds share, in a folder of its own."""
-    logging.getLogger("tokpack").setLevel(logging.ERROR)
+    logger = logging.getLogger("tokpack")
+    level = logger.level
     (folder / "tmp").mkdir()
-    with Studio(folder) as studio:
-        studio.prepare(KINDS)
-        yield studio
+    try:
+        logger.setLevel(logging.ERROR)
+        with Studio(folder) as studio:
+            studio.prepare(KINDS)
+            yield studio
+    finally:
+        logger.setLevel(level)
 
 
 def rounds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from tokpack.display import brief, message
 from tokpack.errors import FormatError, InputError, TokpackError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokenizer of a million ids
 MAX_DEPTH = 100
 MAX_DIGITS = 60  # of a whole number
+
+_OF_THE_SHELL = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 _MOST_BITS = 200  # of such a number
 _PLAIN = frozenset([str, float, bool, type(None)])
@@ -29,13 +31,13 @@ def read_whole(
     wrong: type[TokpackError] = FormatError,
     problem: str = "",
 ) -> bytes:
-    """The bytes of a file that should be small.
+    """The bytes of a file that should be small, or of what a shell's <(command) prints.
 
     Raises ``missing``, with ``problem`` before the reason, where it cannot be read, ``wrong`` where
     it has more than ``most`` bytes.
     """
     try:
-        with open_regular(os.fspath(path)) as file:
+        with _opened(os.fspath(path)) as file:
             raw = file.read(most + 1)
     except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
         reason = getattr(error, "strerror", None) or error
@@ -43,6 +45,10 @@ def read_whole(
     if len(raw) > most:
         raise wrong(f"{path!s}: has more than {most:,} bytes, the most that is read of such a file")
     return raw
+
+
+def _opened(path: str) -> BinaryIO:
+    return open(path, "rb") if path.startswith(_OF_THE_SHELL) else open_regular(path)
 
 
 def parse_json(

@@ -117,7 +117,8 @@ class FileSystems:
             raise StoreError(f"{shown(url)}: permission denied: {scrubbed(str(error))}") from error
         except OSError as error:
             status = getattr(getattr(error, "response", None), "status_code", 0)
-            if 400 <= status < 500 and status not in _TRIED_AGAIN:
+            refused = 400 <= status < 500 and status not in _TRIED_AGAIN
+            if refused or "offline mode is enabled" in str(error):  # as the hub's library says
                 raise StoreError(f"{shown(url)}: {scrubbed(str(error))}") from error
             raise TransientError(scrubbed(str(error))) from error
         except Exception as error:  # whatever a file system throws
