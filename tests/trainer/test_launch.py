@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -160,7 +161,7 @@ def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_once_and_an_error_is_said_once(tmp_path: Path) -> None:
-    """Files could change, or be a shell's pipes, between the launcher's check and that of a rank."""
+    """Files could change, or be a shell's pipe, between the launcher's check and a rank's."""
     pytest.importorskip("torch")
     command = f"{sys.executable} -m tokpack train <(echo data-path: /nowhere/data) --nproc 2"
     done = subprocess.run(
