@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from support.rank_files import OWN, save_lines
 from support.tokenizers_twin import ids
+from torture import patterns as made_up
 
+from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import load_tokenizer
 from tokpack.tokenizers.gpt2_files import EOD
@@ -107,6 +111,9 @@ def test_a_pattern_that_is_none(tmp_path: Path, pattern: str, reason: str) -> No
         (r"(?>ab|a)+|[\s\S]", "its pattern has an atomic group"),
         (r"(?=a(?=bc))a|[\s\S]", "a look ahead within another one"),
         (r"\p{Cherokee}+|[\s\S]", "p{Cherokee}"),
+        (r"\p{N}?{1,3}|[\s\S]", "a repetition of a repetition"),
+        # The library's engine makes another set of this.
+        (r"[^? k[^\d\D]]|[\s\S]", "an empty set in a set"),
     ],
 )
 def test_what_the_core_does_not_understand_goes_to_the_library(
@@ -116,6 +123,28 @@ def test_what_the_core_does_not_understand_goes_to_the_library(
     assert not tokenizer.native
     assert reason in tokenizer.why_not_native
     assert ids(tokenizer, ["!"]) == [[33]]
+
+
+def test_made_up_expressions_are_cut_as_the_library_does() -> None:
+    """A short round of ``python -m torture.patterns``."""
+    counts = Counter(made_up.check(seed) for seed in range(400))
+    assert counts["equal"] > 100
+
+
+@pytest.mark.parametrize("expression", [r"\w+", r"[\w]+", r"[^\w]+", r"[\W.]+", r"[^\W]+"])
+def test_word_characters_in_sets_are_others_than_outside(expression: str) -> None:
+    """In the library six numbers of Latin-1 are; the text has all that may be."""
+    text = "".join(map(chr, range(0x250)))
+    steps = [("Isolated", expression, False), ("ByteLevel", "", False)]
+    pieces = made_up.library_of(steps).pre_tokenizer.pre_tokenize_str(text)
+    expected = list(itertools.accumulate(len(piece) for piece, _ in pieces))
+    assert _core.Pretokenizer(steps).ends(text.encode()).tolist() == expected
+
+
+def test_sets_of_any_case_with_letters_that_are_two() -> None:
+    r"""\H has U+FB00, which is ff in another case."""
+    with pytest.raises(ValueError, match="a negated set of any case"):
+        _core.Pretokenizer([("Isolated", r"(?i:[\H])", False), ("ByteLevel", "", False)])
 
 
 def test_what_has_become_native_keeps_its_fingerprint(tmp_path: Path) -> None:

@@ -149,9 +149,10 @@ class Parser : private SetReader {
     return check_end(repeat(std::move(node), 1, Expression::kUnbounded, false));
   }
 
-  Node check_end(Node node) const {
-    for (const std::string_view next : {"?", "*", "+"}) {
-      if (sees(next)) refuse("a repetition of a repetition");
+  Node check_end(Node node) {
+    unsigned least = 0, most = 0;
+    if (sees("?") || sees("*") || sees("+") || interval(&least, &most)) {
+      refuse("a repetition of a repetition");
     }
     return node;
   }

@@ -165,12 +165,18 @@ class SetReader {
 
   CodePoints member() {
     if (take("[")) {
-      if (!take(":")) return set();
-      refuse("a set [:" + std::string(text_.substr(at_, 5)));
+      if (take(":")) refuse("a set [:" + std::string(text_.substr(at_, 5)));
+      const CodePoints inner = set();
+      if (inner.empty()) refuse("an empty set in a set");  // Oniguruma makes another one of it
+      return inner;
     }
     const bool escaped = take("\\");
     if (escaped) {
-      if (const auto found = class_escape()) return *found;
+      const bool negated = !done() && text_[at_] < 'a';
+      if (const auto found = class_escape()) {
+        if (any_case_ && negated) refuse("a negated set of any case");
+        return as_in_set(*found);
+      }
       if (sees("b")) refuse("\\b in a set");
     }
     const std::uint32_t first = escaped ? character_escape() : take_character();
@@ -183,6 +189,15 @@ class SetReader {
       return in_set(first, character_escape());
     }
     return in_set(first, take_character());
+  }
+
+  // Of word characters in a set. Outside of sets Oniguruma looks those below 256 up in a table of
+  // its own, which has six numbers more.
+  static CodePoints as_in_set(const CodePoints& found) {
+    static const CodePoints words = CodePoints::words(), others = ~words;
+    static const CodePoints numbers({{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}});
+    if (found == words) return words & ~numbers;
+    return found == others ? others | numbers : found;
   }
 
   CodePoints in_set(std::uint32_t first, std::uint32_t last) const {

@@ -34,11 +34,11 @@ _ALSO = {
 _MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 
 
-def _steps(node: Any) -> list[Step]:
+def steps_of(node: Any) -> list[Step]:
     """The steps of a pre_tokenizer in order, or NotNativeError."""
     kind = node.get("type") if isinstance(node, dict) else None
     if kind == "Sequence":
-        return [step for child in node.get("pretokenizers", []) for step in _steps(child)]
+        return [step for child in node.get("pretokenizers", []) for step in steps_of(child)]
     if kind == "ByteLevel":
         prefix = "add_prefix_space" if node.get("add_prefix_space", True) else ""
         return [("ByteLevel", prefix, bool(node.get("use_regex", True)))]
@@ -60,7 +60,7 @@ def recognize(pre_tokenizer: Any) -> str:
 
     NotNativeError for one that the native core does not understand.
     """
-    steps = _steps(pre_tokenizer)
+    steps = steps_of(pre_tokenizer)
     try:
         return _core.Pretokenizer(steps).name or json.dumps(steps)
     except ValueError as error:
