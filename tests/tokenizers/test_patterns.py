@@ -17,7 +17,7 @@ from tokpack.tokenizers import load_tokenizer
 from tokpack.tokenizers.gpt2_files import EOD
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
-from tokpack.tokenizers.patterns import is_name, names, pre_tokenizer_of, recognize
+from tokpack.tokenizers.patterns import is_name, names, pre_tokenizer_of, recognize, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +59,21 @@ def test_an_expression_is_cut_as_tiktoken_does(tmp_path: Path) -> None:
             special_tokens={},
         )
         assert ids(tokenizer, texts) == [reference.encode_ordinary(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "behind", [r"\b", r"\B", r"(?=\w)", r"(?=\W)", r"(?=[\w.])", r"(?=[^\W_])"]
+)
+def test_word_characters_are_those_of_tiktoken(behind: str) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    core = _core.Pretokenizer(steps_of(pre_tokenizer_of(f"a{behind}")))
+    reference = tiktoken.Encoding(
+        "own", pat_str=f"a{behind}", mergeable_ranks={b"a": 0}, special_tokens={}
+    )
+    for character in map(chr, (*range(32, 0x250), 0x200C, 0x200D, 0x203F, 0x2160, 0x4E2D)):
+        text = f"a{character}".encode()
+        is_match = bool(reference.encode_ordinary(text.decode()))
+        assert core.ends(text).tolist() == ([1, len(text)] if is_match else [len(text)]), character
 
 
 def test_the_text_of_a_known_pattern_is_native(tmp_path: Path) -> None:

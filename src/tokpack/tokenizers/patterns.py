@@ -115,6 +115,15 @@ def with_steps(steps: list[Step]) -> dict[str, Any]:
 
 # Of the letters behind a backslash, those that both engines read alike.
 _ESCAPES = frozenset("pPsSdDwWbBnrtfvxAz")
+# Word characters of both engines: of the library's, six numbers below 256 are only outside of sets,
+# and two joiners are none.
+_WORD = r"[\w\x{200C}\x{200D}]"
+_OF_WORDS = {
+    r"\w": _WORD,
+    r"\W": f"[^{_WORD}]",
+    r"\b": f"(?:(?<={_WORD})(?!{_WORD})|(?<!{_WORD})(?={_WORD}))",
+    r"\B": f"(?:(?<={_WORD})(?={_WORD})|(?<!{_WORD})(?!{_WORD}))",
+}
 # Words whose case both engines ignore alike. Elsewhere Oniguruma takes "ss" for a sharp s, "fi" for
 # a ligature, and classes such as \p{Lu} for what they say.
 _ANY_CASE = r"\(\?i:(?!(?i:[^)]*(?:ss|st|ff|fi|fl)))[A-Za-z'|\[\]]*\)"
@@ -135,6 +144,8 @@ def _for_oniguruma(expression: str) -> str:
         text = piece[0]
         if piece.lastgroup == "escaped":
             text = _escape(expression, text)
+            if not (depth and text in (r"\b", r"\B")):
+                text = _OF_WORDS.get(text, text)
         elif piece.lastgroup == "set":
             depth += 1
         elif depth and piece.lastgroup == "difference":
