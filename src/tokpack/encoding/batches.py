@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokpack.errors import option
 from tokpack.sources import BadRecord, DocumentBatch
 from tokpack.sources.base import RAW_BYTES_KEPT
 from tokpack.sources.rows import take
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokpack.sources import Documents
+
+_CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
+_SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
 
 
 def first_batches(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[DocumentBatch]:
@@ -72,3 +76,16 @@ def number_of(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
     if per_document is None:
         return index
     return int(np.searchsorted(np.cumsum(per_document), index, side="right"))
+
+
+def advice_for(batch: DocumentBatch) -> str:
+    """What to do about the first bad record of a batch."""
+    keys = batch.bad[0].keys_there
+    if not keys:
+        return _SKIP
+    advice = f"{keys}: name one with {option('keys')}"
+    if not _CONVERSATIONS.isdisjoint(batch.bad[0].keys or ()):
+        advice = f"{keys}: conversations are encoded with {option('chat', True)}"
+    # If no record so far has the key, skipping is no help: it would skip them all.
+    others_have_it = any(len(documents) for documents in batch.documents.values())
+    return f"{advice}, or {_SKIP}" if others_have_it else advice

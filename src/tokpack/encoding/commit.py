@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from tokpack.encoding.outputs import piece_names
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS
 from tokpack.encoding.rejects import reject_kinds, reject_lines, rejected_lines
 from tokpack.encoding.renames import REJECTS, staged, write_commit
+from tokpack.encoding.run_manifest import InputFacts, counts_of, manifest_of
 from tokpack.encoding.table import write_dropped, write_table
 from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import checksum_of_sums
@@ -28,15 +28,13 @@ from tokpack.indexed.manifest import (
     ROLES,
     TRACK_DTYPES,
     facts_of_pieces,
-    now,
     summed_roles,
-    without_zeros,
 )
 from tokpack.indexed.track import trained_in_files
 from tokpack.sources import content_checksum, joined_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokpack.encoding.options import DatasetRequest
     from tokpack.encoding.piece import Job, Pieces
@@ -47,21 +45,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
-# What a manifest counts, of all and of each input, and the columns of a piece that count it.
-_COUNTED = {
-    "records": "records",
-    "documents": "documents",
-    "sequences": "sequences",
-    "tokens": "tokens",
-    "empty": "empty",
-    "rejected": "rejected",
-    "text_bytes": "key_bytes",
-    "left_out": "left_out",
-    "mapped_out": "mapped_out",
-    "mapped_in": "mapped_in",
-    "truncated": "truncated",
-    "thoughts_unwritten": "thoughts_unwritten",
-}
 
 
 def stage(
@@ -77,7 +60,7 @@ def stage(
     folder, datasets = job.folder, job.options.datasets
     contents = _contents_of(plan, job, finished)
     sums = finished.pieces.by_source()
-    inputs = [_Inputs(plan, contents, _counts(job, sums, n)) for n in range(len(datasets))]
+    inputs = [InputFacts(plan, contents, counts_of(job, sums, n)) for n in range(len(datasets))]
     for one, read in zip(datasets, inputs, strict=True):
         if not read.total["tokens"] and "shard" not in plan.options:
             raise InputError(no_tokens(finished.pieces, read.total, one.key))
@@ -91,8 +74,8 @@ def stage(
         here = range(first, first + len(file_plan.sources))
         whole = [None if n in cut else contents[n] for n in here]  # no file has read all of those
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
-        counts = (_counts(pieces.job, sums_of_file, n) for n in range(len(datasets)))
-        of_file = [_Inputs(file_plan, whole, counted) for counted in counts]
+        counts = (counts_of(pieces.job, sums_of_file, n) for n in range(len(datasets)))
+        of_file = [InputFacts(file_plan, whole, counted) for counted in counts]
         manifests_of_files.append(
             _stage_file(file_plan, pieces, of_file, types=types, sums=finished.sums, files=files)
         )
@@ -123,7 +106,7 @@ def _left_out_columns(job: Job) -> tuple[str, ...]:
 def _stage_file(
     plan: Plan,
     pieces: Pieces,
-    inputs: Sequence[_Inputs],
+    inputs: Sequence[InputFacts],
     *,
     types: Sequence[dict[str, str]],
     sums: Mapping[str, bytes],
@@ -150,7 +133,7 @@ def _stage_file(
         if job.chat is not None:
             facts["reasons"] = dict(reject_kinds(pieces))
             facts["roles"] = _roles(pieces.by_source().sum(axis=0))
-        manifests.append(_manifest(job, plan, one, read, **facts))
+        manifests.append(manifest_of(job, plan, one, read, **facts))
         files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
     return manifests
 
@@ -166,7 +149,7 @@ def _roles(counts: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
 
 
 def _whole(
-    job: Job, plan: Plan, dataset: DatasetRequest, inputs: _Inputs, manifests: Sequence[Manifest]
+    job: Job, plan: Plan, dataset: DatasetRequest, inputs: InputFacts, manifests: Sequence[Manifest]
 ) -> Manifest:
     """The manifest of a dataset in several files, of which ``manifests`` are."""
     names = piece_names(os.path.basename(job.options.output_names[dataset.name]), len(manifests))
@@ -176,7 +159,7 @@ def _whole(
     facts["roles"] = summed_roles(manifests)
     if facts["tracks"]:
         facts["trained"] = sum(one.trained or 0 for one in manifests)
-    return _manifest(job, plan, dataset, inputs, **facts)
+    return manifest_of(job, plan, dataset, inputs, **facts)
 
 
 def _joined_files(
@@ -328,87 +311,3 @@ def _content_of(source: Source, runs: list[tuple[int, str | None]], job: Job) ->
             "when nothing writes to it"
         ) from None
     return None if blocks is None else content_checksum(blocks)
-
-
-class _Inputs(Sequence[dict[str, Any]]):
-    """What a manifest says of each input, made when it is asked for: there may be a million.
-
-    ``counts`` are int64 [sources, columns]: those of _COUNTED, and special tokens.
-    """
-
-    def __init__(
-        self, plan: Plan, contents: Sequence[str | None], counts: npt.NDArray[np.int64]
-    ) -> None:
-        self._plan = plan
-        self._contents = contents
-        self._counts = counts
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        source = self._plan.sources[index]
-        *counts, special, trained = self._counts[index].tolist()
-        return {
-            "name": source.name,
-            "size": source.size,
-            "format": source.format,
-            "compression": source.compression,
-            "fingerprint": self._plan.fingerprints[index],
-            "mtime_ns": source.mtime_ns,
-            "content": self._contents[index],
-            **without_zeros(dict(zip(_COUNTED, counts, strict=True))),
-            "special_tokens": special,
-            **({"trained": trained} if trained else {}),
-        }
-
-    @property
-    def total(self) -> dict[str, int]:
-        """The counts of all inputs."""
-        return dict(zip(_COUNTED, self._counts.sum(axis=0).tolist(), strict=False))
-
-
-def _manifest(
-    job: Job, plan: Plan, dataset: DatasetRequest, inputs: _Inputs, **files: Any
-) -> Manifest:
-    total: dict[str, Any] = inputs.total
-    its_plan = plan.of(dataset.tokenizer)
-    return Manifest(
-        tokpack_version=plan.version,
-        created=now(),
-        tokenizer=its_plan.tokenizer,
-        options={**its_plan.options, "key": dataset.key, "on_error": job.options.on_error},
-        inputs=inputs,
-        dtype=job.setups[dataset.tokenizer].dtype,
-        **files,
-        **total,
-    )
-
-
-def _counts(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.int64]:
-    """Of key number ``index`` and each row of ``sums``: _COUNTED, special tokens, trained tokens.
-
-    Raises OutputError when they do not add up.
-    """
-    counts = sums[
-        :,
-        [
-            SOURCE_COLUMNS.index(column)
-            if column in SOURCE_COLUMNS
-            else job.key_column(index, column)
-            for column in (*_COUNTED.values(), "special")
-        ],
-    ]
-    trained = [SOURCE_COLUMNS.index(f"trained of {role}") for role in ROLES]
-    of = dict(zip(_COUNTED, counts.T, strict=False))
-    rows = of["records"] - of["left_out"] - of["mapped_out"] + of["mapped_in"]
-    wrong = np.flatnonzero(rows != of["documents"] + of["empty"] + of["rejected"])
-    if wrong.size:
-        counted = {name: int(column[wrong[0]]) for name, column in of.items()}
-        raise OutputError(
-            f"the counts do not add up, so nothing was written: {counted}; this is a defect in "
-            "tokpack, please report it"
-        )
-    return np.column_stack([counts, sums[:, trained].sum(axis=1)])

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.encoding.batches import first_batches, line_of, number_of, without_records
+from tokpack.encoding.batches import (
+    advice_for,
+    first_batches,
+    line_of,
+    number_of,
+    without_records,
+)
 from tokpack.encoding.conversations import (
     OTHER_OF_PAIR,
     ConversationMaker,
@@ -59,8 +65,6 @@ _SPECIAL = (
     "the document contains a special token of the tokenizer "
     f"({option('special_tokens')} says what becomes of it: text, encode, auto or error)"
 )
-_CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
-_SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
 
 
 class _Text(NamedTuple):
@@ -306,7 +310,7 @@ class PartEncoder:
                     reasons = {**others, **reasons}
                 return self._encodable(without_records(batch, documents, reasons), origin)
         if batch.bad and self.job.options.on_error == "fail":
-            wrong.append((batch.bad[0].line, batch.bad[0].reason, _advice(batch)))
+            wrong.append((batch.bad[0].line, batch.bad[0].reason, advice_for(batch)))
         if wrong:
             line, reason, advice = min(wrong)
             before = origin.lines_before
@@ -391,16 +395,3 @@ def no_memory(what: str, error: MemoryError) -> WorkerError:
         f"a worker had not enough memory for {what}{detail}: use fewer {option('workers')}, or "
         f"allow only shorter documents ({option('max_document_bytes')}); run again to continue"
     )
-
-
-def _advice(batch: DocumentBatch) -> str:
-    """What to do about the first bad record of a batch."""
-    keys = batch.bad[0].keys_there
-    if not keys:
-        return _SKIP
-    advice = f"{keys}: name one with {option('keys')}"
-    if not _CONVERSATIONS.isdisjoint(batch.bad[0].keys or ()):
-        advice = f"{keys}: conversations are encoded with {option('chat', True)}"
-    # If no record so far has the key, skipping is no help: it would skip them all.
-    others_have_it = any(len(documents) for documents in batch.documents.values())
-    return f"{advice}, or {_SKIP}" if others_have_it else advice

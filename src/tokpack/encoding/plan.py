@@ -10,11 +10,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack import __version__
-from tokpack.encoding.conversations import PAIR, settled_chat
+from tokpack.encoding.columns_read import settled, with_columns
+from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.difference import difference
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
-from tokpack.encoding.kept import ALL, required
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.setup import described, load_setups, special_mode
 from tokpack.encoding.transforms import versions
@@ -371,37 +371,3 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     plan = make_plan(options, sources, parts, setups, columns=columns, chat=chat)
     plan = replace(plan, files=divided(parts, files))
     return PlannedRun(plan, setups, workers)
-
-
-def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
-    """The options with the columns that ``keep="all"`` stands for in its place.
-
-    UsageError where ``keep`` names a key that none of the first records has.
-    """
-    if options.map is None:  # which may make it
-        keys = required(options.keep)
-        if options.chat:  # of a pair each answer has its own
-            answers = options.pairs or PAIR
-            keys = list(dict.fromkeys(key.replace("{}", one) for key in keys for one in answers))
-        first.check_columns("keep", keys)
-    if ALL not in options.keep:
-        return options
-    from tokpack.encoding.keep_all import with_small_columns  # as below
-
-    return with_small_columns(options, first)
-
-
-def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
-    """The same, where a plan says which these are."""
-    if ALL not in options.keep:
-        return options
-    return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)
-
-
-def settled(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
-    """The columns of the records, as ``settle`` has them; None where texts are enough."""
-    if not options.where and options.map is None:
-        return None
-    from tokpack.encoding.columns import settle  # most runs need none of it
-
-    return settle(options, first)

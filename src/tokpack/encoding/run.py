@@ -10,11 +10,12 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tokpack.encoding.columns_read import as_planned
 from tokpack.encoding.commit import stage
 from tokpack.encoding.folder import SUFFIX, WorkFolder
 from tokpack.encoding.outputs import check_replaced
 from tokpack.encoding.piece import Job
-from tokpack.encoding.plan import as_planned, plan_run
+from tokpack.encoding.plan import plan_run
 from tokpack.encoding.renames import COMMIT, finish, staged
 from tokpack.encoding.report import NAME, RunReporter
 from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan

@@ -8,16 +8,11 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
+from tokpack.encoding.columns_read import settled, with_columns
 from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.map_function import importable_name
-from tokpack.encoding.plan import (
-    MAX_PART_BYTES,
-    MIN_PART_BYTES,
-    deciding_options,
-    settled,
-    with_columns,
-)
+from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options
 from tokpack.encoding.setup import described, load_setups
 from tokpack.errors import UsageError, option
 from tokpack.shards import SHARD_BYTES

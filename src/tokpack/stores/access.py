@@ -6,15 +6,12 @@ A process that may fork asks a helper; workers, which do not, open stores themse
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import sys
 import threading
-from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokpack import machine
@@ -24,6 +21,7 @@ from tokpack.stores import ranges as limits
 from tokpack.stores.helper import Helper
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
 from tokpack.stores.settings import patience_seconds
+from tokpack.stores.threads import Threads
 from tokpack.stores.trouble import (
     NO_BUCKET,
     AbortedError,
@@ -33,7 +31,7 @@ from tokpack.stores.trouble import (
     changed,
     not_found,
 )
-from tokpack.stores.urls import StoredObject, place_of, shown
+from tokpack.stores.urls import StoredObject, etag_of_parts, matches, place_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -332,15 +330,6 @@ class Objects:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def etag_of_parts(etags: Sequence[str]) -> str:
-    """The ETag of an object that was made of parts with these; "-" where they are no MD5."""
-    try:
-        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
-    except ValueError:
-        return "-"
-    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
-
-
 @contextmanager
 def cannot_write() -> Iterator[None]:
     """Raise OutputError where a store fails."""
@@ -348,54 +337,6 @@ def cannot_write() -> Iterator[None]:
         yield
     except StoreError as error:
         raise OutputError(f"cannot write {error}") from error
-
-
-def matches(current: StoredObject | None, mode: PutMode) -> bool:
-    """Whether ``mode`` allows to write where ``current`` is."""
-    if current is None or isinstance(mode, str):
-        return mode == "overwrite" or (current is None and mode == "create")
-    return current.same_as(mode)
-
-
-class Threads:
-    """Threads that wait for stores; unlike an executor's, they keep no process from ending."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._begun = most, 0
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = (
-            SimpleQueue()
-        )
-
-    def submit(self, act: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Let a thread do something."""
-        future: Future[T] = Future()
-        self._jobs.put((future, act, arguments))
-        if self._begun < self._most:
-            self._begun += 1
-            threading.Thread(target=self._work, daemon=True).start()
-        return future
-
-    def map(self, act: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
-        """What ``act`` gives for each item; after an error those that wait are not begun."""
-        items = list(items)
-        if len(items) == 1:
-            return [act(items[0])]
-        futures = [self.submit(act, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            wait([future for future in futures if not future.cancel()])
-            raise
-
-    def _work(self) -> None:
-        while True:
-            future, act, arguments = self._jobs.get()
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(act(*arguments))
-                except BaseException as error:
-                    future.set_exception(error)
-            del future, act, arguments  # not kept until the next one comes
 
 
 threads = Threads(_AT_ONCE)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tokpack.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://", re.ASCII)
 _KINDS = {
@@ -138,3 +142,19 @@ def url_of(like: str, key: str) -> str:
     """The URL of another key of the bucket or container that the URL ``like`` names."""
     scheme, _, rest = like.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}/{key}"
+
+
+def etag_of_parts(etags: Sequence[str]) -> str:
+    """The ETag of an object that was made of parts with these; "-" where they are no MD5."""
+    try:
+        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
+    except ValueError:
+        return "-"
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+def matches(current: StoredObject | None, mode: PutMode) -> bool:
+    """Whether ``mode`` allows to write where ``current`` is."""
+    if current is None or isinstance(mode, str):
+        return mode == "overwrite" or (current is None and mode == "create")
+    return current.same_as(mode)
