@@ -132,6 +132,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "misnumbered",
     ),
+    "an added token with the id of another one": (
+        {**tiny(vocab=_without(EOD) | {"abc": 258}), "added_tokens": [added("<x>", 258)]},
+        "'<x>' has the id of 'abc'",
+    ),
     "a byte without a token": (
         tiny(vocab=_without("q", EOD)) | {"added_tokens": []},
         "byte 0x71",

@@ -41,10 +41,13 @@ class Encoder final : public CachedEncoder<Id, Out> {
       Base::look_up, Base::misses_, Base::lookup_with, Base::mediums_, Base::place, Base::placer_,
       Base::remember, Base::room, Base::run, Base::specials_, Base::split;
 
-  // Where all normalized tokens are runs of spaces (GPT-NeoX), the scanner finds them.
+  // Where all normalized tokens are runs of spaces (GPT-NeoX), the scanner finds them. The text
+  // behind one gets no space in front.
   void take_space_runs() {
     const std::optional<ScanRules>& rules = options_.pretokenizer.rules;
-    if (!rules || rules->shape != ScanShape{.family = ScanShape::Family::kGpt2}) return;
+    if (options_.pretokenizer.prefixes || !rules ||
+        rules->shape != ScanShape{.family = ScanShape::Family::kGpt2})
+      return;
     longest_run_ = longest_space_run(added_.normalized.tokens());
     if (longest_run_ == 0) return;
     run_ids_.resize(longest_run_ + 1);

@@ -140,6 +140,7 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     # Of the next one outside the vocabulary: versions of the library count on from the largest id
     # of an added token, or of one outside the vocabulary.
     following = outside = len(vocab)
+    taken = {number: token for token, number in vocab.items()}
     for token in tokens:
         content = token["content"]
         if set(token) - _TOKEN_KEYS or token.get("single_word"):
@@ -151,6 +152,9 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
         agreed = in_vocab or following == outside
         if not content or content in result or token["id"] != expected or not agreed:
             raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
+        # The library may take the flags of the one for the other's.
+        if taken.setdefault(expected, content) != content:
+            raise NotNativeError(f"its added token {content!r} has the id of {taken[expected]!r}")
         result[content] = AddedToken(
             content,
             expected,

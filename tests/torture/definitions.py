@@ -1,0 +1,283 @@
+"""Made up tokenizers: the core gives the ids of the Hugging Face library, or leaves it the work.
+
+    python -m torture.definitions --seed 1 --minutes 5
+
+A seed is a tokenizer.json and some texts, full of what the tokenizer looks for. Vocabularies have
+holes, merges come in odd orders, added tokens overlap each other, and settings are what no
+published tokenizer has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from support.sentencepiece_tools import CONVERTED, trained, unigram_json
+from support.split_patterns import PRE_TOKENIZERS, byte_level
+from support.tiny_tokenizers import ALPHABET
+from support.tokenizers_twin import LEVELS, MODES, block, rows
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
+
+from tokpack.tokenizers.base import TokenizerOptions
+from tokpack.tokenizers.from_files import from_json
+from tokpack.tokenizers.native import CoreTokenizer
+from tokpack.tokenizers.patterns import with_steps
+from torture.made_up import SPACE, Maker, Node
+from torture.patterns import made_up_steps
+
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_PREPEND = {"type": "Prepend", "prepend": SPACE}
+_CACHES = (1 << 12, 1 << 20)
+_TEXTS = 24
+
+
+def _nested(rng: random.Random, steps: list[Node], name: str) -> Any:
+    """Steps as the file has them: one alone, or a sequence, which may be in another one."""
+    if not steps:
+        return rng.choice([None, None, {"type": "Sequence", name: []}])
+    if len(steps) == 1 and rng.random() < 0.7:
+        return steps[0]
+    if len(steps) > 1 and rng.random() < 0.1:
+        steps = [{"type": "Sequence", name: steps[:1]}, *steps[1:]]
+    return {"type": "Sequence", name: steps}
+
+
+def byte_level_bpe(make: Maker) -> Node:
+    """As GPT-2's, Llama 3's, Qwen's."""
+    rng = make.rng
+    text = "".join(make.characters)
+    letters = [piece for piece, _ in ByteLevel(False, use_regex=False).pre_tokenize_str(text)]
+    letters = list("".join(letters)) * 3 + [rng.choice(ALPHABET), "\u0120", "\u0120"]
+    tokens = list(ALPHABET)
+    if make.maybe(0.03):
+        tokens.remove(rng.choice(tokens))
+    tokens += [make.word() for _ in range(rng.choice([0, 0, 0, 2]))]
+    tokens += [
+        "".join(rng.choices(letters, k=rng.randint(2, 5))) for _ in range(rng.choice([0, 4]))
+    ]
+    if make.maybe(0.02):
+        tokens.append("")
+    unk = rng.choice([None, None, None, None, "<unk>", "!"])
+    if unk and make.maybe(0.5):
+        tokens.append(unk)
+    model = make.model(
+        tokens, make.merges(letters, rng.choice([3, 20, 60])),
+        unk_token=unk, byte_fallback=make.maybe(0.03),
+    )  # fmt: skip
+    normalizer = _nested(rng, [{"type": "NFC"}] * rng.choice([0, 0, 0, 1, 1, 2]), "normalizers")
+    if make.maybe(0.05):
+        normalizer = _nested(rng, _normalizers(make), "normalizers")
+    kinds = [
+        *(
+            byte_level(use_regex=r, add_prefix_space=p)
+            for r in (True, False)
+            for p in (True, False)
+        ),
+        rng.choice(list(PRE_TOKENIZERS.values())),
+        with_steps(made_up_steps(rng)),
+        {
+            "type": "Sequence",
+            "pretokenizers": [
+                {
+                    "type": "Split",
+                    "pattern": {"String": make.word(2)},
+                    "behavior": rng.choice(["Isolated", "MergedWithPrevious", "MergedWithNext"]),
+                    "invert": make.maybe(0.1),
+                },
+                byte_level(use_regex=make.maybe(0.5), add_prefix_space=make.maybe(0.3)),
+            ],
+        },
+    ]
+    return make.definition(model, normalizer, rng.choice(kinds), byte_level())
+
+
+def _metaspace(make: Maker) -> Node:
+    node: Node = {"type": "Metaspace", "replacement": SPACE}
+    if make.maybe(0.9):
+        node["prepend_scheme"] = make.rng.choice(["always", "first", "never"])
+    if make.maybe(0.8):
+        node["split"] = make.maybe(0.5)
+    if make.maybe(0.2):
+        node["add_prefix_space"] = node.get("prepend_scheme") != "never"
+    return node
+
+
+def metaspace_bpe(make: Maker) -> Node:
+    """As Llama 2's, Gemma's, Mistral's."""
+    rng = make.rng
+    letters = [SPACE if one == " " else one for one in make.characters] * 2 + [SPACE]
+    if make.maybe(0.1):
+        letters.append(" ")
+    known = [one for one in letters if make.maybe(0.8)] or letters[:1]
+    tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *known]
+    if make.maybe(0.1):
+        tokens.remove(f"<0x{rng.randrange(256):02X}>")
+    if make.maybe(0.2):
+        tokens = ["<unk>", *known]
+    tokens += [make.word().replace(" ", SPACE) for _ in range(rng.choice([0, 0, 4]))]
+    model = make.model(
+        tokens,
+        make.merges(known, rng.choice([3, 20, 60])),
+        unk_token=rng.choice(["<unk>"] * 6 + [None, "<none>", known[0]]),
+        byte_fallback=make.maybe(0.6),
+    )
+    forms: list[list[Node]] = [[_PREPEND, _REPLACE], [_REPLACE, _PREPEND], [_REPLACE], [], []]
+    steps = rng.choice(forms)
+    if make.maybe(0.03):
+        steps = [*steps, *_normalizers(make)]
+    split = {
+        "type": "Split",
+        "pattern": {"String": " "},
+        "behavior": rng.choice(
+            ["MergedWithPrevious", "Isolated", "Removed", "MergedWithNext", "Contiguous"]
+        ),
+        "invert": make.maybe(0.02),
+    }
+    choices: list[list[Node]] = [[], [], [split], [_metaspace(make)]]
+    cuts = rng.choice(choices if steps else [[_metaspace(make)]])
+    pre_tokenizer = _nested(rng, cuts, "pretokenizers") if cuts else None
+    decoders = [
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+        *({"type": kind} for kind in ("ByteFallback", "Fuse")),
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]
+    decoder = rng.choice([None, {"type": "Sequence", "decoders": decoders}])
+    return make.definition(model, _nested(rng, steps, "normalizers"), pre_tokenizer, decoder)
+
+
+def _rules() -> Node:
+    node: Node = json.loads(unigram_json(trained("folding unigram"), "NLLB, Pegasus"))
+    return next(one for one in node["normalizer"]["normalizers"] if one["type"] == "Precompiled")
+
+
+def _normalizers(make: Maker) -> list[Node]:
+    """Up to four steps, as models of Unigram have them, and other ones."""
+    rng = make.rng
+
+    def replace() -> Node:
+        pattern = rng.choice(
+            [{"String": make.word(2)}, {"String": " "}, {"Regex": " {2,}"}, {"Regex": r"\n"},
+             {"Regex": r"\s{2,}|[\n\r\t]"}, {"Regex": r"\s+"}]
+        )  # fmt: skip
+        content = rng.choice(["", " ", SPACE, make.word(2), make.word(1)])
+        return {"type": "Replace", "pattern": pattern, "content": content}
+
+    def strip() -> Node:
+        return {"type": "Strip", "strip_left": make.maybe(0.5), "strip_right": make.maybe(0.7)}
+
+    accents = [{"type": "NFKD"}, {"type": "StripAccents"}]
+    choices = [
+        *(lambda: [replace()], lambda: [replace()], lambda: [strip()], lambda: [_rules()]),
+        *(lambda: [{"type": "Lowercase"}], lambda: [{"type": "NFC"}], lambda: accents),
+    ]
+    if make.maybe(0.1):
+        choices.append(lambda: [{"type": rng.choice(["NFKC", "NFD", "Nmt", "StripAccents"])}])
+    return [step for _ in range(rng.randint(1, 3)) for step in rng.choice(choices)()]
+
+
+def unigram(make: Maker) -> Node:
+    """As T5's, XLM-R's, and what else can be written."""
+    rng = make.rng
+    letters = [SPACE if one == " " else one for one in make.characters]
+    known = [one for one in letters if make.maybe(0.8)]
+    words = [make.word().replace(" ", SPACE) for _ in range(rng.choice([5, 20, 80]))]
+    tokens = ["<unk>", SPACE, *known, *words, *(SPACE + word for word in words[:10])]
+    fallback = make.maybe(0.3)
+    if fallback:
+        tokens += [f"<0x{byte:02X}>" for byte in range(256)]
+    if make.maybe(0.1):
+        tokens.append("<unk>" + make.word(1))
+    tokens = list(dict.fromkeys(tokens))
+    if make.maybe(0.5):
+        rng.shuffle(tokens)
+    unknown = tokens.index("<unk>")
+    digits = rng.choice([0, 4, 17])
+    scores = (round(-rng.random() * 12, digits) for _ in tokens)
+    vocab = [list(row) for row in zip(tokens, scores, strict=True)]
+    model = {"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": fallback}
+    steps = [] if make.maybe(0.3) else _normalizers(make)
+    if make.maybe(0.3):
+        form = rng.choice(list(CONVERTED))
+        steps = [json.loads(unigram_json(trained("folding unigram"), form))["normalizer"]]
+    cuts = [_metaspace(make)]
+    if make.maybe(0.7):
+        cuts[0]["split"] = True
+    if make.maybe(0.25):
+        cuts.insert(0, {"type": "WhitespaceSplit"})
+    pre_tokenizer = _nested(rng, cuts, "pretokenizers")
+    normalizer = _nested(rng, [step for step in steps if step], "normalizers")
+    return make.definition(model, normalizer, pre_tokenizer, cuts[-1])
+
+
+_KINDS = (byte_level_bpe, metaspace_bpe, unigram)
+
+
+def check(seed: int) -> str:
+    """Compare one seed: what came of it. AssertionError with all that repeats it."""
+    make = Maker(random.Random(seed))
+    kind = make.rng.choice(_KINDS)
+    raw = json.dumps(kind(make))
+    try:
+        library = Tokenizer.from_str(raw)
+    except BaseException as error:
+        if type(error).__name__ not in ("Exception", "PanicException"):
+            raise
+        return "no tokenizer"
+    tokenizer = from_json(raw.encode(), Path(f"{seed}.json"), f"{seed}", TokenizerOptions())
+    if not isinstance(tokenizer, CoreTokenizer):
+        return f"{kind.__name__}: left to the library"
+    texts = [make.text() for _ in range(_TEXTS)]
+    for mode in MODES:
+        library.encode_special_tokens = mode == "text"
+        expected = [one.ids for one in library.encode_batch(texts, add_special_tokens=False)]
+        for level, cache in itertools.product(LEVELS, _CACHES):
+            core = tokenizer.core(
+                dtype="int32", special_tokens=mode, level=level, cache_bytes=cache
+            )
+            found = rows(core.encode(*block(texts)))
+            found_alone = [rows(core.encode(*block([text])))[0] for text in texts]
+            for text, ids, alone, right in zip(texts, found, found_alone, expected, strict=True):
+                assert ids == alone == right, (
+                    f"seed {seed}, {kind.__name__}, {mode}, {level}, cache {cache}: of {text!r} "
+                    f"{ids}, alone {alone}, not {right}"
+                )
+    # As bytes the library decodes what an added token has of the alphabet of bytes.
+    foreign = {
+        token.id
+        for token in tokenizer.spec.added
+        if not token.content.isascii() and set(token.content) <= set(ALPHABET)
+    }
+    for text, ids in zip(texts, expected, strict=True):
+        if not foreign.isdisjoint(ids):
+            continue
+        found_text, right_text = tokenizer.decode(ids), library.decode(ids, False)
+        assert found_text == right_text, (
+            f"seed {seed}, {kind.__name__}: decoded {ids} of {text!r} as {found_text!r}, "
+            f"not {right_text!r}"
+        )
+    return f"{kind.__name__}: equal"
+
+
+def main() -> None:
+    """Compare seed after seed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=5)
+    args = parser.parse_args()
+    until, counts = time.monotonic() + 60 * args.minutes, Counter[str]()
+    for seed in itertools.count(args.seed):
+        counts[check(seed)] += 1
+        if time.monotonic() > until:
+            break
+    print(f"seeds {args.seed} to {seed}: {dict(counts)}")
+
+
+if __name__ == "__main__":
+    main()
