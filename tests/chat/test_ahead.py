@@ -207,3 +207,41 @@ def test_a_generation_in_a_macro_is_found_by_prefixes() -> None:
     )
     (rendered,) = Renderer(template, ChatOptions()).render({"messages": TALK})
     assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]
+
+
+def refusal(template: str, talk: list[dict[str, Any]], **options: Any) -> str:
+    """Why a conversation is refused."""
+    with pytest.raises(ConversationError) as caught:
+        Renderer(template, ChatOptions(**options)).render({"messages": talk})
+    return caught.value.reason
+
+
+PROMPTED = "{% if add_generation_prompt %}[assistant]{% endif %}"
+
+
+@pytest.mark.parametrize(
+    "order", ["messages | list", "messages[-9:]", "messages[:1] + messages[1:]"]
+)
+def test_a_loop_over_a_list_of_messages_is_not_that_before_it(order: str) -> None:
+    system = (
+        "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    template = system + LOOP.replace("in messages", f"in {order}") + PROMPTED
+    talk = [{"role": "system", "content": "x"}, *TALK]
+    (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
+    assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]
+
+
+def test_what_is_behind_all_messages_is_no_end_of_a_turn() -> None:
+    template = LOOP.replace("in messages", "in messages | list") + "That was all." + PROMPTED
+    assert refusal(template, TALK[:2]) == "a turn is not found"
+
+
+@pytest.mark.parametrize("options", [{"loss": "last"}, {}])
+def test_blocks_of_generation_that_are_nobodys_are_not_trained(options: dict[str, str]) -> None:
+    template = (
+        "{% for message in messages | list %}[{{ message.role }}]{% generation %}"
+        "{{ message.content }}{% endgeneration %}{% endfor %}"
+    )
+    untrained = [*TALK[:1], {**TALK[1], "weight": 0}, *TALK[2:]]
+    assert refusal(template, TALK if options else untrained, **options) == "a turn is not found"

@@ -184,3 +184,24 @@ def test_the_weight_goes_with_the_text() -> None:
     assert rendered.weight == 0.25
     with pytest.raises(ConversationError, match="no weight"):
         renderer.render({"messages": [USER, ANSWER]})
+
+
+def test_no_content_is_not_the_word_none() -> None:
+    talk = [USER, {"role": "assistant", "content": None, "tool_calls": CALLS[:1]}]
+    (said,) = trained("glm4_5", talk)
+    assert "None" not in said
+    (said,) = trained("deepseek_v3", [USER, {**talk[1], "tool_calls": TEXT_CALLS[:1]}])
+    assert said.startswith("<\uff5ctool\u2581calls\u2581begin\uff5c>")
+
+
+def test_blocks_of_generation_in_macros_are_none_if_there_are_others() -> None:
+    template = (
+        "{% macro call(m) %}{% generation %}{{ m.tool_calls | tojson }}{% endgeneration %}"
+        "{% endmacro %}{% for m in messages %}[{{ m.role }}]{% generation %}{{ m.content }}"
+        "{% endgeneration %}{{ call(m) if m.tool_calls }}.{% endfor %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    talk = [USER, {**ANSWER, "tool_calls": [{"function": {"name": "f"}}]}]
+    (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
+    said = rendered.text.partition("[assistant]")[2]
+    assert [rendered.text[a:b] for a, b in rendered.trained] == [said]

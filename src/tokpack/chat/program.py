@@ -93,9 +93,18 @@ class Program:
             syntax.READ: budget.read,
             syntax.SOME: some,
             syntax.TOLD: self._tell,
-            syntax.EACH: partial(_each, writes=False),
-            syntax.EACH_WRITTEN: partial(_each, writes=True),
+            syntax.EACH: partial(self._each, writes=False),
+            syntax.EACH_WRITTEN: partial(self._each, writes=True),
         }
+
+    def _each(self, value: Any, *, writes: bool) -> Any:
+        """What a loop goes through."""
+        if value.__class__ is Messages:
+            return Rounds(value, writes=writes)
+        if writes and value.__class__ is list and value:
+            assert self._loops.run is not None
+            self._loops.run.copy(value)
+        return value
 
     def _tell(self, values: tuple[Any, ...]) -> None:
         """What decides a generation prompt, before a round of the main loop."""
@@ -155,11 +164,6 @@ class Program:
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {_first_line(error)}") from None
         return run.text()
-
-
-def _each(value: Any, *, writes: bool) -> Any:
-    """What a loop goes through."""
-    return Rounds(value, writes=writes) if value.__class__ is Messages else value
 
 
 def _first_line(error: BaseException) -> str:

@@ -67,14 +67,17 @@ class Conversation:
 
 
 class RecordReader:
-    """Reads records as a request says; what it does not say is found in each record."""
+    """Reads records as a request says; what it does not say is found in each record.
 
-    def __init__(self, options: ChatOptions, *, parts: bool) -> None:
+    The template takes contents of several ``parts``; it asks for contents that are ``none``.
+    """
+
+    def __init__(self, options: ChatOptions, *, parts: bool, none: bool) -> None:
         self._roles = {**_ROLES, **options.role_map}
         self._key = options.messages_key
         self._pairs = options.pairs
         self._weight = options.weight_key
-        self._parts = parts  # the template takes a content of several parts
+        self._parts, self._none = parts, none
 
     def read(self, record: Mapping[str, Any]) -> list[Conversation]:
         """The conversation of a record; of a pair the preferred and the rejected one.
@@ -126,7 +129,7 @@ class RecordReader:
                 return {"role": self._roles[role], "content": content}
         if not isinstance(raw, Mapping):
             raise ConversationError(MALFORMED, f"message {i} is {brief(raw)}")
-        message = {k: v for k, v in raw.items() if v is not None or k == "content"}
+        message = {k: v for k, v in raw.items() if v is not None}
         if "role" not in message and "from" in message:
             message = _sharegpt(message, i)
         role = message.get("role")
@@ -150,6 +153,8 @@ class RecordReader:
         if content is None:
             if not any(message.get(key) for key in _SPEECH):
                 raise ConversationError(MALFORMED, f"message {i} has no content")
+            if self._none:
+                message["content"] = None
         elif isinstance(content, str):
             message["content"] = str(content)
         elif isinstance(content, Iterable) and not isinstance(content, Mapping):

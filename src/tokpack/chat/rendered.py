@@ -56,6 +56,13 @@ class ConversationError(ValueError):
         return worded(self.text)
 
 
+def not_found(i: int) -> ConversationError:
+    """The error of a message whose place in the text is unknown."""
+    return ConversationError(
+        "a turn is not found", f"the template does not show where message {i} begins and ends"
+    )
+
+
 def utf8(text: str) -> bytes:
     """A rendered text in UTF-8. ConversationError for one that no UTF-8 can have."""
     try:

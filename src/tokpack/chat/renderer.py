@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.records import RecordReader
-from tokpack.chat.rendered import OUTSIDE, REWRITTEN, ConversationError, Rendered
+from tokpack.chat.rendered import OUTSIDE, REWRITTEN, ConversationError, Rendered, not_found
 from tokpack.chat.spans import HARMONY, Ends, Rules, joined, thinking, trained, without
 from tokpack.chat.template import ChatTemplate
 from tokpack.display import brief
@@ -108,7 +108,8 @@ class _Rendering:
 
         self._options = options = owner.options
         self._program = program = Program(source, owner.where, day)
-        self.reader = RecordReader(options, parts=program.syntax.reads_parts)
+        syntax = program.syntax
+        self.reader = RecordReader(options, parts=syntax.reads_parts, none=syntax.asks_for_none)
         self._rules = Rules(
             options.loss_on_eot, options.loss_on_thinking, options.loss_on_empty_thinking
         )
@@ -123,7 +124,7 @@ class _Rendering:
             )
         self._turns = Turns(program, owner.variables)
         self._ends = self._turns.ends
-        self._tagged = program.syntax.generation
+        self._tagged = syntax.generation
 
     def render(self, conversation: Conversation, variables: Mapping[str, Any]) -> list[Rendered]:
         """The conversation as text, in several where its turns are split."""
@@ -249,16 +250,16 @@ class _Rendering:
         return [(begin, behind(whole.text, end)) for begin, end in spans]
 
     def _generated(self, whole: Text, messages: Messages, answers: list[int]) -> list[Span]:
-        """The generation blocks in the turns of answers."""
+        """The generation blocks in the turns of answers. ConversationError."""
         every = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        chosen = None if answers == every or whole.turns is None else answers
+        turns = [(0, len(whole.text))]
+        if answers != every:
+            if answers and whole.turns is None:
+                raise not_found(answers[0])  # it is not known which block is whose
+            turns = [turn for i in answers if (turn := (whole.turns or ())[i]) is not None]
         spans: list[Span] = []
         for begin, end in whole.generations:
-            inside = chosen is None or any(
-                turn is not None and turn[0] <= begin < turn[1]
-                for turn in (whole.turns[i] for i in chosen)  # type: ignore[index]
-            )
-            if inside:
+            if any(first <= begin < last for first, last in turns):
                 ends = _NO_ENDS if self._rules.eot else self._ends
                 spans.append(trained(whole.text, (begin, end), ends, self._rules))
         return spans

@@ -40,7 +40,7 @@ class Syntax:
     ``decides`` are the attributes of namespaces, (name, attribute), that decide the generation
     prompt with what is written behind messages; nothing where it is always the same, None where
     more may decide it. ``generation``: there are generation blocks. ``reads_parts``: the template
-    loops over the parts of a content.
+    loops over the parts of a content. ``asks_for_none``: it asks whether a content is none.
     """
 
     def __init__(self, tree: nodes.Template) -> None:
@@ -59,11 +59,14 @@ class Syntax:
         is_known = prompts is not None and prompts == _asks(tree)
         self.decides = tuple(sorted(self._found)) if is_known else None
         self.reads_parts = any(_is_content(f.iter) for f in tree.find_all(nodes.For))
-        inline = [one.node for one in _direct(tree.body) if isinstance(one, nodes.ExprStmt)]
+        tests = [one.node for one in tree.find_all(nodes.Test) if one.name == "none"]
+        self.asks_for_none = any(map(_is_content, tests))
+        direct = _direct(tree.body)
+        inline = {id(one.node) for one in direct if isinstance(one, nodes.ExprStmt)}
         marks = list(tree.find_all(nodes.InternalName))
-        self.generation = any(one in inline for one in marks)
+        self.generation = bool(marks) and all(id(one) in inline for one in marks)
         for node in marks:
-            if node not in inline:
+            if id(node) not in inline:
                 node.name = "None"  # its place in the text is not known there
 
     def watch(self) -> None:

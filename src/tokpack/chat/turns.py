@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.chat.records import OWN
-from tokpack.chat.rendered import REWRITTEN, TOO_MUCH, UNSAFE, ConversationError
+from tokpack.chat.rendered import REWRITTEN, TOO_MUCH, UNSAFE, ConversationError, not_found
 from tokpack.chat.spans import Ends, last_mark, prompts, starts_with_mark, thinking
 from tokpack.chat.watched import EVERY, Seen, Text
 from tokpack.errors import UsageError, option
@@ -102,6 +102,10 @@ class Turns:
         end = turn[1] if turn else up_to.end
         if not whole.text.startswith(up_to.text[:end]):
             raise _rewritten(i)
+        if up_to.turns is None and i == len(messages) - 1:
+            more = self.render([*messages, _QUESTION], variables).text
+            if not more.startswith(up_to.text.rstrip()):
+                raise not_found(i)  # something is behind all messages
         prompt = None if i else self._prompt(whole, messages, i, variables)  # nothing is before
         if turn is not None and prompt is not None:
             begun = _behind(up_to.text, turn[0], prompt)
@@ -292,13 +296,6 @@ def _no_prompt(i: int) -> ConversationError:
         f"message {i} does not begin with it, so nobody can tell where its answer begins: put "
         "{% generation %} and {% endgeneration %} around what is generated, in a copy of the "
         f"template, and give that with {option('chat_template', 'FILE')}",
-    )
-
-
-def not_found(i: int) -> ConversationError:
-    """The error of a message whose place in the text is unknown."""
-    return ConversationError(
-        "a turn is not found", f"the template does not show where message {i} begins and ends"
     )
 
 

@@ -50,7 +50,7 @@ class Run:
     """
 
     __slots__ = (
-        *("_open", "generations", "is_disordered", "looks"),
+        *("_copies", "_known", "_open", "generations", "is_disordered", "looks"),
         *("messages", "passes", "pieces", "states"),
     )
 
@@ -60,6 +60,8 @@ class Run:
         self.looks: list[tuple[int, int]] = []
         self.passes: list[Pass] = []
         self._open: list[Pass] = []
+        self._known: set[int] = set()  # messages, by their identity
+        self._copies: list[int] = []  # the pieces where loops over lists of messages begin
         self.generations: list[list[int]] = []
         self.states: list[tuple[Any, ...]] = []
         self.is_disordered = False
@@ -75,6 +77,13 @@ class Run:
         if not writes:
             self._open.append(one)
         return one
+
+    def copy(self, values: list[Any]) -> None:
+        """Write down a loop that may write, if it is over a list that somebody made of messages."""
+        if not self._known:
+            self._known = {id(one) for one in self.messages}
+        if not self._known.isdisjoint((id(values[0]), id(values[-1]))):
+            self._copies.append(len(self.pieces))
 
     def effect(self) -> None:
         """Something is set that what is written may depend on."""
@@ -114,6 +123,9 @@ class Run:
         main = writing[0]
         begin, end = main.places[0], main.places[-1]
         inside = all(begin <= one.places[0] and one.places[-1] <= end for one in writing[1:])
+        for at in self._copies:
+            others = self.pieces[end:] if at >= end else self.pieces[at:begin]
+            inside = inside and not "".join(others).strip()
         return main if len(main.places) > main.count and inside else None
 
 
