@@ -28,6 +28,7 @@ LIBRARIES = {"tokenizers-0.23": "Hugging Face"}  # names in the picture, where t
 PROGRAMS = {
     "tokpack": "tokpack",
     "megatron": "Megatron-LM",
+    "megatron-fast": "Megatron-LM, fast one",
     "gpt-neox": "GPT-NeoX",
     "bigscience": "BigScience",
     "microsoft": "Microsoft's fork",
@@ -43,7 +44,7 @@ def rows_of(name: str) -> list[common.Row]:
 
 
 def draw(path: Path) -> None:
-    """Draw the last rows of English in one thread, and of 100 MB to a dataset, as bars."""
+    """Draw the last rows of English in one thread, and of whole programs, as bars."""
     panels = []
     for tokenizer in ("gpt2", "o200k"):
         speeds = {
@@ -54,12 +55,13 @@ def draw(path: Path) -> None:
             if (row.get("tokenizer"), row["corpus"]) == (tokenizer, "english")
         }
         panels.append((f"{tokenizer}: MB/s of one thread, text not seen before", speeds))
-    seconds = {
-        PROGRAMS[row["program"]]: row["wall"]
-        for row in rows_of("peers")
-        if row["program"] in PROGRAMS and row["text_bytes"] < 200e6
-    }
-    panels.append(("100 MB of JSON lines to a dataset, 2 workers: seconds", seconds))
+    for size, is_large in (("100 MB", False), ("1 GB", True)):
+        seconds = {
+            PROGRAMS[row["program"]]: row["wall"]
+            for row in rows_of("peers")
+            if row["program"] in PROGRAMS and (row["text_bytes"] > 500e6) == is_large
+        }
+        panels.append((f"{size} of JSON lines to a dataset, 2 workers: seconds", seconds))
     path.write_text(bars(panels), encoding="utf-8")
 
 

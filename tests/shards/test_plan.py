@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from dataclasses import replace
@@ -76,7 +77,8 @@ def test_every_byte_is_in_one_shard(inputs: list[tuple[str, str, int]], size: in
 
 
 def options(corpus: Corpus, output: Path, **more: Any) -> EncodeOptions:
-    return EncodeOptions(tuple(corpus.inputs), output=str(output), **{**corpus.options, **more})
+    inputs = more.pop("inputs", tuple(corpus.inputs))
+    return EncodeOptions(inputs, output=str(output), **{**corpus.options, **more})
 
 
 def test_a_plan_depends_on_no_machine(corpus: Corpus, tmp_path: Path) -> None:
@@ -156,6 +158,19 @@ def test_what_cannot_be_cut_is_refused(corpus: Corpus, tmp_path: Path) -> None:
         make_shard_plan(EncodeOptions(str(tmp_path / "pipe"), output=str(tmp_path / "x")))
     with pytest.raises(InputError, match="there is no plan"):
         ShardPlan.load(str(tmp_path / "nothing"))
+
+
+def test_a_file_that_is_much_larger_than_a_shard_is_named(
+    corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (json.dumps({"text": "a b c"}) + "\n") * 2000
+    for name, packed in (("one.jsonl.gz", gzip.compress(text.encode())), ("two.jsonl", b"")):
+        (tmp_path / name).write_bytes(packed or text.encode())
+        source = options(corpus, tmp_path / "x", inputs=(str(tmp_path / name),))
+        make_shard_plan(source, 100)
+    (record,) = caplog.records
+    assert "one.jsonl.gz is one shard of about" in record.getMessage()
+    assert "zst of several frames" in record.getMessage()
 
 
 def test_another_tokenizer_on_a_machine_is_refused(corpus: Corpus, tmp_path: Path) -> None:

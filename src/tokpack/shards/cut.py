@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from tokpack.encoding.map_function import importable_name
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options
 from tokpack.encoding.setup import described, load_setups
 from tokpack.errors import UsageError, option
+from tokpack.quantities import bytes_text
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, prefix_of
 from tokpack.sources import Source, discover, fingerprints, make_parts
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
     from tokpack.sources import Part
 
+_logger = logging.getLogger(__name__)
+_LARGE = 2  # times what was asked for
 _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
 # Options that belong to one machine, or stand elsewhere in the plan.
 _LOCAL = {
@@ -71,6 +75,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     lines = []
     for parts in _shards(sources, shard_bytes):
         begin = parts[0].source
+        _warn_of_large(sources[begin], parts, shard_bytes)
         inputs = [
             {"fingerprint": prints[n], **_shared(sources[n]).to_json()}
             for n in range(begin, parts[-1].sources.stop)
@@ -90,6 +95,23 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
         shards=len(lines),
         body="".join(line + "\n" for line in lines).encode(),
     ).identified()
+
+
+def _warn_of_large(source: Source, parts: Sequence[Part], shard_bytes: int) -> None:
+    """Say which file makes a shard much larger than what was asked for."""
+    size = sum(part.weight for part in parts)
+    is_whole = source.compression or parts[0].kind == "rows"
+    if size < _LARGE * shard_bytes or not is_whole:
+        return
+    why = f"{source.format} stays whole"
+    if source.compression:
+        why = "it is compressed in one piece; zst of several frames, as pzstd makes, can be"
+    _logger.warning(
+        "%s is one shard of about %s, for it cannot be cut: %s",
+        source.name,
+        bytes_text(size),
+        why,
+    )
 
 
 def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
