@@ -251,6 +251,11 @@ def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
         return making + ([DatasetItem(find_prefix(prefix), tokenizer)] if is_there else [])
     # Texts often lie in a folder of the name that their dataset has beside it.
     if os.path.isdir(path) and not MMapIndexedDataset.exists(path):
+        above = Path(path).absolute().parent
+        if (above / LOG).exists():
+            raise InputError(
+                f"{path}: a checkpoint; its run is the folder {os.path.relpath(above)}"
+            )
         raise InputError(f"{path}: a folder without {LOG}: name the folder of a run, or a file")
     return [DatasetItem(find_prefix(path), tokenizer)]
 
