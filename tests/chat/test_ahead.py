@@ -245,3 +245,19 @@ def test_blocks_of_generation_that_are_nobodys_are_not_trained(options: dict[str
     )
     untrained = [*TALK[:1], {**TALK[1], "weight": 0}, *TALK[2:]]
     assert refusal(template, TALK if options else untrained, **options) == "a turn is not found"
+
+
+def test_the_beginning_of_an_answer_behind_all_messages_ends_no_turn() -> None:
+    (rendered,) = Renderer(LOOP.replace(".{%", "{%") + "[assistant]", ChatOptions()).render(
+        {"messages": TALK[:2]}
+    )
+    assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh"]
+
+
+def test_a_message_that_ends_like_a_prompt_is_none() -> None:
+    template = LOOP.replace("in messages", "in messages | list")
+    talk = [{"role": "user", "content": "<think>"}, {"role": "assistant", "content": "a</think>b"}]
+    for wanted in (True, False):
+        options = ChatOptions(loss_on_thinking=wanted)
+        (rendered,) = Renderer(template.replace(".{%", "\n{%"), options).render({"messages": talk})
+        assert [rendered.text[a:b] for a, b in rendered.trained] == ["[assistant]a</think>b\n"]

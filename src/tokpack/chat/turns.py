@@ -110,8 +110,7 @@ class Turns:
         if turn is not None and prompt is not None:
             begun = _behind(up_to.text, turn[0], prompt)
         else:
-            asked = self._program.run(messages[:i], variables, prompt=True).text
-            begun = _behind(up_to.text, 0, prompts(asked))
+            begun = _behind(up_to.text, 0, self._asked(messages[:i], variables)[1])
         if begun is None:
             before = self.render(messages[:i], variables)
             kept = up_to.text.startswith(before.text[: before.end])
@@ -169,8 +168,8 @@ class Turns:
         whole, i = self.render(messages, variables), len(messages) - 1
         if not i:
             return whole, self.answer(whole, messages, i, variables)
-        asked = self._program.run(messages[:i], variables, prompt=True)
-        if _behind(whole.text, 0, prompts(asked.text)) is not None:
+        asked, beginnings = self._asked(messages[:i], variables)
+        if _behind(whole.text, 0, beginnings) is not None:
             return whole, self.answer(whole, messages, i, variables)
         turn = whole.turns[i] if whole.turns else None
         before = self.render(messages[:i], variables)
@@ -247,6 +246,14 @@ class Turns:
             self._prompts[key] = self._ask(messages[:i] if decides else [_QUESTION], variables)
         return self._prompts[key]
 
+    def _asked(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, _Prompt]:
+        """The text of messages with a generation prompt, and up to where an answer may begin."""
+        asked = self._program.run(messages, variables, prompt=True)
+        found = prompts(asked.text)
+        if len(found) > 1 and len(found[1][0]) < self.render(messages, variables).end:
+            found = [(asked.text, "")]  # a message ends like a prompt
+        return asked, found
+
     def _ask(self, messages: Messages, variables: Mapping[str, Any]) -> _Prompt | None:
         """The generation prompt behind messages; None where more than that is different."""
         before = self.render(messages, variables)
@@ -276,12 +283,16 @@ class Turns:
             self.header = header[-1][0] if header else ""
             spans = [(0, len(whole.text))] if whole.turns is None else whole.turns[1::2]
             ends = [one[1] for one in spans if one is not None]
-            tails = [whole.text[:end].rpartition(_SAID)[2].strip() for end in ends]
+            tails = [self._tail(whole.text[:end]) for end in ends]
             if not any(tails):
                 follows = follows or (len(ends) > 1 and starts_with_mark(whole.text, ends[0]))
-                tails = [] if follows else [whole.text.rpartition(_SAID)[2].strip()]
+                tails = [] if follows else [self._tail(whole.text)]
             found += [*tails, *map(last_mark, tails)]
         return Ends(found, header=self.header if follows else None)
+
+    def _tail(self, text: str) -> str:
+        """What a text has behind its last answer, but the beginning of another one."""
+        return text.rpartition(_SAID)[2].strip().removesuffix(self.header.strip()).strip()
 
 
 def _instead(content: Any, i: int) -> Any:

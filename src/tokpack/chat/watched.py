@@ -236,8 +236,8 @@ class Messages:
     def __contains__(self, one: object) -> bool:
         return one in self._all()
 
-    def __reversed__(self) -> Iterator[Any]:
-        return iter(self._all()[::-1])
+    def __reversed__(self) -> Any:
+        return self._all()[::-1]  # a list, which `Run.copy` knows
 
     def __eq__(self, other: object) -> bool:
         return bool(self._all() == other)
