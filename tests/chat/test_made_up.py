@@ -1,4 +1,4 @@
-"""A short round of made up conversations and templates; ``torture.conversations`` is the long one."""
+"""A short round of made up conversations and templates; torture.conversations is the long one."""
 
 from __future__ import annotations
 
