@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from support.tiny_tokenizers import ALPHABET, added, save, tiny
 from support.tokenizers_twin import Twin
-from torture import definitions
+from torture import definitions, pieces
 
 from tokpack.tokenizers import load_tokenizer
 
@@ -20,6 +20,12 @@ def test_made_up_tokenizers_give_the_ids_of_the_library() -> None:
     counts = Counter(definitions.check(seed) for seed in range(60))
     for kind in ("byte_level_bpe", "metaspace_bpe", "unigram"):
         assert counts[f"{kind}: equal"] > 3
+
+
+def test_made_up_models_give_the_ids_of_sentencepiece() -> None:
+    """A short round of ``python -m torture.pieces``."""
+    counts = Counter(pieces.check(seed) for seed in range(60))
+    assert counts["equal"] > 30
 
 
 def test_text_behind_a_run_of_spaces_gets_a_space_in_front(tmp_path: Path) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from support.split_patterns import byte_level
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
 Node = dict[str, Any]
 
 SPACE = "\u2581"
+CACHES = (1 << 12, 1 << 20)  # bytes
+TEXTS = 24  # for each seed
 _CHARACTERS = [
     *"  abAB'sS019.,-_<>|[]/\n\r\t\x00\x0b\x0c",
     *"\xa0\u3000\u2028\x85\u200b\u200d\ufeff\ufe0f\u0301\u0308\u0327\u0345e\xe9\xe5\u212b\u1100\u1161",
@@ -57,7 +63,7 @@ class Maker:
         tokens = list(dict.fromkeys(tokens))
         if self.maybe(0.4):
             self.rng.shuffle(tokens)
-        gap = self.rng.choice([0, 0, 0, 0, 0, 0, 0.02, 0.5])
+        gap = self.rng.choice([0.02, 0.5]) if self.maybe(0.1) else 0
         ids = itertools.accumulate(1 + self.maybe(gap) for _ in tokens)
         first = 0 if self.maybe(0.03) else 1
         return {token: i - first for token, i in zip(tokens, ids, strict=True)}
@@ -159,3 +165,17 @@ class Maker:
                 one = one[rng.randrange(len(one) + 1) :] if self.maybe(0.5) else one[:-1]
             parts.append(one * {"run": rng.randint(1, 6), "long run": 300}.get(kind, 1))
         return "".join(parts)
+
+
+def rounds(check: Callable[[int], str], description: str) -> None:
+    """Check seed after seed, for as long as the command line says."""
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=5)
+    args = parser.parse_args()
+    until, counts = time.monotonic() + 60 * args.minutes, Counter[str]()
+    for seed in itertools.count(args.seed):
+        counts[check(seed)] += 1
+        if time.monotonic() > until:
+            break
+    print(f"seeds {args.seed} to {seed}: {dict(counts)}")

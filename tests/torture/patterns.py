@@ -9,12 +9,9 @@ core must not take for these.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import random
-import time
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from support.split_patterns import PRE_TOKENIZERS
@@ -24,6 +21,7 @@ from tokenizers import Tokenizer
 
 from tokpack import _core
 from tokpack.tokenizers.patterns import steps_of, with_steps
+from torture.made_up import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -222,19 +220,5 @@ def check(seed: int) -> str:
     return "equal"
 
 
-def main() -> None:
-    """Compare seed after seed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=5)
-    args = parser.parse_args()
-    until, counts = time.monotonic() + 60 * args.minutes, Counter[str]()
-    for seed in itertools.count(args.seed):
-        counts[check(seed)] += 1
-        if time.monotonic() > until:
-            break
-    print(f"seeds {args.seed} to {seed}: {dict(counts)}")
-
-
 if __name__ == "__main__":
-    main()
+    rounds(check, __doc__)
