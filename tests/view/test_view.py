@@ -304,9 +304,9 @@ def test_a_run_in_progress(server: Server) -> None:
 def test_what_cannot_be_served(tmp_path: Path) -> None:
     make(tmp_path, "one", ["one document"])
     assert "a folder without log.jsonl" in run("view", tmp_path, code=1).stderr
-    write_run(tmp_path / "run")
     checkpoint = tmp_path / "run" / "step_00000002"
     checkpoint.mkdir(parents=True)
+    (tmp_path / "run" / "log.jsonl").touch()
     assert "a checkpoint; its run is" in run("view", checkpoint, code=1).stderr
     assert "there is no folder" in run("view", tmp_path / "no" / "x", code=1).stderr
     (tmp_path / "one").mkdir()  # the dataset's inputs
