@@ -306,7 +306,8 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
     assert "a folder without log.jsonl" in run("view", tmp_path, code=1).stderr
     checkpoint = tmp_path / "run" / "step_00000002"
     checkpoint.mkdir(parents=True)
-    (tmp_path / "run" / "log.jsonl").touch()
+    for name in ("log.jsonl", "step_00000002/state.json"):
+        (tmp_path / "run" / name).touch()
     assert "a checkpoint; its run is" in run("view", checkpoint, code=1).stderr
     assert "there is no folder" in run("view", tmp_path / "no" / "x", code=1).stderr
     (tmp_path / "one").mkdir()  # the dataset's inputs
