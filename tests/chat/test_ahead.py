@@ -235,6 +235,10 @@ def test_a_loop_over_a_list_of_messages_is_not_that_before_it(order: str) -> Non
 def test_what_is_behind_all_messages_is_no_end_of_a_turn() -> None:
     template = LOOP.replace("in messages", "in messages | list") + "That was all." + PROMPTED
     assert refusal(template, TALK[:2]) == "a turn is not found"
+    dropped = template.replace(
+        "messages | list", "messages | rejectattr('role', 'eq', 'tool') | list"
+    )
+    assert refusal(dropped, [*TALK[:2], {"role": "tool", "content": "x"}]) == "a turn is not found"
 
 
 @pytest.mark.parametrize("options", [{"loss": "last"}, {}])

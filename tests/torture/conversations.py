@@ -210,7 +210,7 @@ class MadeUpCase:
         elif not token.strip():  # there is none, or that of the next turn
             expected.add(end, over, needed=False)
             follows = [one[0] for one in [_MARK.match(text, over)] if one]
-            for one in (*follows, *made.ends):
+            for one in (*follows, *made.ends, "END"):
                 if text.startswith(one, over):
                     expected.add(over, over + len(one), needed=False)
 

@@ -102,7 +102,7 @@ class Turns:
         end = turn[1] if turn else up_to.end
         if not whole.text.startswith(up_to.text[:end]):
             raise _rewritten(i)
-        if up_to.turns is None and i == len(messages) - 1:
+        if up_to.turns is None and end == len(whole.text):
             more = self.render([*messages, _QUESTION], variables).text
             if not more.startswith(up_to.text.rstrip()):
                 raise not_found(i)  # something is behind all messages
