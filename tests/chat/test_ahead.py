@@ -265,3 +265,17 @@ def test_a_message_that_ends_like_a_prompt_is_none() -> None:
         options = ChatOptions(loss_on_thinking=wanted)
         (rendered,) = Renderer(template.replace(".{%", "\n{%"), options).render({"messages": talk})
         assert [rendered.text[a:b] for a, b in rendered.trained] == ["[assistant]a</think>b\n"]
+
+
+def test_an_answer_that_is_not_written_has_no_place() -> None:
+    template = (
+        "{% for message in messages %}{% if loop.index0 > 1 %}{% break %}{% endif %}"
+        "{{ message.content }}.{% endfor %}{{ 'end' if not add_generation_prompt }}"
+    )
+    assert refusal(template, TALK) == "a turn is not found"
+
+
+def test_a_prompt_is_not_looked_for_where_no_question_is_written() -> None:
+    template = LOOP.replace("in messages", "in messages[1:]") + "[assistant]"
+    (rendered,) = Renderer(template, ChatOptions()).render({"messages": TALK})
+    assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]

@@ -104,8 +104,8 @@ class Turns:
             raise _rewritten(i)
         if up_to.turns is None and end == len(whole.text):
             more = self.render([*messages, _QUESTION], variables).text
-            if not more.startswith(up_to.text.rstrip()):
-                raise not_found(i)  # something is behind all messages
+            if not more.startswith(up_to.text.rstrip()) or more == up_to.text:
+                raise not_found(i)  # something is behind all messages, or no more is written
         prompt = None if i else self._prompt(whole, messages, i, variables)  # nothing is before
         if turn is not None and prompt is not None:
             begun = _behind(up_to.text, turn[0], prompt)
@@ -243,7 +243,8 @@ class Turns:
         has = bool(variables.get("tools")), bool(variables.get("documents"))
         key = (*has, variables.get(OWN), state)
         if key not in self._prompts:
-            self._prompts[key] = self._ask(messages[:i] if decides else [_QUESTION], variables)
+            before = messages[:i] if decides else [_QUESTION]
+            self._prompts[key] = self._ask(before, variables, placed=True)
         return self._prompts[key]
 
     def _asked(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, _Prompt]:
@@ -254,9 +255,16 @@ class Turns:
             found = [(asked.text, "")]  # a message ends like a prompt
         return asked, found
 
-    def _ask(self, messages: Messages, variables: Mapping[str, Any]) -> _Prompt | None:
-        """The generation prompt behind messages; None where more than that is different."""
+    def _ask(
+        self, messages: Messages, variables: Mapping[str, Any], *, placed: bool = False
+    ) -> _Prompt | None:
+        """The generation prompt behind messages; None where more than that is different.
+
+        ``placed``: also None where it is not known where the messages end.
+        """
         before = self.render(messages, variables)
+        if placed and before.turns is None:
+            return None
         asked = self._program.run(messages, variables, prompt=True).text
         start = before.text[: before.end]
         return prompts(asked[len(start) :]) if asked.startswith(start) else None
