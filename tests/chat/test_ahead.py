@@ -279,3 +279,12 @@ def test_a_prompt_is_not_looked_for_where_no_question_is_written() -> None:
     template = LOOP.replace("in messages", "in messages[1:]") + "[assistant]"
     (rendered,) = Renderer(template, ChatOptions()).render({"messages": TALK})
     assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]
+
+
+@pytest.mark.parametrize("rewriting", ["refuse", "as-is"])
+def test_what_is_before_all_messages_is_no_answer(rewriting: Any) -> None:
+    template = "Today." + LOOP.replace("in messages", "in messages[1:]")
+    options = ChatOptions(rewriting=rewriting)
+    (rendered,) = Renderer(template, options).render({"messages": [TALK[1], *TALK]})
+    said = [rendered.text[a:b] for a, b in rendered.trained]
+    assert said == ["[assistant]Oh.", "[assistant]See."]

@@ -111,7 +111,8 @@ class Run:
         ]
         preamble = ends[places[0]]
         if preamble and len(turns) > 1 and (turns[0] is None or turns[0][0] == turns[0][1]):
-            turns[0] = (0, preamble)  # a system message, written before the loop
+            # A system message, written before the loop.
+            turns[0] = None if self.messages[0].get("role") == "assistant" else (0, preamble)
         states = [()] * first + self.states if len(self.states) == main.count else []
         return Text(text, turns, ends[places[-1]], generations, Seen(looks, states))
 
