@@ -61,6 +61,19 @@ def test_an_expression_is_cut_as_tiktoken_does(tmp_path: Path) -> None:
         assert ids(tokenizer, texts) == [reference.encode_ordinary(text) for text in texts]
 
 
+def test_a_lazy_fixed_number_is_that_of_tiktoken(tmp_path: Path) -> None:
+    """In the library's engine ``X{2}?`` is ``(?:X{2})?``."""
+    pattern = r"\p{L}{2}?|[\s\S]"
+    tokenizer = load_tokenizer(save_lines(tmp_path, OWN), pattern=pattern)
+    reference = pytest.importorskip("tiktoken").Encoding(
+        "own",
+        pat_str=pattern,
+        mergeable_ranks={token: i for i, token in enumerate(OWN)},
+        special_tokens={},
+    )
+    assert ids(tokenizer, ["thing in"]) == [reference.encode_ordinary("thing in")]
+
+
 @pytest.mark.parametrize(
     "behind", [r"\b", r"\B", r"(?=\w)", r"(?=\W)", r"(?=[\w.])", r"(?=[^\W_])"]
 )
@@ -109,6 +122,8 @@ def test_text_that_an_expression_does_not_match_stays(tmp_path: Path) -> None:
         (r".|\p", r"ends in \\p, without"),
         (r"[a-z--[aeiou]]+|.", "has -- in a set"),
         (r"[^a~~b]+|.", "has ~~ in a set"),
+        (r"[.-[a]]|.", r"has - before \[ or && in a set"),
+        (r"[%-&&\w]|.", r"has - before \[ or && in a set"),
         ("(" * 100_000, "cannot be compiled"),
         (r"\p{N}{1,3}+|.", r"possessive in tiktoken: write \(\?>X\{1,3\}\)"),
     ],

@@ -7,6 +7,7 @@ import hashlib
 import json
 import random
 import unicodedata
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from support.optional import SHARED
 from support.rank_files import BYTES, OWN, entries, lines, save_lines, save_tekken
 from support.tokenizers_twin import block, corpus, ids, rows
+from torture import ranks as made_up
 
 from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
@@ -107,6 +109,38 @@ def test_merges_are_made_of_ranks(
 def test_a_token_that_merging_does_not_make_is_found_as_a_word(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(save_lines(tmp_path, [*BYTES, b"xyz"]), pattern="gpt2")
     assert ids(tokenizer, ["xyz", "xyzz"]) == [[256], [120, 121, 122, 122]]
+
+
+@pytest.mark.parametrize("pattern", [r"\S+|\s+", r"(?>ab|\S)+|\s+"])
+def test_special_tokens_beside_equal_ones(tmp_path: Path, pattern: str) -> None:
+    """With a token that no merging makes, what is a token becomes it; not what is a special one."""
+    path = save_tekken(tmp_path, [*BYTES, b"<unk>", b"xyz"], pattern)
+    tokenizer = load_tokenizer(path)
+    assert tokenizer.native == ("?>" not in pattern)
+    texts = ["</s>", "<unk>", "</s>< xyz", "<unk"]
+    ordinary = {token: 10 + i for i, token in enumerate([*BYTES, b"<unk>", b"xyz"])}
+    special = {"<unk>": 0, "<s>": 1, "</s>": 2}
+    reference = pytest.importorskip("tiktoken").Encoding(
+        "own", pat_str=pattern, mergeable_ranks=ordinary, special_tokens=special
+    )
+    assert ids(tokenizer, texts, "text") == [reference.encode_ordinary(text) for text in texts]
+    encoded = [reference.encode(text, allowed_special="all") for text in texts]
+    assert ids(tokenizer, texts, "encode") == encoded
+    for mode in ("text", "encode"):
+        self_check(tokenizer, *block(texts), special_tokens=mode)
+
+
+def test_a_special_token_that_the_library_writes_for_bytes(tmp_path: Path) -> None:
+    special = [{"rank": 0, "token_str": "\u00e9", "is_control": True}]
+    path = save_tekken(tmp_path, OWN, r"(?>ab|\S)+|\s+", special_tokens=special)
+    with pytest.raises(TokenizerError, match="'\u00e9' is also what the Hugging Face library"):
+        load_tokenizer(path)
+
+
+def test_made_up_ranks_give_the_ids_of_tiktoken() -> None:
+    """A short round of ``python -m torture.ranks``."""
+    counts = Counter(made_up.check(seed) for seed in range(120))
+    assert counts["equal"] > 10
 
 
 # What files do not say.

@@ -62,7 +62,7 @@ _DEEPEST = 3
 _TEXTS = 25
 
 
-class _Writer:
+class Writer:
     """Writes expressions."""
 
     def __init__(self, rng: random.Random) -> None:
@@ -148,7 +148,7 @@ def made_up_steps(rng: random.Random) -> list[Step]:
     """A pre_tokenizer, as the core takes it."""
     if rng.random() < 0.2:
         return [_changed(rng, step) for step in steps_of(rng.choice(_PUBLISHED))]
-    writer = _Writer(rng)
+    writer = Writer(rng)
     steps: list[Step] = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3])):
         (kind,) = rng.choices(("Split", "Digits", "Punctuation", "ByteLevel"), (80, 7, 7, 6))

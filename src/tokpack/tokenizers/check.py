@@ -84,7 +84,7 @@ def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokeniz
     """The Hugging Face library's tokenizer from the files that the native one was read from."""
     if len(tokenizer.reference) == 1:
         return build(
-            tokenizer.reference[0], special_tokens=mode, where=f"tokenizer {tokenizer.name}"
+            tokenizer.reference_in(mode), special_tokens=mode, where=f"tokenizer {tokenizer.name}"
         )
     library: Any = load_library()
     raw_vocab, raw_merges = tokenizer.reference

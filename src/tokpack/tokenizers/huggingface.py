@@ -190,15 +190,26 @@ def digest_of(definition: dict[str, Any]) -> str:
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """Any tokenizer.json; ``raw`` is its text."""
+    """Any tokenizer.json; ``raw`` is its text.
+
+    ``raw_of_text`` is the same for texts in which special tokens are text, where that is another
+    one.
+    """
 
     kind = "Hugging Face tokenizers"
 
     def __init__(
-        self, name: str, raw: bytes, *, why_not_native: str, eod_token: str | int | None = None
+        self,
+        name: str,
+        raw: bytes,
+        *,
+        why_not_native: str,
+        raw_of_text: bytes = b"",
+        eod_token: str | int | None = None,
     ) -> None:
         self.name = name
         self.raw = raw
+        self.raw_of_text = raw_of_text
         self.why_not_native = why_not_native
         added = self._library.get_added_tokens_decoder()
         self.special_ids = {t.content: i for i, t in sorted(added.items()) if t.special}
@@ -228,7 +239,8 @@ class HuggingFaceTokenizer(Tokenizer):
         return {key: value for key, value in self.__dict__.items() if key != "_library"}
 
     def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
-        library = build(self.raw, special_tokens=mode, where=f"tokenizer {self.name}")
+        raw = (self.raw_of_text or self.raw) if mode == "text" else self.raw
+        library = build(raw, special_tokens=mode, where=f"tokenizer {self.name}")
         rows_of = partial(_rows, library, self.arguments.get("pattern"))
         return TextEncoder(rows_of, dtype, frame, SpecialFinder(self.special_ids))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,10 @@ class CoreTokenizer(Tokenizer):
     native = True
     spec: BpeSpec
     reference: tuple[bytes, ...]
+
+    def reference_in(self, mode: SpecialMode) -> bytes:
+        """The tokenizer.json by which the library gives the ids of a mode for special tokens."""
+        return self.reference[0]
 
     def token_to_id(self, token: str) -> int | None:
         return self.spec.id_of(token)
@@ -91,6 +96,7 @@ class NativeTokenizer(CoreTokenizer):
         if spec.definition:
             self.kind = HuggingFaceTokenizer.kind
         self._has_post_processor = len(reference) == 1  # two files say nothing of it
+        self._is_read = bool(reference)  # not made of ranks
         if reference:
             self.reference = reference
         self.special_tokens_default = special_tokens_default
@@ -103,9 +109,17 @@ class NativeTokenizer(CoreTokenizer):
 
     @cached_property
     def reference(self) -> tuple[bytes, ...]:  # type: ignore[override]
+        return (to_json(self.spec, self._pre_tokenizer()),)
+
+    def _pre_tokenizer(self) -> dict[str, Any]:
         pattern = patterns.core_pattern(self.spec.pattern)
         steps = _core.pattern_steps(pattern) if isinstance(pattern, str) else pattern
-        return (to_json(self.spec, patterns.with_steps(steps)),)
+        return patterns.with_steps(steps)
+
+    def reference_in(self, mode: SpecialMode) -> bytes:
+        if self._is_read or mode == "encode":
+            return self.reference[0]
+        return to_json(replace(self.spec, added=()), self._pre_tokenizer())
 
     def special_frame(self) -> Frame:
         if not self._has_post_processor:

@@ -130,8 +130,8 @@ _ANY_CASE = r"\(\?i:(?!(?i:[^)]*(?:ss|st|ff|fi|fl)))[A-Za-z'|\[\]]*\)"
 _PIECE = re.compile(
     r"(?P<escaped>\\(?:x\{[0-9A-Fa-f]+\}|[pP](?:\{[^}]*\}|.)|.))"
     rf"|(?P<words>{_ANY_CASE})"
-    r"|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)|(?P<flag>\(\?[a-z]*[im])"
-    r"|(?P<difference>--|~~)|(?P<other>.)",
+    r"|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)|(?P<fixed>\{\d+\}\?)"
+    r"|(?P<flag>\(\?[a-z]*[im])|(?P<difference>--|~~)|(?P<range>-(?=\[|&&))|(?P<other>.)",
     re.DOTALL,
 )
 
@@ -146,6 +146,11 @@ def _for_oniguruma(expression: str) -> str:
             text = _escape(expression, text)
             if not (depth and text in (r"\b", r"\B")):
                 text = _OF_WORDS.get(text, text)
+        elif depth and piece.lastgroup == "range":
+            raise UsageError(
+                f"the pattern {brief(expression)} has - before [ or && in a set, where a range "
+                "ends in tiktoken, and not here: put a backslash in front of one of the two"
+            )
         elif piece.lastgroup == "set":
             depth += 1
         elif depth and piece.lastgroup == "difference":
@@ -167,6 +172,8 @@ def _for_oniguruma(expression: str) -> str:
                 f"the pattern {brief(expression)} has the flag {text[-1]} in {text!r}, which means "
                 "another thing here than in tiktoken: write it without"
             )
+        elif piece.lastgroup == "fixed":
+            text = f"{{{text[1:-2]},{text[1:-2]}}}?"  # X{2}? is (?:X{2})? in the library's engine
         elif text in ("^", "$"):
             text = r"\A" if text == "^" else r"\z"
         result.append(text)

@@ -142,9 +142,13 @@ def _tokenizer(
     try:
         pattern = patterns.recognize(pre_tokenizer)
     except NotNativeError as reason:
-        raw = to_json(spec, pre_tokenizer)
-        why = str(reason).replace("its pre_tokenizer", "its pattern")
-        tokenizer = HuggingFaceTokenizer(name, raw, why_not_native=why, eod_token=choice.eod_token)
+        tokenizer = HuggingFaceTokenizer(
+            name,
+            to_json(spec, pre_tokenizer),
+            raw_of_text=to_json(replace(spec, added=()), pre_tokenizer),
+            why_not_native=str(reason).replace("its pre_tokenizer", "its pattern"),
+            eod_token=choice.eod_token,
+        )
         tokenizer.special_tokens_default = mode
         return tokenizer
     named = patterns.is_name(pattern)

@@ -294,10 +294,22 @@ def merges_to_ids(
 
 
 def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
-    """The tokenizer.json that says the same to the Hugging Face library; it cuts as told."""
+    """The tokenizer.json that says the same to the Hugging Face library; it cuts as told.
+
+    Where added tokens are to be text, they must not be in ``spec``. TokenizerError for one that the
+    library cannot tell from another token.
+    """
     written = encode_alphabet(spec.vocab)
     vocab = {token: i for i, token in enumerate(written) if token is not None}
+    for token in spec.added:
+        if token.content in vocab and not token.content.isascii():
+            raise TokenizerError(
+                f"the special token {token.content!r} is also what the Hugging Face library writes "
+                "for the bytes of another token, and the ids of one of them would be wrong: name "
+                "the special token in another way"
+            )
     # The library numbers a token outside the vocabulary itself, so special ones are in it too.
+    # An equal one of the vocabulary never is a piece of text: texts are cut at added tokens before.
     vocab.update({token.content: token.id for token in spec.added})
     halves = spec.merges[:, 0].tolist(), spec.merges[:, 1].tolist()
     definition = {
