@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.chat_twin import FAMILIES
 from transformers.utils import chat_template_utils
 
 from tokpack.chat import ChatOptions, ConversationError
@@ -288,3 +289,21 @@ def test_what_is_before_all_messages_is_no_answer(rewriting: Any) -> None:
     (rendered,) = Renderer(template, options).render({"messages": [TALK[1], *TALK]})
     said = [rendered.text[a:b] for a, b in rendered.trained]
     assert said == ["[assistant]Oh.", "[assistant]See."]
+
+
+def test_an_answer_of_which_nothing_is_written_has_no_end() -> None:
+    template = (
+        "{% for message in messages if message.content %}{{ message.content }}</s>{% endfor %}"
+    )
+    talk = [*TALK[:3], {"role": "assistant", "content": ""}, {"role": "user", "content": "</s>"}]
+    (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
+    assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh</s>"]
+
+
+def test_the_beginning_of_an_answer_in_a_thought_begins_none() -> None:
+    (family,) = [one for one in FAMILIES if one.name == "qwen3_5"]
+    talk = [*TALK[:1], {**TALK[1], "reasoning_content": "<|im_start|>assistant\nHm."}]
+    (rendered,) = Renderer(family.source, ChatOptions()).render({"messages": talk})
+    assert [rendered.text[a:b] for a, b in rendered.trained] == [
+        "<|im_start|>assistant\nHm.\n</think>\n\nOh<|im_end|>"
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.records import RecordReader
@@ -227,6 +228,8 @@ class _Rendering:
         variables: Mapping[str, Any],
     ) -> list[Span]:
         """The trained spans of an answer."""
+        if answer.begin == answer.end and (not whole.turns or whole.turns[i] in (None, answer[:2])):
+            return []  # nothing of it is written
         span = trained(whole.text, answer[:2], self._ends, self._rules, answer.closing)
         turn = whole.turns[i] if whole.turns else None
         if turn is not None and span[1] > turn[1]:
@@ -234,7 +237,7 @@ class _Rendering:
         header = self._turns.header
         if header not in ("", HARMONY) and whole.text.find(header, *span) >= 0:
             said = whole.text[slice(*span)]
-            if header not in str(messages[i].get("content")):
+            if json.dumps(header)[1:-1] not in json.dumps(messages[i]):
                 raise ConversationError(OUTSIDE, f"{brief(said)} has the beginning of an answer")
         if "tool_calls" in messages[i] and not self._options.loss_on_tool_calls:
             hole = self._turns.without_calls(messages, i, answer, whole, variables)

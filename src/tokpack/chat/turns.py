@@ -117,7 +117,7 @@ class Turns:
             raise _no_prompt(i) if kept else _rewritten(i)
         begin, closing = begun
         again = self.header and up_to.text.startswith(self.header, begin)
-        if again and not up_to.text.endswith(self.header, 0, begin):
+        if again and up_to.text.find(self.header, turn[0] if turn else 0, begin) < 0:
             begin += len(self.header)  # the text begins a turn anew, where a prompt goes on
         return Answer(begin, end, closing)
 
