@@ -153,6 +153,7 @@ class Handler(BaseHTTPRequestHandler):
     """A request, and the fault that a plan has for it."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else an answer in two pieces takes 40 ms
     plan: Plan
 
     def log_message(self, *_: object) -> None:
