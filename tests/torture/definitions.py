@@ -195,8 +195,8 @@ def unigram(make: Maker) -> Node:
     if make.maybe(0.5):
         rng.shuffle(tokens)
     unknown = tokens.index("<unk>")
-    digits = rng.choice([0, 4, 17])
-    scores = (round(-rng.random() * 12, digits) for _ in tokens)
+    digits, size = rng.choice([None, 0, 4, 17]), rng.choice([12, 12, 1e-5])
+    scores = (round(-rng.random() * size, digits) for _ in tokens)
     vocab = [list(row) for row in zip(tokens, scores, strict=True)]
     model = {"type": "Unigram", "unk_id": unknown, "vocab": vocab, "byte_fallback": fallback}
     steps = [] if make.maybe(0.3) else _normalizers(make)

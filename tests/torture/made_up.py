@@ -25,6 +25,7 @@ _CHARACTERS = [
     *"\u4e2d\u6587\U0001f600\U0001f469\u2581\u2581\uff21\ufb01\xbd\xaa\xdf\u0130\u0131\u0e33\u0958",
     *"\u0120\u010a\xad\ufdfa\uffff\U0010ffff\ud7ff\u2126\u0344\u1e0b\u0323",
 ]
+_RUNS = ("huge run", "long run", "run", "word", "piece", "one")
 _NAMES = ["<s>", "</s>", "<unk>", "<|x|>", "<0x41>", "<0x0A>", "<0xC3>", "[UNK]", "s>", "<s", "  "]
 
 
@@ -157,13 +158,15 @@ class Maker:
         pool = [*self.characters, *self.contents, *rng.sample(_CHARACTERS, 3)]
         parts: list[str] = []
         for _ in range(rng.choice([0, 1, 2, 5, 12, 30])):
-            (kind,) = rng.choices(("long run", "run", "word", "piece", "one"), (1, 20, 10, 12, 57))
+            (kind,) = rng.choices(_RUNS, (0.1, 1, 20, 10, 12, 57))
             one = rng.choice(pool)
             if kind == "word":
                 one = self.word(20)
             elif kind == "piece":
                 one = one[rng.randrange(len(one) + 1) :] if self.maybe(0.5) else one[:-1]
-            parts.append(one * {"run": rng.randint(1, 6), "long run": 300}.get(kind, 1))
+            parts.append(
+                one * {"run": rng.randint(1, 6), "long run": 300, "huge run": 9000}.get(kind, 1)
+            )
         return "".join(parts)
 
 

@@ -115,6 +115,7 @@ def with_steps(steps: list[Step]) -> dict[str, Any]:
 
 # Of the letters behind a backslash, those that both engines read alike.
 _ESCAPES = frozenset("pPsSdDwWbBnrtfvxAz")
+_OTHER_PROPERTIES = ("word", "graph", "print")
 # Word characters of both engines: of the library's, six numbers below 256 are only outside of sets,
 # and two joiners are none.
 _WORD = r"[\w\x{200C}\x{200D}]"
@@ -130,8 +131,9 @@ _ANY_CASE = r"\(\?i:(?!(?i:[^)]*(?:ss|st|ff|fi|fl)))[A-Za-z'|\[\]]*\)"
 _PIECE = re.compile(
     r"(?P<escaped>\\(?:x\{[0-9A-Fa-f]+\}|[pP](?:\{[^}]*\}|.)|.))"
     rf"|(?P<words>{_ANY_CASE})"
-    r"|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)|(?P<fixed>\{\d+\}\?)"
-    r"|(?P<flag>\(\?[a-z]*[im])|(?P<difference>--|~~)|(?P<range>-(?=\[|&&))|(?P<other>.)",
+    r"|(?P<named>\[(?=:\^?[a-z]+:\]))|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)"
+    r"|(?P<fixed>\{\d+\}\?)|(?P<flag>\(\?[a-z]*[im])|(?P<difference>--|~~)"
+    r"|(?P<range>-(?=\[|&&))|(?P<other>.)",
     re.DOTALL,
 )
 
@@ -146,12 +148,17 @@ def _for_oniguruma(expression: str) -> str:
             text = _escape(expression, text)
             if not (depth and text in (r"\b", r"\B")):
                 text = _OF_WORDS.get(text, text)
+        elif depth and piece.lastgroup == "named":
+            raise UsageError(
+                f"the pattern {brief(expression)} has [: in a set, a class of ASCII in tiktoken, "
+                "and of all characters here: write the characters themselves"
+            )
         elif depth and piece.lastgroup == "range":
             raise UsageError(
                 f"the pattern {brief(expression)} has - before [ or && in a set, where a range "
                 "ends in tiktoken, and not here: put a backslash in front of one of the two"
             )
-        elif piece.lastgroup == "set":
+        elif piece.lastgroup in ("named", "set"):
             depth += 1
         elif depth and piece.lastgroup == "difference":
             raise UsageError(
@@ -187,7 +194,8 @@ def _escape(expression: str, text: str) -> str:
         raise UsageError(
             f"the pattern {brief(expression)} ends in {text}, without what it is to have"
         )
-    if letter.isalnum() and letter not in _ESCAPES:
+    is_other = letter in "pP" and re.sub(r"[\W_]", "", text[2:]).lower() in _OTHER_PROPERTIES
+    if (letter.isalnum() and letter not in _ESCAPES) or is_other:
         raise UsageError(
             f"the pattern {brief(expression)} has {text}, which tiktoken does not know or reads in "
             "another way: write the characters themselves"
