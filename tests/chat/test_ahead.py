@@ -307,3 +307,13 @@ def test_the_beginning_of_an_answer_in_a_thought_begins_none() -> None:
     assert [rendered.text[a:b] for a, b in rendered.trained] == [
         "<|im_start|>assistant\nHm.\n</think>\n\nOh<|im_end|>"
     ]
+
+
+def test_an_answer_does_not_begin_with_the_end_of_the_one_before() -> None:
+    template = (
+        "{% for message in messages %}{{ message.content }}{{ '</s>' if not loop.last }}"
+        "{% endfor %}"
+    )
+    talk = [*TALK[:1], {**TALK[1], "weight": 0}, TALK[3]]
+    (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
+    assert [rendered.text[a:b] for a, b in rendered.trained] == ["See"]

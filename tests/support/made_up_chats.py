@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import random
 
 # Characters that no template knows: who has written what. They are in contents.
-USER, ASSISTANT = "\ue000", "\ue001"
+USER, ASSISTANT, THOUGHT, CALLED = "\ue000", "\ue001", "\ue002", "\ue003"
 # Marks: a message's number follows the first one; its text begins, its text ends, its turn ends.
 NUMBER, BEGIN, END, OVER = "\ue0f0", "\ue0f1", "\ue0f2", "\ue0f3"
 _MARKED = re.compile(f"{NUMBER}(\\d+){BEGIN}|{END}|{OVER}")
@@ -52,7 +52,7 @@ def _arguments(rng: random.Random, depth: int = 0) -> Any:
     kinds = ["text", "number", "null"] + ["list", "dict"] * (depth < 3)
     kind = rng.choice(kinds)
     if kind == "text":
-        return content_of(rng, ASSISTANT)
+        return content_of(rng, CALLED)
     if kind == "number":
         return rng.choice([0, -1, 1.5, True, 10**20])
     if kind == "list":
@@ -86,14 +86,14 @@ def talk_of(rng: random.Random, *, tools: bool = False, thinking: bool = False) 
             one["name"], one["tool_call_id"] = "find", "c00000001"
         calls = i + 1 < len(roles) and roles[i + 1] == "tool"
         if tools and role == "assistant" and (calls or rng.random() < 0.1):
-            arguments = {"x": _arguments(rng), "who": ASSISTANT}
+            arguments = {"x": _arguments(rng), "who": CALLED}
             function = {"name": "find", "arguments": arguments}
             call = {"id": "c00000001", "type": "function", "function": function}
             one["tool_calls"] = [call] * rng.choice([1, 1, 1, 2])
             if rng.random() < 0.5:
                 one["content"] = rng.choice(["", None])
         if thinking and role == "assistant" and rng.random() < 0.5:
-            one["reasoning_content"] = content_of(rng, ASSISTANT)
+            one["reasoning_content"] = content_of(rng, THOUGHT)
         if rng.random() < 0.03:
             one |= rng.choice([{"weight": 0}, {"train": False}])
         talk.append(one)
@@ -305,3 +305,31 @@ def marks_of(text: str) -> tuple[str, list[Marked]]:
         else:
             found.append(Marked(int(one[1]), len(plain)))
     return plain + text[at:], found
+
+
+def changed(rng: random.Random, source: str) -> str:
+    """A template with something of it left out, twice there, or elsewhere."""
+    parts = re.split(r"(\{[%{].*?[%}]\})", source, flags=re.DOTALL)
+    for _ in range(rng.choice([1, 1, 2])):
+        at = rng.randrange(len(parts))
+        how = rng.random()
+        if how < 0.3:
+            parts[at] = ""
+        elif how < 0.5:
+            parts.insert(at, rng.choice(parts))
+        elif how < 0.7:
+            other = rng.randrange(len(parts))
+            parts[at], parts[other] = parts[other], parts[at]
+        else:
+            parts[at] = _with_other_words(rng, parts[at])
+    return "".join(parts)
+
+
+def _with_other_words(rng: random.Random, part: str) -> str:
+    words = [
+        *[("assistant", "user"), ("not ", ""), ("==", "!="), ("first", "last"), ("-%}", "%}")],
+        *[("messages", "messages[1:]"), ("content", "role"), (" + ", " ~ "), ("|trim", "")],
+        *[("add_generation_prompt", "true"), ("loop.last", "loop.first"), ("<|im_end|>", "")],
+    ]
+    old, new = rng.choice(words)
+    return part.replace(old, new)

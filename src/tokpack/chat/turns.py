@@ -115,6 +115,11 @@ class Turns:
             before = self.render(messages[:i], variables)
             kept = up_to.text.startswith(before.text[: before.end])
             raise _no_prompt(i) if kept else _rewritten(i)
+        if turn is not None and begun[0] < turn[0]:  # more is written of messages before
+            own = self._ask(messages[:i], variables)
+            begun = None if own is None else _behind(up_to.text, turn[0], own)
+            if begun is None:
+                raise _rewritten(i)
         begin, closing = begun
         again = self.header and up_to.text.startswith(self.header, begin)
         if again and up_to.text.find(self.header, turn[0] if turn else 0, begin) < 0:
