@@ -205,3 +205,8 @@ def test_blocks_of_generation_in_macros_are_none_if_there_are_others() -> None:
     (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
     said = rendered.text.partition("[assistant]")[2]
     assert [rendered.text[a:b] for a, b in rendered.trained] == [said]
+
+
+def test_where_the_last_turn_is_not_to_be_trained_none_is() -> None:
+    talk = [USER, ANSWER, USER, {**ANSWER, "weight": 0}]
+    assert trained("chatml", talk, loss="last") == []

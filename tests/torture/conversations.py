@@ -257,8 +257,8 @@ class MadeUpCase:
 def wanted_of(talk: list[Any], loss: str) -> list[int]:
     """The messages that are to be trained."""
     roles = ["assistant"] if loss in ("assistant", "last") else loss.split(",")
-    found = [i for i, one in enumerate(talk) if one["role"] in roles and not is_untrained(one)]
-    return found[-1:] if loss == "last" else found
+    found = [i for i, one in enumerate(talk) if one["role"] in roles]
+    return [i for i in (found[-1:] if loss == "last" else found) if not is_untrained(talk[i])]
 
 
 def is_untrained(message: Any) -> bool:

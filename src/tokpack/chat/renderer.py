@@ -171,11 +171,11 @@ class _Rendering:
         """The messages that are to be trained: answers of an assistant, and others."""
         messages, first = conversation.messages, conversation.first_trained
         roles = [one["role"] for one in messages]
-        chosen = [i for i, role in enumerate(roles) if role in self._roles and i >= first]
-        if conversation.untrained:
-            chosen = [i for i in chosen if i not in conversation.untrained]
+        chosen = [i for i, role in enumerate(roles) if role in self._roles]
         if self._options.loss == "last":
             chosen = chosen[-1:]
+        untrained = conversation.untrained
+        chosen = [i for i in chosen if i >= first and i not in untrained]
         if self._roles == _ASSISTANT:
             return chosen, []
         answers = [i for i in chosen if roles[i] == "assistant"]
