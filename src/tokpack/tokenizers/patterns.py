@@ -131,11 +131,31 @@ _ANY_CASE = r"\(\?i:(?!(?i:[^)]*(?:ss|st|ff|fi|fl)))[A-Za-z'|\[\]]*\)"
 _PIECE = re.compile(
     r"(?P<escaped>\\(?:x\{[0-9A-Fa-f]+\}|[pP](?:\{[^}]*\}|.)|.))"
     rf"|(?P<words>{_ANY_CASE})"
-    r"|(?P<named>\[(?=:\^?[a-z]+:\]))|(?P<set>\[\^?\]?)|(?P<counted>\{\d+(?:,\d*)?\}\+)"
+    r"|(?P<named>\[(?=:\^?[a-z]+:\]))|(?P<set>\[\^?\]?)"
+    r"|(?P<twice>(?:[?*+]|\{\d*,?\d*\})[?+]?\{\d*,?\d*\})|(?P<counted>\{\d+(?:,\d*)?\}\+)"
     r"|(?P<fixed>\{\d+\}\?)|(?P<flag>\(\?[a-z]*[im])|(?P<difference>--|~~)"
     r"|(?P<range>-(?=\[|&&))|(?P<other>.)",
     re.DOTALL,
 )
+
+
+# What means another thing in tiktoken, and why that is no matter of translation.
+_OTHER_IN_SETS = {
+    "named": "[: in a set, a class of ASCII in tiktoken, and of all characters here: write the "
+    "characters themselves",
+    "range": "- before [ or && in a set, where a range ends in tiktoken, and not here: put a "
+    "backslash in front of one of the two",
+    "difference": "{text} in a set, which takes sets from each other in tiktoken and is two "
+    "characters here: write the set without, or \\- for a hyphen",
+}
+_OTHER = {
+    "twice": "{text}, a repetition of a repetition here and characters that follow one in "
+    "tiktoken: write (?:X) around what is repeated twice, or \\{{ for the character",
+    "counted": "{text}, which repeats there and is possessive in tiktoken: write (?>X{count}), or "
+    "give the pattern's name with --pattern",
+    "flag": "the flag {last} in {text!r}, which means another thing here than in tiktoken: write "
+    "it without",
+}
 
 
 def _for_oniguruma(expression: str) -> str:
@@ -143,43 +163,19 @@ def _for_oniguruma(expression: str) -> str:
     result = []
     depth = 0  # of sets in sets
     for piece in _PIECE.finditer(expression):
-        text = piece[0]
-        if piece.lastgroup == "escaped":
+        text, kind = piece[0], piece.lastgroup or ""
+        if reason := (_OTHER_IN_SETS if depth else _OTHER).get(kind):
+            shown = reason.format(text=text, count=text[:-1], last=text[-1])
+            raise UsageError(f"the pattern {brief(expression)} has {shown}")
+        if kind == "escaped":
             text = _escape(expression, text)
             if not (depth and text in (r"\b", r"\B")):
                 text = _OF_WORDS.get(text, text)
-        elif depth and piece.lastgroup == "named":
-            raise UsageError(
-                f"the pattern {brief(expression)} has [: in a set, a class of ASCII in tiktoken, "
-                "and of all characters here: write the characters themselves"
-            )
-        elif depth and piece.lastgroup == "range":
-            raise UsageError(
-                f"the pattern {brief(expression)} has - before [ or && in a set, where a range "
-                "ends in tiktoken, and not here: put a backslash in front of one of the two"
-            )
-        elif piece.lastgroup in ("named", "set"):
+        elif kind in ("named", "set"):
             depth += 1
-        elif depth and piece.lastgroup == "difference":
-            raise UsageError(
-                f"the pattern {brief(expression)} has {text} in a set, which takes sets from each "
-                "other in tiktoken and is two characters here: write the set without, or \\- for a "
-                "hyphen"
-            )
         elif depth:
             depth -= text == "]"
-        elif piece.lastgroup == "counted":
-            raise UsageError(
-                f"the pattern {brief(expression)} has {text}, which repeats there and is "
-                f"possessive in tiktoken: write (?>X{text[:-1]}), or give the pattern's name with "
-                "--pattern"
-            )
-        elif piece.lastgroup == "flag":
-            raise UsageError(
-                f"the pattern {brief(expression)} has the flag {text[-1]} in {text!r}, which means "
-                "another thing here than in tiktoken: write it without"
-            )
-        elif piece.lastgroup == "fixed":
+        elif kind == "fixed":
             text = f"{{{text[1:-2]},{text[1:-2]}}}?"  # X{2}? is (?:X{2})? in the library's engine
         elif text in ("^", "$"):
             text = r"\A" if text == "^" else r"\z"
