@@ -317,3 +317,12 @@ def test_an_answer_does_not_begin_with_the_end_of_the_one_before() -> None:
     talk = [*TALK[:1], {**TALK[1], "weight": 0}, TALK[3]]
     (rendered,) = Renderer(template, ChatOptions()).render({"messages": talk})
     assert [rendered.text[a:b] for a, b in rendered.trained] == ["See"]
+
+
+def test_a_token_that_only_ends_earlier_turns_is_found_without_turns() -> None:
+    template = (
+        "{% for message in messages | list %}[{{ message.role }}]{{ message.content }}"
+        "{{ '<end>' if message.role == 'user' or not loop.last }}{% endfor %}" + PROMPTED
+    )
+    (rendered,) = Renderer(template, ChatOptions()).render({"messages": TALK})
+    assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh<end>", "See"]

@@ -29,7 +29,7 @@ _MARKUP = [
     *("<|im_start|>assistant\n", "<|im_end|>", "<|im_end|>\n", "<|im_start|>user\n", "[INST]"),
     *("[/INST]", " [/INST] ", "</s>", "<s>", "<|end|>", "<|return|>", "<|assistant|>", "<|user|>"),
     *("<think>", "</think>", "<think>\n\n</think>\n\n", "<tool_call>", "</tool_response>", "<eos>"),
-    *("<|start|>assistant", "unlike anything 7351", "<|eot_id|>", "<end_of_turn>\n", "END"),
+    *("<|start|>assistant", "7351846201937426", "<|eot_id|>", "<end_of_turn>\n", "END"),
 ]
 _HEADS = ["<think>\n\n</think>\n\n", "<think>\nHm.\n</think>\n\n", "<think>", "</think>", " ", "\n"]
 

@@ -292,7 +292,7 @@ class PublishedCase:
         loss = self.options.get("loss", "assistant")
         for one in found:
             said = "".join(one.text[b:e] for b, e in one.trained)
-            if loss in ("assistant", "last") and USER in said:
+            if loss in ("assistant", "last") and USER in self._sure(one):
                 raise WrongError(f"a user's text is trained: {said!r} in {one.text!r}")
             if loss in ("user", "tool", "system,developer") and ASSISTANT in said:
                 raise WrongError(f"an assistant's text is trained: {said!r} in {one.text!r}")
@@ -303,11 +303,19 @@ class PublishedCase:
         if one.text != text:
             raise WrongError(f"text {one.text!r} for {text!r}")
         is_plain = talk[0]["role"] != "assistant" and not any(map(is_untrained, talk))
+        is_plain &= all(one.get("reasoning_content", "x").strip() != "" for one in talk)
         if loss == "assistant" and is_plain and self.options.get("loss_on_eot", True):
             every = self._all_of_it(one, talk)
             if every and not self.is_changed and not self.options.get("rewriting"):
                 self._by_prefixes(one, talk)
         return "equal"
+
+    def _sure(self, one: Rendered) -> str:
+        """What is trained; of changed templates, which write anything anywhere, to an end token."""
+        parts = [one.text[b:e] for b, e in one.trained]
+        for end in self.family.ends if self.is_changed else ():
+            parts = [part.partition(end)[0] for part in parts]
+        return "".join(parts)
 
     def _all_of_it(self, one: Rendered, talk: list[Any]) -> bool:
         """All that an assistant has written is trained, but what is not to be; whether that is all.

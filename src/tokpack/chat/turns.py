@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokpack.chat.spans import Span
 
 _CALL = "<|call|>"  # of harmony: it ends a call, and other tokens end texts
-_SAID = "unlike anything 7351"  # what nobody says
+_SAID = "7351846201937426"  # what nobody says, and no filter of letters changes
 _QUESTION = {"role": "user", "content": "?"}
 _ANSWER = {"role": "assistant", "content": _SAID}
 _CALLS = ("tool_calls", "function_call")
@@ -298,7 +298,10 @@ class Turns:
             ends = [one[1] for one in spans if one is not None]
             tails = [self._tail(whole.text[:end]) for end in ends]
             if not any(tails):
-                follows = follows or (len(ends) > 1 and starts_with_mark(whole.text, ends[0]))
+                said = whole.text.find(_SAID) + len(_SAID)
+                first = said if whole.turns is None else ends[0] if ends else 0
+                several = whole.text.count(_SAID) > 1
+                follows = follows or (several and starts_with_mark(whole.text, first))
                 tails = [] if follows else [self._tail(whole.text)]
             found += [*tails, *map(last_mark, tails)]
         return Ends(found, header=self.header if follows else None)
