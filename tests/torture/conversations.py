@@ -224,7 +224,8 @@ class MadeUpCase:
             expected.add(end, over + 5, needed=False)
         if self._eot and token.strip():
             expected.add(end, over, needed=is_own)
-        elif not token.strip():  # there is none, or that of the next turn
+        elif not token.strip():  # there is none, or that of the next turn, or one in the text
+            expected.needed -= set(range(begin + len(content.rstrip()), end))
             space = len(text[over:]) - len(text[over:].lstrip())
             expected.add(end, over + space, needed=False)
             follows = [one[0] for one in [_MARK.match(text, over)] if one]
