@@ -82,12 +82,11 @@ def first_documents(
 
 def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokenizer:
     """The Hugging Face library's tokenizer from the files that the native one was read from."""
-    if len(tokenizer.reference) == 1:
-        return build(
-            tokenizer.reference_in(mode), special_tokens=mode, where=f"tokenizer {tokenizer.name}"
-        )
+    files = tokenizer.reference_in(mode)
+    if len(files) == 1:
+        return build(files[0], special_tokens=mode, where=f"tokenizer {tokenizer.name}")
     library: Any = load_library()
-    raw_vocab, raw_merges = tokenizer.reference
+    raw_vocab, raw_merges = files
     vocab = parse_vocab(raw_vocab, Path(tokenizer.name))
     merges = list(zip(*parse_merges(raw_merges, Path(tokenizer.name)), strict=True))
     twin: tokenizers.Tokenizer = library.Tokenizer(library.models.BPE(vocab, merges))

@@ -36,9 +36,9 @@ class CoreTokenizer(Tokenizer):
     spec: BpeSpec
     reference: tuple[bytes, ...]
 
-    def reference_in(self, mode: SpecialMode) -> bytes:
-        """The tokenizer.json by which the library gives the ids of a mode for special tokens."""
-        return self.reference[0]
+    def reference_in(self, mode: SpecialMode) -> tuple[bytes, ...]:
+        """The files by which the library gives the ids of a mode for special tokens."""
+        return self.reference
 
     def token_to_id(self, token: str) -> int | None:
         return self.spec.id_of(token)
@@ -116,10 +116,10 @@ class NativeTokenizer(CoreTokenizer):
         steps = _core.pattern_steps(pattern) if isinstance(pattern, str) else pattern
         return patterns.with_steps(steps)
 
-    def reference_in(self, mode: SpecialMode) -> bytes:
+    def reference_in(self, mode: SpecialMode) -> tuple[bytes, ...]:
         if self._is_read or mode == "encode":
-            return self.reference[0]
-        return to_json(replace(self.spec, added=()), self._pre_tokenizer())
+            return self.reference
+        return (to_json(replace(self.spec, added=()), self._pre_tokenizer()),)
 
     def special_frame(self) -> Frame:
         if not self._has_post_processor:
