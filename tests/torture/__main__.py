@@ -10,7 +10,7 @@ import sys
 def main() -> None:
     """Run every kind of torture; end at the first that fails."""
     parser = argparse.ArgumentParser(
-        description="kill, cut the power of, fill the disk of runs; compare ids"
+        description="kill, cut the power of, fill the disk of runs; compare ids and masks"
     )
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
@@ -22,11 +22,13 @@ def main() -> None:
     flags = {kind: ["--rounds", str(number)] for kind, number in rounds.items()}
     flags["simulate"] = ["--seeds", str(400 * args.rounds)]
     flags["ids"] = ["--megabytes", str(args.megabytes), "--minutes", str(args.minutes)]
+    for kind in ("patterns", "definitions", "pieces", "ranks", "conversations", "chat_datasets"):
+        flags[kind] = ["--minutes", str(args.minutes / 18)]
     for kind, more in flags.items():
         command = [sys.executable, "-m", f"torture.{kind}", *more, "--seed", str(args.seed)]
         done = subprocess.run(command, check=False)
         if done.returncode:
-            kept = "" if kind in ("ids", "simulate") else "; its folder is kept"
+            kept = "; its folder is kept" if kind in rounds else ""
             raise SystemExit(f"torture: {kind} failed with --seed {args.seed}{kept}")
 
 

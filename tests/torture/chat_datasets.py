@@ -9,12 +9,9 @@ offsets of the Hugging Face library, and to come back from the formats of other 
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import json
 import random
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +30,7 @@ from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate
 from tokpack.errors import InputError, TokpackError, UsageError
 from torture.conversations import text_by_transformers
+from torture.made_up import rounds
 
 if TYPE_CHECKING:
     from tokpack.chat import Rendered
@@ -292,19 +290,5 @@ def check(seed: int) -> str:
             ) from error
 
 
-def main() -> None:
-    """Compare seed after seed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=5)
-    args = parser.parse_args()
-    until, counts = time.monotonic() + 60 * args.minutes, Counter[str]()
-    for seed in itertools.count(args.seed):
-        counts[check(seed)] += 1
-        if time.monotonic() > until:
-            break
-    print(f"seeds {args.seed} to {seed}: {dict(counts)}")
-
-
 if __name__ == "__main__":
-    main()
+    rounds(check, __doc__)

@@ -10,12 +10,8 @@ knows tell who has written what.
 
 from __future__ import annotations
 
-import argparse
-import itertools
 import random
 import re
-import time
-from collections import Counter
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +35,7 @@ from tokpack.chat.renderer import Renderer
 from tokpack.chat.spans import joined
 from tokpack.chat.template import ChatTemplate
 from tokpack.errors import UsageError
+from torture.made_up import rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -373,19 +370,5 @@ def check(seed: int) -> Iterator[str]:
             ) from error
 
 
-def main() -> None:
-    """Compare seed after seed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=5)
-    args = parser.parse_args()
-    until, counts = time.monotonic() + 60 * args.minutes, Counter[str]()
-    for seed in itertools.count(args.seed):
-        counts.update(check(seed))
-        if time.monotonic() > until:
-            break
-    print(f"seeds {args.seed} to {seed}: {dict(counts)}")
-
-
 if __name__ == "__main__":
-    main()
+    rounds(check, __doc__)

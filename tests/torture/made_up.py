@@ -12,7 +12,7 @@ from support.split_patterns import byte_level
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 Node = dict[str, Any]
 
@@ -170,7 +170,7 @@ class Maker:
         return "".join(parts)
 
 
-def rounds(check: Callable[[int], str], description: str) -> None:
+def rounds(check: Callable[[int], str | Iterable[str]], description: str) -> None:
     """Check seed after seed, for as long as the command line says."""
     parser = argparse.ArgumentParser(description=description.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
@@ -178,7 +178,8 @@ def rounds(check: Callable[[int], str], description: str) -> None:
     args = parser.parse_args()
     until, counts = time.monotonic() + 60 * args.minutes, Counter[str]()
     for seed in itertools.count(args.seed):
-        counts[check(seed)] += 1
+        came = check(seed)
+        counts.update([came] if isinstance(came, str) else came)
         if time.monotonic() > until:
             break
     print(f"seeds {args.seed} to {seed}: {dict(counts)}")
