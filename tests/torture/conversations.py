@@ -141,12 +141,8 @@ class MadeUpCase:
         template = ChatTemplate(made.source, made.tokens)
         self.renderer = Renderer(template, ChatOptions(variables={"date": DATE}, **options))
 
-    def check(self, talk: list[Any]) -> str:
-        """Compare one conversation: what came of it."""
-        try:
-            found = self.renderer.render({"messages": talk})
-        except ConversationError as error:
-            return error.reason
+    def compare(self, talk: list[Any], found: list[Rendered]) -> str:
+        """Compare what a conversation was rendered to: what came of it."""
         talk = said_by(talk)
         wanted = wanted_of(talk, self._loss)
         answers = [i for i in wanted if talk[i]["role"] == "assistant"]
@@ -279,12 +275,8 @@ class PublishedCase:
         template = ChatTemplate(self.source, self.family.tokens)
         self.renderer = Renderer(template, ChatOptions(variables={"date": DATE}, **options))
 
-    def check(self, talk: list[Any]) -> str:
-        """Compare one conversation: what came of it."""
-        try:
-            found = self.renderer.render({"messages": talk})
-        except ConversationError as error:
-            return error.reason
+    def compare(self, talk: list[Any], found: list[Rendered]) -> str:
+        """Compare what a conversation was rendered to: what came of it."""
         if not self.renderer._plain._program.syntax.reads_parts:
             talk = said_by(talk)
         loss = self.options.get("loss", "assistant")
@@ -341,6 +333,14 @@ class PublishedCase:
             raise WrongError(f"{found} for {expected} of {text!r}")
 
 
+def _checked(case: MadeUpCase | PublishedCase, talk: list[Any]) -> str:
+    try:
+        found = case.renderer.render({"messages": talk})
+    except ConversationError as error:
+        return error.reason
+    return case.compare(talk, found)
+
+
 def check(seed: int) -> Iterator[str]:
     """Compare one seed: what came of each conversation. AssertionError with all that repeats it."""
     rng = random.Random(seed)
@@ -351,7 +351,7 @@ def check(seed: int) -> Iterator[str]:
         if is_made_up:
             made = template_of(rng)
             what = made.source
-            case: Any = MadeUpCase(made, options)
+            case: MadeUpCase | PublishedCase = MadeUpCase(made, options)
         else:
             case = PublishedCase(rng, options)
             what = case.family.name + (f": {case.source}" if case.is_changed else "")
@@ -363,7 +363,7 @@ def check(seed: int) -> Iterator[str]:
         thinking = not is_made_up and rng.random() < often
         talk = talk_of(rng, tools=rng.random() < often, thinking=thinking)
         try:
-            yield case.check(talk)
+            yield _checked(case, talk)
         except Exception as error:
             raise AssertionError(
                 f"seed {seed}, {what!r}, {options}, {talk!r}: {type(error).__name__}: {error}"

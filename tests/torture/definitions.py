@@ -10,7 +10,6 @@ published tokenizer has.
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 import random
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 from support.sentencepiece_tools import CONVERTED, trained, unigram_json
 from support.split_patterns import PRE_TOKENIZERS, byte_level
 from support.tiny_tokenizers import ALPHABET
-from support.tokenizers_twin import LEVELS, MODES, block, rows
+from support.tokenizers_twin import MODES
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
@@ -27,7 +26,7 @@ from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.from_files import from_json
 from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.patterns import with_steps
-from torture.made_up import CACHES, SPACE, TEXTS, Maker, Node, rounds
+from torture.made_up import SPACE, TEXTS, Maker, Node, compare_ids, rounds
 from torture.patterns import made_up_steps
 from torture.pieces import made_up_rules, named_rules
 
@@ -239,17 +238,8 @@ def check(seed: int) -> str:
             if type(error).__name__ != "PanicException":
                 raise
             return "too much for the library"
-        for level, cache in itertools.product(LEVELS, CACHES):
-            core = tokenizer.core(
-                dtype="int32", special_tokens=mode, level=level, cache_bytes=cache
-            )
-            found = rows(core.encode(*block(texts)))
-            found_alone = [rows(core.encode(*block([text])))[0] for text in texts]
-            for text, ids, alone, right in zip(texts, found, found_alone, expected, strict=True):
-                assert ids == alone == right, (
-                    f"seed {seed}, {kind.__name__}, {mode}, {level}, cache {cache}: of {text!r} "
-                    f"{ids}, alone {alone}, not {right}"
-                )
+        where = f"seed {seed}, {kind.__name__}, {mode}"
+        compare_ids(tokenizer, texts, expected, where, special_tokens=mode)
     # As bytes the library decodes what an added token has of the alphabet of bytes.
     foreign = {
         token.id

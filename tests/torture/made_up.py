@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from support.split_patterns import byte_level
+from support.tokenizers_twin import LEVELS, block, rows
 
 if TYPE_CHECKING:
     import random
@@ -168,6 +169,23 @@ class Maker:
                 one * {"run": rng.randint(1, 6), "long run": 300, "huge run": 9000}.get(kind, 1)
             )
         return "".join(parts)
+
+
+def compare_ids(
+    tokenizer: Any, texts: list[str], expected: list[list[int]], where: str, **options: Any
+) -> None:
+    """Raise AssertionError where the core gives other ids: in a block, alone, at a level.
+
+    ``options`` are those of ``core``.
+    """
+    for level, cache in itertools.product(LEVELS, CACHES):
+        core = tokenizer.core(dtype="int32", level=level, cache_bytes=cache, **options)
+        found = rows(core.encode(*block(texts)))
+        found_alone = [rows(core.encode(*block([text])))[0] for text in texts]
+        for text, ids, alone, right in zip(texts, found, found_alone, expected, strict=True):
+            assert ids == alone == right, (
+                f"{where}, {level}, cache {cache}: of {text!r} {ids}, alone {alone}, not {right}"
+            )
 
 
 def rounds(check: Callable[[int], str | Iterable[str]], description: str) -> None:

@@ -6,17 +6,15 @@ python -m torture.pieces --seed 1 --minutes 5
 from __future__ import annotations
 
 import io
-import itertools
 import random
 import tempfile
 from functools import cache
 
 from support.sentencepiece_tools import pb, sentencepiece, trained
-from support.tokenizers_twin import LEVELS, block, rows
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from torture.made_up import CACHES, SPACE, TEXTS, Maker, rounds
+from torture.made_up import SPACE, TEXTS, Maker, compare_ids, rounds
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = range(1, 7)
 
@@ -121,15 +119,7 @@ def check(seed: int) -> str:
         return "left to the library"
     texts = [make.text() for _ in range(TEXTS)]
     expected = library.encode(texts)
-    for level, cache_bytes in itertools.product(LEVELS, CACHES):
-        core = tokenizer.core(dtype="int32", level=level, cache_bytes=cache_bytes)
-        found = rows(core.encode(*block(texts)))
-        found_alone = [rows(core.encode(*block([text])))[0] for text in texts]
-        for text, ids, alone, right in zip(texts, found, found_alone, expected, strict=True):
-            assert ids == alone == right, (
-                f"seed {seed}, {level}, cache {cache_bytes}: of {text!r} {ids}, alone {alone}, "
-                f"not {right}"
-            )
+    compare_ids(tokenizer, texts, expected, f"seed {seed}")
     for ids in expected:
         found_text, right_text = tokenizer.decode(ids), library.decode(ids)
         assert found_text == right_text, (

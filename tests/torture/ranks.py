@@ -7,21 +7,20 @@ Not only where the core encodes: also where the Hugging Face library takes the p
 
 from __future__ import annotations
 
-import itertools
 import random
 from pathlib import Path
 from typing import Any
 
 import tiktoken
 from support.rank_files import BYTES, entries, lines
-from support.tokenizers_twin import LEVELS, block, rows
+from support.tokenizers_twin import block, rows
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import ranks
 from tokpack.tokenizers.base import DocumentsError, TokenizerOptions
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.patterns import names, pre_tokenizer_of
-from torture.made_up import CACHES, TEXTS, Maker, rounds
+from torture.made_up import TEXTS, Maker, compare_ids, rounds
 from torture.patterns import Writer
 
 _FIRST = 10  # special tokens of a tekken.json
@@ -111,25 +110,17 @@ def check(seed: int) -> str:
             return "too much for tiktoken"
         if [library.decode(ids) for ids in expected] != texts:
             return "lost in tiktoken"  # behind an empty match
+        where = f"seed {seed}, {mode}: {library._pat_str!r}"
         if isinstance(tokenizer, NativeTokenizer):
-            encoders: dict[Any, Any] = {
-                (level, cache): tokenizer.core(
-                    dtype="int32", special_tokens=mode, level=level, cache_bytes=cache
-                )
-                for level, cache in itertools.product(LEVELS, CACHES)
-            }
-        else:
-            encoders = {"library": tokenizer.encoder(dtype="int32", special_tokens=mode)}
-        for name, encoder in encoders.items():
-            try:
-                found = rows(encoder.encode(*block(texts)))
-            except DocumentsError:
-                return "too much for the library"
-            for text, ids, right in zip(texts, found, expected, strict=True):
-                assert ids == right, (
-                    f"seed {seed}, {mode}, {name}: {library._pat_str!r}: of {text!r} {ids}, "
-                    f"not {right}"
-                )
+            compare_ids(tokenizer, texts, expected, where, special_tokens=mode)
+            continue
+        encoder = tokenizer.encoder(dtype="int32", special_tokens=mode)
+        try:
+            found = rows(encoder.encode(*block(texts)))
+        except DocumentsError:
+            return "too much for the library"
+        for text, ids, right in zip(texts, found, expected, strict=True):
+            assert ids == right, f"{where}, by the library: of {text!r} {ids}, not {right}"
     for ids in expected if tokenizer.native else ():  # the library decodes to whole characters
         assert tokenizer.decode_bytes(ids) == library.decode_bytes(ids), f"seed {seed}: {ids}"
     return "equal" if tokenizer.native else "left to the library, equal"
