@@ -44,10 +44,10 @@ def texts(tokenizer: Path, tmp_path: Path) -> Path:
     return path
 
 
-def run(there: Hub, folder: Path, *words: object, code: int = 0) -> str:
+def run(there: Hub, folder: Path, *words: object, code: int = 0, **settings: str) -> str:
     """A command in a process of its own: the hub's library reads its settings once."""
     environment = os.environ | there.settings() | {"TOKPACK_CACHE": str(folder / "cache")}
-    environment |= {"TMPDIR": str(folder)}
+    environment |= {"TMPDIR": str(folder), **settings}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tokpack", *map(str, words)],
         check=False,
@@ -112,6 +112,13 @@ def test_what_may_not_be_written_is_said_before_the_work(
         given = ("encode", texts, "-o", output, "--tokenizer", tokenizer)
         assert said in run(there, tmp_path, *given, code=1)
     assert not there.commits
+
+
+def test_the_mode_without_a_network_is_an_error_at_once(there: Hub, tmp_path: Path) -> None:
+    there.repositories["owner/name"] = {}
+    said = run(there, tmp_path, "verify", f"{ROOT}/set", code=1, HF_HUB_OFFLINE="1")
+    assert "offline mode is enabled" in said
+    assert "tried for" not in said
 
 
 def test_a_card_keeps_what_people_write() -> None:

@@ -160,7 +160,7 @@ def test_a_request_is_the_same_behind_a_pipe(tmp_path: Path) -> None:
     assert again.config.flags == request.config.flags != {}
 
 
-def test_a_file_is_read_once_and_an_error_is_said_once(tmp_path: Path) -> None:
+def test_a_file_is_read_once_and_an_error_is_said_once() -> None:
     """Files could change, or be a shell's pipe, between the launcher's check and a rank's."""
     pytest.importorskip("torch")
     command = f"{sys.executable} -m tokpack train <(echo data-path: /nowhere/data) --nproc 2"
