@@ -175,7 +175,7 @@ class SetReader {
       const bool negated = !done() && text_[at_] < 'a';
       if (const auto found = class_escape()) {
         if (any_case_ && negated) refuse("a negated set of any case");
-        return as_in_set(*found);
+        return inside(*found);
       }
       if (sees("b")) refuse("\\b in a set");
     }
@@ -191,9 +191,9 @@ class SetReader {
     return in_set(first, take_character());
   }
 
-  // Of word characters in a set. Outside of sets Oniguruma looks those below 256 up in a table of
-  // its own, which has six numbers more.
-  static CodePoints as_in_set(const CodePoints& found) {
+  // What a class has inside of a set. Outside of sets Oniguruma looks word characters below 256 up
+  // in a table of its own, which has six numbers more.
+  static CodePoints inside(const CodePoints& found) {
     static const CodePoints words = CodePoints::words(), others = ~words;
     static const CodePoints numbers({{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}});
     if (found == words) return words & ~numbers;

@@ -1,4 +1,4 @@
-"""Batches of documents that are cut short, or lose some of their records."""
+"""Batches of documents that are cut short, lose some of their records, or end a run."""
 
 from __future__ import annotations
 

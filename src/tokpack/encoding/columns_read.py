@@ -33,7 +33,7 @@ def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
 
 
 def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
-    """The same, where a plan says which these are."""
+    """The options with the columns that a plan has in the place of ``keep="all"``."""
     if ALL not in options.keep:
         return options
     return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)

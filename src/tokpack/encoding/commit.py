@@ -24,12 +24,7 @@ from tokpack.errors import InputError, OutputError
 from tokpack.files.blocks import checksum_of_sums
 from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
-from tokpack.indexed.manifest import (
-    ROLES,
-    TRACK_DTYPES,
-    facts_of_pieces,
-    summed_roles,
-)
+from tokpack.indexed.manifest import ROLES, TRACK_DTYPES, facts_of_pieces, summed_roles
 from tokpack.indexed.track import trained_in_files
 from tokpack.sources import content_checksum, joined_blocks
 

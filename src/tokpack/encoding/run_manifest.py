@@ -78,6 +78,7 @@ class InputFacts(Sequence[dict[str, Any]]):
 def manifest_of(
     job: Job, plan: Plan, dataset: DatasetRequest, inputs: InputFacts, **files: Any
 ) -> Manifest:
+    """The manifest of a dataset; ``files`` are its facts that are not counts of ``inputs``."""
     total: dict[str, Any] = inputs.total
     its_plan = plan.of(dataset.tokenizer)
     return Manifest(
