@@ -2,6 +2,7 @@
 
     python benchmarks/pipeline.py            1 GB of english and of a mix, with 1 and 2 workers
     python benchmarks/pipeline.py --python   documents in Python beside JSON lines, without start-up
+    python benchmarks/pipeline.py --table    with a table of four columns beside none, of 200 MB
 
 What is timed is the command as people give it, from its start to its end: start-up, self-check,
 join and the final sync to disk are inside. Runs with different numbers of workers take turns, so
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = {"plain": "", "zst": "zst"}
 KINDS = ("plain", "table", "generator")
+KEPT = {"no table": [], "table": ["--keep", "id,url,score,lang"]}
+TABLE_BYTES = 200 * 10**6  # of text
 PYTHON = """
 import json, os, pathlib, sys, pyarrow, tokpack
 kind, source, prefix, vocab, merges, workers = sys.argv[1:]
@@ -50,12 +53,15 @@ def main() -> None:
     data = common.find_data(args.data)
     rows: list[common.Row] = []
     with common.work_folder(args.work) as work:
-        for corpus in args.corpus if not args.python else ():
+        for corpus in args.corpus if not (args.python or args.table) else ():
             source = inputs.build(data, corpus, args.size * 10**6, args.files, work)
             for compression in args.compression:
                 rows += measured(data, source, COMPRESSIONS[compression], work, args)
         if args.python:
             rows = in_python(data, work, args)
+        if args.table:
+            rows = with_table(data, work, args)
+    check_same(rows)
     show(rows)
     if not args.no_save:
         common.append_rows("pipeline", rows, common.versions("zstandard", "xxhash"))
@@ -72,6 +78,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2], metavar="N")
     parser.add_argument("--python", action="store_true", help="english as documents in Python")
+    parser.add_argument("--table", action="store_true", help="what --keep costs")
     parser.add_argument("--pin", action="store_true", help="as many cores as workers, no more")
     parser.add_argument("--runs", type=int, default=3, metavar="N", help="of each kind (3)")
     return parser.parse_args()
@@ -124,22 +131,78 @@ def encode(
 
 def in_python(data: common.Data, work: Path, args: argparse.Namespace) -> list[common.Row]:
     """Rows of english and of its paragraphs, in turns; what is timed is the call alone."""
-    texts, rows = data.texts("english"), list[common.Row]()
-    parts = [part for text in texts for part in text.split("\n") if part]
-    for name, documents in (("english", texts), ("paragraphs", parts)):
-        source, size = work / f"{name}.jsonl", sum(len(text.encode()) for text in documents)
+    rows = list[common.Row]()
+    for name, documents in documents_of(data).items():
+        source = work / f"{name}.jsonl"
         source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
         turns = [(k, n) for _ in range(args.runs) for n in args.workers for k in KINDS]
+        same = sizes(name, documents)
         for kind, workers in turns:
             inputs.remove(work / "out")
             words = [kind, source, work / "out", data.vocab_file, data.merge_file, workers]
-            taken = measure.run([sys.executable, "-c", PYTHON, *map(str, words)], log=work / "log")
-            row = {"benchmark": "pipeline", "corpus": name, "compression": kind, **asdict(taken)}
+            command = [sys.executable, "-c", PYTHON, *map(str, words)]
+            row = same | {"compression": kind, "workers": workers}
+            row = timed(command, row, work)
             row |= json.loads((work / "log").read_text().splitlines()[-1])
-            row |= {"workers": workers, "documents": len(documents), "text_bytes": size}
-            rows.append(row | {"text_mb_s": round(size / row["wall"] / 1e6, 1)})
-            rows[-1]["sha256"] = inputs.sha256(work / "out.bin")
+            row["text_mb_s"] = round(row["text_bytes"] / row["wall"] / 1e6, 1)
+            rows.append(row)
     return rows
+
+
+def with_table(data: common.Data, work: Path, args: argparse.Namespace) -> list[common.Row]:
+    """Rows of english and of its paragraphs, with four more columns that are kept or not."""
+    rows = list[common.Row]()
+    for name, documents in documents_of(data).items():
+        source = work / f"{name}.jsonl"
+        rounds = -(-TABLE_BYTES // sum(len(text.encode()) for text in documents))
+        texts = documents * rounds
+        with open(source, "w", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(record(n, text))}\n" for n, text in enumerate(texts))
+        turns = [(k, n) for _ in range(args.runs) for n in args.workers for k in KEPT]
+        same = sizes(name, texts)
+        for kind, workers in turns:
+            inputs.remove(work / "out")
+            command = inputs.encode_command(data, [source], work / "out", workers=workers)
+            row = same | {"compression": kind, "workers": workers}
+            rows.append(timed([*command, *KEPT[kind]], row, work))
+    return rows
+
+
+def documents_of(data: common.Data) -> dict[str, list[str]]:
+    """Documents of some 12 kB, and of some 70 bytes."""
+    texts = data.texts("english")
+    return {
+        "english": texts,
+        "paragraphs": [part for text in texts for part in text.split("\n") if part],
+    }
+
+
+def record(number: int, text: str) -> dict[str, str | int | float]:
+    """A document with columns as crawls have them."""
+    page = f"https://example.org/{number % 977}/page-{number}.html"
+    return {"id": number, "url": page, "score": number % 8191 / 8191, "lang": "en", "text": text}
+
+
+def timed(command: Sequence[str], row: common.Row, work: Path) -> common.Row:
+    """``row`` with one run of a command, and the checksum of the dataset that it makes."""
+    os.sync()
+    taken = measure.run(command, log=work / "log")
+    rate = round(row["text_bytes"] / taken.wall / 1e6, 1)
+    whole = {"benchmark": "pipeline", **row, **asdict(taken), "text_mb_s": rate}
+    return whole | {"sha256": inputs.sha256(work / "out.bin")}
+
+
+def sizes(corpus: str, texts: list[str]) -> common.Row:
+    """What a row says of documents."""
+    size = sum(len(text.encode()) for text in texts)
+    return {"corpus": corpus, "documents": len(texts), "text_bytes": size}
+
+
+def check_same(rows: list[common.Row]) -> None:
+    """End the benchmark where the same documents gave several datasets."""
+    for (corpus,), same in common.grouped(rows, "corpus").items():
+        if len({row.get("sha256") for row in same}) > 1:
+            sys.exit(f"{corpus}: not all runs gave the same .bin")
 
 
 def show(rows: list[common.Row]) -> None:

@@ -31,6 +31,7 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     )
     assert made.returncode == 0
     assert ".docs.parquet (" in made.stderr
+    assert ".dropped.parquet (" in made.stderr
     asked = command("trace", out, "--doc", "-2:")
     assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
     asked = command("inspect", out, "--trace", "--doc", "1,-1")
@@ -94,3 +95,10 @@ def test_a_slow_tokenizer_is_said_once(
     assert re.search(r"slow path \(about \d+\.\d MB/s a worker\), not the native", said)
     quiet = command("encode", path, "-o", tmp_path / "quiet", "--tokenizer", slow, "--quiet")
     assert quiet.stderr == ""
+
+
+def test_a_blend_has_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "blend.yaml").write_text("train:\n")
+    asked = command("inspect", tmp_path / "blend.yaml", "--trace", "--doc", "1")
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert "is no dataset; a blend or settings file is for tokpack blend" in asked.stderr

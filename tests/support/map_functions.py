@@ -66,5 +66,5 @@ def numbers(batch: pa.RecordBatch) -> dict[str, Any]:
 
 def fails_late(batch: pa.RecordBatch) -> pa.RecordBatch:
     if 1100 in batch.column("id").to_pylist():
-        raise KeyError("nothing for 1100")
+        _ = [{}["nothing for 1100"] for _ in "a"]
     return batch

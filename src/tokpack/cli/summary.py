@@ -144,6 +144,8 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
     sizes |= {f".{name}": digest["bytes"] for name, digest in manifest.tracks.items()}
     if manifest.table:
         sizes[".docs.parquet"] = manifest.table["bytes"]
+    if manifest.dropped:
+        sizes[".dropped.parquet"] = manifest.dropped["bytes"]
     sizes[".json"] = sum(map(len, manifest.chunks()))
     files = ", ".join(f"{end} ({bytes_text(size)})" for end, size in sizes.items())
     return [

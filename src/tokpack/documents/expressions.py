@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _BATCH = 1 << 18  # rows that come at once
 _MOST_TIMES = 1 << 16  # one document in a view; more is a mistake
 _NUMBER = f'"{HIDDEN}number"'
+_UNKNOWN = re.compile(r'Referenced column "(.+)" not found')
 _SHORT = re.compile(r"\s*(\d+)\s+if\s+(.+)", re.DOTALL | re.IGNORECASE)
 
 
@@ -206,10 +207,12 @@ class _Query:
             if fault := joined.fault_of_file(error):
                 return fault
             more = f"; {joined.name} has {listed(joined.columns)}"
-        message = str(error).split("\n\nLINE", maxsplit=1)[0].strip().splitlines()
+        [message, *_] = str(error).split("\n\nLINE", maxsplit=1)[0].strip().splitlines()
+        if unknown := _UNKNOWN.search(message):
+            message = f"no column is called {unknown[1]}"
         columns = listed(columns_there(self._connection, "docs", HIDDEN))
         return UsageError(
-            f"{shown}: {message[0].replace(_NUMBER, 'number')}; the table of documents has "
+            f"{shown}: {message.replace(_NUMBER, 'number')}; the table of documents has "
             f"{columns}{more}"
         )
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, UsageError, option
+from tokpack.quantities import counted
 from tokpack.sources.sql import columns_there, listed, literal, quoted
 from tokpack.stores import exists, near
 
@@ -103,7 +104,7 @@ class JoinedTable:
         rows = other.execute(f"{counts} {order}").fetchall()
         examples = ", ".join(f"{_examples([row[:-1]])} ({row[-1]} rows)" for row in rows)
         return InputError(
-            f"{self._shown}: {several:,} keys are not unique there, such as {examples}: keep one "
+            f"{self._shown}: {counted(several, 'key')} not unique, such as {examples}: keep one "
             "row of each"
         )
 

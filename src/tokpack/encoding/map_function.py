@@ -88,7 +88,9 @@ def place_of(error: BaseException, function: Callable[..., Any]) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
     own = [frame for frame in frames if frame.filename == file] or frames[-1:]
-    place = f"{own[-1].filename}:{own[-1].lineno}, in {own[-1].name}: " if own else ""
+    named = [frame.name for frame in own if not frame.name.startswith("<")]  # no <listcomp>
+    where = (named or [frame.name for frame in own])[-1:]
+    place = f"{own[-1].filename}:{own[-1].lineno}, in {where[0]}: " if own else ""
     return f"{place}{type(error).__name__}: {brief_text(error)}"
 
 

@@ -16,6 +16,7 @@ from xxhash import xxh3_128_intdigest
 
 from tokpack import _core
 from tokpack.errors import FormatError, InputError, needs_extra
+from tokpack.files.mistaken import not_a_dataset
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.prefix import prefix_of
@@ -145,6 +146,8 @@ def table_file(prefix: str) -> str:
     """The table of one shard; as ``table_paths``."""
     path, manifest = table_path(prefix), Manifest.find(prefix)
     if manifest is None or manifest.table is None:
+        if manifest is None and (what := not_a_dataset(prefix)):
+            raise InputError(what)
         old = exists(f"{prefix}.trace")
         more = " (its .trace is of an earlier version)" if old else ""
         raise InputError(f"{prefix}: has no table of its documents{more}; {_ADVICE}")
