@@ -68,6 +68,13 @@ class Base:
             documents += moves[np.searchsorted(here, documents, side="right") - 1]
         return documents
 
+    def places(self, dataset: int, documents: slice) -> Int64s | slice:
+        """``numbers`` of consecutive documents; a slice where they are consecutive there too."""
+        _, moves = self.moves[dataset]
+        if self.datasets[dataset].view is None and len(moves) == 1:
+            return slice(documents.start + int(moves[0]), documents.stop + int(moves[0]))
+        return self.numbers(dataset, np.arange(documents.start, documents.stop))
+
 
 def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:
     """A dataset as the shards that have its documents, each with its full prefix."""

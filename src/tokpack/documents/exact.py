@@ -56,7 +56,7 @@ def token_hashes(
         ends = document_ends(dataset.sizes, dataset.doc_idx)
 
     def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> None:
-        out[first : first + len(spans)] = _as_keys(token_digests(tokens, spans))[:, :width]
+        out[first : first + len(spans)] = _halves(token_digests(tokens, spans))[:, :width]
 
     for size, _ in scan_documents(dataset, ends, look, threads=threads):
         told(size)
@@ -86,13 +86,13 @@ def _read_hashes(table: DocumentTable, out: Keys) -> None:
     """Write the hashes of all rows of a table, or of those under a view."""
     at = 0
     for reader in table:
-        for batch in reader.batches("tokens_xxh3"):
-            column = batch.column(0)
+        for column in reader.column("tokens_xxh3"):
             begin, count = 16 * column.offset, 16 * len(column)
-            keys = _as_keys(column.buffers()[1][begin : begin + count])
+            keys = _halves(column.buffers()[1][begin : begin + count])
             out[at : at + len(column)] = keys[:, : out.shape[1]]
             at += len(column)
 
 
-def _as_keys(digests: Any) -> Keys:
-    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+def _halves(digests: Any) -> npt.NDArray[Any]:
+    """The upper and the lower half of each digest: big endian uint64 [n, 2]."""
+    return np.frombuffer(digests, ">u8").reshape(-1, 2)

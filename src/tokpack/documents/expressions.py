@@ -113,14 +113,13 @@ class _Query:
             query = f"{chosen} FROM docs WHERE {where}"
         result = np.zeros(documents, np.bool_)
         repeats = np.zeros(documents, np.uint16) if repeat else None
-        seen = np.zeros(documents if joined is not None else 0, np.bool_)
-        matched = 0
+        rows = matched = 0
         for batch in self._batches(query):
             numbers, values = batch["number"].to_numpy(), batch["times"]
             if joined is not None:
-                if seen[numbers].any() or len(np.unique(numbers)) < len(numbers):
+                rows += len(numbers)  # each document has one at least
+                if rows > documents:
                     raise joined.not_unique()
-                seen[numbers] = True
                 matched += int(np.count_nonzero(batch["matched"].to_numpy(zero_copy_only=False)))
                 kept = batch["chosen"].to_numpy(zero_copy_only=False)
                 numbers, values = numbers[kept], values.filter(batch["chosen"])

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
 
-_STEP = 1 << 20  # documents handled at a time
+_STEP = 1 << 16  # documents handled at a time
 
 
 def select(
@@ -190,14 +190,15 @@ class _Choice:
         passed = outside = lost = 0  # by the expression; by the share; by a repeat of 0
         for numbers, own in _documents(base):
             passes = answer.chosen[own]
-            inside = self._inside(own[passes], within, passed)
-            passed += len(inside)
-            outside += len(chosen := numbers[passes]) - int(np.count_nonzero(inside))
+            passing = int(np.count_nonzero(passes))
+            inside = self._inside(passes, None if within is None else within[own], passed)
+            passed += passing
+            outside += passing - int(np.count_nonzero(inside))
             if with_left:
-                left.append(chosen[~inside])
-            chosen = chosen[inside]
+                left.append(numbers[passes & ~inside])
+            chosen = numbers[inside]
             if answer.times is not None:
-                times = answer.times[own[passes][inside]]
+                times = answer.times[own][inside]
                 lost += int(np.count_nonzero(times == 0))
                 chosen = np.repeat(chosen, times)
             kept.append(chosen)
@@ -215,13 +216,13 @@ class _Choice:
         none = np.zeros(0, selection_dtype(total))
         return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
 
-    def _inside(self, documents: Int64s, within: Bools | None, before: int) -> Bools:
-        """Which documents that pass are in the share; ``before`` them others have passed."""
+    def _inside(self, passes: Bools, within: Bools | None, before: int) -> Bools:
+        """Which documents pass and are in the share; ``before`` them others have passed."""
         if within is not None:
-            return within[documents]
-        if self.first is not None:
-            return np.arange(before, before + len(documents)) < self.first
-        return np.ones(len(documents), np.bool_)
+            return passes & within
+        if self.first is not None and before + len(passes) > self.first:
+            return passes & (np.cumsum(passes) <= self.first - before)
+        return passes
 
     def _can_drop(self, why: str) -> bool:
         return why == self.share or bool(why and getattr(self.request, why, None))
@@ -239,7 +240,10 @@ class _Choice:
         if any(dataset.view is not None for dataset in base.datasets) or len(base.moves) > 1:
             listed = np.zeros(len(times), np.int64)
             for _, own in _documents(base):
-                listed += np.bincount(own, minlength=len(listed))
+                if isinstance(own, slice):
+                    listed[own] += 1
+                else:
+                    np.add.at(listed, own, 1)
             times *= listed
         for number, shard in enumerate(base.shards()):
             part = times[base.starts[number] : base.starts[number + 1]]
@@ -247,14 +251,14 @@ class _Choice:
         return lowest(numbers, times, self.tokens or 0)
 
 
-def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s]]:
+def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s | slice]]:
     """The documents of all inputs, some at a time: as these number them, and as the base does."""
     dtype = selection_dtype(int(base.firsts[-1]))
     for number in range(len(base.datasets)):
         first, end = int(base.firsts[number]), int(base.firsts[number + 1])
         for begin in range(first, end, _STEP):
-            here = np.arange(begin, min(begin + _STEP, end))
-            yield here.astype(dtype), base.numbers(number, here - first)
+            here = slice(begin - first, min(begin + _STEP, end) - first)
+            yield np.arange(begin, first + here.stop, dtype=dtype), base.places(number, here)
 
 
 def _request(where: Any, repeat: Any, join: Any, on: str | Sequence[str] | None) -> Request:

@@ -59,9 +59,10 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
     Those of weight 0 count for nothing and may be among them. Those of one number are together
     among them, or not.
     """
-    sums = np.zeros(1 << _BUCKET_BITS)
+    sums, room = np.zeros(1 << _BUCKET_BITS), np.empty(_STEP, np.uint64)
     for begin in range(0, len(numbers), _STEP):
-        buckets = (numbers[begin : begin + _STEP] >> _BUCKET_SHIFT).astype(np.int64)
+        part = numbers[begin : begin + _STEP]
+        buckets = np.right_shift(part, _BUCKET_SHIFT, out=room[: len(part)]).view(np.int64)
         sums += np.bincount(buckets, weights[begin : begin + _STEP], minlength=len(sums))
     ends = np.cumsum(sums)  # exact: far below 2^53
     bucket = int(np.searchsorted(ends, most, side="right"))

@@ -26,7 +26,7 @@ from tokpack.indexed.manifest import (
 from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
-from tokpack.indexed.table import has_table, import_parquet, table_file
+from tokpack.indexed.table import TableReader, has_table, table_file, within
 from tokpack.indexed.track import trained_ends
 from tokpack.operations.merge import (
     MergeInput,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
-_STEP = 1 << 20  # documents handled at a time
+_STEP = 1 << 16  # documents handled at a time
 
 
 class ViewSpec(NamedTuple):
@@ -228,18 +228,18 @@ def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
     try:
         if not all(has_table(record.prefix) for record in base.records):
             return 0
+        if (numbers[1:] < numbers[:-1]).any():
+            numbers = np.sort(numbers)
         for number, record in enumerate(base.records):
             begin, end = base.starts[number : number + 2].tolist()
-            sizes = import_parquet().parquet.read_table(
-                table_file(record.prefix), columns=["bytes"], use_threads=False
-            )["bytes"]
-            if sizes.null_count:
+            own = within(numbers, begin, end)
+            table = TableReader(table_file(record.prefix))
+            if "bytes" not in table.schema.names:
                 return 0
-            counts = sizes.to_numpy()
-            for at in range(0, len(numbers), _STEP):
-                part = numbers[at : at + _STEP].astype(np.int64)
-                own = part[(part >= begin) & (part < end)] - begin
-                total += int(counts[own].sum())
+            for sizes, rows in table.of_rows("bytes", own - begin if begin else own):
+                if sizes.null_count:
+                    return 0
+                total += int(sizes.to_numpy()[rows].sum())
     except (UsageError, InputError, FormatError, OSError, ValueError):  # a view needs none
         return 0
     return total
@@ -262,10 +262,10 @@ def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
                 f"{spec.output}: document {documents[wrong[0]]} of datasets that have {total}"
             )
         documents = documents.astype(np.int64)
-        datasets = np.searchsorted(base.firsts, documents, side="right") - 1
+        datasets = np.searchsorted(base.firsts[1:], documents, side="right")
         part = numbers[begin : begin + _STEP]
-        for dataset in np.unique(datasets).tolist():
-            here = np.flatnonzero(datasets == dataset)
+        for dataset in np.flatnonzero(np.bincount(datasets)).tolist():
+            here = datasets == dataset
             own = documents[here] - base.firsts[dataset]
             counts.add(dataset, own)
             part[here] = base.numbers(dataset, own)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,6 +179,14 @@ def check_footer(local: str, manifest: Manifest, rows: int, name: str = "") -> A
     return metadata
 
 
+def within(numbers: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
+    """Those of ascending numbers that are in [begin, end)."""
+    if begin == end:
+        return numbers[:0]
+    first, last = np.array([begin, end - 1]).astype(numbers.dtype)  # which no search casts all to
+    return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, side="right")]
+
+
 def read_footer(local: str, name: str = "") -> Any:
     """The metadata of a parquet file. FormatError, with ``name``, where it is broken."""
     arrow = import_parquet()
@@ -262,12 +271,20 @@ class TableReader:
         except self._errors as error:
             raise self._broken(error) from None
 
-    def batches(self, column: str) -> Iterator[Any]:
-        """A column of all rows, as record batches."""
-        try:
-            yield from self._file.iter_batches(columns=[column])
-        except self._errors as error:
-            raise self._broken(error) from None
+    def of_rows(self, column: str, rows: npt.NDArray[Any]) -> Iterator[tuple[Any, Int64s]]:
+        """The values of a row group, and which of them ascending ``rows`` are of, with repeats.
+
+        Groups without any are not read.
+        """
+        for group, (begin, end) in enumerate(pairwise(self._ends)):
+            own = within(rows, begin, end)
+            if len(own):
+                yield self._read(group, (column,))[column], own.astype(np.int64) - begin
+
+    def column(self, name: str) -> Iterator[Any]:
+        """A column of all rows, as Arrow arrays; more than a row group is never in memory."""
+        for group in range(len(self._ends) - 1):
+            yield from self._read(group, (name,))[name].chunks
 
     def find(self, source: str, line: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         """The rows of a line of an input, each with its ``row``; groups without it are not read."""
