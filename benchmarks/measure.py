@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SAMPLE_SECONDS = 0.05
 SAMPLE_SHARE = 20  # many processes take long to look at: no more than this part of the time
 _LOG_TAIL = 2000
+# Compiled modules are kept, as on users' machines: or each run would compile them again.
+_ENVIRONMENT = {key: v for key, v in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ def run(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env={**os.environ, **(environment or {})},
+                env={**_ENVIRONMENT, **(environment or {})},
                 start_new_session=True,
             )
         ended = os.pidfd_open(process.pid)

@@ -2,7 +2,7 @@
 
     python benchmarks/pipeline.py            1 GB of english and of a mix, with 1 and 2 workers
     python benchmarks/pipeline.py --python   documents in Python beside JSON lines, without start-up
-    python benchmarks/pipeline.py --table    with a table of four columns beside none, of 200 MB
+    python benchmarks/pipeline.py --table    with a table of four kept columns beside none
 
 What is timed is the command as people give it, from its start to its end: start-up, self-check,
 join and the final sync to disk are inside. Runs with different numbers of workers take turns, so
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 COMPRESSIONS = {"plain": "", "zst": "zst"}
 KINDS = ("plain", "table", "generator")
 KEPT = {"no table": [], "table": ["--keep", "id,url,score,lang"]}
-TABLE_BYTES = 200 * 10**6  # of text
 PYTHON = """
 import json, os, pathlib, sys, pyarrow, tokpack
 kind, source, prefix, vocab, merges, workers = sys.argv[1:]
@@ -154,7 +153,7 @@ def with_table(data: common.Data, work: Path, args: argparse.Namespace) -> list[
     rows = list[common.Row]()
     for name, documents in documents_of(data).items():
         source = work / f"{name}.jsonl"
-        rounds = -(-TABLE_BYTES // sum(len(text.encode()) for text in documents))
+        rounds = -(-args.size * 10**6 // sum(len(text.encode()) for text in documents))
         texts = documents * rounds
         with open(source, "w", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(record(n, text))}\n" for n, text in enumerate(texts))

@@ -146,7 +146,7 @@ class _Columns:
         arrow = import_parquet()
         self._path = path
         with cannot_write(path):
-            self._file = arrow.memory_map(path) if os.path.getsize(path) else None
+            self._file = arrow.OSFile(path) if os.path.getsize(path) else None
         self._types = types
         self._batches = unpack(self._file, types) if self._file else iter(())
         self._left: list[Any] = []  # of the batch that was read last
