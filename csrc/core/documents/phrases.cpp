@@ -106,7 +106,7 @@ void Phrases::build(Table& table, std::size_t anchor, bool whole) const {
   std::sort(table.entries.begin(), table.entries.end());
   const std::size_t count = table.entries.size();
   table.slot_shift = shift_for(count * 2);
-  table.slots.assign(std::size_t{1} << (64 - table.slot_shift), 0);
+  table.slots = HugeArray<std::uint32_t>(std::size_t{1} << (64 - table.slot_shift));
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t hash = table.entries[i].hash;
     if (i > 0 && table.entries[i - 1].hash == hash) continue;
@@ -130,7 +130,7 @@ void Phrases::fill_filter(Table& table) const {
   std::sort(runs.begin(), runs.end());
   runs.erase(std::unique(runs.begin(), runs.end()), runs.end());
   table.filter_shift = shift_for(runs.size() / kRunsOfWord);
-  table.filter.assign(std::size_t{1} << (64 - table.filter_shift), 0);
+  table.filter = HugeArray<std::uint64_t>(std::size_t{1} << (64 - table.filter_shift));
   for (const std::uint64_t run : runs) table.filter[run >> table.filter_shift] |= bits_of(run);
 }
 

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "core/base/huge_array.hpp"
+
 namespace tokpack {
 
 // A set of phrases. A text of `ngram` tokens or more gives each of its n-grams, a shorter one of
@@ -47,9 +49,9 @@ class Phrases {
   struct Table {
     std::size_t anchor = 1, probe = 1, step = 1;
     unsigned filter_shift = 0, slot_shift = 0;
-    std::vector<std::uint64_t> filter;  // a Bloom filter, of which a run has one word
-    std::vector<std::uint32_t> slots;   // 1 + the first entry of a hash; 0 is none
-    std::vector<Entry> entries;         // ordered by hash, then phrase
+    HugeArray<std::uint64_t> filter;  // a Bloom filter, of which a run has one word
+    HugeArray<std::uint32_t> slots;   // 1 + the first entry of a hash; 0 is none
+    std::vector<Entry> entries;       // ordered by hash, then phrase
   };
 
   void choose(std::span<const std::int64_t> ends, std::size_t ngram, std::size_t shortest);
