@@ -32,6 +32,7 @@ from tokpack.checkpoints.export import open_weights  # noqa: E402
 from tokpack.checkpoints.folder import abandon, begin, find  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import (  # noqa: E402
+    InputError,
     OutputError,
     ResumeError,
     TrainingError,
@@ -88,6 +89,28 @@ def test_the_lock_stays_young_between_checkpoints(
     lock.hold(tmp_path)
     os.utime(tmp_path / "lock", (0, 0))
     wait_until(lambda: (tmp_path / "lock").stat().st_mtime > 1e9, 30)
+
+
+class Collectives(TorchDispatchMode):
+    """The names of the collectives that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if operation.namespace == "c10d":
+            self.names.append(operation.name())
+        return operation(*args, **(kwargs or {}))
+
+
+def test_one_process_leaves_no_work_to_threads(tmp_path: Path) -> None:
+    """Those of gloo want Python for it, and in one that ends they ended it with SIGABRT."""
+    with Collectives() as called, pytest.raises(InputError, match="no such dataset"):
+        train(Config(**settings(str(tmp_path / "nothing"))))
+    assert called.names == []
 
 
 # What a checkpoint holds
