@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError, option
 
 from .config import FIELDS, Config
+from .names import NEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,7 @@ def configure(given: Overrides, world_size: int, neox: bool) -> Config:
     fields are derived are taken out of ``given``.
     """
     like = given.pop("like", "")
-    for step in (_samples, _data, _model, _weights, _recomputation, _optimizer):
+    for step in (_needs, _samples, _data, _model, _weights, _recomputation):
         step(given)
     _mlp(given, neox, like)
     _fill_in_batch(given, world_size)
@@ -63,6 +64,14 @@ def configure(given: Overrides, world_size: int, neox: bool) -> Config:
     if extras and given.default("engine") == "torch":
         given.note(f"of no use to engine torch: {', '.join(extras)}")
     return Config(**given, notes=given.notes, unlike=given.unlike, flags=dict(given.flags))
+
+
+def _needs(given: Overrides) -> None:
+    """UsageError for a name that needs another setting, which has another value."""
+    for name, (value, setting, needed) in NEEDS.items():
+        if given.pop(name, None) is value and str(given.default(setting)) not in (needed, "True"):
+            said = f"{option(name)} {str(value).lower()}"
+            raise UsageError(f"{said} needs {option(setting)} {needed}")
 
 
 def _samples(given: Overrides) -> None:
@@ -101,24 +110,15 @@ def _model(given: Overrides) -> None:
             f"{option('attention_config')} {', '.join(sorted(unknown))} is not supported: only "
             "global and flash"
         )
-    rope = given.default("position_embedding_type") == "rope"
-    if given.pop("no_position_embedding", False) and not rope:
-        raise UsageError(
-            f"{option('no_position_embedding')} needs {option('position_embedding_type')} rope"
-        )
     window, length = given.pop("sliding_window_width", math.inf), given.default("seq_length")
     if window < length:
         raise UsageError(
             f"{option('sliding_window_width')} {window} is not supported: only "
             f"{option('seq_length')} {length} or more"
         )
-    epsilon, norm = given.pop("rms_norm_epsilon", None), given.default("normalization")
-    if epsilon is not None and norm == "RMSNorm":
+    epsilon = given.pop("rms_norm_epsilon", None)
+    if epsilon is not None and given.default("normalization") == "RMSNorm":
         given["layernorm_epsilon"] = epsilon
-    if not given.pop("use_bias_in_norms", True) and norm != "RMSNorm":
-        raise UsageError(
-            f"{option('use_bias_in_norms')} false is not supported with {norm}: only RMSNorm"
-        )
 
 
 def _weights(given: Overrides) -> None:
@@ -135,43 +135,17 @@ def _weights(given: Overrides) -> None:
         "small_init": math.sqrt(2 / (5 * width)),
         "wang_init": 2 / layers / math.sqrt(width),
     }
-    for name, word in (("init_method", first), ("output_layer_init_method", last)):
-        if word not in (None, *known):
-            raise UsageError(f"{option(name)} {word} is not supported: only {', '.join(known)}")
     given["init_method_std"] = known[first or "normal"]
     given.setdefault("output_init_method_std", known[last or "scaled_normal"])
 
 
 def _recomputation(given: Overrides) -> None:
     """Megatron's kinds of recomputation: here all blocks are recomputed, with the same result."""
-    words = [given.pop(name, None) for name in ("recompute_granularity", "recompute_method")]
-    for word, choices in zip(words, (("full", "selective"), ("uniform", "block")), strict=True):
-        if word not in (None, *choices):
-            raise UsageError(f"recomputation {word} is not known, only {' and '.join(choices)}")
-    if any(words):
+    words = {given.pop(name, None) for name in ("recompute_granularity", "recompute_method")}
+    if words != {None}:
         given["checkpoint_activations"] = True
-    for word in {"selective", "block"} & set(words):
+    for word in sorted({"selective", "block"} & words):
         given.note(f"recomputation {word}: all blocks are recomputed, with the same result")
-
-
-def _optimizer(given: Overrides) -> None:
-    """Settings of other programs that concern the optimizer's state and where it lies."""
-    if given.pop("no_load_optim", False) and not given.default("finetune"):
-        raise UsageError(
-            f"{option('no_load_optim')} is not supported without finetune, which begins at step 0"
-        )
-    if given.pop("cpu_optimizer", False):
-        device = given.get("zero_optimization.offload_optimizer.device")
-        if device == "none":
-            raise UsageError(
-                f"{option('cpu_optimizer')} contradicts zero_optimization.offload_optimizer.device "
-                "none: change one of them"
-            )
-        if device is None and not given.get("zero_optimization.cpu_offload"):
-            given.note(
-                f"{option('cpu_optimizer')} moves nothing: DeepSpeed's "
-                "zero_optimization.offload_optimizer does"
-            )
 
 
 def _engine(given: Overrides) -> None:
@@ -212,10 +186,6 @@ def _mlp(given: Overrides, neox: bool, like: str) -> None:
             )
         given["activation"] = "swiglu"
         given.setdefault("use_bias_in_mlp", False)
-    elif kind not in ("standard", "regular"):
-        raise UsageError(
-            f"{option('mlp_type')} {kind} is not supported: only standard, regular or llama"
-        )
     if given.pop("openai_gelu", False):
         given["activation"], fused = "gelu", True
     if given.pop("disable_bias_linear", False):

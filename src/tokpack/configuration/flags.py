@@ -134,8 +134,9 @@ def resolve(
     given.flags = flags_typed(flag_names(), argv) if values is None else {}
     for name in ("conf_dir", "debug", "deepspeed_config"):
         given.pop(name, None)
-    for name in ("nproc", "nodes", "gpus_per_node"):
-        SETTINGS[name].check(given.get(name))
+    for one in tables.DERIVED:
+        if one.choices or one in tables.OWN:
+            one.check(given.get(one.name))
     nproc = given.pop("nproc", None)
     as_json, cluster = given.pop("json", False), _planned(given, nproc)
     world_size = world_size if cluster is None else cluster.world_size
@@ -187,7 +188,6 @@ def _take_defaults(given: Overrides, names: set[str]) -> None:
     Without it, say which defaults are others in the program whose ``names`` were used.
     """
     like = given.get("like")
-    SETTINGS["like"].check(like)
     program = like or _program(names)
     if program is None:
         return

@@ -76,6 +76,13 @@ JSON_ALONE = (
     "zero_optimization.reduce_bucket_size zero_optimization.reduce_scatter zero_stage"
 )
 
+# Names that say no more than another setting has to: with this value, that one.
+NEEDS = {
+    "no_load_optim": (True, "finetune", "true"),
+    "no_position_embedding": (True, "position_embedding_type", "rope"),
+    "use_bias_in_norms": (False, "normalization", "RMSNorm"),
+}
+
 # Settings of a file that a flag replaces besides its own: other ways to say the same.
 REPLACED = {
     "activation": "bias_gelu_fusion mlp_type openai_gelu",
@@ -164,6 +171,11 @@ def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]], dict[str, st
 NAMES, ALONE, _KINDS = _read(Path(__file__).with_suffix(".txt").read_text(encoding="utf-8"))
 _TYPES = {"object": object, "bool": bool, "float": float, "int": int, "str": str}
 DERIVED = OWN + tuple(
-    Setting(name, _TYPES[kind.removesuffix("s")], many=kind.endswith("s"))
-    for name, kind in _KINDS.items()
+    Setting(
+        name,
+        _TYPES[kind.removesuffix("s")],
+        many=kind.endswith("s"),
+        choices=words.replace("|", " "),
+    )
+    for name, (kind, _, words) in ((name, kind.partition(" ")) for name, kind in _KINDS.items())
 )
