@@ -210,3 +210,15 @@ def test_blocks_of_generation_in_macros_are_none_if_there_are_others() -> None:
 def test_where_the_last_turn_is_not_to_be_trained_none_is() -> None:
     talk = [USER, ANSWER, USER, {**ANSWER, "weight": 0}]
     assert trained("chatml", talk, loss="last") == []
+
+
+def test_what_varies_behind_messages_ends_no_turn() -> None:
+    """As the number of the messages, which a message may end with too."""
+    source = (
+        "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+        "{{ messages | length }}"
+    )
+    renderer = Renderer(ChatTemplate(source), ChatOptions(loss="user"))
+    (made,) = renderer.render({"messages": [{"role": "user", "content": "1"}, {**USER}]})
+    assert [made.text[begin:end] for begin, end in made.trained] == ["1", "Which day?"]
+    assert renderer._plain._ends.tokens == ()

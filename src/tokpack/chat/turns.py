@@ -281,10 +281,10 @@ class Turns:
         if _CALL in program.source:
             found.append(_CALL)
         follows = False
-        for messages in (
-            [_QUESTION, _ANSWER],
-            [_QUESTION, _ANSWER, dict(_QUESTION), dict(_ANSWER)],
-        ):
+        last: set[str] = set()  # what is behind the last answers of conversations
+        earlier: set[str] = set()
+        for count in (1, 2, 3):
+            messages = [dict(one) for _ in range(count) for one in (_QUESTION, _ANSWER)]
             program.budget.reset()
             try:
                 whole = self.render(messages, variables)
@@ -303,7 +303,10 @@ class Turns:
                 several = whole.text.count(_SAID) > 1
                 follows = follows or (several and starts_with_mark(whole.text, first))
                 tails = [] if follows else [self._tail(whole.text)]
-            found += [*tails, *map(last_mark, tails)]
+            last.update(tails[-1:])
+            earlier.update(tails[:-1])
+        for tails in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
+            found += tails if len(tails) == 1 else ()  # what is not the same ends no turn
         return Ends(found, header=self.header if follows else None)
 
     def _tail(self, text: str) -> str:
