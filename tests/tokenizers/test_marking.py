@@ -17,6 +17,7 @@ from support.traps import TRAPS
 from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import Frame, MarkingEncoder, load_tokenizer
+from tokpack.tokenizers.marking import _agree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,6 +199,41 @@ def test_no_special_tokens_in_text(tmp_path: Path) -> None:
     words = load_tokenizer(vocab_file=path, tokenizer_type="Whitespace")
     with pytest.raises(TokenizerError, match=r"never encodes special tokens .*tokenizer\.json"):
         MarkingEncoder(words, dtype="int32")
+
+
+def unigram() -> dict[str, Any]:
+    """Of which the library puts bytes of neighbouring unknown characters in one place."""
+    texts = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), SPACE, "a", "b"]
+    vocab = [[text, -float(number)] for number, text in enumerate(texts)]
+    model = {"type": "Unigram", "unk_id": 0, "vocab": vocab, "byte_fallback": True}
+    pre = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "always", "split": True}
+    return {**tiny(), "added_tokens": [], "model": model, "pre_tokenizer": pre}
+
+
+def test_bytes_of_unknown_characters_are_each_of_their_own(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save(tmp_path, unigram()))
+    encoder = MarkingEncoder(tokenizer, dtype="int32")
+    text, spans = "a\u4e2d\u6587b", [(1, 2)]
+    encoder.check([text], [spans])
+    assert encoder.encode([text], [spans]).mask.tolist() == [0, 0, 1, 1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("own", "is_right"),
+    [
+        ([0, 1, 1, 0, 0], True),
+        ([0, 0, 1, 1, 0], True),
+        ([0, 0, 0, 0, 0], False),  # nothing of what is marked
+        ([1, 1, 1, 1, 0], False),  # a neighbour too
+        ([0, 1, 1, 1, 1], False),
+    ],
+)
+def test_a_wrong_mask_is_a_fault_also_beside_unknown_characters(
+    own: list[int], *, is_right: bool
+) -> None:
+    places = np.array([[0, 1], [1, 3], [1, 3], [1, 3], [3, 4]], np.int32)
+    masks = (np.array(mask, np.uint8) for mask in (own, [0, 1, 1, 1, 0]))
+    assert _agree(*masks, places) == is_right
 
 
 def test_wrong_sums() -> None:
