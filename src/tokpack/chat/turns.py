@@ -305,8 +305,8 @@ class Turns:
                 tails = [] if follows else [self._tail(whole.text)]
             last.update(tails[-1:])
             earlier.update(tails[:-1])
-        for tails in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
-            found += tails if len(tails) == 1 else ()  # what is not the same ends no turn
+        for same in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
+            found += same if len(same) == 1 else ()  # what varies ends no turn
         return Ends(found, header=self.header if follows else None)
 
     def _tail(self, text: str) -> str:

@@ -223,7 +223,7 @@ def _agree(
     if (own > theirs).any() or (np.diff(places[differ], axis=1) <= 1).any():
         return False
     begins = np.flatnonzero((np.diff(places, axis=0, prepend=-1) != 0).any(axis=1))
-    return np.array_equal(*(np.maximum.reduceat(mask, begins) for mask in (own, theirs)))
+    return np.array_equal(np.maximum.reduceat(own, begins), np.maximum.reduceat(theirs, begins))
 
 
 def _kinds(
