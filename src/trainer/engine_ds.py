@@ -1,4 +1,9 @@
-"""Training through DeepSpeed: ZeRO 1 to 3, with tensor parallelism, without a pipeline."""
+"""Training through DeepSpeed: ZeRO 1 to 3, with tensor parallelism, without a pipeline.
+
+By its public API, and by what that lacks (0.19.8): moments before the first step, behind which it
+links those of the first group of weights, and never those of the second; the counters of its loss
+scale; setting a weight in ZeRO 3 that does not divide by the ranks; fp16 on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +44,6 @@ if TYPE_CHECKING:
 
 FIRST, BEFORE = (0, 19, 3), (0, 20)  # releases of DeepSpeed
 KINDS = ("parameter", *MOMENTS)  # the tensors of a parameter
-PARTITIONS = (  # attributes in which an optimizer of DeepSpeed keeps its fp32 weights
-    "fp32_partitioned_groups_flat",  # ZeRO 3
-    "single_partition_of_fp32_groups",  # ZeRO 1 and 2
-    "fp32_groups_flat_partition",  # ZeRO 1 in bf16
-)
 
 
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepSpeedEngine:
@@ -172,8 +172,8 @@ class DeepSpeedEngine:
     def _begin_moments(self) -> None:
         """Make AdamW's moments, 0, so that they can be read and set before the first step."""
         optimizer = self._engine.optimizer
-        held = next(x for name in PARTITIONS if (x := getattr(optimizer, name, None)))
-        begin_moments(self._adamw, held)
+        held = [x for group in self._adamw.param_groups for x in group["params"]]
+        begin_moments(self._adamw, held or optimizer.fp32_partitioned_groups_flat)  # of ZeRO 3
         if self.zero < 3:
             optimizer._hp_optimizer_states_linked = False
             optimizer._lazy_init_hp_params_optimizer_state()
