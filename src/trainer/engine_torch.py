@@ -15,7 +15,7 @@ from . import pipeline
 from .engine import StepResult
 from .fp8 import use_fp8
 from .model import Stage, stage_layers
-from .optimizers import make_optimizers, set_steps, state_of, whole_parameters
+from .optimizers import make_optimizers, set_steps, state_of
 from .parallel import mean_loss, norms_of
 from .sharding import DataParallel
 from .tensor import sequence_part
@@ -84,8 +84,7 @@ class TorchEngine:
         if config.fp8:
             use_fp8(config, model)
         half = self.dtype if self.half else None
-        owned = whole_parameters(config, model)
-        self.data = DataParallel(model, config.zero_stage, owned, half)
+        self.data = DataParallel(model, config.zero_stage, half)
         self._optimizers = make_optimizers(config, model, self.data.held)
         model.recompute = config.recomputed_together
         if cuda if config.compile is None else config.compile:
@@ -129,19 +128,18 @@ class TorchEngine:
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
         def parts(name: str) -> dict[str, Tensor]:
-            held = self._parts(name, optimizer=True)
-            return {kind: self.data.whole(name, kind, x) for kind, x in held.items()}
+            held, mine = self.data.held[name], self._parts(name, optimizer=True)
+            return {kind: held.whole(x) for kind, x in mine.items()}
 
         return self.model.full_state(parts)
 
     @torch.no_grad()
     def load_full_state(self, read: Read, *, optimizer: bool) -> None:
-        for name in self.data.held:
+        for name, held in self.data.held.items():
             parts = self._parts(name, optimizer=optimizer)
             whole = read(name, list(parts))
             for kind, part in parts.items():
-                own = self.data.own(name, kind, self.model.own_part(name, whole[kind]))
-                part.copy_(own.view_as(part))
+                part.copy_(held.rows(self.model.own_part(name, whole[kind])))
         self.data.refresh()
 
     def scalars(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,24 +31,18 @@ def make_optimizers(config: Config, model: Stage, held: Mapping[str, OptimizerSh
 
     AdamW for all; or Muon for the matrices of the layers, and AdamW for everything else.
     The state of a parameter exists from the beginning, so that it can be loaded: tensors of the
-    held parameter's shape; those of a parameter with an owner are whole there, and empty on other
-    ranks. Checkpoints have them under the same names. A tensor "step", if there is one, is set by
-    the engine to the number of steps made.
+    held parameter's shape. Checkpoints have them under the same names. A tensor "step", if there is
+    one, is set by the engine to the number of steps made.
     """
-    matrices = {name: held[name] for name in whole_parameters(config, model)}
+    matrices = {
+        name: one
+        for name, one in held.items()
+        if config.optimizer == "muon" and name.startswith("blocks.") and len(one.shape) == 2
+    }
     rest = {name: one.parameter for name, one in held.items() if name not in matrices}
     optimizer = adamw(config, rest, model.model)
     begin_moments(optimizer, list(rest.values()))
     return [*([Muon(config, model, matrices)] if matrices else ()), optimizer]
-
-
-def whole_parameters(config: Config, model: Stage) -> list[str]:
-    """The names of parameters whose steps need all of them. Data ranks own them in turn."""
-    if config.optimizer != "muon":
-        return []
-    layout = model.model.layout
-    names = (name for name, _ in model.named_parameters() if name.startswith("blocks."))
-    return [name for name in names if len(layout[name].shape) == 2]
 
 
 def state_of(optimizers: Optimizers, parameter: nn.Parameter) -> dict[str, Tensor]:
@@ -88,46 +83,38 @@ def begin_moments(optimizer: torch.optim.AdamW, parameters: Sequence[Tensor]) ->
 class Muon(torch.optim.Optimizer):
     """Muon: a step is the momentum of a matrix with all singular values made about 1.
 
-    That is of the whole matrix, however ranks share it. The data rank that owns it has the
-    momentum, and sends the step to the others. (https://kellerjordan.github.io/posts/muon)
+    That is of the whole matrix, however ranks share it. Data ranks compute the steps of matrices in
+    turn, and send them to the others. (https://kellerjordan.github.io/posts/muon)
     """
 
     def __init__(self, config: Config, model: Stage, held: Mapping[str, OptimizerShard]) -> None:
         super().__init__([one.parameter for one in held.values()], {"lr": config.lr})
         self._config, self._model, self._held = config, model, held
-        rank = model.topology.data_rank
         for one in held.values():
-            shape = one.shape if one.owner == rank else (0,)
-            self.state[one.parameter] = {"momentum_buffer": one.parameter.new_zeros(shape)}
+            self.state[one.parameter] = {"momentum_buffer": torch.zeros_like(one.parameter)}
         half = config.precision_on(model.topology.device.type) == "bf16"
         self._dtype = torch.bfloat16 if half else next(iter(self.state)).dtype
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        topology = self._model.topology
-        grads: dict[str, Tensor] = {}  # whole ones, of this rank's own
+        topology, lr = self._model.topology, self.param_groups[0]["lr"]
+        turns = dict(zip(self._held, cycle(range(topology.data_size)), strict=False))
+        mine: dict[str, Tensor] = {}  # whole directions, and then steps, of this rank's turns
         for name, one in self._held.items():
-            assert one.parameter.grad is not None
-            whole = one.whole(one.parameter.grad)
-            if one.owner == topology.data_rank:
-                grads[name] = whole
-        steps: list[Tensor] = []
+            whole = one.whole(self._direction(one.parameter))
+            if turns[name] == topology.data_rank:
+                mine[name] = whole
+        for name, x in mine.items():  # all, before any is waited for
+            mine[name] = self._orthogonal(name, x)
         for name, one in self._held.items():
-            if name in grads:
-                direction = self._direction(one.parameter, grads.pop(name))
-                steps.append(self._orthogonal(name, direction))
-            else:
-                steps.append(one.parameter.new_empty(one.shape, dtype=self._dtype))
-        lr = self.param_groups[0]["lr"]
-        for one, x in zip(self._held.values(), steps, strict=True):
-            assert one.owner is not None
-            spread(x, one.owner, topology)
-            decay = 1 - lr * self._config.weight_decay
-            rows = one.rows(x).to(one.parameter.dtype)
-            one.parameter.mul_(decay).sub_(rows, alpha=lr)
+            absent = one.parameter.new_empty(one.shape, dtype=self._dtype)
+            whole = spread(mine.pop(name, absent), turns[name], topology)
+            rows = one.rows(whole).to(one.parameter.dtype)
+            one.parameter.mul_(1 - lr * self._config.weight_decay).sub_(rows, alpha=lr)
 
-    def _direction(self, parameter: nn.Parameter, grad: Tensor) -> Tensor:
-        momentum = self.state[parameter]["momentum_buffer"]
+    def _direction(self, parameter: nn.Parameter) -> Tensor:
+        grad, momentum = parameter.grad, self.state[parameter]["momentum_buffer"]
+        assert grad is not None
         momentum.lerp_(grad, 1 - self._config.muon_momentum)
         if not self._config.muon_nesterov:
             return momentum  # type: ignore[no-any-return]

@@ -17,25 +17,21 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from .parallel import exchanged, spread, total
+from .parallel import exchanged, total
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from .model import Stage
 
 
 @dataclass(frozen=True)
 class OptimizerShard:
-    """What this data rank's optimizer has of a parameter: the whole, or some of its rows.
-
-    The state of its optimizer may lie on one data rank only, ``owner``, and is whole there.
-    """
+    """What this data rank's optimizer has of a parameter: the whole, or some of its rows."""
 
     parameter: nn.Parameter
     shape: torch.Size  # of the whole
     sharded: DTensor | None = None  # where ``parameter`` is a part of it
-    owner: int | None = None
 
     def whole(self, rows: Tensor) -> Tensor:
         """The whole of a tensor of which each data rank has its ``rows``; a collective."""
@@ -58,13 +54,11 @@ class OptimizerShard:
 class DataParallel:
     """The parameters of a stage among data ranks; ``held`` is what this rank steps, by name.
 
-    ``owned`` names parameters whose optimizer's state lies on one rank, in turn. ``half`` is the
-    type of products of the blocks' matrices, None where these are computed with fp32 weights.
+    ``half`` is the type of products of the blocks' matrices, None where these are computed with
+    fp32 weights.
     """
 
-    def __init__(
-        self, model: Stage, zero: int, owned: Sequence[str] = (), half: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, model: Stage, zero: int, half: torch.dtype | None = None) -> None:
         topology = model.topology
         self._topology, self._zero = topology, zero if topology.data_size > 1 else 0
         self._modules: list[FSDPModule] = []
@@ -72,8 +66,7 @@ class DataParallel:
         if topology.data_size > 1 or half is not None:
             self._shard(model, half)
         self._parameters = dict(model.named_parameters())
-        owners = {name: i % topology.data_size for i, name in enumerate(owned)}
-        self.held = {name: self._hold(name, owners.get(name)) for name in self._shapes}
+        self.held = {name: self._hold(name) for name in self._shapes}
         # In one order on all ranks, as their gradients are summed one after the other; no set has.
         whole = (n for n, p in self._parameters.items() if not isinstance(p, DTensor))
         self._whole = dict.fromkeys(whole)
@@ -103,12 +96,12 @@ class DataParallel:
         fully_shard(model, mesh=mesh, ignored_params=whole, reshard_after_forward=False)
         self._modules = [cast("FSDPModule", one) for one in (*model.blocks.values(), model)]
 
-    def _hold(self, name: str, owner: int | None) -> OptimizerShard:
+    def _hold(self, name: str) -> OptimizerShard:
         parameter, shape = self._parameters[name], self._shapes[name]
         if not isinstance(parameter, DTensor):
-            return OptimizerShard(parameter, shape, owner=owner)
+            return OptimizerShard(parameter, shape)
         local = nn.Parameter(parameter.to_local())
-        return OptimizerShard(local, shape, parameter if self._zero else None, owner)
+        return OptimizerShard(local, shape, parameter if self._zero else None)
 
     def begin_step(self) -> None:
         """Forget the gradients of the step before."""
@@ -176,24 +169,6 @@ class DataParallel:
         """Let this rank gather the new weights, where it next computes with them."""
         for module in self._modules:
             module.reshard()
-
-    def whole(self, name: str, kind: str, x: Tensor) -> Tensor:
-        """The whole of a tensor of which this data rank holds ``x``; a collective.
-
-        ``kind`` is "parameter" for its weight, else the name of a tensor of the optimizer's state.
-        """
-        held = self.held[name]
-        if held.owner is None or kind == "parameter":
-            return held.whole(x)
-        mine = held.owner == self._topology.data_rank
-        return spread(x if mine else x.new_empty(held.shape), held.owner, self._topology)
-
-    def own(self, name: str, kind: str, whole: Tensor) -> Tensor:
-        """What this data rank holds of a whole tensor."""
-        held = self.held[name]
-        if held.owner is None or kind == "parameter":
-            return held.rows(whole)
-        return whole if held.owner == self._topology.data_rank else whole.flatten()[:0]
 
     def _grad(self, name: str) -> Tensor:
         return cast("Tensor", self.held[name].parameter.grad)

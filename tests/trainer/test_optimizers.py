@@ -99,8 +99,9 @@ def test_muon_is_its_twin(settings: dict[str, Any]) -> None:
 def test_muon_is_one_on_all_ranks(tmp_path: Path) -> None:
     """Matrices are orthogonalised whole; the state goes from any ranks to any others."""
     base = {**LLAMA, **MUON, "qk_layernorm": True}
-    check([Run(base, 1, 6), Run({**base, **TP}, 4, 6)])  # and two data ranks
-    many, one = Run({**base, **TP, **PP}, 4, 2), Run(base, steps=2)
+    shared = Run({**base, "zero_stage": 3}, 2, 6)
+    check([Run(base, 1, 6), Run({**base, **TP}, 4, 6), shared])  # TP and two data ranks; ZeRO
+    many, one = Run({**base, **PP, "zero_stage": 1}, 4, 2), Run(base, steps=2)
     path = str(tmp_path / "state")
     jobs = [(4, save_state, (many, path)), (1, go_on, (one, [f"{path}.0", f"{path}.1"]))]
     _, moved, straight = in_processes([*jobs, (1, train, Run(base, steps=4))], float64=True)
