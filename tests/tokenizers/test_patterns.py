@@ -130,6 +130,8 @@ def test_text_that_an_expression_does_not_match_stays(tmp_path: Path) -> None:
         (r"[\P{ pr_int }]|.", r"has \\P\{ pr_int \}"),
         (r"[.-[a]]|.", r"has - before \[ or && in a set"),
         (r"[%-&&\w]|.", r"has - before \[ or && in a set"),
+        (r"(?:|a){2,}|.", r"repeats what may be empty.*as in a\*"),
+        (r"(?:a?)+b|.", "repeats what may be empty"),
         ("(" * 100_000, "cannot be compiled"),
         (r"\p{N}{1,3}+|.", r"possessive in tiktoken: write \(\?>X\{1,3\}\)"),
     ],

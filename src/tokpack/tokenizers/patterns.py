@@ -17,6 +17,7 @@ from tokpack.errors import UsageError
 from tokpack.tokenizers.huggingface import load_library
 from tokpack.tokenizers.spec import NotNativeError
 
+_EMPTY_LOOP = "a repetition of what may be empty"  # as the core says it
 # As the core takes it: a kind, a text and a flag. Of a Split these are its behavior, its
 # expression and whether it is inverted.
 Step = tuple[str, str, bool]
@@ -105,7 +106,22 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
         raise UsageError(
             f"the pattern {brief(pattern)} cannot be compiled: {message(str(error))}"
         ) from None
-    return with_steps([("Isolated", expression, False), _BYTES])
+    steps: list[Step] = [("Isolated", expression, False), _BYTES]
+    if _repeats_nothing(steps):
+        raise UsageError(
+            f"the pattern {brief(pattern)} repeats what may be empty, as (a?)+ and (|a){{2,}} do, "
+            "and tiktoken and this program may end such a loop at different places: write what is "
+            "repeated so that it is never empty, as in a*"
+        )
+    return with_steps(steps)
+
+
+def _repeats_nothing(steps: list[Step]) -> bool:
+    try:
+        _core.Pretokenizer(steps)
+    except ValueError as error:
+        return _EMPTY_LOOP in str(error)
+    return False
 
 
 def with_steps(steps: list[Step]) -> dict[str, Any]:
