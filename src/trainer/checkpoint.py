@@ -190,7 +190,7 @@ def load(
         if finetune:
             raise InputError(f"{folder}: there is no checkpoint to finetune")
         return None
-    weights = agree(lambda: _open(path, model))
+    weights = agree(lambda: _open(path, model, finetune))
     if finetune or not weights.scalars:  # an imported model
         engine.load_full_state(lambda name, _: weights.read(name), optimizer=False)
         return RunState(0, 0, {}, {}, asdict(model))
@@ -200,19 +200,26 @@ def load(
     return weights.state
 
 
-def _open(path: Path, model: ModelConfig) -> Checkpoint:
+def _open(path: Path, model: ModelConfig, finetune: bool) -> Checkpoint:
     """Open the checkpoint and check it; each rank reads some of the files for their checksums."""
     checkpoint = Checkpoint(path)
-    _check_model(path, checkpoint.model, model)
+    _check_model(path, checkpoint.model, model, finetune)
     rank, ranks = rank_and_size()
     checkpoint.verify(list(checkpoint.files)[rank::ranks])
     return checkpoint
 
 
-def _check_model(path: Path, there: ModelConfig, here: ModelConfig) -> None:
-    """UsageError with all settings in which two models differ."""
-    free = _FREE + " max_position_embeddings" * (here.position_embedding_type == "rope")
-    names = " ".join(name for name in asdict(here) if name not in free.split())
+def _check_model(path: Path, there: ModelConfig, here: ModelConfig, finetune: bool) -> None:
+    """UsageError with all settings in which two models differ.
+
+    With ``finetune`` the base of rope may be larger than there, for longer sequences; a smaller one
+    is rather the default of somebody who did not think of it.
+    """
+    free = _FREE.split()
+    if here.position_embedding_type == "rope":
+        larger = finetune and here.rotary_base > there.rotary_base
+        free += ["max_position_embeddings", *["rotary_base"] * larger]
+    names = " ".join(name for name in asdict(here) if name not in free)
     if different := differences(asdict(there), asdict(here), names):
         raise UsageError(f"{path}: the checkpoint is of another model: {different}")
 

@@ -293,7 +293,12 @@ def test_longer_sequences_are_a_run_of_its_own_on_the_same_weights(
         ResumeError, match=f"seq_length is {config.seq_length} there, {length} here"
     ):
         train(longer)
-    assert train(replace(longer, save=str(new), finetune=True, lr=0.0))
+    tuned = replace(longer, save=str(new), finetune=True, lr=0.0)
+    with pytest.raises(UsageError, match=r"rotary_base is 10000\.0 there, 5000\.0 here"):
+        train(replace(tuned, rotary_base=5e3))
+    with pytest.raises(UsageError, match="rotary_base is"):
+        train(replace(longer, seq_length=config.seq_length, rotary_base=5e5))
+    assert train(replace(tuned, rotary_base=5e5))
     assert list(losses(new)) == [1, 2]
     before, after = open_weights(base), open_weights(new)
     for name in before.model.layout:
