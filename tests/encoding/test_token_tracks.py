@@ -11,13 +11,18 @@ from support.chatml_twin import ChatTwin, chat_tokenizer, conversations, write_r
 from support.stopped_runs import STOP_AT_RENAME, Place, flip
 
 import tokpack
+from tokpack.indexed.manifest import ROLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytest.importorskip("jinja2")
-TRACKS = ("mask", "weights")
-RECORDS = [{**one, "weight": (1 + one["id"] % 5) / 4} for one in conversations(250, words=80)]
+TRACKS = ("mask", "weights", "roles")
+RECORDS = [
+    {**one, "weight": (1 + one["id"] % 5) / 4}
+    for one in conversations(250, words=80)
+    if "<|im_start|>" not in str(one)
+]
 CHAT = {"chat": True, "weight_key": "weight"}
 
 
@@ -28,11 +33,19 @@ def chatty(bpe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def expected(chatty: Path) -> tuple[list[int], list[int], list[float]]:
-    """The ids of all RECORDS, and their values in both tracks."""
+def expected(chatty: Path) -> tuple[list[int], list[int], list[float], list[int]]:
+    """The ids of all RECORDS, and their values in the tracks."""
     ids, mask, lengths = ChatTwin(chatty).arrays([one["messages"] for one in RECORDS])
     weights = np.repeat([one["weight"] for one in RECORDS], lengths)
-    return ids.tolist(), mask.tolist(), weights.tolist()
+    return ids.tolist(), mask.tolist(), weights.tolist(), _roles(ids, chatty)
+
+
+def _roles(ids: Any, chatty: Path) -> list[int]:
+    """Who speaks: a turn begins with a token that none of RECORDS has in a text."""
+    begins = ids == tokpack.load_tokenizer(chatty).token_to_id("<|im_start|>")
+    said = [ROLES.index(m["role"]) for one in RECORDS for m in one["messages"]]
+    assert begins.sum() == len(said)
+    return [said[turn] for turn in np.cumsum(begins) - 1]
 
 
 class Chats(Place):
@@ -60,7 +73,7 @@ Check = Any  # a function: see below
 
 
 @pytest.fixture
-def check(chats: Chats, expected: tuple[list[int], list[int], list[float]]) -> Check:
+def check(chats: Chats, expected: tuple[list[Any], ...]) -> Check:
     """Checks that the dataset and its tracks are right, and nothing else is there."""
 
     def check(files: int = 1) -> None:

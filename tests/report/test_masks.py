@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.encoding_tools import byte_tokenizer
 from support.report_tools import run, run_json
+from support.view_server import Server
 
 from tokpack import MMapIndexedDatasetBuilder, load_tokenizer
 from tokpack.view.items import DatasetItem
@@ -51,7 +52,9 @@ def test_a_page_marks_trained_tokens(chat: tuple[str, str]) -> None:
     assert ", trained" not in str(token_text(ids, item.spelling, 0, with_ids=False))
 
 
-def test_stats_show_roles_and_trained_text(tmp_path: Path) -> None:
+@pytest.fixture
+def spoken(tmp_path: Path) -> tuple[str, str]:
+    """A dataset of one encoded conversation, and its tokenizer, of bytes."""
     byte_tokenizer(tmp_path / "tokenizer.json")
     (tmp_path / "t.jinja").write_text(
         "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
@@ -59,8 +62,8 @@ def test_stats_show_roles_and_trained_text(tmp_path: Path) -> None:
     )
     talk = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So <b>."}]
     (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": talk}) + "\n")
-    names = ("chats.jsonl", "tokenizer.json", "t.jinja", "chats", "page.html")
-    source, tokenizer, template, prefix, page = (str(tmp_path / name) for name in names)
+    names = ("chats.jsonl", "tokenizer.json", "t.jinja", "chats")
+    source, tokenizer, template, prefix = (str(tmp_path / name) for name in names)
     run(
         "encode",
         source,
@@ -72,11 +75,39 @@ def test_stats_show_roles_and_trained_text(tmp_path: Path) -> None:
         "--chat-template",
         template,
     )
-    rows = run("stats", prefix, "--html", page).stdout
+    return prefix, tokenizer
+
+
+def test_stats_show_roles_and_trained_text(spoken: tuple[str, str], tmp_path: Path) -> None:
+    prefix, _ = spoken
+    rows = run("stats", prefix, "--html", tmp_path / "page.html").stdout
     assert re.search(r"user +10 +0 ", rows)
     assert re.search(r"assistant +15 +7 \(46.7%\)", rows)
     assert re.search(r"chats.jsonl +1 +25 .* 7 \(28.0%\)", rows)
     assert "<code>So &lt;b&gt;.</code>" in (tmp_path / "page.html").read_text()
+
+
+def test_inspect_says_who_speaks(spoken: tuple[str, str]) -> None:
+    prefix, _ = spoken
+    rows = [row.strip() for row in run("inspect", prefix, "--doc", 0).stdout.splitlines()]
+    user, assistant = rows.index("user:"), rows.index("assistant:")
+    text = ["".join(row.replace("|", "").split()) for row in rows]
+    assert text[user + 1] == "[user]Why?"
+    assert text[assistant + 1] == "[assistant]So\N{OPEN BOX}<b>."
+    (said,) = run_json("inspect", prefix, "--doc", 0)["documents"]
+    assert said["turns"] == [
+        {"role": "user", "begin": 0, "end": 10},
+        {"role": "assistant", "begin": 10, "end": 25},
+    ]
+    assert "by mask (uint8)\n" in run("inspect", prefix).stdout
+
+
+def test_a_page_says_who_speaks(spoken: tuple[str, str], tmp_path: Path) -> None:
+    prefix, tokenizer = spoken
+    with Server(tmp_path, prefix, "--tokenizer", tokenizer) as server:
+        page = server.get("0/document?number=0&from=12").text
+    assert re.findall("<h3>(.*?)</h3>", page)[-1:] == ["assistant"]
+    assert 'title="token 12, ' in page
 
 
 def test_stats_count_trained_tokens(chat: tuple[str, str]) -> None:

@@ -14,18 +14,19 @@ if TYPE_CHECKING:
 
     from support.documents import Documents
 
-NAMES = ("mask", "weights", "labels")
+NAMES = ("mask", "weights", "labels", "roles")
 Values = list[list[float]]
 
 
 def value_of(name: str, token: int) -> float:
     """Some value for a token, the same wherever it stands."""
-    return {"mask": token % 2, "weights": token % 7 / 4, "labels": token - 5}[name]
+    values = {"mask": token % 2, "weights": token % 7 / 4, "labels": token - 5, "roles": token % 7}
+    return values[name]
 
 
 def default_of(name: str, token: int) -> float:
     """What a token has where its dataset has no such track."""
-    return token if name == "labels" else 1
+    return {"labels": token, "roles": 0}.get(name, 1)
 
 
 def build_tracks(prefix: str | Path, documents: Documents, tracks: list[str]) -> None:

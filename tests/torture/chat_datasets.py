@@ -29,12 +29,14 @@ from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate
 from tokpack.errors import InputError, TokpackError, UsageError
-from torture.conversations import text_by_transformers
+from tokpack.indexed.manifest import ROLES
+from torture.conversations import generations_of, text_by_transformers
 from torture.made_up import rounds
 
 if TYPE_CHECKING:
     from tokpack.chat import Rendered
 
+_Row = list[tuple[int, int, int]]  # of each token: id, whether it is trained, role
 _MARKS = ["<|im_start|>", "<|im_end|>", "</s>", "<s>", "<think>", "</think>", "<|eot|>", "<|end|>"]
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _BAD = [{"text": "x"}, {"messages": []}, {"messages": [{"role": "critic", "content": "x"}]}]
@@ -168,13 +170,16 @@ class Case:
             return "no conversation"
         data = tokpack.MMapIndexedDataset(output)
         assert data.mask is not None
-        rows = [(data[i].tolist(), data.mask[i].tolist()) for i in range(len(data))]
-        assert rows == [row[:2] for row in expected]
+        columns = (data, data.mask, data.track("roles"))
+        rows = [
+            list(zip(*(one[i].tolist() for one in columns), strict=True)) for i in range(len(data))
+        ]
+        assert rows == [row for row, _ in expected]
         if "weight_key" in self.options:
             weights = np.fromfile(f"{output}.weights", np.float16)
-            wanted = [row[2] for row in expected for _ in row[0]]
+            wanted = [weight for row, weight in expected for _ in row]
             assert weights.tolist() == wanted
-        assert manifest.trained == sum(sum(mask) for _, mask, _ in expected)
+        assert manifest.trained == sum(mask for row, _ in expected for _, mask, _ in row)
         assert dict(manifest.reasons) == dict(reasons), (manifest.reasons, reasons)
         assert manifest.adds_up
         named = (self.folder / "out.rejects.jsonl").read_text() if reasons else ""
@@ -200,7 +205,7 @@ class Case:
                 if reason:
                     reasons[reason] += 1
                 else:
-                    expected.append((*row, one.weight))
+                    expected.append((row, one.weight))
         return expected, reasons, bad
 
     def _by_transformers(self, record: dict[str, Any], one: Rendered) -> None:
@@ -218,8 +223,12 @@ class Case:
         options = self.options
         every = all(value for name, value in options.items() if name.startswith("loss_on"))
         every = every and options["loss"] == "assistant" and not conversation.untrained
-        if self.is_tagged and every and one.weight:
+        if self.is_tagged and every and one.weight and self._all_say(talk):
             assert theirs["assistant_masks"] == mask
+
+    def _all_say(self, talk: list[Any]) -> bool:
+        """Whether no block of generation is empty: transformers marks the token behind such one."""
+        return all(begin < end for begin, end in generations_of(self.source, talk, self.tokens))
 
     def _outside(self, one: Rendered) -> None:
         one_text = one.text
@@ -233,24 +242,31 @@ class Case:
                 if not any(b <= begin and end <= e for b, e in roles):
                     raise ConversationError("trained outside of an answer")
 
-    def _row(self, one: Rendered) -> tuple[tuple[list[int], list[int]], str]:
+    def _row(self, one: Rendered) -> tuple[_Row, str]:
         ids, mask = marked(self.library, one.text, one.trained)
+        rows = list(zip(ids, mask, self._roles(one), strict=True))
         if self.eod:
-            ids, mask = [*ids, self.library.token_to_id(EOD)], [*mask, 0]
+            rows.append((self.library.token_to_id(EOD), 0, 0))
         is_cut = False
-        if self.most and len(ids) > self.most:
+        if self.most and len(rows) > self.most:
             if self.truncate == "drop":
-                return ((ids, mask), "too long")
+                return rows, "too long"
             is_cut = True
             if self.truncate == "left":
-                ids, mask = ids[-self.most :], mask[-self.most :]
+                rows = rows[-self.most :]
             else:
-                kept = self.most - self.eod
-                behind = len(ids) - self.eod
-                ids, mask = ids[:kept] + ids[behind:], mask[:kept] + mask[behind:]
-        if not any(mask):
-            return (ids, mask), "what is trained is cut off" if is_cut else "nothing is trained"
-        return (ids, mask), ""
+                rows = rows[: self.most - self.eod] + rows[len(rows) - self.eod :]
+        if not any(is_trained for _, is_trained, _ in rows):
+            return rows, "what is trained is cut off" if is_cut else "nothing is trained"
+        return rows, ""
+
+    def _roles(self, one: Rendered) -> list[int]:
+        """The role of the turn in which each token begins."""
+        places = self.library.encode(one.text, add_special_tokens=False).offsets
+        return [
+            next((ROLES.index(role) for b, e, role in one.turns if b <= begin < e), 0)
+            for begin, _ in places
+        ]
 
     def _there_and_back(self, output: Path) -> str:
         target = self.rng.choice(list(_FORMATS))

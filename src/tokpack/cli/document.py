@@ -9,9 +9,11 @@ from tokpack.cli.figures import bold, dim, print_table, table
 from tokpack.cli.terminal import put
 from tokpack.cli.token_text import print_tokens
 from tokpack.display import shown
+from tokpack.indexed.manifest import LOSS_TRACKS
 from tokpack.quantities import bytes_text, counted, percent
 from tokpack.report.facts import source_table
 from tokpack.report.sources import kept_values
+from tokpack.report.text import turns_of
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
@@ -32,7 +34,7 @@ def print_overview(facts: Overview) -> None:
         rows.insert(1, ["sequences", f"{facts.sequences:,}"])
     if facts.multimodal:
         rows.append(["modes", "one for each sequence: it is multimodal"])
-    if facts.tracks:
+    if _loss_tracks(facts):
         rows.append(["trained", _trained(facts)])
     if facts.bytes_per_token is not None:
         how = " (measured on a sample)" if facts.measured else ""
@@ -63,9 +65,13 @@ def print_overview(facts: Overview) -> None:
     print_table(source_table(facts.sources, _MOST_SOURCES))
 
 
+def _loss_tracks(facts: Overview) -> list[str]:
+    return [name for name in facts.tracks if name in LOSS_TRACKS]
+
+
 def _trained(facts: Overview) -> str:
     """How many tokens are trained, and which tracks there are."""
-    tracks = " and ".join(f"{name} ({dtype})" for name, dtype in facts.tracks.items())
+    tracks = " and ".join(f"{name} ({facts.tracks[name]})" for name in _loss_tracks(facts))
     if facts.trained is None:
         return f"by {tracks}"
     return f"{facts.trained:,} tokens ({percent(facts.trained, facts.tokens)}), by {tracks}"
@@ -124,8 +130,13 @@ def print_document(
         put(dim(f"  {', '.join(values)}"))
     if begin:
         put(dim(f"  … {counted(begin, 'token')} before"))
+    ids = tokens[begin:end].tolist()
     trained = None if mask is None else mask[begin:end].tolist()
-    print_tokens(tokens[begin:end].tolist(), spelling, trained)
+    for role, first, stop in turns_of(dataset, number, begin, end):
+        if role:
+            put(dim(f"  {role}:"))
+        part = None if trained is None else trained[first:stop]
+        print_tokens(ids[first:stop], spelling, part)
     if end < len(tokens):
         put(dim(f"  … {counted(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
     put()

@@ -89,7 +89,7 @@ class ChatRequest:
         """The tracks that each dataset has beside its tokens, in the order of TRACK_DTYPES."""
         if not self.chat:
             return ()
-        return ("mask", "weights") if self.weight_key is not None else ("mask",)
+        return ("mask", *(("weights",) if self.weight_key is not None else ()), "roles")
 
     def check_chat(self) -> None:
         """Raise UsageError for options that do not go together."""

@@ -73,21 +73,25 @@ class Conversations(Documents):
         return encoder.encode(texts, spans, (self.data.data, self.spans), turns)
 
     def tracks(self, encoded: MarkedIds, *, weighted: bool) -> list[npt.NDArray[Any]]:
-        """The arrays aligned to their tokens: the mask and, if asked for, weights."""
+        """The arrays aligned to their tokens: the mask, weights if asked for, and the roles."""
         if not weighted:
-            return [encoded.mask]
+            return [encoded.mask, encoded.parts]
         weights = np.array([one.weight for one in self.made], np.float16)
-        return [encoded.mask, np.repeat(weights, encoded.lengths)]
+        return [encoded.mask, np.repeat(weights, encoded.lengths), encoded.parts]
 
 
 def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
-    """Where turns begin, with the numbers of their roles, and where what is between them does."""
+    """Where turns begin, with the numbers of their roles, and where what is between them does.
+
+    A token that ends a turn and begins the next one is of the turn that it ends.
+    """
     parts, end = [], 0
     for begin, until, role in turns:
         if begin > end:
             parts.append((end, 0))
-        parts.append((begin, _NUMBERS.get(role, 0)))
-        end = until
+        if until > end:
+            parts.append((max(begin, end), _NUMBERS.get(role, 0)))
+            end = until
     return [*parts, (end, 0)]
 
 

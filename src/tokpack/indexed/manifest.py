@@ -49,7 +49,9 @@ TRACK_DTYPES: dict[str, np.dtype[Any]] = {
     "mask": np.dtype("u1"),
     "weights": np.dtype("<f2"),
     "labels": np.dtype("<i4"),
+    "roles": np.dtype("u1"),
 }
+LOSS_TRACKS = ("mask", "weights", "labels")  # those that decide what is trained
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256

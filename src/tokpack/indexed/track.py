@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.indexed.digests import PieceSums, check_piece, checksum_of
-from tokpack.indexed.manifest import TRACK_DTYPES, Manifest, manifest_path
+from tokpack.indexed.manifest import ROLES, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.mapped import map_file
 from tokpack.indexed.stored import LazyTokens, StoredTokens
 from tokpack.stores import exists, is_url, named
@@ -121,12 +121,18 @@ def trained_ends(
     return sums
 
 
+def role_name(number: int) -> str:
+    """Who speaks, by a value of the track of roles; "" for what no release of tokpack writes."""
+    return ROLES[number] if number < len(ROLES) else ""
+
+
 class FilledTrack(LazyTokens):
-    """The track of a shard that has none, where another shard has: every token counts."""
+    """The track of a shard that has none, where another has: every token counts, nobody speaks."""
 
     def __init__(self, tokens: Values | LazyTokens, name: str) -> None:
         self.dtype = TRACK_DTYPES[name]
         self._tokens, self._is_labels = tokens, name == "labels"
+        self._value = 0 if name == "roles" else 1
 
     @property
     def nbytes(self) -> int:
@@ -136,7 +142,7 @@ class FilledTrack(LazyTokens):
     def __getitem__(self, which: slice) -> Values:
         if self._is_labels:
             return self._tokens[which].astype(self.dtype)
-        return np.ones(len(range(*which.indices(len(self)))), self.dtype)
+        return np.full(len(range(*which.indices(len(self)))), self._value, self.dtype)
 
 
 def open_track(shard: Shard, name: str) -> Values | LazyTokens:

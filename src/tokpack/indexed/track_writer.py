@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tokpack.errors import OutputError, UsageError
 from tokpack.files.blocks import BlockSums, checksum_of_sums
 from tokpack.files.durable import cannot_write
-from tokpack.indexed.manifest import TRACK_DTYPES
+from tokpack.indexed.manifest import ROLES, TRACK_DTYPES
 from tokpack.indexed.track import check_name, count_trained, track_path
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     """Values as a track has them: one dimension of its dtype.
 
     UsageError, about no sequence, for those that it cannot have: a mask is of 0 and 1, weights are
-    finite, labels integers of int32.
+    finite, labels integers of int32, roles numbers of ROLES.
     """
     array, dtype = np.asarray(values).reshape(-1), TRACK_DTYPES[name]
     if not array.size:
@@ -103,9 +103,12 @@ def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         limit = float(np.finfo(dtype).max)
         wrong = ~(np.abs(array.astype(np.float64)) <= limit)
     else:
-        low, high = (0, 1) if name == "mask" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        whole = np.iinfo(dtype)
+        ranges = {"mask": (0, 1), "roles": (0, len(ROLES) - 1)}
+        low, high = ranges.get(name, (whole.min, whole.max))
         wrong = (array < low) | (array > high)
     if wrong.any():
-        allowed = {"mask": "0 and 1", "weights": "finite numbers of float16"}.get(name, "int32")
+        words = {"mask": "0 and 1", "weights": "finite numbers of float16", "labels": "int32"}
+        allowed = words.get(name, f"0 to {len(ROLES) - 1}")
         raise UsageError(f"{name} holds {array[wrong][0]}, expected {allowed}")
     return array.astype(dtype)

@@ -14,7 +14,7 @@ from tokpack.files.durable import AtomicFiles
 from tokpack.files.outputs import check_outputs
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH, best_fitting_dtype, storage_dtype
-from tokpack.indexed.manifest import MANIFEST, is_manifest, manifest_path
+from tokpack.indexed.manifest import LOSS_TRACKS, MANIFEST, is_manifest, manifest_path
 from tokpack.indexed.new_dataset import NewDataset
 from tokpack.indexed.outputs import TRACK
 from tokpack.indexed.plain import plain_facts
@@ -121,7 +121,7 @@ class MMapIndexedDatasetBuilder:
                     "lost: use `tokpack merge`"
                 )
             names = self._new.tracks.names
-            if lost := [name for name in other.tracks if name not in names]:
+            if lost := [name for name in other.tracks if name in LOSS_TRACKS and name not in names]:
                 raise UsageError(
                     f"{other.path_prefix}: its {' and '.join(lost)} would be lost: name them as "
                     "tracks of the builder"

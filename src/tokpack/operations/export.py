@@ -12,7 +12,7 @@ from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import DATA
 from tokpack.indexed.lengths import document_ends
-from tokpack.indexed.manifest import TRACK_DTYPES
+from tokpack.indexed.manifest import LOSS_TRACKS, TRACK_DTYPES
 from tokpack.indexed.new_files import NewFiles
 from tokpack.operations.aligned import (
     aligned_paths,
@@ -330,7 +330,7 @@ def export(content: Content, target: str, output: str, new: NewFiles) -> list[st
     for name in tracks:
         if name == "labels" and form.holds == ("mask",):
             notes.append(f"only which labels count is kept: {target} holds a mask")
-        elif name not in form.holds:
+        elif name not in form.holds and name in LOSS_TRACKS:
             notes.append(f"{name} of tokens is left out: {target} has no place for it")
     return notes
 

@@ -132,11 +132,11 @@ def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
 def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
     """Say which datasets have no track that others have, and what becomes of their tokens."""
     shards = [shard.record for dataset in inputs for shard in dataset.shards]
-    for name in TRACK_DTYPES:
+    for name, counts in _COUNTS_AS.items():
         without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
         if 0 < len(without) < len(shards):
             more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-            _log.warning("%s%s: has no %s, so %s", without[0], more, name, _COUNTS_AS[name])
+            _log.warning("%s%s: has no %s, so %s", without[0], more, name, counts)
 
 
 def _inspect(prefix: str) -> MergeInput:

@@ -10,7 +10,7 @@ import numpy as np
 from tokpack.errors import FormatError
 from tokpack.files.blocks import block_sums, checksum_of_sums
 from tokpack.indexed.digests import check_file_digest
-from tokpack.indexed.manifest import TRACK_DTYPES, manifest_path
+from tokpack.indexed.manifest import ROLES, TRACK_DTYPES, manifest_path
 from tokpack.indexed.scan import scan
 from tokpack.indexed.track import count_trained, track_path
 
@@ -40,7 +40,7 @@ def check_tracks(shard: Shard, vocab_size: int | None) -> None:
                 sums += blocks
                 trained += count
         check_file_digest(path, checksum_of_sums(bytes(sums)), digest)
-        alone = manifest.tracks.keys() - {"weights"} == {name}  # so that it says it all
+        alone = manifest.tracks.keys() - {"weights", "roles"} == {name}  # so that it says it all
         if alone and trained != manifest.trained:
             raise FormatError(
                 f"{manifest_path(shard.prefix)}: trained is {manifest.trained}, expected "
@@ -54,11 +54,13 @@ class _Check:
     def __init__(self, name: str, path: str, vocab_size: int | None) -> None:
         self._name, self._path = name, path
         self._dtype = TRACK_DTYPES[name]
-        self._limit = {"mask": 2, "weights": None, "labels": vocab_size}[name]
+        limits = {"mask": 2, "weights": None, "labels": vocab_size, "roles": len(ROLES)}
+        self._limit = limits[name]
         self._expected = {
             "mask": "0 or 1",
             "weights": "a finite number",
             "labels": f"an id of the vocabulary, which has {vocab_size}, or less than 0",
+            "roles": f"0 to {len(ROLES) - 1}",
         }[name]
 
     def __call__(self, begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:

@@ -7,7 +7,7 @@ from tokpack.report.select import Match, grep, random_documents, ranges, sample_
 from tokpack.report.sources import Sources, doubt
 from tokpack.report.spelling import Spelling
 from tokpack.report.stats import Stats, hash_documents, stats
-from tokpack.report.text import document_text
+from tokpack.report.text import document_text, turns_of
 from tokpack.report.tokenizer import find_tokenizer, spelling_of
 from tokpack.report.tokenizer_facts import TokenizerFacts, tokenizer_facts
 
@@ -35,4 +35,5 @@ __all__ = [
     "spelling_of",
     "stats",
     "tokenizer_facts",
+    "turns_of",
 ]

@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from tokpack.indexed.track import role_name
 from tokpack.report.sources import own_manifest
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.report.spelling import Spelling
+
+
+class Turn(NamedTuple):
+    """Tokens [begin, end) of one role, "" where none speaks."""
+
+    role: str
+    begin: int
+    end: int
+
+
+def turns_of(dataset: MMapIndexedDataset, number: int, begin: int, end: int) -> list[Turn]:
+    """The tokens [begin, end) of document ``number`` by who speaks, counted from ``begin``.
+
+    Two messages of one role that follow each other are one turn. All of them are of no role where
+    the dataset has no roles. Raises as its ``track``.
+    """
+    if "roles" not in dataset.tracks:
+        return [Turn("", 0, end - begin)]
+    roles = dataset.track("roles").document(number)[begin:end]
+    cuts = [0, *(np.flatnonzero(np.diff(roles)) + 1).tolist(), len(roles)]
+    return [
+        Turn(role_name(int(roles[first])), first, stop)
+        for first, stop in pairwise(cuts)
+        if first < stop
+    ]
 
 
 def document_text(dataset: MMapIndexedDataset, spelling: Spelling, number: int) -> bytes:

@@ -11,6 +11,7 @@ import xxhash
 from tokpack import _core
 from tokpack.errors import FormatError, UsageError
 from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.manifest import LOSS_TRACKS
 from tokpack.indexed.track import are_trained
 from tokpack.samples.gather import Gatherer
 
@@ -56,7 +57,8 @@ class LossTracks:
         if labels is not None and not isinstance(labels, MMapIndexedDataset):
             labels = MMapIndexedDataset(labels)
         self._dataset = dataset
-        self.names = () if every_token else tuple(dataset.tracks)
+        names = () if every_token else dataset.tracks
+        self.names = tuple(name for name in names if name in LOSS_TRACKS)
         self.label_dataset = labels
         if labels is not None:
             check_labels(labels, dataset)

@@ -10,7 +10,7 @@ from tokpack.display import brief as value_text
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import bytes_text, counted
-from tokpack.report import grep, random_documents
+from tokpack.report import grep, random_documents, turns_of
 from tokpack.report.html import Html, html, none, table, tag, tiles
 from tokpack.report.page import figures, length_figures
 from tokpack.sources.sql import columns_of
@@ -175,9 +175,20 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
     mask = None if data.mask is None else data.mask.document(document)
     trained = None if mask is None else mask[first : first + SHOWN].tolist()
     more = len(tokens) - first - len(ids)
-    text = token_text(
-        ids, item.spelling, first, with_ids=bool(with_ids), trained=trained, found=found
-    )
+    parts: list[object] = []
+    for turn in turns_of(data, document, first, first + len(ids)):
+        parts += [tag("h3", turn.role)] if turn.role else []
+        here = slice(turn.begin, turn.end)
+        parts.append(
+            token_text(
+                ids[here],
+                item.spelling,
+                first + turn.begin,
+                with_ids=bool(with_ids),
+                trained=None if trained is None else trained[here],
+                found=found,
+            )
+        )
     return site.page(
         f"Document {document:,} of {item.name}",
         steps_around(
@@ -194,7 +205,7 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
         tag("p", f"tokens {first:,} to {first + len(ids) - 1:,}, and {more:,} more")
         if first or more > 0
         else "",
-        tag("section", text) if ids else none("No tokens here."),
+        tag("section", *parts) if ids else none("No tokens here."),
         pager(first, SHOWN, len(tokens), way),
         item=number,
     )

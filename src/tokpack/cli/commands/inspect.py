@@ -275,10 +275,15 @@ def _as_json(
     number: int,
     limit: int,
 ) -> dict[str, Any]:
+    from tokpack.report import turns_of
+
     ids = dataset.document(number)
     length, ids = len(ids), ids[: limit or None].tolist()
     place = sources.find(number)
     entry = {"document": number, "length": length, **vars(place), "ids": ids}
+    turns = turns_of(dataset, number, 0, len(ids))
+    if any(turn.role for turn in turns):
+        entry["turns"] = [turn._asdict() for turn in turns]
     if spelling:
         entry["text"] = spelling.text(ids).decode("utf-8", "replace")
     return entry
