@@ -1,8 +1,7 @@
 """Training through DeepSpeed: ZeRO 1 to 3, with tensor parallelism, without a pipeline.
 
-By its public API, and by what that lacks (0.19.8): moments before the first step, behind which it
-links those of the first group of weights, and never those of the second; the counters of its loss
-scale; setting a weight in ZeRO 3 that does not divide by the ranks; fp16 on a CPU.
+By its public API, and by what that lacks (0.19.8): the counters of its loss scale; setting a weight
+in ZeRO 3 that does not divide by the ranks; fp16 on a CPU.
 """
 
 from __future__ import annotations
@@ -140,7 +139,8 @@ class DeepSpeedEngine:
             for kind, part in parts.items():
                 self._set_part(parameter, kind, part)
         if not optimizer:
-            self._begin_moments()
+            for x in (x for state in self._adamw.state.values() for x in state.values()):
+                x.zero_()
 
     def scalars(self) -> dict[str, Any]:
         scale = None  # where it does not change there is nothing to keep
@@ -170,13 +170,19 @@ class DeepSpeedEngine:
         return scaler if getattr(scaler, "dynamic", False) else None
 
     def _begin_moments(self) -> None:
-        """Make AdamW's moments, 0, so that they can be read and set before the first step."""
-        optimizer = self._engine.optimizer
-        held = [x for group in self._adamw.param_groups for x in group["params"]]
-        begin_moments(self._adamw, held or optimizer.fp32_partitioned_groups_flat)  # of ZeRO 3
-        if self.zero < 3:
-            optimizer._hp_optimizer_states_linked = False
-            optimizer._lazy_init_hp_params_optimizer_state()
+        """Make AdamW's moments, 0, so that they can be read and set before the first step.
+
+        By a step without a label at a learning rate of 0: before one DeepSpeed gives none out.
+        """
+        if self.zero < 3:  # else it hands out those of the first group alone (0.19.8)
+            begin_moments(
+                self._adamw, [x for one in self._adamw.param_groups for x in one["params"]]
+            )
+        shape = self.config.micro_batch_size, self.config.seq_length
+        zeros, scalars = torch.zeros(shape, dtype=torch.long), self.scalars()
+        batch = dict.fromkeys(("tokens", "labels", "position_ids"), zeros)
+        self.train_batch([batch | {"loss_mask": torch.zeros(shape)}], 0.0)
+        self.load_scalars(scalars)
 
     def _part(self, parameter: nn.Parameter, kind: str) -> Any:
         """This tensor rank's part of a parameter, or of a moment of it, float32; collective."""
@@ -191,7 +197,7 @@ class DeepSpeedEngine:
         scope = "full"
         if self.zero == 3:  # cut here: DeepSpeed's own function forgets that the end is padded
             scope = "local"
-            size = parameter.ds_tensor.numel()
+            size = -(-value.numel() // self.topology.data_size)
             begin = size * self.topology.data_rank
             value = functional.pad(value.flatten(), (0, size * self.topology.data_size))
             value = value[begin : begin + size]
