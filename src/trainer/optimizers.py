@@ -101,7 +101,7 @@ class Muon(torch.optim.Optimizer):
         turns = dict(zip(self._held, cycle(range(topology.data_size)), strict=False))
         mine: dict[str, Tensor] = {}  # whole directions, and then steps, of this rank's turns
         for name, one in self._held.items():
-            whole = one.whole(self._direction(one.parameter))
+            whole = one.whole(self._direction(one.parameter).to(self._dtype))
             if turns[name] == topology.data_rank:
                 mine[name] = whole
         for name, x in mine.items():  # all, before any is waited for
@@ -122,7 +122,7 @@ class Muon(torch.optim.Optimizer):
 
     def _orthogonal(self, name: str, x: Tensor) -> Tensor:
         """This tensor rank's part of the step of one matrix; tensor ranks call it together."""
-        whole = self._model.gather_whole(name, x.to(self._dtype))
+        whole = self._model.gather_whole(name, x)
         if name.endswith("attention.qkv.weight") and self._config.muon_split_qkv:
             shape = self._model.model
             rows = whole.view(shape.num_query_groups, -1, shape.head_width, whole.shape[1])
