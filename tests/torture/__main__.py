@@ -22,7 +22,8 @@ def main() -> None:
     flags = {kind: ["--rounds", str(number)] for kind, number in rounds.items()}
     flags["simulate"] = ["--seeds", str(400 * args.rounds)]
     flags["ids"] = ["--megabytes", str(args.megabytes), "--minutes", str(args.minutes)]
-    for kind in ("patterns", "definitions", "pieces", "ranks", "conversations", "chat_datasets"):
+    chats = ("conversations", "chat_datasets", "chat_forms")
+    for kind in ("patterns", "definitions", "pieces", "ranks", *chats):
         flags[kind] = ["--minutes", str(args.minutes / 18)]
     for kind, more in flags.items():
         command = [sys.executable, "-m", f"torture.{kind}", *more, "--seed", str(args.seed)]
