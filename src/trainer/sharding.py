@@ -62,6 +62,7 @@ class DataParallel:
         topology = model.topology
         self._topology, self._zero = topology, zero if topology.data_size > 1 else 0
         self._modules: list[FSDPModule] = []
+        self.shared = self._zero > 0  # data ranks have different gradients, together all of them
         self._shapes = {name: p.shape for name, p in model.named_parameters()}
         if topology.data_size > 1 or half is not None:
             self._shard(model, half)
@@ -136,8 +137,7 @@ class DataParallel:
         joined = torch.cat(vectors) if vectors else torch.zeros(0)
         for grad in (*(grad for grad in grads if grad.ndim > 1), joined):
             total(grad, self._topology.data_group).div_(self._topology.data_size)
-        parts = torch.split(joined, [len(x) for x in vectors])
-        for grad, part in zip(vectors, parts, strict=True):
+        for grad, part in zip(vectors, torch.split(joined, [*map(len, vectors)]), strict=True):
             grad.copy_(part)
 
     def add_of_parts(self) -> None:
@@ -155,11 +155,6 @@ class DataParallel:
         """Those gradients of ``names`` that this data rank adds to the norm; see ``shared``."""
         others = self.shared and self._topology.data_rank > 0
         return {name: self._grad(name) for name in names if not (others and name in self._whole)}
-
-    @property
-    def shared(self) -> bool:
-        """Whether data ranks have different gradients, which only together are all of them."""
-        return self._zero > 0
 
     def scale(self, factor: Tensor) -> None:
         """Multiply the gradients."""
