@@ -27,6 +27,7 @@ from tokpack.samples.iterate import fingerprint_of
 pytest.importorskip("uvicorn")
 
 from tokpack.checkpoints.course import open_training
+from tokpack.view.items import open_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -303,7 +304,10 @@ def test_a_run_in_progress(server: Server) -> None:
 
 def test_what_cannot_be_served(tmp_path: Path) -> None:
     make(tmp_path, "one", ["one document"])
-    assert "a folder without log.jsonl" in run("view", tmp_path, code=1).stderr
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    said = run("view", tmp_path / "other", code=1).stderr
+    assert "no dataset, blend or run lies in this folder" in said
     checkpoint = tmp_path / "run" / "step_00000002"
     checkpoint.mkdir(parents=True)
     for name in ("log.jsonl", "step_00000002/state.json"):
@@ -312,6 +316,22 @@ def test_what_cannot_be_served(tmp_path: Path) -> None:
     assert "there is no folder" in run("view", tmp_path / "no" / "x", code=1).stderr
     (tmp_path / "one").mkdir()  # the dataset's inputs
     assert "give another --port" in run("view", tmp_path / "one", "--port", 99999, code=1).stderr
+
+
+def test_a_folder_is_what_lies_in_it(tmp_path: Path) -> None:
+    make(tmp_path, "text", ["one document", "another"])
+    for name, text in (("blend", "datasets: [text]\n"), ("other", "services: {}\n")):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    for name in ("text.jsonl", "package.json", ".hidden.idx", "broken.idx", "broken.bin"):
+        (tmp_path / name).write_text("{}")
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        write_run(tmp_path / "run")
+        items = [(one.kind, one.name) for one in open_items([os.curdir], {})]
+    finally:
+        os.chdir(before)
+    assert items == [("dataset", "text"), ("blend", "blend.yaml"), ("run", "run")]
 
 
 def test_what_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokpack.checkpoints.course import LOG, course_of_run, open_training, read_log, spec_of_run
+from tokpack.encoding.folder import SUFFIX
 from tokpack.encoding.standing import begun_prefix, unfinished
 from tokpack.errors import InputError, TokpackError
 from tokpack.indexed import MMapIndexedDataset
@@ -256,8 +257,27 @@ def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
             raise InputError(
                 f"{path}: a checkpoint; its run is the folder {os.path.relpath(above)}"
             )
-        raise InputError(f"{path}: a folder without {LOG}: name the folder of a run, or a file")
+        if inside := list(_inside(path, tokenizer)):
+            return inside
+        raise InputError(f"{path}: no dataset, blend or run lies in this folder")
     return [DatasetItem(find_prefix(path), tokenizer)]
+
+
+def _inside(folder: str, tokenizer: TokenizerFiles) -> Iterator[Item]:
+    """The datasets, blends and runs that lie in a folder; not what only looks like one."""
+    paths = [os.path.normpath(os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
+    stems = {path: os.path.splitext(path) for path in paths}
+    prefixes = [stem for stem, end in stems.values() if end in (".idx", ".json", SUFFIX)]
+    for prefix in dict.fromkeys(prefixes):
+        if begun_prefix(prefix) or MMapIndexedDataset.exists(prefix):
+            with suppress(TokpackError):
+                yield from _open(prefix, tokenizer)
+    for path in paths:
+        with suppress(TokpackError):
+            if is_blend_file(path) and BlendItem(path).spec.datasets:
+                yield BlendItem(path)
+            elif (Path(path) / LOG).is_file():
+                yield RunItem(path)
 
 
 def _is_planned(prefix: str) -> bool:

@@ -13,7 +13,7 @@ from tokpack.cli import terminal
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.display import shown
-from tokpack.errors import UsageError, needs_extra
+from tokpack.errors import needs_extra
 from tokpack.stores import is_url
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ PAGE = Page(
         *of_dataset(),
     ),
     """\
-INPUT is a dataset, also one that is being made, a blend file, or a folder to which `tokpack train`
-writes its log.jsonl; also several. The address is printed; it holds a key, and is of use on this
-machine only. Nothing is changed, and nothing shown but what was named and the datasets of blends
-and runs. What is not there yet is waited for. Ctrl-C ends it.
+INPUT is a dataset, also one that is being made, a blend file, a folder to which `tokpack train`
+writes its log.jsonl, or a folder with such things in it; also several. Without one it is this
+folder. The address is printed; it holds a key, and is of use on this machine only. Nothing is
+changed, and nothing shown but what was named, what lies in a named folder, and the datasets of
+blends and runs. What is not there yet is waited for. Ctrl-C ends it.
 
 examples:
+  tokpack view
   tokpack view the-pile
   tokpack view run blend.yaml data/*.idx
   ssh -L 8000:127.0.0.1:8000 node tokpack view run --port 8000
@@ -50,14 +52,12 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack view``."""
-    if not arguments.inputs:
-        raise UsageError("nothing to show: name a dataset, a blend file, or the folder of a run")
     with needs_extra("view"):
         from tokpack.view.app import serve
     from tokpack.cli.inputs import matching_datasets
     from tokpack.view.items import open_items
 
-    names = matching_datasets(arguments.inputs)
+    names = matching_datasets(arguments.inputs or [os.curdir])
     with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end
         for name in names:
             wait_for(name)
@@ -78,8 +78,8 @@ def wait_for(name: str) -> None:
 
 def _is_there(name: str) -> bool:
     """Whether there is a file of a name, or of one that it begins, or a folder with something."""
-    paths = glob.glob(f"{glob.escape(name)}*")
-    return any(not os.path.isdir(path) or os.listdir(path) for path in paths)
+    paths = [name, *glob.glob(f"{glob.escape(name)}*")]
+    return any(os.listdir(path) if os.path.isdir(path) else os.path.lexists(path) for path in paths)
 
 
 def _announce(address: str) -> None:
