@@ -11,7 +11,7 @@ from support.encoding_tools import byte_tokenizer
 from support.report_tools import run, run_json
 from support.view_server import Server
 
-from tokpack import MMapIndexedDatasetBuilder, load_tokenizer
+from tokpack import GPTDataset, MMapIndexedDatasetBuilder, load_tokenizer
 from tokpack.view.items import DatasetItem
 from tokpack.view.tokens import token_text
 
@@ -85,6 +85,26 @@ def test_stats_show_roles_and_trained_text(spoken: tuple[str, str], tmp_path: Pa
     assert re.search(r"assistant +15 +7 \(46.7%\)", rows)
     assert re.search(r"chats.jsonl +1 +25 .* 7 \(28.0%\)", rows)
     assert "<code>So &lt;b&gt;.</code>" in (tmp_path / "page.html").read_text()
+
+
+def test_stats_show_what_was_cut_and_how_full_samples_are(
+    spoken: tuple[str, str], tmp_path: Path
+) -> None:
+    prefix, tokenizer = spoken
+    flags = ["--tokenizer", tokenizer, "--chat", "--chat-template", tmp_path / "t.jinja"]
+    cut = ["--max-length", 20, "--truncate", "right"]
+    run("encode", tmp_path / "chats.jsonl", "-o", tmp_path / "cut", *flags, *cut)
+    rows = run("stats", tmp_path / "cut", "--seq-length", 24).stdout
+    assert re.search(r"documents cut to length +1 \(100%\)", rows)
+    assert re.search(r"packed into 24 +80.00% of 1 sample filled, 0 cut", rows)
+    (said,) = run_json("stats", prefix, "--seq-length", 12)["datasets"]
+    expected = GPTDataset(prefix, 12, packing="best_fit").packing_stats
+    assert expected
+    assert said["packed"] == {
+        "seq_length": 12, "samples": expected.samples, "fill": expected.fill, "cut": 1
+    }  # fmt: skip
+    assert said["truncated"] == 0
+    assert "cut to length" not in run("stats", prefix).stdout
 
 
 def test_inspect_says_who_speaks(spoken: tuple[str, str]) -> None:

@@ -30,11 +30,19 @@ def facts(stats: Stats) -> dict[str, str]:
             "tokens in others too": _share(stats.shared.tokens, stats.tokens),
         }
     trained = stats.tokens if stats.trained is None else stats.trained
+    more = {}
+    if stats.truncated:
+        more["documents cut to length"] = _share(stats.truncated, stats.documents)
+    if (packed := stats.packed) is not None:
+        more[f"packed into {packed.seq_length:,}"] = (
+            f"{packed.fill:.2%} of {counted(packed.samples, 'sample')} filled, {packed.cut:,} cut"
+        )
     return {
         "documents": f"{stats.documents:,}",
         "sequences": f"{stats.sequences:,}",
         "tokens": f"{stats.tokens:,}",
         "trained tokens": _share(trained, stats.tokens),
+        **more,
         "ids as": stats.dtype,
         "tokenizer": stats.tokenizer or _UNKNOWN,
         "bytes a token": _UNKNOWN if ratio is None else f"{ratio:.3f}",

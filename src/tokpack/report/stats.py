@@ -69,6 +69,19 @@ class Eods:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """Samples of ``seq_length`` tokens that best-fit packing makes, and the share that is filled.
+
+    ``cut`` sequences are longer than a sample.
+    """
+
+    seq_length: int
+    samples: int
+    fill: float
+    cut: int
+
+
+@dataclass(frozen=True)
 class Stats:
     """The figures of one dataset; what is not known is None.
 
@@ -76,7 +89,8 @@ class Stats:
     has, or that the dataset's does not; ``shared`` is what other datasets have too.
     ``trained`` counts the tokens that are, where a mask or labels say it, ``trained_texts`` are
     what is trained of the first documents with a mask, by their numbers. ``roles`` has of each role
-    in conversations (name, tokens, trained tokens).
+    in conversations (name, tokens, trained tokens). ``truncated`` conversations were cut to length
+    when they were encoded; ``packed`` is known where somebody has packed the dataset.
     """
 
     prefix: str
@@ -100,6 +114,8 @@ class Stats:
     trained: int | None = None
     trained_texts: tuple[tuple[int, str], ...] = ()
     roles: tuple[tuple[str, int, int], ...] = ()
+    truncated: int = 0
+    packed: Packed | None = None
 
     def __repr__(self) -> str:
         return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
@@ -171,6 +187,7 @@ def stats(
             (role, counts["tokens"], counts["trained"])
             for role, counts in (manifest.roles.items() if manifest else ())
         ),
+        truncated=manifest.truncated if manifest else 0,
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.report import Stats
+    from tokpack.report.stats import Packed
 
 PAGE = Page(
     "stats",
@@ -33,9 +34,12 @@ PAGE = Page(
                 --json                  print everything as JSON on stdout
                 --threads, --workers N  threads that count (all cores, 8 at most)
                 --top N                 tokens shown (10)
+                --seq-length N          also pack documents, best-fit, into samples of N tokens: how
+                                        full they are
                 """,
                 threads={"default": 0},
                 top={"type": number(0), "default": 10},
+                seq_length={"type": number(1)},
             ),
         ),
         *of_dataset(),
@@ -46,6 +50,7 @@ INPUT is the PREFIX of a dataset's .bin and .idx; several are shown side by side
 examples:
   tokpack stats the-pile
   tokpack stats wiki owt code --html report.html      one file, plots and all, for an e-mail
+  tokpack stats chats --seq-length 4096               how full best-fit packing makes samples
   tokpack stats other --vocab-file vocab.json --merge-file merges.txt
 """,
 )
@@ -83,13 +88,23 @@ def _counted(arguments: argparse.Namespace) -> list[Stats]:
         dataset, spelling = load(prefix, arguments)
         with terminal.Reporter() as report:
             threads = arguments.threads
-            datasets.append(
-                stats(dataset, spelling, threads=threads, progress=report, across=across)
-            )
+            one = stats(dataset, spelling, threads=threads, progress=report, across=across)
+        if arguments.seq_length:
+            one = replace(one, packed=_packed(prefix, arguments.seq_length))
+        datasets.append(one)
     if not across:
         return datasets
     shared = across.result()
     return [replace(one, shared=too) for one, too in zip(datasets, shared, strict=True)]
+
+
+def _packed(prefix: str, seq_length: int) -> Packed:
+    from tokpack.report.stats import Packed
+    from tokpack.samples import GPTDataset
+
+    made = GPTDataset(prefix, seq_length, packing="best_fit").packing_stats
+    assert made is not None
+    return Packed(seq_length, made.samples, made.fill, made.cut)
 
 
 def _check_page(arguments: argparse.Namespace) -> None:
