@@ -213,6 +213,7 @@ def commit(prefix: PathLike, *, overwrite: bool = False) -> dict[str, Manifest]:
 def stats(
     prefix: PathLike,
     *,
+    seq_length: int | None = None,
     threads: int = 0,
     progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
@@ -221,7 +222,8 @@ def stats(
 
     The tokenizer, which gives the tokens their texts, is named as for load_tokenizer: by
     ``tokenizer``, ``vocab_file``, ``merge_file``, ``tokenizer_type``, ``tokenizer_model`` and
-    ``pattern``; it is the manifest's where none is named. ``threads`` 0 is one for each core, 8 at
+    ``pattern``; it is the manifest's where none is named. With ``seq_length``, in tokens, documents
+    are also packed, best-fit, to see how full samples are. ``threads`` 0 is one for each core, 8 at
     most. ``progress`` is told the tokens that are read. FormatError where the dataset is broken,
     TokenizerError where a tokenizer that is named cannot be loaded.
     """
@@ -231,7 +233,18 @@ def stats(
 
     dataset = MMapIndexedDataset(prefix)
     loaded = find_tokenizer(dataset, **tokenizer).tokenizer
-    return run(dataset, Spelling(loaded) if loaded else None, threads=threads, progress=progress)
+    made = run(dataset, Spelling(loaded) if loaded else None, threads=threads, progress=progress)
+    return made if seq_length is None else with_packing(made, seq_length)
+
+
+def with_packing(stats: Stats, seq_length: int) -> Stats:
+    """The same figures, with how full best-fit packing makes samples of ``seq_length`` tokens."""
+    from tokpack.report.stats import Packed
+    from tokpack.samples import GPTDataset
+
+    made = GPTDataset(stats.prefix, seq_length, packing="best_fit").packing_stats
+    assert made is not None
+    return replace(stats, packed=Packed(seq_length, made.samples, made.fill, made.cut))
 
 
 @with_bar

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.report import Stats
-    from tokpack.report.stats import Packed
 
 PAGE = Page(
     "stats",
@@ -80,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _counted(arguments: argparse.Namespace) -> list[Stats]:
     """The figures of each dataset; of several also what each shares with the others."""
+    from tokpack.api import with_packing
     from tokpack.report import DuplicateFinder, stats
 
     across = DuplicateFinder() if arguments.inputs[1:] else None
@@ -90,21 +90,12 @@ def _counted(arguments: argparse.Namespace) -> list[Stats]:
             threads = arguments.threads
             one = stats(dataset, spelling, threads=threads, progress=report, across=across)
         if arguments.seq_length:
-            one = replace(one, packed=_packed(prefix, arguments.seq_length))
+            one = with_packing(one, arguments.seq_length)
         datasets.append(one)
     if not across:
         return datasets
     shared = across.result()
     return [replace(one, shared=too) for one, too in zip(datasets, shared, strict=True)]
-
-
-def _packed(prefix: str, seq_length: int) -> Packed:
-    from tokpack.report.stats import Packed
-    from tokpack.samples import GPTDataset
-
-    made = GPTDataset(prefix, seq_length, packing="best_fit").packing_stats
-    assert made is not None
-    return Packed(seq_length, made.samples, made.fill, made.cut)
 
 
 def _check_page(arguments: argparse.Namespace) -> None:
