@@ -234,17 +234,11 @@ def stats(
     dataset = MMapIndexedDataset(prefix)
     loaded = find_tokenizer(dataset, **tokenizer).tokenizer
     made = run(dataset, Spelling(loaded) if loaded else None, threads=threads, progress=progress)
-    return made if seq_length is None else with_packing(made, seq_length)
-
-
-def with_packing(stats: Stats, seq_length: int) -> Stats:
-    """The same figures, with how full best-fit packing makes samples of ``seq_length`` tokens."""
-    from tokpack.report.stats import Packed
+    if seq_length is None:
+        return made
     from tokpack.samples import GPTDataset
 
-    made = GPTDataset(stats.prefix, seq_length, packing="best_fit").packing_stats
-    assert made is not None
-    return replace(stats, packed=Packed(seq_length, made.samples, made.fill, made.cut))
+    return made.with_packing(GPTDataset(prefix, seq_length, packing="best_fit").packing_stats)
 
 
 @with_bar

@@ -34,7 +34,7 @@ def facts(stats: Stats) -> dict[str, str]:
     if stats.truncated:
         more["documents cut to length"] = _share(stats.truncated, stats.documents)
     if (packed := stats.packed) is not None:
-        more[f"packed into {packed.seq_length:,}"] = (
+        more["packed, best-fit"] = (
             f"{packed.fill:.2%} of {counted(packed.samples, 'sample')} filled, {packed.cut:,} cut"
         )
     return {

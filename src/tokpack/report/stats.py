@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,12 +70,11 @@ class Eods:
 
 @dataclass(frozen=True)
 class Packed:
-    """Samples of ``seq_length`` tokens that best-fit packing makes, and the share that is filled.
+    """Samples that best-fit packing makes, and the share of them that is filled.
 
     ``cut`` sequences are longer than a sample.
     """
 
-    seq_length: int
     samples: int
     fill: float
     cut: int
@@ -119,6 +118,10 @@ class Stats:
 
     def __repr__(self) -> str:
         return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
+
+    def with_packing(self, made: Any) -> Stats:
+        """The same figures with those of ``made``, the PackingStats of a GPTDataset."""
+        return replace(self, packed=Packed(made.samples, made.fill, made.cut))
 
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""

@@ -79,7 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _counted(arguments: argparse.Namespace) -> list[Stats]:
     """The figures of each dataset; of several also what each shares with the others."""
-    from tokpack.api import with_packing
     from tokpack.report import DuplicateFinder, stats
 
     across = DuplicateFinder() if arguments.inputs[1:] else None
@@ -90,7 +89,10 @@ def _counted(arguments: argparse.Namespace) -> list[Stats]:
             threads = arguments.threads
             one = stats(dataset, spelling, threads=threads, progress=report, across=across)
         if arguments.seq_length:
-            one = with_packing(one, arguments.seq_length)
+            from tokpack.samples import GPTDataset
+
+            packed = GPTDataset(prefix, arguments.seq_length, packing="best_fit")
+            one = one.with_packing(packed.packing_stats)
         datasets.append(one)
     if not across:
         return datasets
