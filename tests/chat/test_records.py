@@ -73,6 +73,18 @@ def test_an_alpaca_input_follows_its_instruction() -> None:
     assert messages_of(record)[0]["content"] == "Add\n1 and 2"
 
 
+@pytest.mark.parametrize("wrong", [{"instruction": ["Add"]}, {"input": 7}, {"output": 7}])
+def test_alpaca_of_other_than_texts_is_refused(wrong: dict[str, Any]) -> None:
+    assert reason({**FORMS["alpaca"], **wrong}) == "malformed message"
+
+
+def test_a_text_of_hh_rlhf_may_end_where_an_answer_begins() -> None:
+    record = {"prompt": "\n\nHuman: Hello\n\nAssistant:", "chosen": "Good day", "rejected": "No"}
+    assert read(record)[0].messages == [USER, ANSWER]
+    chosen, _ = read({**record, "prompt": "\n\nHuman: "})
+    assert chosen.messages == [{**USER, "content": ""}, ANSWER]
+
+
 def test_only_the_completion_is_trained() -> None:
     record = {"prompt": [SYSTEM, USER, ANSWER, USER], "completion": [ANSWER]}
     (conversation,) = read(record)
@@ -91,6 +103,11 @@ def test_only_the_completion_is_trained() -> None:
             "prompt": "Hello",
             "chosen": [USER, ANSWER],
             "rejected": [USER, {**ANSWER, "content": "No"}],
+        },
+        {
+            "prompt": [{"from": "human", "value": "Hello"}],
+            "chosen": [USER, {**ANSWER, "name": None}],
+            "rejected": [USER, {"role": "gpt", "content": "No"}],
         },
     ],
 )
@@ -131,6 +148,12 @@ def test_a_call_of_sharegpt_is_a_tool_call() -> None:
         "role": "assistant",
         "tool_calls": [{"type": "function", "function": CALL}],
     }
+
+
+@pytest.mark.parametrize("value", ["7", '["f"]', "{"])
+def test_a_call_of_sharegpt_that_is_none_is_refused(value: str) -> None:
+    talk = [{"from": "function_call", "value": value}]
+    assert reason({"conversations": talk}) == "malformed message"
 
 
 @pytest.mark.parametrize("arguments", ['{"x": 1}', {"x": 1}, "not JSON"])

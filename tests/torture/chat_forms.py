@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from support.chat_twin import DATE, FAMILIES
 from support.made_up_chats import ASSISTANT, USER, content_of, talk_of, template_of
 from support.tiny_tokenizers import save, tiny
@@ -118,6 +119,8 @@ def pair_forms(rng: random.Random) -> Iterator[tuple[str, dict[str, Any], list[d
     whole = {k: [*every, v] for k, v in both.items()}
     yield "whole pair", whole, expected
     yield "whole pair with prompt", {"prompt": every, **whole}, expected
+    other = [{"from": _SHAREGPT[one["role"]], "value": one["content"]} for one in every]
+    yield "whole pair with prompt of ShareGPT", {"prompt": other, **whole}, expected
     if len(before) == 1:
         asked = before[0]["content"]
         yield "whole pair with its question", {"prompt": asked, **whole}, expected
@@ -126,6 +129,14 @@ def pair_forms(rng: random.Random) -> Iterator[tuple[str, dict[str, Any], list[d
         yield "hh-rlhf", texts, expected
         asked_in_hh = f"{_hh(before)}\n\nAssistant:"
         yield "hh-rlhf with prompt", {"prompt": asked_in_hh, **texts}, expected
+
+
+def _by_arrow(record: dict[str, Any]) -> dict[str, Any]:
+    """The record as parquet gives it, each message with the keys of all, or as it is."""
+    try:
+        return dict(pa.Table.from_pylist([record]).to_pylist()[0])
+    except (pa.ArrowException, UnicodeEncodeError):
+        return record
 
 
 def _rendered(renderer: Renderer, record: dict[str, Any]) -> list[Rendered] | str:
@@ -161,6 +172,7 @@ def check(seed: int) -> Iterator[str]:
         for form, record, plain in single_forms(rng):
             found, expected = _rendered(renderer, record), _rendered(renderer, plain)
             assert found == expected, (seed, form, record, template.source, found, expected)
+            assert _rendered(renderer, _by_arrow(record)) == found, (seed, form, record)
             yield form if isinstance(found, list) else found
         for form, record, sides in pair_forms(rng):
             found = _rendered(of_pairs, record)
@@ -168,6 +180,7 @@ def check(seed: int) -> Iterator[str]:
             wrong = [one for one in each if isinstance(one, str)]
             flat = wrong[0] if wrong else [made for one in each for made in one]
             assert found == flat, (seed, form, record, template.source, found, flat)
+            assert _rendered(of_pairs, _by_arrow(record)) == found, (seed, form, record)
             yield form if isinstance(found, list) else found
             if isinstance(found, list):
                 pairs.append(record)

@@ -196,8 +196,10 @@ class RecordReader:
         return Conversation(messages, len(before))
 
     def _alpaca(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
-        asked = [record["instruction"], record.get("input")]
-        turns = [("\n".join(str(one) for one in asked if one), record["output"])]
+        asked = [one for one in (record["instruction"], record.get("input")) if one]
+        if wrong := [one for one in asked if not isinstance(one, str)]:
+            raise ConversationError(MALFORMED, f"its instruction or input is {brief(wrong[0])}")
+        turns = [("\n".join(asked), record["output"])]
         history = plain(record.get("history")) or []
         if not isinstance(history, list) or any(
             not isinstance(turn, list) or len(turn) != 2 for turn in history
@@ -213,19 +215,24 @@ class RecordReader:
             ]
         )
 
+    def _turns(self, value: Any, role: str) -> list[dict[str, Any]]:
+        """What a text of a role, or messages, say; nothing is no turn."""
+        raw = _as_messages(value, role)
+        return self._messages(raw) if raw else []
+
     def _pair(self, record: Mapping[str, Any], *keys: str) -> list[Conversation]:
         prompt = record.get("prompt")
         answers = []
         for key in keys:
             if record.get(key) is None:
                 raise ConversationError(NO_CONVERSATION, f"it has no {key}")
-            answers.append(_as_messages(record[key], "assistant"))
-        before = [] if prompt is None else _as_messages(prompt, "user")
+            answers.append(self._turns(record[key], "assistant"))
+        before = [] if prompt is None else self._turns(prompt, "user")
         if all(one[: len(before)] == before for one in answers) or (
-            isinstance(prompt, str) and all(_asks(one, prompt) for one in answers)
+            len(before) == 1 and all(before[0] in one[:-1] for one in answers)
         ):
             before = []  # the answers have the prompt in them
-        both = [self._messages([*before, *answer]) for answer in answers]
+        both = [[*before, *answer] for answer in answers]
         same = 0
         while same < min(map(len, both)) and both[0][same] == both[1][same]:
             same += 1
@@ -268,7 +275,8 @@ def _as_messages(value: Any, role: str) -> list[Any]:
         parts = _HH.split(value)[1:]
         said = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
         found = [{"role": _ROLES[who.lower()], "content": text} for who, text in said]
-        return found if found[-1]["content"] else found[:-1]  # a prompt for an answer
+        is_prompt = found[-1] == {"role": "assistant", "content": ""}  # for an answer
+        return found[:-1] if is_prompt else found
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
@@ -278,20 +286,14 @@ def _as_messages(value: Any, role: str) -> list[Any]:
     raise ConversationError(MALFORMED, f"{brief(value)} is neither text nor messages")
 
 
-def _asks(messages: list[Any], prompt: str) -> bool:
-    """Whether messages begin with a prompt, before an answer."""
-    return len(messages) > 1 and any(
-        isinstance(one, Mapping) and prompt in (one.get("content"), one.get("value"))
-        for one in messages[:-1]
-    )
-
-
 def _sharegpt(message: dict[str, Any], i: int) -> dict[str, Any]:
     """``from`` and ``value`` as ``role`` and ``content``."""
     role, value = message.pop("from"), message.pop("value", None)
     if role == _CALL and isinstance(value, str):
         call = _json(value, f"the call of message {i}")
         calls = call if isinstance(call, list) else [call]
+        if wrong := [one for one in calls if not isinstance(one, dict)]:
+            raise ConversationError(MALFORMED, f"message {i} calls {brief(wrong[0])}")
         return {
             **message,
             "role": role,
