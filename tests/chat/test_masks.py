@@ -222,3 +222,13 @@ def test_what_varies_behind_messages_ends_no_turn() -> None:
     (made,) = renderer.render({"messages": [{"role": "user", "content": "1"}, {**USER}]})
     assert [made.text[begin:end] for begin, end in made.trained] == ["1", "Which day?"]
     assert renderer._plain._ends.tokens == ()
+
+
+def test_an_answer_to_another_question_is_refused_however_many_were_before() -> None:
+    """Mistral's writes the system message into the last question, unless an answer follows."""
+    (family,) = [one for one in FAMILIES if one.name == "mistral_v3"]
+    options = ChatOptions(variables={"date": DATE})
+    renderer = Renderer(ChatTemplate(family.source, family.tokens), options)
+    for _ in range(20):  # the first ones are also held against the definition
+        with pytest.raises(ConversationError, match="a turn is rewritten"):
+            renderer.render({"messages": [{"role": "system", "content": "Hm."}, USER, ANSWER]})

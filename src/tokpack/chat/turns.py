@@ -74,7 +74,7 @@ class Turns:
         for i in numbers:
             turn = turns[i] if turns else None
             begun, is_plain = None, i == last or whole.is_plain(i)
-            if turn is not None and is_plain:
+            if turn is not None and is_plain and whole.is_asked(i):
                 prompt = self._prompt(whole, messages, i, variables)
                 begun = _behind(text, turn[0], prompt) if prompt is not None else None
             if turn is None or begun is None:

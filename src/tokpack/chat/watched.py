@@ -175,12 +175,15 @@ class Text:
 
         Nobody must have looked at the message before.
         """
+        states = self._seen.states
+        return states[number] if number < len(states) and self.is_asked(number) else None
+
+    def is_asked(self, number: int) -> bool:
+        """Whether the text before a message is that of the messages before it alone."""
         turn = self.turns[number] if self.turns else None
-        looks, states = self._seen
-        if turn is None or number >= len(states):
-            return None
-        looked = any(number <= later and at <= turn[0] for at, later in looks)
-        return None if looked else states[number]
+        if turn is None:
+            return False
+        return not any(number <= later and at <= turn[0] for at, later in self._seen.looks)
 
 
 class Messages:
