@@ -10,7 +10,8 @@ lines to the finished dataset, with its start, its self-check and its checksums;
 loop of ``apply_chat_template(tokenize=True, return_assistant_tokens_mask=True)``, which is what TRL
 calls, over the first ``--slow`` of the messages, in memory already. The figure is processor time,
 the best of the runs; ids and masks of both have to be equal, or the exit status is 1. With
-templates that have no generation blocks, as published ones, the masks are not compared.
+templates that have no generation blocks, as published ones, the masks are not compared. With
+``--trl``, where TRL is installed: what its SFTTrainer makes of the messages before it trains.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, metavar="N")
     parser.add_argument("--templates", nargs="+", default=[], metavar="FILE")
     parser.add_argument("--rewriting", default="refuse")
+    parser.add_argument("--trl", action="store_true")
     arguments = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     data, began = common.find_data(arguments.data), time.monotonic()
@@ -108,6 +110,8 @@ def main() -> None:
         chats = make_conversations(texts, arguments.conversations)
         with (folder / "chats.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(json.dumps({"messages": one}) + "\n" for one in chats)
+        if arguments.trl:
+            os.environ["HF_DATASETS_CACHE"] = str(folder / "cache")
         for template in arguments.templates or [None]:
             pair = measure(folder, tokenizer, chats, template, arguments)
             rows += pair
@@ -161,13 +165,46 @@ def measure(
     )
     size = sum(len(m["content"].encode()) for one in chats for m in one) / len(chats)
     name = "generation" if template is None else Path(template).stem
+    programs = [
+        ("tokpack", _figures(len(chats), seconds, size)),
+        ("transformers", _figures(len(some), slow_seconds, size)),
+    ]
+    if arguments.trl and has_mask:
+        trl_seconds, made = best(lambda: by_trl(library, some, folder), arguments.runs)
+        for i, one in enumerate(made):
+            labels = np.where(dataset.mask[i] == 1, dataset[i].astype(np.int64), -100).tolist()
+            equal &= (dataset[i].tolist(), labels) == (one["input_ids"], one["labels"])
+        programs.append(("trl", _figures(len(some), trl_seconds, size)))
     return [
         {"benchmark": "chat", "template": name, "program": program, **figures, "equal": equal}
-        for program, figures in (
-            ("tokpack", _figures(len(chats), seconds, size)),
-            ("transformers", _figures(len(some), slow_seconds, size)),
-        )
+        for program, figures in programs
     ]
+
+
+def by_trl(library: Any, chats: list[list[dict[str, str]]], folder: Path) -> Any:
+    """The dataset that TRL's trainer trains a model on; this one has next to no weights."""
+    import datasets
+    import transformers
+    import trl
+
+    datasets.disable_caching()
+    library.pad_token = library.eos_token
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = transformers.GPTNeoXConfig(
+        vocab_size=len(library), intermediate_size=8, max_position_embeddings=64, **shape
+    )
+    model = transformers.GPTNeoXForCausalLM(config)
+    asked = trl.SFTConfig(
+        str(folder / "trl"),
+        assistant_only_loss=True,
+        max_length=None,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+    )
+    rows = datasets.Dataset.from_list([{"messages": one} for one in chats])
+    trainer = trl.SFTTrainer(model, args=asked, train_dataset=rows, processing_class=library)
+    return trainer.train_dataset
 
 
 def _figures(count: int, seconds: float, size: float) -> common.Row:
