@@ -128,11 +128,10 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         counts.append(("no tokens", f"{counted(manifest.empty, 'document')}, {what}"))
     counts += chosen(manifest) + conversations(manifest)
     if manifest.rejected or manifest.reasons:
-        what = counted(manifest.rejected, "bad record")
-        if manifest.reasons:
-            left = sum(manifest.reasons.values()) - manifest.rejected
-            what = f"{what}, and {counted(left, 'conversation')} left out, are"
-        counts.append(("rejected", f"{what} in {rejects}"))
+        left = max(0, sum(manifest.reasons.values()) - manifest.rejected)
+        kinds = ((manifest.rejected, "bad record"), (left, "conversation"))
+        what = " and ".join(counted(number, kind) for number, kind in kinds if number)
+        counts.append(("rejected", f"{what}{' left out,' if left else ''} in {rejects}"))
     special = sum(source.get("special_tokens", 0) for source in manifest.inputs)
     if special and not manifest.options.get("chat"):
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
