@@ -140,8 +140,7 @@ def in_python(data: common.Data, work: Path, args: argparse.Namespace) -> list[c
             inputs.remove(work / "out")
             words = [kind, source, work / "out", data.vocab_file, data.merge_file, workers]
             command = [sys.executable, "-c", PYTHON, *map(str, words)]
-            row = same | {"compression": kind, "workers": workers}
-            row = timed(command, row, work)
+            row = timed(command, same | {"compression": kind, "workers": workers}, work)
             row |= json.loads((work / "log").read_text().splitlines()[-1])
             row["text_mb_s"] = round(row["text_bytes"] / row["wall"] / 1e6, 1)
             rows.append(row)
@@ -168,7 +167,7 @@ def with_table(data: common.Data, work: Path, args: argparse.Namespace) -> list[
 
 
 def documents_of(data: common.Data) -> dict[str, list[str]]:
-    """Documents of some 12 kB, and of some 70 bytes."""
+    """Documents of some 10 kB, and of some 70 bytes."""
     texts = data.texts("english")
     return {
         "english": texts,

@@ -2,14 +2,14 @@
 
     python benchmarks/selections.py [--documents 100e6] [--runs 3] [--work DIR]
 
-A dataset of documents of four words on average is encoded by GPT-2, with a table of six and four
-columns (id, url, score, lang), and kept in ``--work``. Then each selection is run as a command,
-start-up inside. Of its view, in a process of its own: seconds until ``MMapIndexedDataset`` is open,
-until it has the lengths of all documents, and those of batches of samples against the same
+A dataset of documents of five tokens, four words and an end, is encoded by GPT-2, with a table of
+six and four columns (id, url, score, lang), and kept in ``--work``. Then each selection is run as a
+command, start-up inside. Of its view, in a process of its own: seconds until ``MMapIndexedDataset``
+is open, until it has the lengths of all documents, and those of batches of samples against the same
 number of batches of the plain dataset, in turns.
 
 Kind to tokpack: everything is in the page cache, if memory is enough. Not kind: a sample of 2,048
-tokens is of 500 documents.
+tokens is of 400 documents.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ def configure(given: Overrides, world_size: int, neox: bool) -> Config:
 def _needs(given: Overrides) -> None:
     """UsageError for a name that needs another setting, which has another value."""
     for name, (value, setting, needed) in NEEDS.items():
-        if given.pop(name, None) is value and str(given.default(setting)) not in (needed, "True"):
-            said = f"{option(name)} {str(value).lower()}"
-            raise UsageError(f"{said} needs {option(setting)} {needed}")
+        if given.pop(name, None) is value and given.default(setting) != needed:
+            said, word = str(value).lower(), "true" if needed is True else needed
+            raise UsageError(f"{option(name)} {said} needs {option(setting)} {word}")
 
 
 def _samples(given: Overrides) -> None:

@@ -78,7 +78,7 @@ JSON_ALONE = (
 
 # Names that say no more than another setting has to: with this value, that one.
 NEEDS = {
-    "no_load_optim": (True, "finetune", "true"),
+    "no_load_optim": (True, "finetune", True),
     "no_position_embedding": (True, "position_embedding_type", "rope"),
     "use_bias_in_norms": (False, "normalization", "RMSNorm"),
 }

@@ -88,10 +88,12 @@ def place_of(error: BaseException, function: Callable[..., Any]) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
     own = [frame for frame in frames if frame.filename == file] or frames[-1:]
-    named = [frame.name for frame in own if not frame.name.startswith("<")]  # no <listcomp>
-    where = (named or [frame.name for frame in own])[-1:]
-    place = f"{own[-1].filename}:{own[-1].lineno}, in {where[0]}: " if own else ""
-    return f"{place}{type(error).__name__}: {brief_text(error)}"
+    said = f"{type(error).__name__}: {brief_text(error)}"
+    if not own:
+        return said
+    names = (frame.name for frame in reversed(own))
+    name = next((one for one in names if not one.startswith("<")), own[-1].name)  # no <listcomp>
+    return f"{own[-1].filename}:{own[-1].lineno}, in {name}: {said}"
 
 
 def brief_text(error: BaseException) -> str:

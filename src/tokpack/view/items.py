@@ -266,18 +266,13 @@ def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
 def _inside(folder: str, tokenizer: TokenizerFiles) -> Iterator[Item]:
     """The datasets, blends and runs that lie in a folder; not what only looks like one."""
     paths = [os.path.normpath(os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
-    stems = {path: os.path.splitext(path) for path in paths}
-    prefixes = [stem for stem, end in stems.values() if end in (".idx", ".json", SUFFIX)]
-    for prefix in dict.fromkeys(prefixes):
-        if begun_prefix(prefix) or MMapIndexedDataset.exists(prefix):
-            with suppress(TokpackError):
-                yield from _open(prefix, tokenizer)
-    for path in paths:
+    parts = map(os.path.splitext, paths)
+    prefixes = dict.fromkeys(stem for stem, end in parts if end in (".idx", ".json", SUFFIX))
+    data = (one for one in prefixes if begun_prefix(one) or MMapIndexedDataset.exists(one))
+    others = (one for one in paths if is_blend_file(one) or (Path(one) / LOG).is_file())
+    for path in (*data, *others):
         with suppress(TokpackError):
-            if is_blend_file(path) and BlendItem(path).spec.datasets:
-                yield BlendItem(path)
-            elif (Path(path) / LOG).is_file():
-                yield RunItem(path)
+            yield from _open(path, tokenizer)
 
 
 def _is_planned(prefix: str) -> bool:
