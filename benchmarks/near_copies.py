@@ -6,9 +6,10 @@ To the first documents of some JSON lines copies of one in eight are added: a th
 third with 1% of the words replaced, a third cut off at 50 to 100%. Whoever finds copies leaves out
 all but the first of a cluster. Recall and precision are of the documents that are left out, against
 those that all pairs of sets of token 5-grams leave out. datatrove (``pip install
-'datatrove[processing]'``) compares 5-grams of words, which is a neighbouring question. Both with 14
-bands of 8 and one worker; seconds are of processor time, datatrove's from the texts on, tokpack's
-from the dataset, which is there already.
+'datatrove[processing]' 'xxhash<3.6'``: 0.10.1 gives texts to functions that newer ones want as
+bytes) compares 5-grams of words, which is a neighbouring question. Both with 14 bands of 8 and one
+worker; seconds are of processor time, datatrove's from the texts on, tokpack's from the dataset,
+which is there already.
 """
 
 from __future__ import annotations
