@@ -251,28 +251,33 @@ def speed(
     return {**row, "peak_memory": peak_memory(engine.topology.device)}
 
 
-def learnable(config: Config, step: int) -> list[dict[str, Tensor]]:
-    """Micro batches in which most tokens follow from the one before."""
-    (batch, *_), draw = batches(config, step), torch.Generator().manual_seed(step)
-    tokens, labels = batch["tokens"] % 97, batch["labels"] % 97
-    kept = torch.rand(tokens.shape, generator=draw) < 0.8
+def learnable(config: Config, steps: int) -> list[dict[str, Tensor]]:
+    """A micro batch for each step, in which most tokens follow from the one before."""
+    draw, kinds = torch.Generator().manual_seed(0), 97
+    samples = steps * config.micro_batch_size
+    ids = torch.randint(kinds, (config.seq_length + 1, samples), generator=draw)
+    follows = torch.rand(ids.shape, generator=draw) < 0.8
     for place in range(config.seq_length):
-        if place:
-            tokens[:, place] = labels[:, place - 1]
-        follows = (tokens[:, place] * 3 + 1) % 97
-        labels[:, place] = torch.where(kept[:, place], follows, labels[:, place])
-    return [batch]
+        ids[place + 1] = torch.where(follows[place], (ids[place] * 3 + 1) % kinds, ids[place + 1])
+    parts = ids.T.contiguous().split(config.micro_batch_size)
+    ones = torch.ones((config.micro_batch_size, config.seq_length))
+    return [{"tokens": x[:, :-1], "labels": x[:, 1:], "loss_mask": ones} for x in parts]
 
 
 def curve(name: str, size: tuple[int, ...], device: str, steps: int) -> Row:
-    """The loss of a small model in bf16 and in fp8 after as many steps of the same data."""
+    """The loss of a small model in bf16 and in fp8 over as many steps of the same data.
+
+    Means of the last tenth of the steps, and how far those of any tenth lie apart.
+    """
     row: Row = {"case": name, "steps": steps}
+    tenths = []
     for word, more in (("bf16", {}), ("fp8", {"fp8": True})):
         config = config_of(size, device, 8, **more)
         engine = open_engine(config)
-        losses = [engine.train_batch(learnable(config, step), 1e-3).loss for step in range(steps)]
-        row[word] = float(torch.stack(losses[-steps // 10 :]).mean())
-    return row
+        losses = [engine.train_batch([x], 1e-3).loss for x in learnable(config, steps)]
+        tenths.append(torch.stack(losses).float().cpu().view(10, -1).mean(1).tolist())
+        row[word] = tenths[-1][-1]
+    return {**row, "apart": furthest(tenths[1], tenths[0])}
 
 
 def in_process(function: Callable[..., Row], name: str, *arguments: Any) -> Row:
