@@ -18,7 +18,8 @@ struct Extracted {
 
 class JsonLinesBinding {
  public:
-  JsonLinesBinding(std::string key, const std::string& level, std::vector<std::string> kept)
+  JsonLinesBinding(std::optional<std::string> key, const std::string& level,
+                   std::vector<std::string> kept)
       : kept_(static_cast<py::ssize_t>(kept.size())),
         json_lines_(std::move(key), parse_level(level), std::move(kept)) {}
 
@@ -165,8 +166,8 @@ void bind_json(py::module_& module) {
       .def_readonly("values", &Extracted::values)
       .def_readonly("line_count", &Extracted::line_count);
   py::class_<JsonLinesBinding>(module, "JsonLines")
-      .def(py::init<std::string, std::string, std::vector<std::string>>(), py::arg("key"),
-           py::arg("level") = "auto", py::arg("kept") = std::vector<std::string>())
+      .def(py::init<std::optional<std::string>, std::string, std::vector<std::string>>(),
+           py::arg("key"), py::arg("level") = "auto", py::arg("kept") = std::vector<std::string>())
       .def("extract", &JsonLinesBinding::extract, py::arg("block"));
   py::class_<JsonArrayBinding>(module, "JsonArray")
       .def(py::init<>())

@@ -32,10 +32,11 @@ class JsonLines:
     A line that is only JSON whitespace is no record. A record is *slow*, left to another parser,
     unless it is a well-formed object (RFC 8259) of valid UTF-8, nested no deeper than 64, that has
     the key once, unescaped, with a string without lone surrogates as its value. ``kept`` are other
-    top-level keys, or the same one, of whose values the places are given.
+    top-level keys, or the same one, of whose values the places are given. Without a key each
+    well-formed record is read, and its text is empty.
     """
 
-    def __init__(self, key: str, level: Level = "auto", kept: Sequence[str] = ()) -> None: ...
+    def __init__(self, key: str | None, level: Level = "auto", kept: Sequence[str] = ()) -> None: ...
     def extract(self, block: Buffer) -> Extracted: ...
 
 def json_column(

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tokpack import _core
 from tokpack.sources import Documents, Part, discover, read
-from tokpack.sources.records import JsonLinesParser, value_at
+from tokpack.sources.records import JsonLinesParser, record_of, value_at
+from tokpack.sources.rows import PythonRecords, json_parser
 from tokpack.sources.values import ContentHash, compact, objects_of, of_json, of_objects
 
 arrow = pytest.importorskip("pyarrow")
@@ -68,6 +69,58 @@ def test_columns_of_json_lines_are_what_json_reads(records: list[dict[str, Any]]
     for column in columns:
         expected = [value_at(json.loads(line), column) for line in ascii_too]
         assert objects_of(documents.columns[column]) == expected
+
+
+STRANGE = [
+    b'{"a": 1, "a": {"b": 2}}',
+    b'{"\\u0061": 1, "a": 2}',
+    b'{"n": [%s, %s]}' % (b"7" * 200, b"7" * 299),
+    b'{"n": %s}' % (b"7" * 400),
+    b'{"n": -0.%s1e7}' % (b"0" * 400),
+    b'{"n": %s}' % (b"7" * 5000),
+    b'{"s": "%s"}' % (b"7" * 400),
+    b'{"n": [1e400, -1E-400, -0, -0.0, 12345678901234567890.5, 1e+2, 18446744073709551616]}',
+    b'{"n": 5e-324, "m": 2.2250738585072011e-308, "o": 0.1e-6, "p": 9007199254740993.0}',
+    b'{"n": NaN}',
+    b'{"n": 01}',
+    b'{"s": "\\ud800"}',
+    b'{"s": "\\ud83d\\ude00 \\/ \\u0000"}',
+    b'{"s": "\x01"}',
+    b'{"s": "\\x"}',
+    b'{"s": "\xff"}',
+    b'{"s": "a",}',
+    b'{"deep": %s%s}' % (b"[" * 100, b"]" * 100),
+    b"{} {}",
+    b"{}",
+    b'["a"]',
+    b" \t",
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(STRANGE)
+        | st.builds(
+            lambda record, plain: json.dumps(record, ensure_ascii=plain).encode(),
+            st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6),
+            st.booleans(),
+        ),
+        max_size=8,
+    )
+)
+@example(STRANGE)
+def test_whole_records_are_what_json_reads(lines: list[bytes]) -> None:
+    expected, wrong = [], []
+    for number, line in enumerate(lines):
+        try:
+            expected += [repr(record_of(line))] if line.strip() else []
+        except ValueError as error:
+            wrong.append((number, str(error)))
+    parsed = json_parser(["text"], PythonRecords({}, {})).parse(memoryview(b"\n".join(lines)), 0)
+    assert parsed.rows is not None
+    assert list(map(repr, parsed.rows.whole)) == expected
+    assert [(bad.line, bad.reason) for bad in parsed.bad] == wrong
 
 
 @pytest.mark.parametrize("level", _core.simd_levels())

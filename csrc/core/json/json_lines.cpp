@@ -10,8 +10,9 @@ namespace {
 using Byte = std::uint8_t;
 
 constexpr int kMaxDepth = 64;
-// Python refuses to convert integers of more than 4300 digits.
-constexpr std::ptrdiff_t kMaxNumberSize = 4000;
+// Parsers differ on longer ones: Python refuses integers of more than 4300 digits, ujson takes
+// those of more than 308 for infinity.
+constexpr std::ptrdiff_t kMaxNumberSize = 256;
 
 constexpr bool is_digit(Byte byte) { return byte >= '0' && byte <= '9'; }
 
@@ -21,10 +22,16 @@ constexpr bool is_digit(Byte byte) { return byte >= '0' && byte <= '9'; }
 class RecordParser {
  public:
   // The values of kept keys are noted in `values`, offsets from `base`, two for each.
-  RecordParser(const Byte* base, const Byte* end, std::string_view key,
+  RecordParser(const Byte* base, const Byte* end, const std::optional<std::string>& key,
                std::span<const std::string> kept, std::int64_t* values,
                const StringKernels& strings)
-      : base_(base), end_(end), key_(key), kept_(kept), values_(values), strings_(strings) {}
+      : base_(base),
+        end_(end),
+        key_(key),
+        kept_(kept),
+        values_(values),
+        strings_(strings),
+        found_(!key) {}
 
   // Appends the string under the key at *out. Returns the end of the line, without its \n.
   const Byte* parse(const Byte* in, Byte** out);
@@ -59,17 +66,17 @@ class RecordParser {
     }
   }
   bool is_key(const Byte* in) const {
-    return static_cast<std::size_t>(end_ - in) > key_.size() && in[key_.size()] == '"' &&
-           std::memcmp(in, key_.data(), key_.size()) == 0;
+    return key_ && static_cast<std::size_t>(end_ - in) > key_->size() && in[key_->size()] == '"' &&
+           std::memcmp(in, key_->data(), key_->size()) == 0;
   }
 
   const Byte* base_;
   const Byte* end_;
-  std::string_view key_;
+  const std::optional<std::string>& key_;
   std::span<const std::string> kept_;
   std::int64_t* values_;
   const StringKernels& strings_;
-  bool found_ = false;
+  bool found_;  // the key, if there is one
   bool high_ = false;
 };
 
@@ -95,17 +102,18 @@ const Byte* RecordParser::member(const Byte* in, Byte** out) {
   if (is_key(in)) {
     if (found_) return nullptr;
     found_ = true;
-    in = colon(in + key_.size() + 1);
+    in = colon(in + key_->size() + 1);
     if (in == nullptr || peek(in) != '"') return nullptr;
     const Byte* const value = in;
     in = strings_.copy(in + 1, end_, out, &high_);
-    if (in != nullptr && !kept_.empty()) note_value(key_, value, in);
+    if (in != nullptr && !kept_.empty()) note_value(*key_, value, in);
     return in;
   }
   const Byte* const after = strings_.skip(in, end_, &high_);
   if (after == nullptr) return nullptr;
   // An escaped name could be the key.
-  if (std::memchr(in, '\\', static_cast<std::size_t>(after - in)) != nullptr) return nullptr;
+  if (key_ && std::memchr(in, '\\', static_cast<std::size_t>(after - in)) != nullptr)
+    return nullptr;
   const Byte* const value = colon(after);
   if (value == nullptr) return nullptr;
   const Byte* const value_end = skip_value(value, 1);
@@ -209,7 +217,7 @@ bool has_plain_spelling(std::string_view key) {
 
 }  // namespace
 
-JsonLines::JsonLines(std::string key, Level level, std::vector<std::string> kept)
+JsonLines::JsonLines(std::optional<std::string> key, Level level, std::vector<std::string> kept)
     : key_(std::move(key)),
       kept_(std::move(kept)),
       strings_(string_kernels(level)),
@@ -219,9 +227,9 @@ std::int64_t JsonLines::extract(std::span<const std::uint8_t> block,
                                 const ExtractOutput& output) const {
   const Byte* const base = block.data();
   const Byte* const end = base + block.size();
-  const bool key_is_plain = has_plain_spelling(key_);
+  const bool key_is_plain = !key_ || has_plain_spelling(*key_);
   Buffer<Byte>& text = output.text;
-  text.reserve(text.size() + block.size() + kStringSlack);
+  text.reserve(text.size() + (key_ ? block.size() : 0) + kStringSlack);
   Byte* out = text.data() + text.size();
   std::vector<std::int64_t> values(2 * kept_.size());
   std::int64_t line = 0;

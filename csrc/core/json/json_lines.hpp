@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,16 +29,17 @@ struct ExtractOutput {
 
 // A record is slow, that is, left to another parser, unless it is a well-formed object (RFC 8259)
 // of valid UTF-8, nested no deeper than 64, that has the key once, without escapes, with a string
-// as its value. Of the other records the text is what Python's json module gives.
+// as its value. Of the other records the text is what Python's json module gives. Without a key
+// each well-formed record is read, and none has a text.
 class JsonLines {
  public:
-  JsonLines(std::string key, Level level, std::vector<std::string> kept = {});
+  JsonLines(std::optional<std::string> key, Level level, std::vector<std::string> kept = {});
 
   // Appends the documents of the block, and returns its number of lines, blank ones included.
   std::int64_t extract(std::span<const std::uint8_t> block, const ExtractOutput& output) const;
 
  private:
-  std::string key_;
+  std::optional<std::string> key_;
   std::vector<std::string> kept_;
   const StringKernels& strings_;
   Utf8Check valid_utf8_;

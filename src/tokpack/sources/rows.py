@@ -18,7 +18,7 @@ from tokpack.errors import InputError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
 from tokpack.sources.json_types import cast, json_columns
 from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
-from tokpack.sources.values import LONG_NUMBER, of_table, root_of, select_values
+from tokpack.sources.values import of_table, root_of, select_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,7 +100,7 @@ def no_column(name: str, column: str, there: Iterable[str]) -> InputError:
 def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
     """What reads JSON lines: their texts, or whole records."""
     if isinstance(columns, WholeRecords):
-        return _RecordParser(keys[0], columns)
+        return _RecordParser(columns)
     return JsonLinesParser(keys, columns)
 
 
@@ -114,23 +114,22 @@ def text_parser(keys: Sequence[str], columns: Columns) -> Parser:
 class _RecordParser:
     """Takes whole records from JSON lines: which texts there are, nobody knows yet."""
 
-    def __init__(self, key: str, whole: WholeRecords) -> None:
+    def __init__(self, whole: WholeRecords) -> None:
         self._whole = whole
-        self._checks = JsonLines(key)  # tells well-formed records, where they have this key
+        self._checks = JsonLines(None)  # tells well-formed records
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         """As that of a parser of texts, with rows in the place of documents."""
         extracted = self._checks.extract(block)
-        lines, spans = extracted.lines, split_lines(block)
+        lines, spans = extracted.lines, split_lines(block).tolist()
         records, bad, good = [], [], []
-        slow = {index: (begin, end) for index, begin, end in extracted.slow.tolist()}
+        slow = set(extracted.slow[:, 0].tolist())
         for index, line in enumerate(lines.tolist()):
-            begin, end = slow.get(index) or spans[line].tolist()
+            begin, end = spans[line]
             raw = bytes(block[begin:end])
             try:
                 # What the core has read is well-formed, and ujson gives the same for it.
-                is_slow = index in slow or LONG_NUMBER.search(raw)
-                records.append(record_of(raw) if is_slow else ujson.loads(raw))
+                records.append(record_of(raw) if index in slow else ujson.loads(raw))
                 good.append(line)
             except ValueError as error:
                 text = raw[:RAW_BYTES_KEPT].rstrip(b"\n")
