@@ -36,7 +36,9 @@ class JsonLines:
     well-formed record is read, and its text is empty.
     """
 
-    def __init__(self, key: str | None, level: Level = "auto", kept: Sequence[str] = ()) -> None: ...
+    def __init__(
+        self, key: str | None, level: Level = "auto", kept: Sequence[str] = ()
+    ) -> None: ...
     def extract(self, block: Buffer) -> Extracted: ...
 
 def json_column(

@@ -131,6 +131,24 @@ def test_text_and_spans_are_those_of_transformers(
     assert list(rendered.trained) == expected[1]
 
 
+@pytest.mark.parametrize("options", [{}, {"rewriting": "split"}, {"loss": "user,assistant"}])
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_records_together_are_as_each_alone(family: Family, options: dict[str, Any]) -> None:
+    talks = [*TALKS.values(), *WITH_TOOLS.values(), *WITH_THINKING.values()]
+    records: list[dict[str, Any]] = [{"messages": talk} for talk in talks] + [{"text": "none"}]
+    records += [{**one, "tools": TOOLS} for one in records]
+    records += [{"prompt": "Hm?", "chosen": "a", "rejected": "b"}]
+
+    def alone(record: dict[str, Any]) -> Any:
+        try:
+            return renderer_of(family, **options).render(record)
+        except ConversationError as error:
+            return error
+
+    together = renderer_of(family, **options).render_all(records)
+    assert list(map(repr, together)) == [repr(alone(one)) for one in records]
+
+
 def _texts(rendered: Rendered) -> list[str]:
     return [rendered.text[begin:end] for begin, end in rendered.trained]
 

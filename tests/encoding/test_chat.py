@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tokpack.chat import Rendered
 
 pytest.importorskip("jinja2")
 RECORDS = conversations(60)
@@ -461,11 +460,11 @@ def test_a_tokenizer_without_special_tokens_in_text(chats: Chats) -> None:
 def test_what_is_trained_outside_of_an_answer_is_refused(
     chats: Chats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shifted(self: Renderer, record: Any, real: Any = Renderer.render) -> list[Rendered]:
-        made = real(self, record)
-        return [one._replace(trained=((0, 3), *one.trained)) for one in made]
+    def shifted(self: Renderer, records: Any, real: Any = Renderer.render_all) -> Any:
+        for made in real(self, records):
+            yield [one._replace(trained=((0, 3), *one.trained)) for one in made]
 
-    monkeypatch.setattr(Renderer, "render", shifted)
+    monkeypatch.setattr(Renderer, "render_all", shifted)
     says = r"in\.jsonl:1: trained outside of an answer: '<\|i' at character 0"
     chats.refused(RECORDS, says, RecordError)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.records import RecordReader
@@ -13,7 +15,7 @@ from tokpack.display import brief
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import date
 
     from tokpack.chat.options import ChatOptions
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
 _ALWAYS_CHECKED = 16  # conversations at first of which turns are also found by definition
 _HELD = 4  # conversations at first that jinja2 renders alone, too
 _ONE_IN = 509  # and later ones, by their length
+_TOGETHER = 32  # records
 _ASSISTANT = frozenset(["assistant"])
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function"])
 _NO_ENDS = Ends(())
 
 Messages = list[dict[str, Any]]
+_Steps = Generator[None, None, list[Rendered]]
 
 
 class Renderer:
@@ -84,11 +88,46 @@ class Renderer:
 
         Raises ConversationError, with one of a few reasons.
         """
+        (found,) = self.render_all([record])
+        if isinstance(found, ConversationError):
+            raise found
+        return found
+
+    def render_all(
+        self, records: Iterable[Mapping[str, Any]]
+    ) -> Iterator[list[Rendered] | ConversationError]:
+        """For each record what `render` gives, or the error that it raises.
+
+        Some records take each step together: the code of one step is small enough to stay in the
+        processor's cache, and all of it is not.
+        """
+        left = iter(records)
+        while together := list(islice(left, _TOGETHER)):
+            found: dict[int, list[Rendered] | ConversationError] = {}
+            waiting = list(enumerate(map(self._steps, together)))
+            while waiting:
+                following = []
+                for number, steps in waiting:
+                    try:
+                        next(steps)
+                    except StopIteration as end:
+                        found[number] = end.value
+                    except ConversationError as error:
+                        found[number] = error
+                    else:
+                        following.append((number, steps))
+                waiting = following
+            yield from (found[number] for number in range(len(together)))
+
+    def _steps(self, record: Mapping[str, Any]) -> _Steps:
+        """`render` of a record, step by step."""
+        conversations = self._plain.reader.read(record)
+        yield
         found = []
-        for conversation in self._plain.reader.read(record):
+        for conversation in conversations:
             has_tools = conversation.variables.get("tools") is not None
             rendering = self._with_tools if has_tools else self._plain
-            found.append(rendering.render(conversation, self.variables))
+            found.append((yield from rendering.steps(conversation, self.variables)))
         if len(found) == 1:
             return found[0]
         if any(len(one) != 1 for one in found):
@@ -127,15 +166,18 @@ class _Rendering:
         self._ends = self._turns.ends
         self._tagged = syntax.generation
 
-    def render(self, conversation: Conversation, variables: Mapping[str, Any]) -> list[Rendered]:
+    def steps(self, conversation: Conversation, variables: Mapping[str, Any]) -> _Steps:
         """The conversation as text, in several where its turns are split."""
         if conversation.variables:
             variables = {**variables, **conversation.variables}
-        messages = conversation.messages
-        self._program.budget.reset()
+        messages, budget = conversation.messages, self._program.budget
+        budget.reset()
         whole = self._turns.render(messages, variables)
         if self._held < _HELD:
             self._hold(whole.text, messages, variables)
+        spent = budget.left, budget.given
+        yield
+        budget.left, budget.given = spent
         answers, others = self._selected(conversation)
         if self._options.loss == "all":
             return [self._rendered(whole, conversation, [(0, len(whole.text))], answers)]

@@ -51,11 +51,8 @@ class Ends:
         White space behind the token is not part of the turn. A token that follows at once ends it,
         too; where there is none, both are the same.
         """
-        last = (
-            end
-            - len(text[max(begin, end - _LONGEST_TAIL) : end])
-            + len(text[max(begin, end - _LONGEST_TAIL) : end].rstrip())
-        )
+        tail = text[max(begin, end - _LONGEST_TAIL) : end]
+        last = end - len(tail) + len(tail.rstrip())
         for token in self.tokens:
             if text.endswith(token, begin, last):
                 return last - len(token), last

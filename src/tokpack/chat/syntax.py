@@ -323,8 +323,26 @@ class Writer(CodeGenerator):
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Any) -> None:  # noqa: N802
         """An attribute, which of a mapping is a key where mappings have none of that name."""
-        name = "attribute" if node.attr in _DICT_NAMES else "key"
-        self._call(name, [node.node, nodes.Const(node.attr)], frame)
+        if node.attr in _DICT_NAMES:
+            self._call("attribute", [node.node, nodes.Const(node.attr)], frame)
+            return
+        known = self._of_dict(node.node, node.attr, frame)
+        self._call("key", [node.node, nodes.Const(node.attr)], frame)
+        self.write(")" * known)
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Any) -> None:  # noqa: N802
+        """An element."""
+        key = node.arg.value if isinstance(node.arg, nodes.Const) else None
+        known = isinstance(key, str) and self._of_dict(node.node, key, frame)
+        super().visit_Getitem(node, frame)
+        self.write(")" * known)
+
+    def _of_dict(self, node: nodes.Node, key: str, frame: Any) -> bool:
+        """Begin with what a variable that is a dict has under a key; what else, is to follow."""
+        if isinstance(node, nodes.Name):
+            own = frame.symbols.ref(node.name)
+            self.write(f"({own}[{key!r}] if {own}.__class__ is dict and {key!r} in {own} else ")
+        return isinstance(node, nodes.Name)
 
     def visit_Call(  # noqa: N802
         self, node: nodes.Call, frame: Any, forward_caller: bool = False
@@ -350,7 +368,14 @@ class Writer(CodeGenerator):
         self.write(")")
 
     def _output_child_pre(self, node: nodes.Expr, frame: Any, finalize: Any) -> None:
-        self.write("direct_text(")
+        self.write("(" if _is_text(node) else "direct_text(")
 
     def _output_child_post(self, node: nodes.Expr, frame: Any, finalize: Any) -> None:
         self.write(")")
+
+
+def _is_text(node: nodes.Node) -> bool:
+    """Whether a value is a text for certain, which is counted as it is made: a sum with one."""
+    if isinstance(node, nodes.Add):
+        return _is_text(node.left) or _is_text(node.right)
+    return isinstance(node, nodes.Const) and isinstance(node.value, str)

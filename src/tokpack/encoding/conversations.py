@@ -174,10 +174,11 @@ class ConversationMaker:
         lines: list[int] = []
         values: list[list[Any]] = []
         bad = []
-        pairs = zip(rows.whole, rows.lines.tolist(), strict=True) if rows is not None else ()
-        for record, line in pairs:
+        records, numbers = ((), ()) if rows is None else (rows.whole, rows.lines.tolist())
+        every = self._renderer.render_all(records)
+        for record, line, one in zip(records, numbers, every, strict=True):
             try:
-                rendered = self._render(record)
+                rendered = self._checked(one)
                 encoded = [utf8(one.text) for one in rendered]
                 values += [self._values(record, number) for number in range(len(rendered))]
             except ConversationError as error:
@@ -208,8 +209,10 @@ class ConversationMaker:
             values.append(None if value is None else float(value))
         return values
 
-    def _render(self, record: Mapping[str, Any]) -> list[Rendered]:
-        rendered = self._renderer.render(record)
+    def _checked(self, rendered: list[Rendered] | ConversationError) -> list[Rendered]:
+        """What became of a record; ConversationError where it cannot be used."""
+        if isinstance(rendered, ConversationError):
+            raise rendered
         if self._pair is None and len(rendered) != 1 and not self._split:
             raise ConversationError(_MIXED, "the first records of the inputs are none")
         if self._of_assistant:
