@@ -339,10 +339,11 @@ class Writer(CodeGenerator):
 
     def _of_dict(self, node: nodes.Node, key: str, frame: Any) -> bool:
         """Begin with what a variable that is a dict has under a key; what else, is to follow."""
-        if isinstance(node, nodes.Name):
-            own = frame.symbols.ref(node.name)
-            self.write(f"({own}[{key!r}] if {own}.__class__ is dict and {key!r} in {own} else ")
-        return isinstance(node, nodes.Name)
+        if not isinstance(node, nodes.Name) or node.name == "loop":
+            return False
+        own = frame.symbols.ref(node.name)
+        self.write(f"({own}[{key!r}] if {own}.__class__ is dict and {key!r} in {own} else ")
+        return True
 
     def visit_Call(  # noqa: N802
         self, node: nodes.Call, frame: Any, forward_caller: bool = False
