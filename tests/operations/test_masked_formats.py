@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from support.chats_twin import (
     CHATS,
     Chat,
+    Triple,
     bridge_predicts,
     labels_of,
     predicted,
@@ -28,7 +30,7 @@ from support.documents import documents_of
 from support.packing_twin import best_fit as best_fit_plainly
 
 from tokpack import GPTDataset
-from tokpack.errors import UsageError
+from tokpack.errors import FormatError, UsageError
 from tokpack.indexed import Manifest, MMapIndexedDataset
 from tokpack.operations.detect import detect
 from tokpack.operations.write_lists import best_fit
@@ -154,8 +156,8 @@ def test_what_megatron_bridge_reads(chats: list[Chat], room: int) -> None:
         table = parquet.read_table(f"{folder}/x.idx.parquet")
         types = [str(table.schema.field(name).type.value_type) for name in table.schema.names]
         assert (table.schema.names, types) == (
-            ["input_ids", "loss_mask", "seq_start_id"],
-            ["int32", "int8", "int32"],
+            ["input_ids", "loss_mask", "seq_start_id", "tokpack_document"],
+            ["int32", "int8", "int32", "int64"],
         )
         rows = table.to_pylist()
         found = [bridge_predicts(row) for row in rows]
@@ -168,8 +170,37 @@ def test_what_megatron_bridge_reads(chats: list[Chat], room: int) -> None:
         assert facts["dataset_max_seqlen"] == max(len(ids) - 1 for ids, _ in chats)
         assert (facts["pack_size"], facts["min_packed_seqlen"]) == (room, min(fills))
         run(f"{folder}/x.idx.parquet", f"{folder}/back")
-        back = zip(rows_of(f"{folder}/back"), mask_of(f"{folder}/back"), strict=True)
-        assert sorted(map(predicted, back)) == expected
+        assert read_back(f"{folder}/back") == [predicted(chat) for chat in chats]
+        parquet.write_table(table.drop(["tokpack_document"]), f"{folder}/x.idx.parquet")
+        run(f"{folder}/x.idx.parquet", f"{folder}/packed")
+        assert read_back(f"{folder}/packed") == [triple for row in found for triple in row]
+
+
+def read_back(prefix: str) -> list[Triple]:
+    return list(map(predicted, zip(rows_of(prefix), mask_of(prefix), strict=True)))
+
+
+def test_the_order_of_packed_documents_is_found_a_window_at_a_time(tmp_path: Path) -> None:
+    """Also with documents without ids between them; an order that none can be is refused."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rng = random.Random(1)
+    chats: list[Chat] = [
+        ([rng.randrange(100) for _ in range(size)], [0, *[rng.randrange(2)] * (size - 1)][:size])
+        for size in rng.choices(range(12), k=3000)
+    ]
+    write_chats(tmp_path / "all", chats)
+    path = tmp_path / "x.idx.parquet"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokpack.operations.write_lists._WINDOW_IDS", 5000)
+        patch.setattr("tokpack.operations.lists._ROWS", 100)
+        run(tmp_path / "all", path, seq_length=20)
+        run(path, tmp_path / "back")
+    assert read_back(str(tmp_path / "back")) == [predicted(chat) for chat in chats if chat[0]]
+    table = parquet.read_table(path)
+    for wrong in (table.slice(1), table.slice(0, 100), table.take([0, *range(len(table))])):
+        parquet.write_table(wrong, path)
+        with pytest.raises(FormatError, match="tokpack_document has to have each document's num"):
+            run(path, tmp_path / "no")
 
 
 @settings(deadline=None)

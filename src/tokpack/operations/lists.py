@@ -28,6 +28,9 @@ ARROW_MAGICS = (b"ARROW1", b"\xff\xff\xff\xff")  # of a file, of a stream
 NAMES = ("input_ids", "tokens", "token_ids", "ids")  # columns that hold ids, the likeliest first
 MASKS = ("completion_mask", "assistant_masks", "assistant_mask")  # 1: trained
 BRIDGE = {"input_ids", "loss_mask", "seq_start_id"}
+ORDER = (
+    "tokpack_document"  # a column of ours beside them: which one of all documents each is, from 0
+)
 STATE = "state.json"
 _ROWS = 1024  # read at once
 
@@ -213,30 +216,75 @@ def _open_rows(file: _File, column: str | None) -> ForeignDataset:
 
 
 def _open_bridge(file: _File) -> ForeignDataset:
-    """The documents of packed rows, with their mask."""
+    """The documents of packed rows, with their mask; in the order that they had, if it is known."""
+    order = [ORDER] if ORDER in file.columns else []
 
-    def parts(*names: str) -> Iterator[tuple[npt.NDArray[np.int64], _Part]]:
-        for row, batch in file.batches(["input_ids", *names, "seq_start_id"]):
+    def packed(*names: str) -> Iterator[tuple[npt.NDArray[np.int64], _Part]]:
+        """Documents, and their numbers."""
+        for row, batch in file.batches(["input_ids", *names, "seq_start_id", *order]):
             part = _part(file, ["input_ids", *names], row, batch)
             begins = _begins(file, part.lengths, row, batch.column("seq_start_id"))
-            yield begins, part
+            lengths = np.diff(begins, append=int(part.lengths.sum()))
+            for name in names:
+                part.values[name] = unshifted(part.values[name], begins)
+            numbers = _values(file.path, ORDER, row, batch.column(ORDER)) if order else begins
+            if len(numbers) != len(begins):
+                raise _no_order(file)
+            yield numbers, _Part(lengths, part.values)
 
-    def lengths(begins: npt.NDArray[np.int64], part: _Part) -> npt.NDArray[np.int64]:
-        return np.diff(begins, append=int(part.lengths.sum()))
+    def parts(*names: str) -> Iterator[_Part]:
+        found = packed(*names)
+        return _in_order(file, found) if order else (part for _, part in found)
 
-    sequences = sum(len(begins) for begins, _ in parts())
+    sequences = sum(len(part.lengths) for _, part in packed())
     return ForeignDataset(
         file.path,
         np.dtype(file.schema.field("input_ids").type.value_type.to_pandas_dtype()),
         sequences,
-        lambda: (lengths(*one) for one in parts()),
-        lambda: (part.values["input_ids"] for _, part in parts()),
-        both=lambda: ((lengths(*one), one[1].values["input_ids"]) for one in parts()),
-        tracks={
-            "mask": lambda: (
-                unshifted(part.values["loss_mask"], begins) for begins, part in parts("loss_mask")
+        lambda: (part.lengths for part in parts()),
+        lambda: (part.values["input_ids"] for part in parts()),
+        both=lambda: ((part.lengths, part.values["input_ids"]) for part in parts()),
+        tracks={"mask": lambda: (part.values["loss_mask"] for part in parts("loss_mask"))},
+    )
+
+
+def _in_order(file: _File, parts: Iterator[tuple[npt.NDArray[np.int64], _Part]]) -> Iterator[_Part]:
+    """Documents by their numbers, as soon as all before are there. FormatError."""
+    numbers, held, following = np.zeros(0, np.int64), list[_Part](), 0
+    for own, part in parts:
+        numbers, held = np.append(numbers, own), [*held, part]
+        lengths = np.concatenate([one.lengths for one in held])
+        values = {name: np.concatenate([one.values[name] for one in held]) for name in part.values}
+        by_number = np.argsort(numbers, kind="stable")
+        wanted = np.arange(following, following + len(numbers))
+        ready = int(np.argmin(np.append(numbers[by_number] == wanted, False)))
+        following += ready
+        first, others = (
+            _Part(
+                lengths[chosen], {k: one[places_of(lengths, chosen)] for k, one in values.items()}
             )
-        },
+            for chosen in (by_number[:ready], by_number[ready:])
+        )
+        yield first
+        numbers, held = numbers[by_number[ready:]], [others]
+    if numbers.size:
+        raise _no_order(file)
+
+
+def places_of(
+    lengths: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Where the tokens of some documents are among those of all, which have these lengths."""
+    counts = lengths[chosen]
+    moved = (np.cumsum(lengths) - lengths)[chosen] - (np.cumsum(counts) - counts)
+    places: npt.NDArray[np.int64] = np.repeat(moved, counts) + np.arange(int(counts.sum()))
+    return places
+
+
+def _no_order(file: _File) -> FormatError:
+    return FormatError(
+        f"{file.path}: the column {ORDER} has to have each document's number, from 0, once; leave "
+        "it out to have documents in the order of rows"
     )
 
 

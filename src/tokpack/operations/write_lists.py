@@ -11,7 +11,7 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack.errors import UsageError, option
-from tokpack.operations.lists import pyarrow
+from tokpack.operations.lists import ORDER, places_of, pyarrow
 from tokpack.operations.masks import shifted
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
     """Write documents packed into rows, best-fit, or one a row without ``seq_length``.
 
     Megatron-Bridge cuts the last token of each document in a row, so a row has room for
-    ``seq_length`` tokens that are followed by another. UsageError for a document that does not fit.
+    ``seq_length`` tokens that are followed by another. A column of our own, which it passes over,
+    has the number of each document. UsageError for a document that does not fit.
     """
     arrow = pyarrow()
     metadata, data = files
@@ -159,8 +160,8 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
             f"{content.name}: document {int(lengths.argmax())} has {most + 1} tokens, more than "
             f"{room} and its last: raise {option('seq_length')}, or encode with a length limit"
         )
-    schema = _schema(input_ids="i4", loss_mask="i1", seq_start_id="i4")
-    fills, most_in_row, lost = list[int](), 0, 0
+    schema = _schema(input_ids="i4", loss_mask="i1", seq_start_id="i4", **{ORDER: "i8"})
+    fills, most_in_row, lost, written = list[int](), 0, 0, 0
     with arrow.parquet.ParquetWriter(data, schema) as writer:
         for part in _documents(content, _WINDOW_IDS):
             begins = part.offsets[:-1]
@@ -173,7 +174,10 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
             fills += [int(part.lengths[row].sum()) - len(row) for row in rows]
             most_in_row = max([most_in_row, *map(len, rows)])
             mask = shifted(part.labels >= 0, part.offsets[1:])
-            writer.write_table(_packs(part, rows, mask, schema), row_group_size=_BRIDGE_ROWS)
+            numbers = written + np.cumsum(filled) - 1
+            written += int(filled.sum())
+            packs = _packs(part, rows, (mask, numbers), schema)
+            writer.write_table(packs, row_group_size=_BRIDGE_ROWS)
     facts = {
         "dataset_max_seqlen": most,
         "max_samples_per_bin": most_in_row,
@@ -192,21 +196,29 @@ def write_bridge(files: list[BinaryIO], content: Content) -> list[str]:
     return notes
 
 
-def _packs(part: _Documents, rows: list[list[int]], mask: npt.NDArray[np.int8], schema: Any) -> Any:
-    """A table of rows, each with the documents whose numbers in ``part`` it lists."""
-    numbers = np.array([number for row in rows for number in row], np.int64)
-    lengths, begins = part.lengths[numbers], part.offsets[numbers]
-    ends = np.cumsum(lengths)
-    places = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
+def _packs(
+    part: _Documents,
+    rows: list[list[int]],
+    columns: tuple[npt.NDArray[np.int8], npt.NDArray[np.int64]],
+    schema: Any,
+) -> Any:
+    """A table of rows, each with the documents whose numbers in ``part`` it lists.
+
+    ``columns`` are the mask, and the numbers of documents among all.
+    """
+    (mask, order), numbers = columns, np.array([n for row in rows for n in row], np.int64)
+    lengths = part.lengths[numbers]
+    ends, places = np.cumsum(lengths), places_of(part.lengths, numbers)
     counts = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
     offsets = np.concatenate([[0], ends])[counts]
     starts = ends - lengths - np.repeat(offsets[:-1], np.diff(counts))
-    columns = [
+    lists = [
         _lists(part.ids[places], offsets),
         _lists(mask[places], offsets),
         _lists(starts.astype(np.int32), counts),
+        _lists(order[numbers], counts),
     ]
-    return pyarrow().table(columns, schema=schema)
+    return pyarrow().table(lists, schema=schema)
 
 
 def best_fit(sizes: npt.NDArray[np.int64], room: int) -> list[list[int]]:
