@@ -63,6 +63,27 @@ def test_the_torch_loop(encoded: Path) -> None:
     assert "resumes with sample 80" in output(running("torch_loop.py"), encoded)
 
 
+def test_the_shapes_of_megatrons_sft_dataset(encoded: Path) -> None:
+    pytest.importorskip("jinja2")
+    code = """
+import runpy, sys
+import numpy as np, tokpack
+found = runpy.run_path(sys.argv[1], run_name="__main__")
+data, train, seen = tokpack.MMapIndexedDataset("chats"), found["SFTDataset"]("chats", 512), []
+for sample in map(train.__getitem__, range(len(train))):
+    ends, tokens = sample["cu_seqlens"].numpy(), sample["tokens"].numpy()
+    assert {str(value.dtype) for value in sample.values()} == {
+        "torch.int64", "torch.float32", "torch.int32"}
+    assert ends[0] == 0 and ends[-1] == len(tokens) + 1 <= 512
+    whole = np.append(tokens, sample["labels"][-1])
+    mask = np.append(0, sample["loss_mask"])
+    seen += [(whole[a:b].tolist(), mask[a:b].tolist()) for a, b in zip(ends, ends[1:])]
+assert sorted(seen) == sorted((data[i].tolist(), data.mask[i].tolist()) for i in range(len(data)))
+"""
+    code = code.replace("sys.argv[1]", repr(str(EXAMPLES / "megatron_sft.py")))
+    assert "samples of whole conversations" in output(code, encoded)
+
+
 def test_the_notebook(encoded: Path) -> None:
     printed = output(script_of(EXAMPLES / "look.ipynb"), encoded)
     assert "sample 2 is sample" in printed
