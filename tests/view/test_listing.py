@@ -52,6 +52,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             [str(source)], str(folder / name), tokenizer=str(tokenizer), keep=["score", "lang"],
             workers=1,
         )  # fmt: skip
+    said = [{"role": role, "content": f"{role} é"} for role in ("user", "assistant")] * 2
+    tokpack.encode(
+        [{"messages": said}], str(folder / "chats"), tokenizer=str(tokenizer), chat=True, workers=1,
+        chat_template="{% for m in messages %}{{ m.content }}.\n{% endfor %}",
+    )  # fmt: skip
     run("select", folder / "data", "-o", folder / "view", "--where", "line % 2 = 0")
     run("merge", folder / "a", folder / "b", "-o", folder / "both", "--virtual")
     return folder
@@ -111,7 +116,7 @@ def test_a_search_reaches_as_far_as_it_may(lengths: list[list[int]], first: int,
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    with Server(folder, "data", "both") as served:
+    with Server(folder, "data", "both", "chats") as served:
         yield served
         assert served.end()[0] == 0
 
@@ -154,3 +159,16 @@ def test_a_source_leads_to_its_documents(server: Server) -> None:
     assert address
     assert numbers(server, address[1]) == list(range(20))
     assert numbers(server, f"{address[1]}&from=20") == list(range(20, 25))
+
+
+def test_a_text_that_goes_on_in_the_next_turn_is_marked(server: Server) -> None:
+    for found, times in (
+        ("r é.\nassist", 2),
+        ("user é", 2),
+        ("é.\nuser é.\nassistant", 1),
+        ("x", 0),
+    ):
+        page = server.get(f"2/document?number=0&ids=0&text={quote(found)}").text
+        assert page.count("<h3>") == 4
+        marked = "".join(re.findall(r"<mark[^>]*>([^<]*)<", page)).replace("\\n", "\n")
+        assert marked == found * times

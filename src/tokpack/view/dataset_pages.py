@@ -16,7 +16,7 @@ from tokpack.report.page import figures, length_figures
 from tokpack.sources.sql import columns_of
 from tokpack.view.listing import TOKENS
 from tokpack.view.site import choose, field, pager, steps_around
-from tokpack.view.tokens import brief, token_text
+from tokpack.view.tokens import brief, token_text, tokens_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -174,6 +174,7 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
     way = site.way(number, "document", number=document, ids=with_ids, text=found or None)
     mask = None if data.mask is None else data.mask.document(document)
     trained = None if mask is None else mask[first : first + SHOWN].tolist()
+    marked = tokens_with(ids, item.spelling, first, found)
     more = len(tokens) - first - len(ids)
     parts: list[object] = []
     for turn in turns_of(data, document, first, first + len(ids)):
@@ -186,7 +187,7 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
                 first + turn.begin,
                 with_ids=bool(with_ids),
                 trained=None if trained is None else trained[here],
-                found=found,
+                marked=marked,
             )
         )
     return site.page(

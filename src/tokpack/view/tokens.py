@@ -28,17 +28,16 @@ def token_text(
     with_ids: bool,
     silent: AbstractSet[int] = frozenset(),
     trained: Sequence[int] | None = None,
-    found: str = "",
+    marked: AbstractSet[int] = frozenset(),
     series: int | None = None,
 ) -> Html:
     """Tokens, of which the first has the number ``first``, in two colours or in one of a series.
 
-    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is. Tokens
-    of a text that was ``found`` are marked. Whatever a page would obey, direction marks among it,
-    is written as an escape.
+    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is;
+    ``marked`` are what somebody looks for. Whatever a page would obey, direction marks among it, is
+    written as an escape.
     """
     spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
-    hits = _hits([one.text for one in spelled], found)
     parts, at = [], first
     for number, some in enumerate(spelled):
         behind, numbers = at + len(some.ids), "+".join(map(str, some.ids))
@@ -51,7 +50,7 @@ def token_text(
             notes.append("trained" if is_trained else "not trained")
         label = tag("small", numbers) if with_ids and spelling else ""
         text = shown(some.text) if spelling else numbers
-        name = "mark" if number in hits else "span"
+        name = "span" if marked.isdisjoint(range(at, behind)) else "mark"
         parts.append(tag(name, text, label, class_=" ".join(kinds), title=", ".join(notes)))
         if some.text.endswith("\n"):
             parts.append(tag("br"))
@@ -60,15 +59,20 @@ def token_text(
     return tag("div", *parts, class_=kind, dir="ltr")
 
 
-def _hits(texts: Sequence[str], found: str) -> set[int]:
-    """The numbers of the texts, one after the other, that have a part of a text that is found."""
-    whole, ends = "".join(texts), list(accumulate(map(len, texts)))
+def tokens_with(ids: Sequence[int], spelling: Spelling | None, first: int, found: str) -> set[int]:
+    """The numbers of tokens, counted from ``first``, with a part of a text that is found."""
+    if spelling is None or not found:
+        return set()
+    spelled = spelling.whole(ids)
+    text, ends = "".join(one.text for one in spelled), [*accumulate(len(s.text) for s in spelled)]
+    numbers = [*accumulate((len(one.ids) for one in spelled), initial=first)]
     hits: set[int] = set()
-    at = whole.find(found) if found else -1
+    at = text.find(found)
     while at >= 0:
         behind = at + len(found)
-        hits.update(range(bisect_right(ends, at), bisect_left(ends, behind) + 1))
-        at = whole.find(found, behind)
+        begin, end = bisect_right(ends, at), bisect_left(ends, behind)
+        hits.update(range(numbers[begin], numbers[end + 1]))
+        at = text.find(found, behind)
     return hits
 
 
