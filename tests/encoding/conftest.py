@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+from support.chatml_twin import Chats, ChatTwin, chat_tokenizer
 from support.optional import BARE
 from support.small_disk import small_disk
 from support.stopped_runs import Place
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def tokenizer(bpe: Path) -> Path:
     return bpe
+
+
+@pytest.fixture(scope="session")
+def chatty(bpe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer that has a template."""
+    return chat_tokenizer(tmp_path_factory.mktemp("chat") / "chatty", bpe)
+
+
+@pytest.fixture(scope="session")
+def twin(chatty: Path) -> ChatTwin:
+    return ChatTwin(chatty)
+
+
+@pytest.fixture
+def chats(tmp_path: Path, chatty: Path, twin: ChatTwin) -> Chats:
+    return Chats(tmp_path, chatty, twin)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.chatml_twin import ChatTwin, chat_tokenizer, conversations, write_records
+from support.chatml_twin import ChatTwin, conversations, write_records
 from support.stopped_runs import STOP_AT_RENAME, Place, flip
 
 import tokpack
@@ -27,15 +27,9 @@ CHAT = {"chat": True, "weight_key": "weight"}
 
 
 @pytest.fixture(scope="session")
-def chatty(bpe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tokenizer that has a template."""
-    return chat_tokenizer(tmp_path_factory.mktemp("chat") / "chatty", bpe)
-
-
-@pytest.fixture(scope="session")
-def expected(chatty: Path) -> tuple[list[int], list[int], list[float], list[int]]:
+def expected(chatty: Path, twin: ChatTwin) -> tuple[list[int], list[int], list[float], list[int]]:
     """The ids of all RECORDS, and their values in the tracks."""
-    ids, mask, lengths = ChatTwin(chatty).arrays([one["messages"] for one in RECORDS])
+    ids, mask, lengths = twin.arrays([one["messages"] for one in RECORDS])
     weights = np.repeat([one["weight"] for one in RECORDS], lengths)
     return ids.tolist(), mask.tolist(), weights.tolist(), _roles(ids, chatty)
 

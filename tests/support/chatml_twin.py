@@ -7,9 +7,13 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
+import tokpack
 from support.encoding_tools import EOD, document
 from support.marking_twin import library_of, marked
+from tokpack.errors import InputError
+from tokpack.operations import verify
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
@@ -112,3 +116,45 @@ class ChatTwin:
         ids = np.array([one for row, _ in rows for one in row], np.int32)
         mask = np.array([one for _, row in rows for one in row], np.uint8)
         return ids, mask, [len(row) for row, _ in rows]
+
+
+class Chats:
+    """A folder in which conversations are encoded and read back."""
+
+    def __init__(self, folder: Path, tokenizer: Path, twin: ChatTwin) -> None:
+        self.folder, self.tokenizer, self.twin = folder, tokenizer, twin
+        self.output = folder / "out"
+
+    def encode(self, inputs: Any, **options: Any) -> tokpack.Manifest:
+        settings = {"tokenizer": str(self.tokenizer), "chat": True, "workers": 1, **options}
+        if isinstance(inputs, list):
+            inputs = write_records(self.folder / "in.jsonl", inputs)
+        return tokpack.encode(inputs, self.output, **settings)
+
+    def refused(self, inputs: Any, says: str, error: Any = InputError, **options: Any) -> None:
+        with pytest.raises(error, match=says):
+            self.encode(inputs, **options)
+
+    def rows(self) -> list[tuple[list[int], list[int]]]:
+        """Ids and mask of each document that is there."""
+        data = tokpack.MMapIndexedDataset(self.output)
+        return [(data[i].tolist(), data.mask[i].tolist()) for i in range(len(data))]
+
+    def right(self, records: Sequence[dict[str, Any]]) -> None:
+        """Check that the dataset has these conversations; verify must find no fault."""
+        ids, mask, lengths = self.twin.arrays([one["messages"] for one in records])
+        data = tokpack.MMapIndexedDataset(self.output)
+        assert data.sizes.tolist() == lengths
+        assert np.array_equal(np.concatenate([data[i] for i in range(len(data))]), ids)
+        assert np.fromfile(f"{self.output}.mask", np.uint8).tolist() == mask.tolist()
+        manifest = tokpack.Manifest.load(self.output)
+        assert manifest.adds_up
+        assert manifest.trained == mask.sum()
+        verify(str(self.output))
+
+    def rejects(self) -> list[dict[str, Any]]:
+        text = (self.folder / "out.rejects.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+RECORDS = conversations(60)

@@ -1,0 +1,161 @@
+"""Requests for conversations: templates, options, checks on every run, one record to look at."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.chatml_twin import RECORDS, TEMPLATE, Chats, rendered, write_records
+
+import tokpack
+import tokpack.chat
+from tokpack.chat.renderer import Renderer
+from tokpack.errors import RecordError, ResumeError, TokenizerError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("jinja2")
+
+
+# Templates.
+
+
+def test_no_template(chats: Chats, bpe: Path) -> None:
+    says = "no chat template .*chat_template='FILE'"
+    chats.refused(RECORDS, says, UsageError, tokenizer=str(bpe))
+    file = chats.folder / "mine.jinja"
+    file.write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}|{% endfor %}")
+    chats.encode(RECORDS[:3], tokenizer=str(bpe), chat_template=str(file))
+    (ids, mask), *_ = chats.rows()
+    text = tokpack.load_tokenizer(bpe).decode(ids)
+    assert text.startswith(f"{RECORDS[0]['messages'][0]['role']}: ")
+    assert any(mask)
+    file.write_text("{% for %}")
+    chats.refused(RECORDS, "wrong in line 1", UsageError, chat_template=str(file), overwrite=True)
+
+
+def test_a_template_that_is_changed_is_another_request(chats: Chats) -> None:
+    file = chats.folder / "mine.jinja"
+    file.write_text(TEMPLATE)
+    chats.encode(RECORDS, chat_template=str(file))
+    file.write_text(TEMPLATE + " ")
+    with pytest.raises((tokpack.OutputError, ResumeError), match="sha256 of the chat template"):
+        chats.encode(RECORDS, chat_template=str(file))
+
+
+def test_variables_of_a_template(chats: Chats) -> None:
+    file = chats.folder / "mine.jinja"
+    file.write_text("{{ greeting }}" + TEMPLATE)
+    chats.encode(RECORDS[:2], chat_template=str(file), template_var={"greeting": "the of"})
+    text = tokpack.load_tokenizer(chats.tokenizer).decode(chats.rows()[0][0])
+    assert text.startswith("the of<|im_start|>")
+
+
+# Requests that make no sense.
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"chat": False, "max_length": 3}, "max_length needs chat=True"),
+        ({"split_sentences": True}, "split_sentences is for documents"),
+        ({"keys": "messages"}, "messages_key"),
+        ({"special_tokens": "text"}, "encoded as their ids"),
+        ({"truncate": "up"}, "it can be drop, left, right"),
+        ({"truncate": "left"}, "truncate='left' says .* more than max_length tokens"),
+        ({"max_length": 0}, "the least is 1"),
+        ({"pairs": ["a", "a"]}, "two different keys"),
+        ({"template_var": {"a": {1}}}, "template_var: .*not JSON"),
+        ({"template_var": {"add_generation_prompt": True}}, "template_var='add_generation_prompt'"),
+        ({"template_var": {"messages": []}}, "template_var='messages'"),
+        ({"role_map": "a"}, "takes a mapping"),
+        ({"loss": "martian"}, "role 'martian' is unknown"),
+        ({"map": "os:getcwd"}, "map is for documents"),
+        ({"tokenizers": ["a", "b"], "tokenizer": None}, "takes one tokenizer"),
+    ],
+)
+def test_wrong_requests(chats: Chats, options: dict[str, Any], says: str) -> None:
+    chats.refused(RECORDS[:1], says, UsageError, **options)
+
+
+def test_a_tokenizer_without_special_tokens_in_text(chats: Chats) -> None:
+    words = chats.folder / "words.json"
+    words.write_text(json.dumps({"<unk>": 0, "<|endoftext|>": 1}))
+    options = {"vocab_file": str(words), "tokenizer_type": "Whitespace", "tokenizer": None}
+    file = chats.folder / "mine.jinja"
+    file.write_text(TEMPLATE)
+    says = "never encodes special tokens"
+    chats.refused(RECORDS, says, TokenizerError, chat_template=str(file), **options)
+
+
+# Checks on every run.
+
+
+def test_what_is_trained_outside_of_an_answer_is_refused(
+    chats: Chats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shifted(self: Renderer, records: Any, real: Any = Renderer.render_all) -> Any:
+        for made in real(self, records):
+            yield [one._replace(trained=((0, 3), *one.trained)) for one in made]
+
+    monkeypatch.setattr(Renderer, "render_all", shifted)
+    says = r"in\.jsonl:1: trained outside of an answer: '<\|i' at character 0"
+    chats.refused(RECORDS, says, RecordError)
+
+
+def test_marks_are_held_to_the_library(chats: Chats, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokpack import _core
+
+    def wrong(*arrays: Any, real: Any = _core.mark_tokens) -> Any:
+        mask = real(*arrays)
+        if len(arrays[1]) > 1:
+            return mask
+        calls.append(1)
+        return mask ^ (len(calls) == 1)
+
+    calls: list[int] = []
+    monkeypatch.setattr(_core, "mark_tokens", wrong)
+    chats.refused(RECORDS, "fails its self-check: .* give different mask", TokenizerError)
+
+
+# One record, to look at.
+
+
+def test_render_gives_what_encode_writes(chats: Chats) -> None:
+    chats.encode(RECORDS)
+    for record, (ids, mask) in zip(RECORDS[:6], chats.rows()[:6], strict=True):
+        (made,) = tokpack.chat.render(record, tokenizer=chats.tokenizer)
+        assert (made.ids.tolist(), made.mask.tolist()) == (ids, mask)
+        assert (made.text, list(made.trained)) == rendered(record["messages"])
+        assert [turn.role for turn in made.turns] == [one["role"] for one in record["messages"]]
+
+
+def test_render_says_what_is_wrong(chats: Chats) -> None:
+    render = functools.partial(tokpack.chat.render, tokenizer=chats.tokenizer)
+    with pytest.raises(tokpack.chat.ConversationError, match="no conversation: it has text"):
+        render({"text": "a"})
+    with pytest.raises(UsageError, match="no option 'los': did you mean loss"):
+        render(RECORDS[0], los="last")
+    with pytest.raises(UsageError, match=r"a record is a mapping .* not a list"):
+        render([])  # type: ignore[arg-type]
+    assert render(RECORDS[0], loss="all")[0].mask.all()
+    assert "trained>" in repr(render(RECORDS[0])[0])
+
+
+def test_a_dry_run_shows_what_is_trained(chats: Chats, capsys: pytest.CaptureFixture[str]) -> None:
+    from tokpack.cli.main import main
+
+    source = write_records(chats.folder / "in.jsonl", [*RECORDS[:2], {"text": "a"}])
+    words = ["encode", str(source), "-o", str(chats.output), "--tokenizer", str(chats.tokenizer)]
+    assert main([*words, "--chat", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "of the first 3 records: 2 conversations" in said
+    assert "left out: no conversation (1)" in said
+    assert "<|im_start|>assistant" in said
+    assert "<|im_end|>]]" in said
+    assert not list(chats.folder.glob("out*"))
+    assert main([*words, "--dry-run"]) == 1
+    assert "--dry-run shows what is trained of conversations: add --chat" in capsys.readouterr().err
