@@ -19,12 +19,11 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cli_tools import tokpack as command
-from support.table_tools import make_with_table, table_is_gone, token_digest
+from support.table_tools import ids_of, make_with_table, table_is_gone, token_digest
 
 import tokpack
 from tokpack import _core
 from tokpack.errors import FormatError, InputError, OutputError, UsageError
-from tokpack.indexed import MMapIndexedDataset
 
 MASK = (1 << 64) - 1
 DRAW = np.random.default_rng(5)
@@ -50,10 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def read(prefix: Path | str) -> list[list[int]]:
-    return [sequence.tolist() for sequence in MMapIndexedDataset(prefix, verify=True)]
-
-
 def number_of(tokens: list[int], seed: int) -> int:
     """The number of a document for shares: a twin of ``shares.draw``."""
     value = int.from_bytes(token_digest(tokens)[:8], "big") ^ _core.mix(seed)
@@ -63,7 +58,7 @@ def number_of(tokens: list[int], seed: int) -> int:
 
 
 def hashes(*prefixes: Path) -> Counter[bytes]:
-    return Counter(token_digest(one) for prefix in prefixes for one in read(prefix))
+    return Counter(token_digest(one) for prefix in prefixes for one in ids_of(prefix))
 
 
 def test_where_and_repeat(folder: Path, tmp_path: Path) -> None:
@@ -76,7 +71,7 @@ def test_where_and_repeat(folder: Path, tmp_path: Path) -> None:
     )
     passing = [n for n in range(400) if SCORES[n] > 0.5 and n % 2]
     expected = [DOCUMENTS[n] for n in passing for _ in range(2 if SCORES[n] > 0.9 else 1)]
-    assert read(folder / "good") == expected
+    assert ids_of(folder / "good") == expected
     assert made.documents == len(expected)
     assert made.tokens == sum(map(len, expected))
     chosen = made.options["select"]
@@ -84,7 +79,7 @@ def test_where_and_repeat(folder: Path, tmp_path: Path) -> None:
     assert (chosen["documents"], chosen["kept"]) == (400, len(passing))
     assert chosen["with_repeats"] == len(expected)
     tokpack.merge(folder / "good", tmp_path / "copy")
-    assert read(tmp_path / "copy") == expected
+    assert ids_of(tmp_path / "copy") == expected
     assert tokpack.verify(folder / "good").documents == len(expected)
 
 
@@ -100,7 +95,7 @@ def test_a_table_in_memory_is_joined_like_a_file(folder: Path, kind: str) -> Non
     options: dict[str, Any] = {"on": "id", "where": "quality > 100", "overwrite": True}
     file = tokpack.select(folder / "web", folder / "a", join=folder / "scores.parquet", **options)
     made = tokpack.select(folder / "web", folder / "b", join=given, **options)
-    assert read(folder / "b") == read(folder / "a")
+    assert ids_of(folder / "b") == ids_of(folder / "a")
     assert made.options["select"]["unmatched"] == file.options["select"]["unmatched"]
     with pytest.raises(UsageError, match=r"the table in memory has id \(VARCHAR\), quality"):
         tokpack.select(folder / "web", folder / "b", join=table, **{**options, "where": "x > 1"})
@@ -121,7 +116,7 @@ def test_numbers_as_the_command_line_has_them(folder: Path) -> None:
     for given_, plain in pairs:
         tokpack.select(folder / "web", folder / "a", **given_, overwrite=True)
         tokpack.select(folder / "web", folder / "b", **plain, overwrite=True)
-        assert read(folder / "a") == read(folder / "b")
+        assert ids_of(folder / "a") == ids_of(folder / "b")
     for wrong, says in (
         ({"random": "x"}, "random is 'x'; it is a share"),
         ({"tokens": "many"}, "tokens is 'many'; it is a whole number"),
@@ -140,14 +135,14 @@ def test_a_view_is_selected_from_like_a_dataset(folder: Path) -> None:
     made = tokpack.select([folder / "a", folder / "wiki"], folder / "b", where="tokens > 20",
                           **options)  # fmt: skip
     listed = [DOCUMENTS[n] for n in range(300) for _ in range(3 if SCORES[n] > 0.8 else 1)]
-    assert read(folder / "b") == [one for one in listed + DOCUMENTS[300:] if len(one) > 20]
+    assert ids_of(folder / "b") == [one for one in listed + DOCUMENTS[300:] if len(one) > 20]
     assert made.options["select"]["documents"] == len(listed) + 100
     tokpack.select([folder / "a", folder / "web"], folder / "c", tokens=3000, **options)
-    assert 3000 - 4 * 40 < sum(map(len, read(folder / "c"))) <= 3000
+    assert 3000 - 4 * 40 < sum(map(len, ids_of(folder / "c"))) <= 3000
     many = [folder / "web", folder / "wiki"]
     tokpack.merge(many, folder / "both", virtual=True, overwrite=True)
     tokpack.select(folder / "both", folder / "d", where="score > 0.5", **options)
-    assert read(folder / "d") == [DOCUMENTS[n] for n in range(400) if SCORES[n] > 0.5]
+    assert ids_of(folder / "d") == [DOCUMENTS[n] for n in range(400) if SCORES[n] > 0.5]
 
 
 def test_a_joined_table_has_more_columns(folder: Path, tmp_path: Path) -> None:
@@ -156,7 +151,7 @@ def test_a_joined_table_has_more_columns(folder: Path, tmp_path: Path) -> None:
         where="quality > 100 and score < 0.9", overwrite=True,
     )  # fmt: skip
     expected = [DOCUMENTS[n] for n in range(102, 300, 2) if SCORES[n] < 0.9]
-    assert read(folder / "good") == expected
+    assert ids_of(folder / "good") == expected
     assert made.options["select"]["unmatched"] == 150
     # Those without a row have NULL there; a table may be in several files of text.
     for number in range(2):
@@ -165,41 +160,13 @@ def test_a_joined_table_has_more_columns(folder: Path, tmp_path: Path) -> None:
     parts = [tmp_path / "part0.jsonl", tmp_path / "part1.jsonl"]
     tokpack.select(folder / "web", folder / "good", join=parts, on="id=doc", where="bad is null",
                    overwrite=True)  # fmt: skip
-    assert read(folder / "good") == [DOCUMENTS[n] for n in range(300) if n % 4 > 1]
+    assert ids_of(folder / "good") == [DOCUMENTS[n] for n in range(300) if n % 4 > 1]
     (tmp_path / "lines.csv").write_text("source,line,w\nin.jsonl,3,2\nin.jsonl,5,0\n")
     made = tokpack.select(folder / "web", folder / "good", join=tmp_path / "lines.csv",
                           on="source,line", repeat="coalesce(w, 1)", overwrite=True)  # fmt: skip
-    assert read(folder / "good") == [DOCUMENTS[n] for n in [0, 1, 2, 2, 3, *range(5, 300)]]
+    assert ids_of(folder / "good") == [DOCUMENTS[n] for n in [0, 1, 2, 2, 3, *range(5, 300)]]
     assert made.options["select"]["dropped"] == {"repeat": 1}
     assert made.options["select"]["kept"] == 299
-
-
-def test_paths_are_no_patterns(tmp_path: Path) -> None:
-    where = tmp_path / "lang=xx" / "a[1]*?"
-    where.mkdir(parents=True)
-    make_with_table(where / "web[1]", [[1], [2], [3]], id=["a", "b", "c"], lang=["de", "en", "de"])
-    make_with_table(where / "web1", [[4], [5], [6]], id=["a", "b", "c"], lang=["en", "de", "en"])
-    tokpack.select(where / "web[1]", where / "good", where="lang = 'de'")
-    assert read(where / "good") == [[1], [3]]
-    (where / "more1.csv").write_text("id,q\na,1\nb,1\nc,1\n")
-    for suffix, text in ((".csv", "id,q\nb,1\n"), (".jsonl", '{"id": "b", "q": 1}\n')):
-        table = where / f"more[1]{suffix}"
-        table.write_text(text)
-        choice: dict[str, Any] = {"join": table, "on": "id", "overwrite": True}
-        tokpack.select(where / "web[1]", where / "good", where="q = 1 or lang = 'de'", **choice)
-        assert read(where / "good") == [[1], [2], [3]]
-        tokpack.select(where / "web[1]", where / "good", where="q = 1", **choice)
-        assert read(where / "good") == [[2]]
-
-
-def test_keys_of_text_are_joined_as_text(tmp_path: Path) -> None:
-    web = make_with_table(tmp_path / "web", [[1], [2], [3]], id=["7", "007", "x"])
-    (tmp_path / "q.csv").write_text("id,q\n007,1\n7,2\n")
-    tokpack.select(web, tmp_path / "good", join=tmp_path / "q.csv", on="id", where="q = 1")
-    assert read(tmp_path / "good") == [[2]]
-    (tmp_path / "q.jsonl").write_text('{"id": 7, "q": 1}\n')
-    with pytest.raises(UsageError, match=r"id: is VARCHAR in .*, id is BIGINT in .*q\.jsonl"):
-        tokpack.select(web, tmp_path / "bad", join=tmp_path / "q.jsonl", on="id", where="q = 1")
 
 
 @settings(max_examples=40, deadline=None)
@@ -221,7 +188,7 @@ def test_shares_are_of_hashes_and_nothing_is_lost(data: st.DataObject) -> None:
             assert not list(folder.glob("in*"))
             return
         made = tokpack.select(folder / "data", folder / "in", rest=folder / "out", **options)
-        assert read(folder / "in") == inside
+        assert ids_of(folder / "in") == inside
         assert Counter(map(token_digest, passing)) == hashes(folder / "in", folder / "out")
         assert not hashes(folder / "in").keys() & hashes(folder / "out").keys()
         counts = made.options["select"]
@@ -235,7 +202,7 @@ def test_shares_are_of_hashes_and_nothing_is_lost(data: st.DataObject) -> None:
         del options["where"]
         tokpack.select(folder / "data", folder / "again", **options)
         expected = [one for one in documents if number_of(one, seed) < int(share * 2**64)]
-        assert read(folder / "again") == expected
+        assert ids_of(folder / "again") == expected
 
 
 def test_a_larger_share_contains_a_smaller_one_and_more_documents_change_none(
@@ -268,7 +235,7 @@ def test_the_first_documents(folder: Path) -> None:
     made = tokpack.select(folder / "web", folder / "f", first=10, where="lang = 'de'",
                           rest=folder / "g", overwrite=True)  # fmt: skip
     german = DOCUMENTS[1:300:2]
-    assert (read(folder / "f"), read(folder / "g")) == (german[:10], german[10:])
+    assert (ids_of(folder / "f"), ids_of(folder / "g")) == (german[:10], german[10:])
     assert made.options["select"]["dropped"] == {"where": 150, "first": 140}
 
 
@@ -347,21 +314,6 @@ def test_a_table_of_another_dataset_is_refused(folder: Path, tmp_path: Path) -> 
         tokpack.select(folder / "web", other, where="nonsense")  # said before any work
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_keys_that_look_like_something_else_are_text(tmp_path: Path, suffix: str) -> None:
-    """As numbers or dates several spellings would be one key."""
-    keys = ["2024-01-02", "2024-1-2", "2024-02-03"] if suffix == ".jsonl" else ["7", "70", "7.0"]
-    make_with_table(tmp_path / "data", [[n] for n in range(3)], id=keys)
-    rows = [{"id": keys[n], "q": n} for n in (0, 2)]
-    text = "id,q\n" + "".join(f"{row['id']},{row['q']}\n" for row in rows)
-    if suffix == ".jsonl":
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / f"scores{suffix}").write_text(text)
-    tokpack.select(tmp_path / "data", tmp_path / "view", join=tmp_path / f"scores{suffix}",
-                   on="id", where="q >= 0")  # fmt: skip
-    assert read(tmp_path / "view") == [[0], [2]]
-
-
 def test_equal_documents_are_on_one_side_of_a_number_of_tokens(tmp_path: Path) -> None:
     documents = [[1, 2, 3]] * 40 + [[n, n, n] for n in range(4, 44)]
     make_with_table(tmp_path / "data", documents)
@@ -391,21 +343,3 @@ def test_the_command(folder: Path) -> None:
     assert f"of 300 documents: {made[0]['documents']:,} kept; " in run.stderr
     assert f"{300 - passing} dropped by --where; " in run.stderr
     assert f"train: {made[0]['documents']:,} documents, {made[0]['tokens']:,} tokens" in run.stderr
-
-
-def test_columns_of_several_types(tmp_path: Path) -> None:
-    """Numbers go together, and with a column of nothing but null, which is a string; texts not."""
-    values = {"a": [0.5, 0.9], "b": [1, 0], "c": [None, None], "d": ["0.8", "high"]}
-    prefixes = []
-    for number, (name, scores) in enumerate(values.items()):
-        kind = pa.string() if name == "c" else None
-        documents = [[10 * number + 1], [10 * number + 2]]
-        column = pa.array(scores, kind)
-        prefixes.append(make_with_table(tmp_path / name, documents, score=column, id=[1, 2]))
-    made = tokpack.select(prefixes[:3], tmp_path / "good", where="score > 0.7")
-    assert made.documents == 2
-    with pytest.raises(UsageError, match="names the column score, which is of several"):
-        tokpack.select(prefixes, tmp_path / "all", where="score > 0.7")
-    with pytest.raises(UsageError, match=r"double in \S+a, int64 in \S+b, string in \S+d;"):
-        tokpack.select(prefixes, tmp_path / "all", where="id > 0", repeat="2 if score = '1'")
-    assert tokpack.select(prefixes, tmp_path / "all", where="id = 1").documents == 4

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 import tokpack
-from tokpack.stores import access
+from tokpack.stores import access, cache
 
 pytest.importorskip("obstore")
 if find_spec("moto") is None:  # it is another process that imports it
@@ -70,3 +70,26 @@ def encode(tokenizer: Path, tmp_path: Path) -> Encode:
         return dataset(tmp_path / name)
 
     return encode
+
+
+@pytest.fixture(scope="session")
+def disk(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
+    """A dataset on the disk, of 1,500 documents, which is 1 MB; its prefix."""
+    folder = tmp_path_factory.mktemp("disk")
+    inputs = write_jsonl(folder / "texts.jsonl", documents(1_500, words=150))
+    tokpack.encode(str(inputs), folder / "one", tokenizer=str(tokenizer), trace=True, workers=1)
+    return folder / "one"
+
+
+@pytest.fixture
+def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the cache of a machine that has looked at nothing so far."""
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_checked", set())
+    return tmp_path / "cache" / "stores"
+
+
+@pytest.fixture
+def url(store: Store, disk: Path, copies: Path) -> str:
+    """The same dataset on the store; its prefix."""
+    return store.put(disk)

@@ -4,72 +4,31 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
-import time
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.encoding_tools import documents, write_jsonl
-from support.stores import Fault, Plan, web_server
+from support.stores import Fault
 
 import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
-from tokpack.indexed import mapped, shards
-from tokpack.report import find_tokenizer
+from tokpack.indexed import shards
 from tokpack.samples import SampleIterator, fetch
 from tokpack.samples.orders import by_name
 from tokpack.stores import access, cache
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.stores import Store
 
     from tokpack.samples.orders.rules import OrderName
-    from tokpack.stores import StoredObject
 
 TRACKS = ("mask", "weights", "labels")
-SUFFIXES = (".bin", ".idx", *(f".{track}" for track in TRACKS), ".json", ".docs.parquet",
-            ".dropped.parquet")  # fmt: skip
 LENGTH = 128
-
-
-@pytest.fixture(scope="module")
-def disk(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
-    """A dataset on the disk, of 1,500 documents, which is 1 MB; its prefix."""
-    folder = tmp_path_factory.mktemp("disk")
-    inputs = write_jsonl(folder / "texts.jsonl", documents(1_500, words=150))
-    tokpack.encode(str(inputs), folder / "one", tokenizer=str(tokenizer), trace=True, workers=1)
-    return folder / "one"
-
-
-@pytest.fixture
-def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the cache of a machine that has looked at nothing so far."""
-    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_checked", set())
-    return tmp_path / "cache" / "stores"
-
-
-@pytest.fixture
-def url(store: Store, disk: Path, copies: Path) -> str:
-    """The same dataset on the store; its prefix."""
-    return put(store, disk)
-
-
-def put(store: Store, prefix: Path) -> str:
-    for suffix in SUFFIXES:
-        if (path := prefix.with_suffix(suffix)).exists():
-            store.s3.put(f"sets/{path.name}", path)
-    return f"s3://texts/sets/{prefix.name}"
-
-
-def asked(store: Store, method: str, name: str) -> int:
-    return sum(one.startswith(method) and name in one for one in store.plan.requests)
 
 
 def test_reads_as_from_a_disk(store: Store, disk: Path, url: str) -> None:
@@ -80,16 +39,16 @@ def test_reads_as_from_a_disk(store: Store, disk: Path, url: str) -> None:
     assert there.get(20, 3, 5).tolist() == here.get(20, 3, 5).tolist()
     assert there.document(1_400).tolist() == here.document(1_400).tolist()
     assert store.plan.sent - sent < 100_000  # of 1 MB
-    assert asked(store, "GET", "one.idx") == 1
+    assert store.asked("GET", "one.idx") == 1
     assert (len(there), there.token_count, there.dtype) == (len(here), here.token_count, here.dtype)
     assert np.array_equal(there.sizes, here.sizes)
     assert np.array_equal(there.doc_idx, here.doc_idx)
     assert (there.fingerprint, there.manifest) == (here.fingerprint, here.manifest)
-    requests = asked(store, "GET", "one.bin")
+    requests = store.asked("GET", "one.bin")
     pairs = zip(pickle.loads(pickle.dumps(there)), here, strict=True)
     assert all(np.array_equal(own, right) for own, right in pairs)
-    assert asked(store, "GET", "one.bin") - requests < 12  # more is read ahead each time
-    assert asked(store, "GET", "one.idx") == 1
+    assert store.asked("GET", "one.bin") - requests < 12  # more is read ahead each time
+    assert store.asked("GET", "one.idx") == 1
     with pytest.raises(tokpack.UsageError, match="its tokens lie on a store: read sequences"):
         _ = there.tokens
 
@@ -137,7 +96,7 @@ def test_commands_say_the_same(
 def test_a_virtual_dataset(store: Store, disk: Path, url: str, tmp_path: Path) -> None:
     """Its shards lie beside its manifest, wherever that is."""
     tokpack.merge([str(disk)] * 3, disk.parent / "all", virtual=True, overwrite=True)
-    whole = put(store, disk.parent / "all")
+    whole = store.put(disk.parent / "all")
     here, there = MMapIndexedDataset(disk.parent / "all"), MMapIndexedDataset(whole)
     assert there[3_017].tolist() == here[3_017].tolist()
     assert there.fingerprint == here.fingerprint
@@ -171,7 +130,7 @@ def test_a_run_goes_on_with_the_same_documents_on_a_store(
     """From one file on a disk to shards on a store, and to one object made of them."""
     monkeypatch.setattr(by_name, "BLOCK_TOKENS", 1 << 15)
     tokpack.split(disk, tmp_path / "part", parts=3)
-    names = [put(store, tmp_path / f"part_{number:05}") for number in range(3)]
+    names = [store.put(tmp_path / f"part_{number:05}") for number in range(3)]
     whole = "s3://texts/sets/whole"
     tokpack.merge(names, f"{whole}-virtual", virtual=True, overwrite=True)
     tokpack.merge(names, f"{whole}-joined", overwrite=True)
@@ -194,14 +153,14 @@ def test_many_shards_are_looked_for_together(
     """Once, also where few of them stay open."""
     monkeypatch.setattr(shards, "OPEN_SHARDS", 2)
     tokpack.merge([str(disk)] * 5, disk.parent / "five", virtual=True, overwrite=True)
-    there = MMapIndexedDataset(put(store, disk.parent / "five"))
+    there = MMapIndexedDataset(store.put(disk.parent / "five"))
     store.plan.requests.clear()
     here = MMapIndexedDataset(disk)
     assert len(there.sizes) == 5 * len(here)
     for shard in (0, 2, 1, 4, 3, 0):
         assert there[shard * len(here) + 17].tolist() == here[17].tolist()
-    assert (asked(store, "HEAD", "one.idx"), asked(store, "HEAD", "one.bin")) == (10, 5)
-    assert asked(store, "GET", "one.idx") == 1
+    assert (store.asked("HEAD", "one.idx"), store.asked("HEAD", "one.bin")) == (10, 5)
+    assert store.asked("GET", "one.idx") == 1
 
 
 def test_samples(store: Store, disk: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +205,7 @@ def test_tracks_are_read_with_the_tokens(
             new.finalize(tmp_path / f"{name}.idx")
     for names in (["chat"], ["chat", "more", "plain"]):
         prefix = tmp_path / names[0]
-        urls = [put(store, tmp_path / name) for name in names]
+        urls = [store.put(tmp_path / name) for name in names]
         if len(names) > 1:
             prefix = tmp_path / "virtual"
             tokpack.merge([str(tmp_path / name) for name in names], str(prefix), virtual=True)
@@ -287,16 +246,16 @@ def test_blocks_are_read_once(
         os._exit(0 if same(1) else 1)
     assert same(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert 0 < asked(store, "GET", "one.bin") <= blocks + 3  # of the child's fingerprint
+    assert 0 < store.asked("GET", "one.bin") <= blocks + 3  # of the child's fingerprint
     damaged = max(copies.glob("*/*[0-9]"), key=lambda path: path.stat().st_size)
     damaged.write_bytes(bytes(damaged.stat().st_size))
     cache._checked.clear()
     fetch._files.clear()
     access.shut_down()
     assert same(1)
-    assert asked(store, "GET", "one.bin") == 1
+    assert store.asked("GET", "one.bin") == 1
     assert same(0, 1)
-    assert asked(store, "GET", "one.bin") == 0
+    assert store.asked("GET", "one.bin") == 0
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "300KB")
     for path in copies.glob("*/*[0-9]"):
         path.unlink()
@@ -334,7 +293,7 @@ def test_a_dataset_that_is_replaced(
     builder.add_item(np.full(LENGTH * 9, 7, np.uint16))
     builder.end_document()
     builder.finalize(tmp_path / "one.idx")
-    put(store, tmp_path / "one")
+    store.put(tmp_path / "one")
     store.s3.delete("sets/one.json")
     with pytest.raises(StoreError, match=r"one.bin changed while it was read; run again"):
         old[0]
@@ -343,108 +302,8 @@ def test_a_dataset_that_is_replaced(
     assert len(list(copies.iterdir())) == 2
 
     def replace() -> None:
-        put(store, disk)
+        store.put(disk)
 
     store.plan.faults.append(Fault("call", "GET", "one.bin", times=1, act=replace))
     with pytest.raises(tokpack.InputError, match="one: was replaced while it was verified"):
         tokpack.verify(url)
-
-
-def test_the_cache(store: Store, url: str, copies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is bounded, and gives no byte that is not right."""
-    MMapIndexedDataset(url)
-    (copied,) = copies.glob("*/one.idx")
-    content = copied.read_bytes()
-    copied.write_bytes(content[:-1] + b"\1")
-    cache._checked.clear()
-    MMapIndexedDataset(url)
-    assert copied.read_bytes() == content
-    for number in range(5):
-        store.s3.put(f"small/{number}.txt", bytes(1_000))
-        tokpack.stores.near(f"s3://texts/small/{number}.txt")
-    monkeypatch.setenv("TOKPACK_CACHE_SIZE", f"{len(content) + 3_500}")
-    assert MMapIndexedDataset(url)[0].size  # used again, so the others go first
-    store.s3.put("small/5.txt", bytes(1_000))
-    tokpack.stores.near("s3://texts/small/5.txt")
-    left = sorted(path.name for path in copies.glob("*/*") if path.suffix in (".idx", ".txt"))
-    assert left == ["3.txt", "4.txt", "5.txt", "one.idx"]
-    monkeypatch.setenv("TOKPACK_CACHE_SIZE", "1KB")
-    store.s3.put("small/6.txt", bytes(1_001))
-    with pytest.raises(tokpack.UsageError, match="1,001 bytes, the cache 1,000: set TOKPACK_CACHE"):
-        tokpack.stores.near("s3://texts/small/6.txt")
-    monkeypatch.setenv("TOKPACK_CACHE_SIZE", "much")
-    with pytest.raises(tokpack.UsageError, match="TOKPACK_CACHE_SIZE: 'much'"):
-        tokpack.stores.near("s3://texts/small/6.txt")
-
-
-def test_a_copy_that_others_remove(
-    store: Store, url: str, copies: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the moments when it is there and when it is open, a full cache may lose it."""
-    times = iter((True, True, False))
-
-    def removed(objects: list[StoredObject]) -> list[str]:
-        paths = tokpack.stores.copies(objects)
-        if next(times):
-            Path(paths[0]).unlink()
-        return paths
-
-    monkeypatch.setattr(mapped, "copies", removed)
-    assert MMapIndexedDataset(url)[0].size
-    assert not any(times)
-
-
-def test_one_process_fetches(store: Store, url: str, copies: Path) -> None:
-    code = f"import tokpack; print(tokpack.MMapIndexedDataset({url!r})[3].size)"
-    slow = Fault("call", "GET", "one.idx", times=1, act=lambda: time.sleep(1))
-    store.plan.faults.append(slow)
-    command = [sys.executable, "-c", code]
-    patient = os.environ | {"TOKPACK_STORE_TIMEOUT": "30"}
-    pipe = subprocess.PIPE
-    both = [subprocess.Popen(command, stdout=pipe, text=True, env=patient) for _ in range(2)]
-    answers = [process.communicate(timeout=100)[0] for process in both]
-    assert answers[0] == answers[1] == f"{MMapIndexedDataset(url)[3].size}\n"
-    assert asked(store, "GET", "one.idx") == 1
-
-
-def test_a_tokenizer(
-    store: Store,
-    tokenizer: Path,
-    copies: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is read once; what it made is read with it again, without a store."""
-    monkeypatch.setenv("TOKPACK_TOKENIZER_CACHE", "1")
-    name = store.s3.put("words/tokenizer.json", tokenizer)
-    inputs = write_jsonl(tmp_path / "few.jsonl", documents(20))
-    made = [
-        tokpack.encode(str(inputs), tmp_path / str(number), tokenizer=given, workers=1)
-        for number, given in enumerate((str(tokenizer), name))
-    ]
-    own = {"files": [{**made[0].tokenizer["files"][0], "path": tokenizer.name}]}
-    assert made[1].tokenizer == made[0].tokenizer | own | {"name": name}
-    assert (tmp_path / "0.bin").read_bytes() == (tmp_path / "1.bin").read_bytes()
-    assert find_tokenizer(MMapIndexedDataset(tmp_path / "1")).tokenizer is not None
-    assert asked(store, "GET", "words/tokenizer.json") == 1
-    assert asked(store, "HEAD", "words/tokenizer.json") == 1
-    with web_server(tokenizer.parent, Plan()) as address:
-        host = address.replace("http://", "http://me:hunter2@")
-        secret = f"{host}/{tokenizer.name}?sig=SECRET"
-        again = tokpack.encode(str(inputs), tmp_path / "2", tokenizer=secret, workers=1)
-    assert again.tokenizer == made[1].tokenizer | {"name": f"{address}/{tokenizer.name}"}
-    told = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    told += " ".join(map(str, tmp_path.rglob("*"))).encode()
-    assert b"SECRET" not in told
-    assert b"hunter2" not in told
-    with pytest.raises(tokpack.TokenizerError, match=r"words/none\.json: no such object"):
-        tokpack.load_tokenizer("s3://texts/words/none.json")
-    with pytest.raises(tokpack.UsageError, match=r"also reads the tokenizer_config\.json"):
-        tokpack.load_tokenizer(name, tokenizer_type="HuggingFaceTokenizer")
-
-
-def test_a_url_has_no_secret(copies: Path) -> None:
-    for secret in ("https://me:hidden@host/pile", "https://host/pile?sig=hidden"):
-        with pytest.raises(tokpack.UsageError, match="takes no password") as raised:
-            MMapIndexedDataset(secret)
-        assert "hidden" not in str(raised.value)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Encode = Callable[..., tuple[bytes, bytes]]
 BUCKET = "texts"
+SUFFIXES = (".bin", ".idx", ".mask", ".weights", ".labels", ".json", ".docs.parquet",
+            ".dropped.parquet")  # fmt: skip
 SIGNED = {"Authorization": "AWS4-HMAC-SHA256 Credential=x/20200101/us-east-1/s3/aws4_request"}
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIATESTTESTTEST", "AWS_SECRET_ACCESS_KEY": "verysecretverysecret"}
 
@@ -147,6 +149,17 @@ class Store(NamedTuple):
     plan: Plan
     proxy: str
     endpoint: str
+
+    def put(self, prefix: Path) -> str:
+        """Store a dataset of the disk; its prefix there."""
+        for suffix in SUFFIXES:
+            if (path := prefix.with_suffix(suffix)).exists():
+                self.s3.put(f"sets/{path.name}", path)
+        return f"s3://{BUCKET}/sets/{prefix.name}"
+
+    def asked(self, method: str, name: str) -> int:
+        """How many requests there were for objects with such a name."""
+        return sum(one.startswith(method) and name in one for one in self.plan.requests)
 
 
 class Handler(BaseHTTPRequestHandler):

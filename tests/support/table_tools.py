@@ -46,6 +46,11 @@ def make_with_table(prefix: Path, documents: Sequence[list[int]], **kept: Any) -
     return prefix
 
 
+def ids_of(prefix: Path | str) -> list[list[int]]:
+    """The ids of each sequence."""
+    return [sequence.tolist() for sequence in MMapIndexedDataset(prefix, verify=True)]
+
+
 def add_table(prefix: Path | str, **kept: Any) -> None:
     """Give a dataset a table of its documents, with ``kept`` columns."""
     manifest = Manifest.load(prefix)

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.parallel_tools import NEOX, TP, Run, check, difference, in_processes, train
+from support.parallel_checks import check, difference
+from support.parallel_tools import NEOX, TP, Run, in_processes, train
 from support.rounding import EXACT
 
 # The C++ compiler takes most of a minute.

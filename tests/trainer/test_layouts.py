@@ -15,6 +15,13 @@ import pytest
 pytest.importorskip("torch")
 
 from support.deepspeed_tools import INSTALLED, zero
+from support.parallel_checks import (
+    check,
+    check_against_twin,
+    check_copies,
+    check_precision,
+    difference,
+)
 from support.parallel_tools import (
     LLAMA,
     NEOX,
@@ -23,11 +30,6 @@ from support.parallel_tools import (
     TINY,
     TP,
     Run,
-    check,
-    check_against_twin,
-    check_copies,
-    check_precision,
-    difference,
     in_processes,
     train_many,
 )

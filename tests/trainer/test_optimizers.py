@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
+from support.parallel_checks import check  # noqa: E402
 from support.parallel_tools import (  # noqa: E402
     LLAMA,
     PP,
     TP,
     Run,
-    check,
     go_on,
     in_processes,
     save_state,
