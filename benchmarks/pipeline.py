@@ -56,10 +56,8 @@ def main() -> None:
             source = inputs.build(data, corpus, args.size * 10**6, args.files, work)
             for compression in args.compression:
                 rows += measured(data, source, COMPRESSIONS[compression], work, args)
-        if args.python:
-            rows = in_python(data, work, args)
-        if args.table:
-            rows = with_table(data, work, args)
+        if args.python or args.table:
+            rows = compared(data, work, args, kept=args.table)
     check_same(rows)
     show(rows)
     if not args.no_save:
@@ -128,41 +126,38 @@ def encode(
     return {**asdict(result), "text_mb_s": rate, "equal": True}
 
 
-def in_python(data: common.Data, work: Path, args: argparse.Namespace) -> list[common.Row]:
-    """Rows of english and of its paragraphs, in turns; what is timed is the call alone."""
+def compared(
+    data: common.Data, work: Path, args: argparse.Namespace, *, kept: bool
+) -> list[common.Row]:
+    """Rows of english and of its paragraphs, in turns.
+
+    They are documents in Python beside JSON lines, of which the call alone is timed, or with
+    ``kept`` JSON lines with four more columns that are kept or not.
+    """
     rows = list[common.Row]()
     for name, documents in documents_of(data).items():
         source = work / f"{name}.jsonl"
-        source.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
-        turns = [(k, n) for _ in range(args.runs) for n in args.workers for k in KINDS]
-        same = sizes(name, documents)
-        for kind, workers in turns:
+        size = sum(len(text.encode()) for text in documents)
+        texts = documents * -(-args.size * 10**6 // size) if kept else documents
+        with open(source, "w", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(record(n, text))}\n" for n, text in enumerate(texts))
+        same = {"corpus": name, "documents": len(texts)}
+        same |= {"text_bytes": size * len(texts) // len(documents)}
+        kinds = KEPT if kept else KINDS
+        for kind, workers in [
+            (k, n) for _ in range(args.runs) for n in args.workers for k in kinds
+        ]:
             inputs.remove(work / "out")
+            row = same | {"compression": kind, "workers": workers}
+            if kept:
+                command = inputs.encode_command(data, [source], work / "out", workers=workers)
+                rows.append(timed([*command, *KEPT[kind]], row, work))
+                continue
             words = [kind, source, work / "out", data.vocab_file, data.merge_file, workers]
-            command = [sys.executable, "-c", PYTHON, *map(str, words)]
-            row = timed(command, same | {"compression": kind, "workers": workers}, work)
+            row = timed([sys.executable, "-c", PYTHON, *map(str, words)], row, work)
             row |= json.loads((work / "log").read_text().splitlines()[-1])
             row["text_mb_s"] = round(row["text_bytes"] / row["wall"] / 1e6, 1)
             rows.append(row)
-    return rows
-
-
-def with_table(data: common.Data, work: Path, args: argparse.Namespace) -> list[common.Row]:
-    """Rows of english and of its paragraphs, with four more columns that are kept or not."""
-    rows = list[common.Row]()
-    for name, documents in documents_of(data).items():
-        source = work / f"{name}.jsonl"
-        rounds = -(-args.size * 10**6 // sum(len(text.encode()) for text in documents))
-        texts = documents * rounds
-        with open(source, "w", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps(record(n, text))}\n" for n, text in enumerate(texts))
-        turns = [(k, n) for _ in range(args.runs) for n in args.workers for k in KEPT]
-        same = sizes(name, texts)
-        for kind, workers in turns:
-            inputs.remove(work / "out")
-            command = inputs.encode_command(data, [source], work / "out", workers=workers)
-            row = same | {"compression": kind, "workers": workers}
-            rows.append(timed([*command, *KEPT[kind]], row, work))
     return rows
 
 
@@ -188,12 +183,6 @@ def timed(command: Sequence[str], row: common.Row, work: Path) -> common.Row:
     rate = round(row["text_bytes"] / taken.wall / 1e6, 1)
     whole = {"benchmark": "pipeline", **row, **asdict(taken), "text_mb_s": rate}
     return whole | {"sha256": inputs.sha256(work / "out.bin")}
-
-
-def sizes(corpus: str, texts: list[str]) -> common.Row:
-    """What a row says of documents."""
-    size = sum(len(text.encode()) for text in texts)
-    return {"corpus": corpus, "documents": len(texts), "text_bytes": size}
 
 
 def check_same(rows: list[common.Row]) -> None:
