@@ -77,12 +77,18 @@ SIZES = {
 }
 SMALL = (2, 256, 4, 4096, 512)  # for parity
 WARM_UP = 3
-PARTS = {  # what belongs to a part of the profile, by words in the names of kernels
-    "attention": ("flash", "fmha", "sdpa", "flex", "scaled_dot"),
-    "matrix products": ("gemm", "nvjet", "cutlass", "aten::mm", "addmm", "bmm", "matmul"),
-    "optimizer": ("adam", "multi_tensor", "foreach"),
-    "copies": ("memcpy", "memset", "copy_", "fill_", "zero_"),
-}
+# What belongs to a part of the profile, by words in the names of kernels; the first that fits.
+PARTS = {
+    "attention": ("flash", "fmha", "sdpa", "flex", "scaled_dot", "cudnn"),
+    "matrix products": ("gemm", "nvjet", "cutlass", "splitk", "aten::mm", "addmm", "bmm", "matmul"),
+    "optimizer": ("adam", "fusedoptimizer"),
+    "softmax of the head": ("softmax",),
+    "casts to fp8": ("scaled_mm", "abs_"),
+    "norms and activations": ("layer_norm", "layernorm", "gammabeta", "gelu", "silu", "rms_norm"),
+    "copies and sums of gradients": (
+        "memcpy", "memset", "copy", "_cat", "cat_", "fillfunctor", "functor_add", "multi_tensor"
+    ),
+}  # fmt: skip
 
 
 def config_of(size: tuple[int, ...], device: str, micro: int, **more: Any) -> Config:
@@ -211,7 +217,7 @@ def profile(name: str, size: tuple[int, ...], device: str, micro: int) -> Row:
     for event in traced.key_averages():
         taken = event.self_device_time_total if cuda else event.self_cpu_time_total
         on_device = str(event.device_type).endswith("CUDA") if cuda else True
-        if on_device and taken:
+        if on_device and taken and not event.is_user_annotation:  # a range of kernels, not one
             words = event.key.lower()
             part = next((p for p, names in PARTS.items() if any(n in words for n in names)), None)
             parts[part or "everything else"] += taken / 1e6

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .parallel import Topology
 
-CHUNKS = {"cpu": 1024, "cuda": 4096}  # rows of logits that exist at a time
+CHUNKS = {"cpu": 1024, "cuda": 8192}  # rows of logits that exist at a time
 
 
 class VocabWeight(nn.Module):

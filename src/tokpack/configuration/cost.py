@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOMENTS = 8  # bytes that AdamW keeps of a parameter
 RUNTIME = 2e9  # bytes of the CUDA context, NCCL's buffers and the like
 FRAGMENTS = 1.05  # memory that the allocator holds, divided by what is in use
-LOGITS = 4096  # positions whose logits exist at a time, as in the head's loss
+LOGITS = 8192  # positions whose logits exist at a time, as in the head's loss
 ATTENTION = 0.4  # share of the peak that attention reaches; large products reach ``efficiency``
 SCORES = 14  # bytes read and written for each score of attention that is kept in memory
 
