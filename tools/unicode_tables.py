@@ -6,8 +6,9 @@ on the reader's Python. Scripts, and what is a digit or punctuation to its preto
 library says itself. Its grapheme clusters are another crate's, which knows Unicode 17; this regex
 knows 18.
 
-The library's NFC is another crate, which knows Unicode 9. What a character normalizes to never
-changes once it is assigned, so Unicode 9 is Unicode 16 without the characters that are newer.
+The library's normal forms are another crate's, which knows Unicode 9. What a character normalizes
+to never changes once it is assigned, so Unicode 9 is Unicode 16 without the characters that are
+newer; which of them have a compatibility decomposition the library says itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import regex
 import unicodedata2
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 UNICODE_VERSION = "16.0.0"
 CLUSTER_VERSION = "17.0.0"
@@ -175,11 +176,11 @@ def compositions(decomposable: dict[int, str]) -> dict[tuple[int, int], int]:
     return found
 
 
-def quick_check(decomposable: dict[int, str], seconds: set[int]) -> list[int]:
-    """NFC_Quick_Check of every code point: 0 yes, 1 maybe, 2 no."""
+def quick_check(decomposable: dict[int, str], seconds: set[int], form: str) -> list[int]:
+    """NFC_Quick_Check or NFKC_Quick_Check of every code point: 0 yes, 1 maybe, 2 no."""
     values = [0] * LIMIT
     for code_point, decomposed in decomposable.items():
-        if unicodedata2.normalize("NFC", chr(code_point)) != chr(code_point):
+        if unicodedata2.normalize(form, chr(code_point)) != chr(code_point):
             values[code_point] = 2
         elif ord(decomposed[0]) in seconds:
             raise SystemExit(f"U+{code_point:04X} begins with a character that may compose")
@@ -188,33 +189,55 @@ def quick_check(decomposable: dict[int, str], seconds: set[int]) -> list[int]:
     return values
 
 
-def write_nfc() -> None:
+def compatible_decompositions() -> dict[int, str]:
+    """Full compatibility decompositions, where they are not the canonical ones."""
+    nfd, nfkd = normalizers.NFD().normalize_str, normalizers.NFKD().normalize_str
+    valid = (c for c in range(LIMIT) if not 0xD800 <= c < 0xE000)
+    return {c: nfkd(chr(c)) for c in valid if nfkd(chr(c)) != nfd(chr(c))}
+
+
+def decomposition_arrays(name: str, found: dict[int, str]) -> list[str]:
+    """The definitions of a ``Decompositions``."""
+    ends, pool = [0], ""
+    for decomposed in found.values():
+        pool += decomposed
+        ends.append(len(pool))
+    return [
+        f"static {array('std::uint32_t', f'{name}From', list(found))}",
+        f"static {array('std::uint16_t', f'{name}Begins', ends)}",
+        f"static {array('std::uint32_t', f'{name}Text', [ord(c) for c in pool])}",
+        f"const Decompositions {name} = {{{len(found)}, {name}From, {name}Begins, {name}Text}};\n",
+    ]
+
+
+def write_normal_forms() -> None:
     """What normalization needs to know of every code point."""
-    decomposable = decompositions()
-    composable = dict(sorted(compositions(decomposable).items()))
-    checks = quick_check(decomposable, {second for _, second in composable} | {*JAMO_THAT_JOIN})
+    canonical, compatible = decompositions(), compatible_decompositions()
+    composable = dict(sorted(compositions(canonical).items()))
+    seconds = {second for _, second in composable} | {*JAMO_THAT_JOIN}
+    nfc = quick_check(canonical, seconds, "NFC")
+    nfkc = quick_check(dict(sorted((canonical | compatible).items())), seconds, "NFKC")
     classes = sorted({combining_class(c) for c in range(LIMIT)})
     if len(classes) > 64:
         raise SystemExit("more than 64 combining classes: they need more than 6 bits")
     rank = {value: i for i, value in enumerate(classes)}
-    bits = [rank[combining_class(c)] | checks[c] << 6 for c in range(LIMIT)]
-    ends, pool = [0], ""
-    for decomposed in decomposable.values():
-        pool += decomposed
-        ends.append(len(pool))
+    bits = [rank[combining_class(c)] | nfc[c] << 6 for c in range(LIMIT)]
+    other_bits = [
+        nfkc[c] | (c in canonical or c in HANGUL) << 2 | (c in compatible) << 3
+        for c in range(LIMIT)
+    ]
     write(
-        "nfc_tables.cpp",
-        '#include "core/text/nfc_tables.hpp"\n\nnamespace tokpack::nfc_tables {\n',
+        "normal_form_tables.cpp",
+        '#include "core/text/normal_form_tables.hpp"\n\nnamespace tokpack::normal_form_tables {\n',
         two_level(bits, "kIndex", "kBlocks"),
+        two_level(other_bits, "kOtherIndex", "kOtherBlocks"),
         array("std::uint8_t", "kCombiningClasses", classes),
-        f"const std::size_t kDecompositionCount = {len(decomposable)};\n",
-        array("std::uint32_t", "kDecomposable", list(decomposable)),
-        array("std::uint16_t", "kDecompositionBegins", ends),
-        array("std::uint32_t", "kDecompositions", [ord(c) for c in pool]),
+        *decomposition_arrays("kCanonical", canonical),
+        *decomposition_arrays("kCompatible", compatible),
         f"const std::size_t kCompositionCount = {len(composable)};\n",
         array("std::uint64_t", "kComposable", [a << 32 | b for a, b in composable]),
         array("std::uint32_t", "kCompositions", list(composable.values())),
-        "}  // namespace tokpack::nfc_tables\n",
+        "}  // namespace tokpack::normal_form_tables\n",
     )
 
 
@@ -274,6 +297,12 @@ def write_sets() -> None:
         "punctuation": members(pre_tokenizers.Punctuation("removed")),
         "word": members(pre_tokenizers.Split(Regex(r"\w+"), "removed")),
     }
+    changed = dict.fromkeys(("clean_text", "handle_chinese_chars", "lowercase"), False)
+    for name, setting in (("bert_removed", "clean_text"), ("bert_marks", "strip_accents")):
+        bert = normalizers.BertNormalizer(**{"strip_accents": False, **changed, setting: True})
+        sets[name] = [
+            int(not 0xD800 <= c < 0xE000 and not bert.normalize_str(chr(c))) for c in range(LIMIT)
+        ]
     for script in SCRIPTS:
         split = pre_tokenizers.Split(Regex(rf"\p{{{script}}}+"), "removed")
         sets[script.lower()] = members(split)
@@ -301,7 +330,7 @@ def main() -> None:
         raise SystemExit(f"unicodedata2 {UNICODE_VERSION} is needed")
     write_classes()
     write_sets()
-    write_nfc()
+    write_normal_forms()
     write_clusters()
 
 

@@ -15,13 +15,15 @@
 
 #include "core/base/buffer.hpp"
 #include "core/base/cpu.hpp"
+#include "core/text/normal_forms.hpp"
+#include "core/text/utf8.hpp"
 
 namespace tokpack {
 
 namespace py = pybind11;
 
 void bind_json(py::module_& module);           // JsonLines, JsonArray, json_column and more
-void bind_text(py::module_& module);           // patterns, Pretokenizer, nfc
+void bind_text(py::module_& module);           // patterns, Pretokenizer, normalize
 void bind_bpe(py::module_& module);            // ByteLevelBPE, simd_levels
 void bind_sentencepiece(py::module_& module);  // PieceModel, PieceEncoder
 void bind_megatron(py::module_& module);       // RandomState, SampleWalk, megatron_blend
@@ -51,6 +53,18 @@ class Bytes {
  private:
   py::buffer_info info_;
 };
+
+inline void require_utf8(std::span<const std::uint8_t> text) {
+  if (!utf8_check(best_level())(text.data(), text.size())) {
+    throw py::value_error("the text is not valid UTF-8");
+  }
+}
+
+inline NormalForm parse_form(const std::string& name) {
+  const auto form = normal_form_by_name(name);
+  if (!form) throw py::value_error("normal form '" + name + "' is none of NFC, NFD, NFKC, NFKD");
+  return *form;
+}
 
 inline Level parse_level(const std::string& name) {
   const auto level = level_by_name(name);

@@ -1,5 +1,5 @@
-// ByteLevelBPE, MetaspaceBPE and MetaspaceUnigram, the merges of a vocabulary of ranks, and the
-// levels of the machine.
+// ByteLevelBPE, MetaspaceBPE, MetaspaceUnigram and WordPiece, the merges of a vocabulary of ranks,
+// and the levels of the machine.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -11,6 +11,7 @@
 #include "core/bpe/ranked_merges.hpp"
 #include "core/sentencepiece/folded.hpp"
 #include "core/sentencepiece/metaspace_encoder.hpp"
+#include "core/wordpiece/wordpiece_encoder.hpp"
 
 namespace tokpack {
 namespace {
@@ -65,7 +66,7 @@ class ByteLevelBpeBinding final : public EncoderBinding {
  public:
   ByteLevelBpeBinding(const Vocab& vocab, const MergeRows& merges, const PatternChoice& pattern,
                       const std::vector<AddedTuple>& added, const std::string& special_tokens,
-                      bool nfc, bool ignore_merges, const std::string& dtype,
+                      const std::string& form, bool ignore_merges, const std::string& dtype,
                       std::size_t cache_bytes, const std::string& level)
       : EncoderBinding(dtype) {
     const bool encode_specials = encodes_specials(special_tokens);
@@ -79,7 +80,9 @@ class ByteLevelBpeBinding final : public EncoderBinding {
     }
     auto [tokens, vocab_size] = parse_added(added, vocab.size());
     const std::vector<Merge> rules = parse_merges(merges);
-    const BpeOptions options{parse_pattern(pattern), nfc, encode_specials, cache_bytes,
+    std::optional<NormalForm> normal_form;
+    if (!form.empty()) normal_form = parse_form(form);
+    const BpeOptions options{parse_pattern(pattern), normal_form, encode_specials, cache_bytes,
                              parse_level(level)};
     const py::gil_scoped_release release;
     encoder_ = make_bpe_encoder(
@@ -166,7 +169,10 @@ std::vector<NormalizerStep> parse_steps(const std::vector<NormalizerTuple>& step
       {"rules", NormalizerKind::kRules},           {"replace", NormalizerKind::kReplace},
       {"space runs", NormalizerKind::kSpaceRuns},  {"white space", NormalizerKind::kWhiteSpace},
       {"strip left", NormalizerKind::kStripLeft},  {"strip right", NormalizerKind::kStripRight},
-      {"characters", NormalizerKind::kCharacters}, {"nfc", NormalizerKind::kNfc},
+      {"characters", NormalizerKind::kCharacters}, {"clean text", NormalizerKind::kCleanText},
+      {"ideographs", NormalizerKind::kIdeographs}, {"bert marks", NormalizerKind::kBertMarks},
+      {"NFC", NormalizerKind::kNfc},               {"NFD", NormalizerKind::kNfd},
+      {"NFKC", NormalizerKind::kNfkc},             {"NFKD", NormalizerKind::kNfkd},
   };
   std::vector<NormalizerStep> parsed;
   for (const auto& [name, from, to] : steps) {
@@ -199,6 +205,50 @@ class MetaspaceUnigramBinding final : public MetaspaceBinding {
     model.splits_white_space = splits_white_space;
     model.cuts_at_spaces = true;
     make(std::move(model), vocab, prefix, added, special_tokens, cache_bytes, level);
+  }
+};
+
+class TextNormalizerBinding {
+ public:
+  explicit TextNormalizerBinding(const std::vector<NormalizerTuple>& steps)
+      : normalizer_(parse_steps(steps)) {}
+
+  py::bytes normalize(const py::buffer& data) {
+    const Bytes bytes(data);
+    const std::span<const std::uint8_t> span = bytes.span();
+    require_utf8(span);
+    return std::string(
+        normalizer_.normalize({reinterpret_cast<const char*>(span.data()), span.size()}));
+  }
+
+ private:
+  TextNormalizer normalizer_;
+};
+
+class WordPieceBinding final : public EncoderBinding {
+ public:
+  WordPieceBinding(const Vocab& vocab, const std::string& prefix, std::uint32_t unknown,
+                   std::size_t longest_word, const std::vector<NormalizerTuple>& steps,
+                   std::vector<std::string> cuts, const std::vector<StrippingTuple>& added,
+                   const std::string& special_tokens, const std::string& dtype,
+                   std::size_t cache_bytes, const std::string& level)
+      : EncoderBinding(dtype) {
+    if (unknown >= vocab.size()) {
+      throw py::value_error("the unknown token is outside of the vocabulary");
+    }
+    WordPieceModel model;
+    for (const auto& token : vocab) model.tokens.push_back(token ? std::string(*token) : "");
+    model.prefix = prefix;
+    model.unknown = unknown;
+    model.longest_word = longest_word;
+    model.steps = parse_steps(steps);
+    model.cuts = std::move(cuts);
+    model.encode_specials = encodes_specials(special_tokens);
+    std::size_t vocab_size = 0;
+    std::tie(model.added, vocab_size) = parse_added(added, vocab.size());
+    const Level chosen = parse_level(level);
+    const py::gil_scoped_release release;
+    encoder_ = make_wordpiece_encoder(std::move(model), vocab_size, wide_, cache_bytes, chosen);
   }
 };
 
@@ -283,10 +333,10 @@ void bind_bpe(py::module_& module) {
       .def("cache_info", &EncoderBinding::cache_info);
   py::class_<ByteLevelBpeBinding, EncoderBinding>(module, "ByteLevelBPE")
       .def(py::init<const Vocab&, const MergeRows&, const PatternChoice&,
-                    const std::vector<AddedTuple>&, const std::string&, bool, bool,
-                    const std::string&, std::size_t, const std::string&>(),
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
+                    bool, const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
-           py::arg("special_tokens"), py::arg("nfc") = false, py::arg("ignore_merges") = false,
+           py::arg("special_tokens"), py::arg("form") = "", py::arg("ignore_merges") = false,
            py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,
            py::arg("level") = "auto");
   py::class_<MetaspaceBpeBinding, EncoderBinding>(module, "MetaspaceBPE")
@@ -307,6 +357,18 @@ void bind_bpe(py::module_& module) {
            py::arg("unknown"), py::arg("steps"), py::arg("splits_white_space"), py::arg("prefix"),
            py::arg("added"), py::arg("special_tokens"), py::arg("dtype") = "uint16",
            py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
+  py::class_<WordPieceBinding, EncoderBinding>(module, "WordPiece")
+      .def(py::init<const Vocab&, const std::string&, std::uint32_t, std::size_t,
+                    const std::vector<NormalizerTuple>&, std::vector<std::string>,
+                    const std::vector<StrippingTuple>&, const std::string&, const std::string&,
+                    std::size_t, const std::string&>(),
+           py::kw_only(), py::arg("vocab"), py::arg("prefix"), py::arg("unknown"),
+           py::arg("longest_word"), py::arg("steps"), py::arg("cuts"), py::arg("added"),
+           py::arg("special_tokens"), py::arg("dtype") = "uint16",
+           py::arg("cache_bytes") = std::size_t{64} << 20, py::arg("level") = "auto");
+  py::class_<TextNormalizerBinding>(module, "TextNormalizer")
+      .def(py::init<const std::vector<NormalizerTuple>&>(), py::arg("steps"))
+      .def("normalize", &TextNormalizerBinding::normalize, py::arg("data"));
 }
 
 }  // namespace tokpack

@@ -4,17 +4,11 @@
 #include <vector>
 
 #include "bind/steps_binding.hpp"
-#include "core/text/nfc.hpp"
+#include "core/text/normal_forms.hpp"
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {
-
-void require_utf8(std::span<const std::uint8_t> text) {
-  if (!utf8_check(best_level())(text.data(), text.size())) {
-    throw py::value_error("the text is not valid UTF-8");
-  }
-}
 
 class PretokenizerBinding {
  public:
@@ -53,7 +47,8 @@ std::vector<StepTuple> pattern_steps(const std::string& name) {
   return steps;
 }
 
-py::bytes normalize(const py::buffer& data) {
+py::bytes normalized(const std::string& form, const py::buffer& data) {
+  const NormalForm wanted = parse_form(form);
   const Bytes bytes(data);
   const std::span<const std::uint8_t> span = bytes.span();
   require_utf8(span);
@@ -61,7 +56,7 @@ py::bytes normalize(const py::buffer& data) {
   std::string out;
   {
     const py::gil_scoped_release release;
-    nfc(text, out);
+    normalize(wanted, text, out);
   }
   return py::bytes(out);
 }
@@ -80,7 +75,7 @@ void bind_text(py::module_& module) {
       .def(py::init<const PatternChoice&>(), py::arg("pattern"))
       .def_property_readonly("name", &PretokenizerBinding::name)
       .def("ends", &PretokenizerBinding::ends, py::arg("data"), py::arg("level") = "auto");
-  module.def("nfc", &normalize, py::arg("data"));
+  module.def("normalize", &normalized, py::arg("form"), py::arg("data"));
 }
 
 }  // namespace tokpack

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, Unpack
 
+NormalForm = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
+# kind of a normalizer, what it takes, what it gives
+NormalizerSteps = Sequence[tuple[str, bytes, bytes]]
 Level = Literal["auto", "scalar", "avx2", "avx512", "neon"]
 
 def simd_levels() -> list[str]:
@@ -99,11 +102,13 @@ class _EncoderOptions(TypedDict, total=False):
     cache_bytes: int  # of the word cache, rounded down to a power of two; 64 MiB unless given
     level: Level
 
-class _MetaspaceOptions(_EncoderOptions):
-    prefix: Literal["never", "first", "always"]  # which texts between added tokens get a space
+class _AddedOptions(_EncoderOptions):
     # content, id, special, normalized, lstrip, rstrip
     added: Sequence[tuple[bytes, int, bool, bool, bool, bool]]
     special_tokens: Literal["text", "encode"]  # what a special token inside a document becomes
+
+class _MetaspaceOptions(_AddedOptions):
+    prefix: Literal["never", "first", "always"]  # which texts between added tokens get a space
 
 class AnyEncoder:
     """Text -> ids, with a cache of words: one for each process, one thread at a time."""
@@ -135,7 +140,7 @@ class ByteLevelBPE(AnyEncoder):
         pattern: Pattern,
         added: Sequence[tuple[bytes, int, bool, bool]],  # content, id, special, normalized
         special_tokens: Literal["text", "encode"],  # what a special token inside a document becomes
-        nfc: bool = False,
+        form: NormalForm = "",  # into which text is normalized
         ignore_merges: bool = False,
         **options: Unpack[_EncoderOptions],
     ) -> None: ...
@@ -168,11 +173,31 @@ class MetaspaceUnigram(AnyEncoder):
         scores: Sequence[float],  # of the first ids
         byte_ids: Sequence[int],  # of the 256 bytes; none without byte fallback
         unknown: int,  # the id of a run of unknown characters, without byte fallback
-        # kind of a normalizer, what it takes, what it gives
-        steps: Sequence[tuple[str, bytes, bytes]],
+        steps: NormalizerSteps,
         splits_white_space: bool,  # it is removed; each word between gets a space in front
         **options: Unpack[_MetaspaceOptions],
     ) -> None: ...
+
+class WordPiece(AnyEncoder):
+    """A WordPiece, as BERT's."""
+
+    def __init__(
+        self,
+        *,
+        vocab: Sequence[bytes | None],  # text of each id as UTF-8; None: no such token
+        prefix: str,  # of a token that goes on a word
+        unknown: int,  # the id of a word that is not made of tokens,
+        longest_word: int,  # or has more characters
+        steps: NormalizerSteps,
+        cuts: Sequence[str],  # pre-tokenizers
+        **options: Unpack[_AddedOptions],
+    ) -> None: ...
+
+class TextNormalizer:
+    """The normalizers of a tokenizer.json. ValueError for what is unknown or broken."""
+
+    def __init__(self, steps: NormalizerSteps) -> None: ...
+    def normalize(self, data: Buffer) -> bytes: ...
 
 def ranked_merges(vocab: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int32], list[int]]:
     """The merges by which tiktoken makes the tokens of ``vocab``, bytes by rank, each once.
@@ -222,8 +247,8 @@ class Pretokenizer:
         """End of each pretoken of one document, in bytes, for tests. "plain" takes one character
         after the other; the scanners of the levels are compared with it."""
 
-def nfc(data: Buffer) -> bytes:
-    """Unicode Normalization Form C of one document, as the Hugging Face library computes it."""
+def normalize(form: NormalForm, data: Buffer) -> bytes:
+    """A normal form of one document, as the Hugging Face library computes it."""
 
 def mix(*values: int) -> int:
     """A 64-bit hash of numbers in [0, 2^64), for keys; ``mix(1)`` is not ``mix(1, 0)``."""

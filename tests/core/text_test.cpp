@@ -8,7 +8,7 @@
 
 #include "check.hpp"
 #include "core/pretokenize/pretokenize.hpp"
-#include "core/text/nfc.hpp"
+#include "core/text/normal_forms.hpp"
 #include "core/text/unicode.hpp"
 #include "memory.hpp"
 
@@ -65,11 +65,13 @@ void test_classes() {
   CHECK(spaces == 25);
 }
 
+bool is_nfc_quick(std::string_view text) { return is_normal_quick(NormalForm::kNfc, text); }
+
 std::string normalized(std::string_view text) {
   const Exact copy(text);
   const std::string_view view(reinterpret_cast<const char*>(copy.span().data()), text.size());
   std::string out = "what was here";
-  nfc(view, out);
+  normalize(NormalForm::kNfc, view, out);
   CHECK(!is_nfc_quick(view) || out == text);
   return out;
 }

@@ -14,7 +14,7 @@ from tokpack import _core
 from tokpack.tokenizers import Tokenizer, load_tokenizer, self_check
 from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, encode_batch
-from tokpack.tokenizers.native import MetaspaceTokenizer, NativeTokenizer
+from tokpack.tokenizers.native import JsonTokenizer, NativeTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def rows(encoded: Encoded) -> list[list[int]]:
 def is_as_with_the_library(path: Path, tokens: Sequence[str], texts: Sequence[str]) -> None:
     """Compare all that a native tokenizer.json means with what it means to its library."""
     tokenizer = load_tokenizer(path)
-    assert isinstance(tokenizer, MetaspaceTokenizer)
+    assert isinstance(tokenizer, JsonTokenizer)
     library = HuggingFaceTokenizer(str(path), path.read_bytes(), why_not_native="")
     library.files = (path,)
     assert tokenizer.describe() == library.describe()
@@ -78,7 +78,7 @@ class Twin:
     """A native tokenizer beside the library's tokenizer from the same files."""
 
     def __init__(self, tokenizer: Any) -> None:
-        native = (NativeTokenizer, MetaspaceTokenizer)
+        native = (NativeTokenizer, JsonTokenizer)
         assert isinstance(tokenizer, native), getattr(tokenizer, "why_not_native", "")
         self.tokenizer = tokenizer
         self._cores: dict[tuple[str, str], _core.AnyEncoder] = {}

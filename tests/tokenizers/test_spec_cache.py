@@ -47,7 +47,7 @@ def large(tmp_path: Path) -> Path:
 
 
 def parts(spec: ByteLevelSpec) -> tuple[object, ...]:
-    settings = (spec.pattern, spec.nfc, spec.ignore_merges)
+    settings = (spec.pattern, spec.form, spec.ignore_merges)
     return (*settings, spec.vocab, spec.added, spec.merges.tolist(), str(spec.merges.dtype))
 
 

@@ -82,7 +82,7 @@ def of_ranks(file: str, pattern: str) -> Subject:
     tokenizer = load_tokenizer(MODERN / file, pattern=pattern)
     assert isinstance(tokenizer, NativeTokenizer)
     steps = pre_tokenizer_of(pattern)["pretokenizers"]
-    if tokenizer.spec.nfc or len(steps) != 2 or steps[0]["type"] != "Split":
+    if tokenizer.spec.form or len(steps) != 2 or steps[0]["type"] != "Split":
         return beside_hugging_face(tokenizer)
     encoding = tiktoken.Encoding(
         "own",

@@ -8,7 +8,7 @@
 
 #include "core/bpe/cached_encoder.hpp"
 #include "core/bpe/long_word_cutter.hpp"
-#include "core/text/nfc.hpp"
+#include "core/text/normal_forms.hpp"
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
@@ -32,7 +32,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
     take_space_runs();
     const Pretokenizer& own = options_.pretokenizer;
     if (!own.steps.empty()) cutter_.emplace(own.steps, own.rules, options.level, longest_run_);
-    check_utf8_ = options.nfc || !cutter_ || cutter_->needs_utf8();
+    check_utf8_ = options.form || !cutter_ || cutter_->needs_utf8();
     seed(words);
   }
 
@@ -96,8 +96,10 @@ class Encoder final : public CachedEncoder<Id, Out> {
       // What relies on valid UTF-8 could read behind the text if it were not.
       if (check_utf8_ && !is_utf8_(part, part_size)) return encode_bytes(part, part_size);
       const std::string_view view(reinterpret_cast<const char*>(part), part_size);
-      if (!options_.nfc || is_nfc_quick(view)) return encode_normalized(part, part_size);
-      nfc(view, normal_);
+      if (!options_.form || is_normal_quick(*options_.form, view)) {
+        return encode_normalized(part, part_size);
+      }
+      normalize(*options_.form, view, normal_);
       if (normal_ == view) return encode_normalized(part, part_size);
       const auto* normal = reinterpret_cast<const std::uint8_t*>(normal_.data());
       const std::uint8_t* data_end = std::exchange(data_end_, normal + normal_.size());

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,12 +15,13 @@
 #include "core/bpe/bpe_model.hpp"
 #include "core/bpe/token_offsets.hpp"
 #include "core/pretokenize/pretokenize.hpp"
+#include "core/text/normal_forms.hpp"
 
 namespace tokpack {
 
 struct BpeOptions {
   Pretokenizer pretokenizer;
-  bool nfc = false;             // normalize to NFC what is not an added token
+  std::optional<NormalForm> form;  // into which what is not an added token is normalized
   bool encode_specials = true;  // special tokens inside documents become ids, not text
   std::size_t cache_bytes = 0;  // of the word cache, rounded down to a power of two
   Level level = Level::kScalar;

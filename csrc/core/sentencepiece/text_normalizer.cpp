@@ -5,8 +5,9 @@
 
 #include "core/bpe/added_tokens.hpp"
 #include "core/sentencepiece/folded.hpp"
+#include "core/text/code_points.hpp"
 #include "core/text/graphemes.hpp"
-#include "core/text/nfc.hpp"
+#include "core/text/normal_forms.hpp"
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
@@ -14,11 +15,17 @@ namespace {
 
 constexpr std::size_t kMostOfCluster = 6;  // a cluster of fewer bytes is looked up as a whole
 
-constexpr std::array<char, 128> kAscii = [] {
-  std::array<char, 128> all{};
-  for (std::size_t c = 0; c < all.size(); ++c) all[c] = static_cast<char>(c);
-  return all;
-}();
+// What BertNormalizer takes for Chinese characters.
+const CodePoints kIdeographs({{0x3400, 0x4DBF},
+                              {0x4E00, 0x9FFF},
+                              {0xF900, 0xFAFF},
+                              {0x20000, 0x2A6DF},
+                              {0x2A700, 0x2B81F},
+                              {0x2B920, 0x2CEAF},
+                              {0x2F800, 0x2FA1F}});
+const CodePoints kRemoved = CodePoints::bert_removed();
+const CodePoints kMarks = CodePoints::bert_marks();
+const CodePoints kWhiteSpace = CodePoints::white_space();
 
 const std::uint8_t* bytes_of(std::string_view text) {
   return reinterpret_cast<const std::uint8_t*>(text.data());
@@ -106,6 +113,46 @@ std::string_view replace(std::string_view text, const std::string& to, std::stri
   return *out;
 }
 
+// Appends append(code point, its text, out) of each character.
+template <class Append>
+std::string_view each_character(std::string_view text, std::string* out, Append&& append) {
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = decode_utf8(bytes_of(text) + at);
+    append(c.value, text.substr(at, c.size), out);
+    at += c.size;
+  }
+  return *out;
+}
+
+void append_clean(std::uint32_t c, std::string_view character, std::string* out) {
+  if (kRemoved.contains(c)) return;
+  *out += kWhiteSpace.contains(c) ? std::string_view(" ") : character;
+}
+
+void append_apart(std::uint32_t c, std::string_view character, std::string* out) {
+  const std::string_view space = kIdeographs.contains(c) ? " " : "";
+  ((*out += space) += character) += space;
+}
+
+void append_no_mark(std::uint32_t c, std::string_view character, std::string* out) {
+  if (!kMarks.contains(c)) *out += character;
+}
+
+std::string_view normalized(NormalForm form, std::string_view text, std::string* out) {
+  if (is_normal_quick(form, text)) return text;
+  normalize(form, text, *out);
+  return *out;
+}
+
+bool decomposes(NormalizerKind kind) {
+  return kind == NormalizerKind::kNfd || kind == NormalizerKind::kNfkd;
+}
+
+bool is_by_character(NormalizerKind kind) {
+  return kind == NormalizerKind::kCharacters || kind == NormalizerKind::kCleanText ||
+         kind == NormalizerKind::kIdeographs || kind == NormalizerKind::kBertMarks;
+}
+
 }  // namespace
 
 TextNormalizer::TextNormalizer(std::vector<NormalizerStep> steps) {
@@ -126,7 +173,6 @@ TextNormalizer::TextNormalizer(std::vector<NormalizerStep> steps) {
   // Views of texts that no longer move.
   for (Step& step : steps_) {
     if (step.settings.kind != NormalizerKind::kCharacters) continue;
-    for (std::size_t c = 0; c < step.ascii.size(); ++c) step.ascii[c] = {&kAscii[c], 1};
     const std::string_view from = step.settings.from, to = step.settings.to;
     std::size_t begin = 0;
     for (std::size_t at = 0; at < from.size();) {
@@ -134,26 +180,70 @@ TextNormalizer::TextNormalizer(std::vector<NormalizerStep> steps) {
           std::min(from.size() - at, character_size(static_cast<std::uint8_t>(from[at])));
       const std::size_t end = to.find('\0', begin);
       if (end == std::string_view::npos) throw std::invalid_argument("a character becomes nothing");
-      const std::string_view character = from.substr(at, size),
-                             becomes = to.substr(begin, end - begin);
-      if (size == 1 && static_cast<std::uint8_t>(character[0]) < 0x80) {
-        step.ascii[static_cast<std::uint8_t>(character[0])] = becomes;
-      } else {
-        step.characters.emplace(character, becomes);
-      }
+      step.characters.emplace(from.substr(at, size), to.substr(begin, end - begin));
       begin = end + 1;
       at += size;
     }
   }
+  make_parts();
+}
+
+void TextNormalizer::make_parts() {
+  for (std::size_t begin = 0, end; begin < steps_.size(); begin = end) {
+    bool is_single = false, has_form = false;
+    for (end = begin; end < steps_.size(); ++end) {
+      const NormalizerKind kind = steps_[end].settings.kind;
+      if (is_by_character(kind)) {
+        is_single = true;
+      } else if (decomposes(kind) && !has_form) {
+        has_form = true;
+      } else {
+        break;
+      }
+    }
+    end = std::max(end, begin + 1);
+    Part& part = parts_.emplace_back();
+    part.steps = {steps_.data() + begin, end - begin};
+    if (!is_single) continue;
+    part.table = std::make_unique<CharacterTable>(
+        [steps = part.steps](std::string_view character) { return change(steps, character); });
+  }
+}
+
+// A decomposition sorts the marks behind a character. That is nothing to see where all marks but
+// one are removed later: where one stays, it may change its place.
+std::optional<std::string> TextNormalizer::change(std::span<const Step> steps,
+                                                  std::string_view character) {
+  std::string result(character), buffer;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    buffer.clear();
+    result = std::string(apply(steps[i], result, &buffer));
+    if (!decomposes(steps[i].settings.kind)) continue;
+    for (std::size_t at = 0; at < result.size();) {
+      const CodePoint c = decode_utf8(bytes_of(result) + at);
+      const bool is_mark = combining_class(c.value) != 0;
+      const auto left = is_mark ? change(steps.subspan(i + 1), result.substr(at, c.size)) : "";
+      if (!left || !left->empty()) return std::nullopt;
+      at += c.size;
+    }
+  }
+  return result;
 }
 
 std::string_view TextNormalizer::normalize(std::string_view text) {
   unsigned turn = 0;
-  for (const Step& step : steps_) {
-    std::string* out = &out_[turn];
-    out->clear();
-    text = apply(step, text, out);
-    if (!out->empty()) turn ^= 1;
+  for (const Part& part : parts_) {
+    if (part.table && part.table->change(text, &out_[turn])) {
+      text = out_[turn];
+      turn ^= 1;
+      continue;
+    }
+    for (const Step& step : part.steps) {
+      std::string* out = &out_[turn];
+      out->clear();
+      text = apply(step, text, out);
+      if (!out->empty()) turn ^= 1;
+    }
   }
   return text;
 }
@@ -185,24 +275,24 @@ std::string_view TextNormalizer::apply(const Step& step, std::string_view text, 
     case NormalizerKind::kStripRight:
       return text.substr(0, space_begin(bytes_of(text), text.size()));
     case NormalizerKind::kCharacters:
-      for (std::size_t at = 0; at < text.size();) {
-        const auto first = static_cast<std::uint8_t>(text[at]);
-        if (first < 0x80) {
-          *out += step.ascii[first];
-          ++at;
-          continue;
-        }
-        const std::size_t size = character_size(first);
-        const std::string_view character = text.substr(at, size);
+      return each_character(text, out, [&](std::uint32_t, std::string_view character, auto*) {
         const auto found = step.characters.find(character);
         *out += found == step.characters.end() ? character : found->second;
-        at += size;
-      }
-      return *out;
+      });
+    case NormalizerKind::kCleanText:
+      return each_character(text, out, append_clean);
+    case NormalizerKind::kIdeographs:
+      return each_character(text, out, append_apart);
+    case NormalizerKind::kBertMarks:
+      return each_character(text, out, append_no_mark);
     case NormalizerKind::kNfc:
-      if (is_nfc_quick(text)) return text;
-      nfc(text, *out);
-      return *out;
+      return normalized(NormalForm::kNfc, text, out);
+    case NormalizerKind::kNfd:
+      return normalized(NormalForm::kNfd, text, out);
+    case NormalizerKind::kNfkc:
+      return normalized(NormalForm::kNfkc, text, out);
+    case NormalizerKind::kNfkd:
+      return normalized(NormalForm::kNfkd, text, out);
   }
   return text;
 }

@@ -1,15 +1,18 @@
 // The normalizers of a tokenizer.json, as the Hugging Face library applies them.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "core/sentencepiece/character_map.hpp"
+#include "core/sentencepiece/character_table.hpp"
 
 namespace tokpack {
 
@@ -21,7 +24,15 @@ enum class NormalizerKind : std::uint8_t {
   kStripLeft,   // white space at the begin is removed
   kStripRight,
   kCharacters,  // each character of `from` becomes a text of `to`, where each ends with a NUL
+  // BERT's: controls are removed and white space becomes spaces; spaces around each ideograph;
+  // marks without width are removed.
+  kCleanText,
+  kIdeographs,
+  kBertMarks,
   kNfc,
+  kNfd,
+  kNfkc,
+  kNfkd,
 };
 
 struct NormalizerStep {
@@ -45,13 +56,21 @@ class TextNormalizer {
   struct Step {
     NormalizerStep settings;
     CharacterMap rules;
-    std::array<std::string_view, 128> ascii;  // what a character becomes, if some do
     std::unordered_map<std::string_view, std::string_view> characters;
+  };
+  // Steps that follow each other. Those that take one character after the other, and a
+  // decomposition among them, have a table together, for texts in which it is enough.
+  struct Part {
+    std::span<const Step> steps;
+    std::unique_ptr<CharacterTable> table;
   };
 
   static std::string_view apply(const Step& step, std::string_view text, std::string* out);
+  static std::optional<std::string> change(std::span<const Step> steps, std::string_view character);
+  void make_parts();
 
   std::vector<Step> steps_;
+  std::vector<Part> parts_;
   std::string out_[2];
 };
 

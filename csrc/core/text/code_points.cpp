@@ -1,6 +1,7 @@
 #include "core/text/code_points.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 namespace tokpack {
@@ -149,5 +150,12 @@ CodePoints CodePoints::decimal_digits() { return of_category("nd"); }
 CodePoints CodePoints::words() { return of_table("word").value(); }
 CodePoints CodePoints::numeric() { return of_table("numeric").value(); }
 CodePoints CodePoints::punctuation() { return of_table("punctuation").value(); }
+CodePoints CodePoints::bert_removed() { return of_table("bert_removed").value(); }
+CodePoints CodePoints::bert_marks() { return of_table("bert_marks").value(); }
+
+bool CodePoints::contains(std::uint32_t code_point) const {
+  const auto next = std::ranges::upper_bound(ranges_, code_point, {}, &Range::first);
+  return next != ranges_.begin() && code_point <= std::prev(next)->last;
+}
 
 }  // namespace tokpack

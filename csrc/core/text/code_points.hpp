@@ -34,9 +34,14 @@ class CodePoints {
   // What the Hugging Face library's pretokenizers Digits and Punctuation take for them.
   static CodePoints numeric();
   static CodePoints punctuation();
+  // What its BertNormalizer removes: controls and the like, and marks without width; they are of
+  // an older Unicode.
+  static CodePoints bert_removed();
+  static CodePoints bert_marks();
 
   const std::vector<Range>& ranges() const { return ranges_; }
   bool empty() const { return ranges_.empty(); }
+  bool contains(std::uint32_t code_point) const;
 
   friend CodePoints operator|(const CodePoints& a, const CodePoints& b);
   friend CodePoints operator&(const CodePoints& a, const CodePoints& b);

@@ -74,9 +74,8 @@ def _inside(tokenizer: Tokenizer) -> _Inside:
         spec = tokenizer.spec
         used = {token.id for token in spec.added}
         unused = sum(token is None and i not in used for i, token in enumerate(spec.vocab))
-        normalizer = "NFC" if spec.nfc else ""
         merges = len(spec.merges)
-        return "BPE", spec.pattern, normalizer, merges, unused, spec.ignore_merges
+        return "BPE", spec.pattern, spec.form, merges, unused, spec.ignore_merges
     if isinstance(tokenizer, HuggingFaceTokenizer):
         definition = json.loads(tokenizer.raw)
         model = definition["model"]

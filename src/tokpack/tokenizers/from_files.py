@@ -16,12 +16,19 @@ from tokpack.tokenizers.gpt2_files import (
     warn_of_unreachable,
 )
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
-from tokpack.tokenizers.native import MetaspaceTokenizer, NativeTokenizer
+from tokpack.tokenizers.native import JsonTokenizer, NativeTokenizer
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.spec import ByteLevelSpec, MetaspaceSpec, NotNativeError, UnigramSpec
+from tokpack.tokenizers.spec import (
+    ByteLevelSpec,
+    MetaspaceSpec,
+    NotNativeError,
+    UnigramSpec,
+    WordPieceSpec,
+)
 from tokpack.tokenizers.spec_json import spec_from_json
 from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
 from tokpack.tokenizers.spec_unigram import is_unigram, unigram_spec
+from tokpack.tokenizers.spec_wordpiece import is_wordpiece, wordpiece_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +135,8 @@ def from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> To
         definition = _tokenizer_json(raw, path)
         if is_unigram(definition):
             return unigram_spec(definition)
+        if is_wordpiece(definition):
+            return wordpiece_spec(definition)
         build = metaspace_spec if writes_spaces(definition) else spec_from_json
         return build(definition)
 
@@ -139,16 +148,16 @@ def from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> To
         return HuggingFaceTokenizer(
             name, raw, why_not_native=str(reason), eod_token=choice.eod_token
         )
-    if isinstance(spec, MetaspaceSpec | UnigramSpec):
-        return MetaspaceTokenizer(name, raw, spec, eod_token=choice.eod_token)
-    assert isinstance(spec, ByteLevelSpec)
-    return NativeTokenizer(
-        name,
-        spec,
-        reference=(raw,),
-        special_tokens_default=choice.special or "encode",
-        eod_token=choice.eod_token,
-    )
+    if isinstance(spec, ByteLevelSpec):
+        return NativeTokenizer(
+            name,
+            spec,
+            reference=(raw,),
+            special_tokens_default=choice.special or "encode",
+            eod_token=choice.eod_token,
+        )
+    assert isinstance(spec, MetaspaceSpec | UnigramSpec | WordPieceSpec)
+    return JsonTokenizer(name, raw, spec, eod_token=choice.eod_token)
 
 
 class _TekkenFound(Exception):  # noqa: N818 - not an error

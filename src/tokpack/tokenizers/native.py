@@ -13,8 +13,8 @@ from tokpack.tokenizers import patterns
 from tokpack.tokenizers.base import SpecialMode, Tokenizer
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
-from tokpack.tokenizers.spec import UnigramSpec, to_json
-from tokpack.tokenizers.spec_unigram import core_steps
+from tokpack.tokenizers.spec import UnigramSpec, WordPieceSpec, to_json
+from tokpack.tokenizers.spec_normalizer import core_steps
 from tokpack.tokenizers.token_bytes import TokenBytes
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class NativeTokenizer(CoreTokenizer):
             merges=spec.merges,
             pattern=patterns.core_pattern(spec.pattern),
             added=[(t.content.encode(), t.id, t.special, t.normalized) for t in spec.added],
-            nfc=spec.nfc,
+            form=spec.form,
             ignore_merges=spec.ignore_merges,
             **settings,
         )
@@ -148,25 +148,25 @@ class NativeTokenizer(CoreTokenizer):
         return b"".join(pieces)
 
     def token_bytes(self) -> TokenBytes:
-        return TokenBytes(self._decode_table, nfc=self.spec.nfc)
+        return TokenBytes(self._decode_table, form=self.spec.form)
 
     def definition_digest(self) -> str:
         return self.spec.definition or self.spec.digest()
 
 
-class MetaspaceTokenizer(CoreTokenizer, HuggingFaceTokenizer):
+class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
     """A tokenizer.json by which the native core encodes, and the Hugging Face library decodes.
 
     Kind and fingerprint are those that it has where the library encodes: the ids are the same.
     """
 
-    spec: MetaspaceSpec | UnigramSpec
+    spec: MetaspaceSpec | UnigramSpec | WordPieceSpec
 
     def __init__(
         self,
         name: str,
         raw: bytes,
-        spec: MetaspaceSpec | UnigramSpec,
+        spec: MetaspaceSpec | UnigramSpec | WordPieceSpec,
         *,
         eod_token: str | int | None = None,
     ) -> None:
@@ -183,12 +183,23 @@ class MetaspaceTokenizer(CoreTokenizer, HuggingFaceTokenizer):
     def definition_digest(self) -> str:
         return self.spec.definition
 
-    def _build_core(self, **settings: Any) -> _core.MetaspaceBPE | _core.MetaspaceUnigram:
+    def _build_core(self, **settings: Any) -> _core.AnyEncoder:
         spec = self.spec
         added = [
             (t.content.encode(), t.id, t.special, t.normalized, t.lstrip, t.rstrip)
             for t in spec.added
         ]
+        if isinstance(spec, WordPieceSpec):
+            return _core.WordPiece(
+                vocab=spec.vocab,
+                prefix=spec.prefix,
+                unknown=spec.unknown,
+                longest_word=spec.longest_word,
+                steps=core_steps(spec.steps),
+                cuts=spec.cuts,
+                added=added,
+                **settings,
+            )
         if isinstance(spec, UnigramSpec):
             return _core.MetaspaceUnigram(
                 vocab=spec.vocab,

@@ -15,6 +15,7 @@ from tokpack.tokenizers.gpt2_files import read_bytes
 
 if TYPE_CHECKING:
     from tokpack.tokenizers.base import SpecialMode
+    from tokpack.tokenizers.spec import NormalForm
 
 _URL = "https://openaipublic.blob.core.windows.net/encodings/"
 _END = "<|endoftext|>"
@@ -33,7 +34,7 @@ class KnownVocabulary:
     pattern: str
     special: dict[str, int]
     file: str = ""
-    nfc: bool = False
+    form: NormalForm = ""
     mode: SpecialMode = "text"
 
 
@@ -138,7 +139,7 @@ _PUBLISHED = (
         "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186",
         "qwen2",
         {token: 151643 + i for i, token in enumerate(_QWEN)},
-        nfc=True,
+        form="NFC",
         mode="encode",
     ),
 )

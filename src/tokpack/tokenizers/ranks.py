@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tokpack.tokenizers.base import SpecialMode, Tokenizer, TokenizerOptions
     from tokpack.tokenizers.published import KnownVocabulary
+    from tokpack.tokenizers.spec import NormalForm
 
 _MAX_TOKEN = 4096  # bytes
 _MAX_DIGITS = 9  # of a rank
@@ -57,7 +58,7 @@ class _Ranks:
     first_id: int
     special: dict[str, int]
     pattern: str = ""  # where the file says it
-    nfc: bool = False
+    form: NormalForm = ""
 
 
 def from_name(encoding: KnownVocabulary, choice: TokenizerOptions) -> Tokenizer:
@@ -92,7 +93,7 @@ def from_file(
         0,
         special or {EOD_NAMES[0]: len(tokens)},
         pattern,
-        encoding is not None and encoding.nfc,
+        encoding.form if encoding else "",
     )
     tokenizer = _tokenizer(vocabulary, path, name, encoding.mode if encoding else "text", choice)
     tokenizer.arguments = {"pattern": choice.pattern} if choice.pattern else {}
@@ -182,7 +183,7 @@ def _spec(ranks: _Ranks, path: Path) -> ByteLevelSpec:
         merges=merges + first_id,
         pattern="none",
         added=tuple(AddedToken(text, token_id, True, False) for text, token_id in special.items()),
-        nfc=ranks.nfc,
+        form=ranks.form,
         ignore_merges=bool(unmergeable),
     )
 

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+NormalForm = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
+
 MAX_ID = (1 << 24) - 1  # far above any real vocabulary, far below what would exhaust memory
+# Bytes of a token that is looked for in words: a hostile one would take quadratic time.
+LONGEST = 512
 
 
 class NotNativeError(Exception):
@@ -89,11 +93,12 @@ class BpeSpec:
 class ByteLevelSpec(BpeSpec):
     """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``, or steps as JSON.
 
-    ``definition`` is the sha256 of the tokenizer.json's definition where its pattern has no name.
+    ``form`` is what text is normalized into. ``definition`` is the sha256 of the tokenizer.json's
+    definition where its pattern has no name, or its form is not NFC.
     """
 
     pattern: str
-    nfc: bool = False
+    form: NormalForm = ""
     ignore_merges: bool = False
     definition: str = ""
 
@@ -102,7 +107,8 @@ class ByteLevelSpec(BpeSpec):
             **({"definition": self.definition} if self.definition else {}),
             "added": [[t.content, t.id, t.special, t.normalized] for t in self.added],
             "ignore_merges": self.ignore_merges,
-            "nfc": self.nfc,
+            "nfc": self.form == "NFC",
+            **({"form": self.form} if self.form not in ("", "NFC") else {}),
             "pattern": self.pattern,
         }
 
@@ -141,6 +147,21 @@ class UnigramSpec(BpeSpec):
     steps: tuple[NormalizerStep, ...]
     splits_white_space: bool
     prefix: Literal["never", "first", "always"]
+    definition: str
+
+
+@dataclass(frozen=True, eq=False)
+class WordPieceSpec(BpeSpec):
+    """A WordPiece, as ``_core.WordPiece`` takes it: no merges.
+
+    ``definition`` is the sha256 of the tokenizer.json's definition.
+    """
+
+    prefix: str
+    unknown: int
+    longest_word: int
+    steps: tuple[NormalizerStep, ...]
+    cuts: tuple[str, ...]
     definition: str
 
 
@@ -229,7 +250,7 @@ def byte_level_spec(
     added: tuple[AddedToken, ...],
     *,
     pattern: str,
-    nfc: bool = False,
+    form: NormalForm = "",
     ignore_merges: bool = False,
 ) -> ByteLevelSpec:
     """The definition of a BPE whose tokens are written in GPT-2's alphabet; NotNativeError.
@@ -243,7 +264,7 @@ def byte_level_spec(
     foreign = [token_id for token_id, token in enumerate(table) if token is None]
     if foreign and np.isin(merges, foreign).any():
         raise NotNativeError("a merge has a character outside the byte-level alphabet")
-    return ByteLevelSpec(table, merges, added, pattern, nfc=nfc, ignore_merges=ignore_merges)
+    return ByteLevelSpec(table, merges, added, pattern, form=form, ignore_merges=ignore_merges)
 
 
 def split_pairs(merges: str) -> tuple[list[str], list[str]] | None:
@@ -328,7 +349,7 @@ def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
             }
             for token in sorted(spec.added, key=lambda token: token.id)
         ],
-        "normalizer": {"type": "NFC"} if spec.nfc else None,
+        "normalizer": {"type": spec.form} if spec.form else None,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
         "decoder": {

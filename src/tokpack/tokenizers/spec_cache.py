@@ -22,7 +22,13 @@ import numpy as np
 from tokpack.errors import OutputError
 from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import open_regular, replace_file
-from tokpack.tokenizers.spec import AddedToken, ByteLevelSpec, MetaspaceSpec, UnigramSpec
+from tokpack.tokenizers.spec import (
+    AddedToken,
+    ByteLevelSpec,
+    MetaspaceSpec,
+    UnigramSpec,
+    WordPieceSpec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,11 +115,15 @@ def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> BpeSpec:
         vocab.append(None if length < 0 else text[begin:end])
         begin = end
     pairs = np.frombuffer(merges, "<i4").astype(np.int32, copy=False).reshape(-1, 3)
-    kind: type[ByteLevelSpec | UnigramSpec | MetaspaceSpec] = MetaspaceSpec
+    kind: type[BpeSpec] = MetaspaceSpec
     if "pattern" in settings:
         kind = ByteLevelSpec
+        nfc = settings.pop("nfc")
+        settings.setdefault("form", "NFC" if nfc else "")
     elif "scores" in settings:
         kind = UnigramSpec
+    elif "longest_word" in settings:
+        kind = WordPieceSpec
     return kind(vocab=vocab, merges=pairs, added=added, **settings)
 
 

@@ -6,10 +6,10 @@ file or a later version of its format, goes to the Hugging Face library instead.
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from tokpack import _core
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.huggingface import digest_of
 from tokpack.tokenizers.spec import (
@@ -23,7 +23,7 @@ from tokpack.tokenizers.spec import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tokpack.tokenizers.spec import ByteLevelSpec
+    from tokpack.tokenizers.spec import ByteLevelSpec, NormalForm
 
 _MODEL_KEYS = {
     *("type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
@@ -40,21 +40,22 @@ def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
     model = bpe_model(definition.get("model"))
     if model.get("byte_fallback"):
         raise NotNativeError("its model sets 'byte_fallback'")
-    nfc = _is_nfc(definition.get("normalizer"))
+    form = _form(definition.get("normalizer"))
     pattern = patterns.recognize(definition.get("pre_tokenizer"))
     vocab: dict[str, int] = model["vocab"]
     added = added_tokens(definition, vocab)
     for token in added:
         if token.lstrip or token.rstrip:
             raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
-        if nfc and token.normalized and not unicodedata.is_normalized("NFC", token.content):
-            reason = "is not in Normalization Form C"
-            raise NotNativeError(f"its added token {token.content!r} {reason}")
+        content = token.content.encode()
+        if form and token.normalized and _core.normalize(form, content) != content:
+            raise NotNativeError(f"its added token {token.content!r} is not in the form {form}")
     ignore_merges = bool(model.get("ignore_merges", False))
     spec = byte_level_spec(
-        vocab, pairs_of(model), added, pattern=pattern, nfc=nfc, ignore_merges=ignore_merges
+        vocab, pairs_of(model), added, pattern=pattern, form=form, ignore_merges=ignore_merges
     )
-    return spec if patterns.is_name(pattern) else replace(spec, definition=digest_of(definition))
+    is_named = patterns.is_name(pattern) and form in ("", "NFC")
+    return spec if is_named else replace(spec, definition=digest_of(definition))
 
 
 def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[bytes | None]:
@@ -66,6 +67,16 @@ def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[byte
     except UnicodeEncodeError:
         raise NotNativeError("its vocabulary has a token that is not text") from None
     return table
+
+
+def steps_of(node: Any) -> list[dict[str, Any]]:
+    """The steps of a normalizer or pretokenizer, those of a Sequence one by one."""
+    if not isinstance(node, dict):
+        return []
+    children = node.get("normalizers", node.get("pretokenizers"))
+    if node.get("type") != "Sequence" or not isinstance(children, list):
+        return [node]
+    return [step for child in children for step in steps_of(child)]
 
 
 def bpe_model(model: Any) -> dict[str, Any]:
@@ -80,25 +91,36 @@ def bpe_model(model: Any) -> dict[str, Any]:
         if model.get(key):
             raise NotNativeError(f"its model sets '{key}'")
     vocab, merges = model.get("vocab"), model.get("merges")
-    if not isinstance(vocab, dict) or not vocab or not isinstance(merges, list):
-        raise NotNativeError("its model has no vocabulary or no merges")
+    if not isinstance(merges, list):
+        raise NotNativeError("its model has no merges")
+    check_ids(vocab)
+    return model
+
+
+def check_ids(vocab: Any) -> dict[str, int]:
+    """A vocabulary, if it has ids that each are used once."""
+    if not isinstance(vocab, dict) or not vocab:
+        raise NotNativeError("its model has no vocabulary")
     if set(map(type, vocab.values())) != {int}:
         raise NotNativeError("an id is not a whole number")
     ids = set(vocab.values())
     if min(ids) < 0 or max(ids) > MAX_ID or len(ids) < len(vocab):
         raise NotNativeError("an id is used twice, or out of range")
-    return model
+    return vocab
 
 
-def _is_nfc(normalizer: Any) -> bool:
-    if normalizer is None:
-        return False
-    kind = normalizer.get("type") if isinstance(normalizer, dict) else None
-    if kind == "NFC":
-        return True
-    if kind == "Sequence" and isinstance(children := normalizer.get("normalizers"), list):
-        return True in [_is_nfc(child) for child in children]
-    raise NotNativeError(f"its normalizer is {kind}")
+def _form(normalizer: Any) -> NormalForm:
+    """The normal form that normalizers lead to: the last one composes or not."""
+    steps = steps_of(normalizer)
+    if normalizer is not None and not isinstance(normalizer, dict):
+        raise NotNativeError("its normalizer is not an object")
+    for step in steps:
+        if step.get("type") not in ("NFC", "NFD", "NFKC", "NFKD"):
+            raise NotNativeError(f"its normalizer is {step.get('type')}")
+    if not steps:
+        return ""
+    compatible = "K" if any("K" in step["type"] for step in steps) else ""
+    return cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}")
 
 
 def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokpack.tokenizers.huggingface import digest_of
 from tokpack.tokenizers.spec import MetaspaceSpec, NotNativeError, merges_to_ids
-from tokpack.tokenizers.spec_json import added_tokens, bpe_model, pairs_of, texts_by_id
+from tokpack.tokenizers.spec_json import added_tokens, bpe_model, pairs_of, steps_of, texts_by_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,16 +74,6 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
         added=added,
         definition=digest_of(definition),
     )
-
-
-def steps_of(node: Any) -> list[dict[str, Any]]:
-    """The steps of a normalizer or pretokenizer, those of a Sequence one by one."""
-    if not isinstance(node, dict):
-        return []
-    children = node.get("normalizers", node.get("pretokenizers"))
-    if node.get("type") != "Sequence" or not isinstance(children, list):
-        return [node]
-    return [step for child in children for step in steps_of(child)]
 
 
 def _normalizer(node: Any) -> tuple[bool, bool]:

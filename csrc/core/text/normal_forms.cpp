@@ -1,21 +1,21 @@
-#include "core/text/nfc.hpp"
+#include "core/text/normal_forms.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "core/text/nfc_tables.hpp"
+#include "core/text/normal_form_tables.hpp"
 #include "core/text/utf8.hpp"
 
 namespace tokpack {
 namespace {
 
-using namespace nfc_tables;
+using namespace normal_form_tables;
 
-// The lead byte of U+0300. All characters below are boundaries: starters that compose with nothing
-// before them.
-constexpr std::uint8_t kFirstLead = 0xCC;
+// All characters below these lead bytes, of U+0300 and of U+00A0, are boundaries: starters that
+// compose with nothing before them, and do not decompose.
+constexpr std::uint8_t kFirstLead = 0xCC, kFirstLeadOfOthers = 0xC2;
 constexpr std::size_t kStride = 64;
 
 // Hangul syllables are computed: 19 leading, 21 vowel and 28 trailing jamo (the first is none).
@@ -23,17 +23,28 @@ constexpr std::uint32_t kSyllables = 0xAC00, kLeads = 0x1100, kVowels = 0x1161, 
 constexpr std::uint32_t kLeadCount = 19, kVowelCount = 21, kTrailCount = 28;
 constexpr std::uint32_t kSyllableCount = kLeadCount * kVowelCount * kTrailCount;
 
+constexpr std::uint8_t kRankBits = (1u << kCheckShift) - 1;
+
+std::uint8_t look_up(const std::uint8_t* index, const std::uint8_t* blocks, std::uint32_t c) {
+  const std::uint32_t block = index[c >> kBlockBits];
+  return blocks[(block << kBlockBits) + (c & ((1u << kBlockBits) - 1))];
+}
+
+// As kBlocks has it, with the quick check of the form.
+template <NormalForm kForm>
 std::uint8_t properties(std::uint32_t code_point) {
-  const std::uint32_t block = kIndex[code_point >> kBlockBits];
-  return kBlocks[(block << kBlockBits) + (code_point & ((1u << kBlockBits) - 1))];
+  const std::uint8_t bits = look_up(kIndex, kBlocks, code_point);
+  if constexpr (kForm == NormalForm::kNfc) return bits;
+  const unsigned other = look_up(kOtherIndex, kOtherBlocks, code_point);
+  const unsigned check = kForm == NormalForm::kNfkc ? other & 3
+                         : kForm == NormalForm::kNfd ? (other & 4) >> 1
+                                                     : (other & 12) != 0 ? 2 : 0;
+  return static_cast<std::uint8_t>((bits & kRankBits) | check << kCheckShift);
 }
 
-std::uint8_t combining_class(std::uint32_t code_point) {
-  return kCombiningClasses[properties(code_point) & ((1u << kCheckShift) - 1)];
-}
-
-// Reads text while it is in NFC. A boundary is where a starter begins that composes with nothing
-// before it; the last one is remembered.
+// Reads text while it is in a normal form. A boundary is where a starter begins that composes with
+// nothing before it; the last one is remembered.
+template <NormalForm kForm>
 class QuickCheck {
  public:
   explicit QuickCheck(std::string_view text, std::size_t begin)
@@ -42,7 +53,7 @@ class QuickCheck {
         pos_(begin),
         boundary_(begin) {}
 
-  // The last boundary before a character that breaks NFC, or may; the size when there is none.
+  // The last boundary before a character that breaks the form, or may; the size when there is none.
   std::size_t run() {
     std::uint8_t last_rank = 0;
     while (pos_ < size_) {
@@ -50,7 +61,7 @@ class QuickCheck {
       if (pos_ >= size_) break;
       const CodePoint c = decode_utf8(data_ + pos_);
       // Where the quick check says yes, the properties are the rank of the combining class alone.
-      const std::uint8_t rank = properties(c.value);
+      const std::uint8_t rank = properties<kForm>(c.value);
       if (rank == 0) {
         boundary_ = pos_;
       } else if (rank >> kCheckShift || rank < last_rank) {
@@ -63,11 +74,11 @@ class QuickCheck {
   }
 
  private:
-  // Skips characters below U+0300; true if there was one.
+  // Skips characters below the first that may matter; true if there was one.
   bool skip_low() {
     const std::size_t begin = pos_;
     while (pos_ + kStride <= size_ && is_low(data_ + pos_)) pos_ += kStride;
-    while (pos_ < size_ && data_[pos_] < kFirstLead) ++pos_;
+    while (pos_ < size_ && data_[pos_] < kFirst) ++pos_;
     if (pos_ == begin) return false;
     boundary_ = pos_ - 1;
     while ((data_[boundary_] & 0xC0) == 0x80) --boundary_;
@@ -77,8 +88,11 @@ class QuickCheck {
   static bool is_low(const std::uint8_t* p) {
     std::uint8_t most = 0;
     for (std::size_t i = 0; i < kStride; ++i) most = std::max(most, p[i]);
-    return most < kFirstLead;
+    return most < kFirst;
   }
+
+  static constexpr std::uint8_t kFirst =
+      kForm == NormalForm::kNfc ? kFirstLead : kFirstLeadOfOthers;
 
   const std::uint8_t* data_;
   std::size_t size_;
@@ -91,23 +105,24 @@ struct Mark {
   std::uint8_t combining_class;
 };
 
-void decompose(std::uint32_t c, std::vector<Mark>& out) {
+bool append_of(const Decompositions& known, std::uint32_t c, std::vector<Mark>& out) {
+  const std::uint32_t* found = std::lower_bound(known.from, known.from + known.count, c);
+  if (found == known.from + known.count || *found != c) return false;
+  const std::uint16_t* range = known.begins + (found - known.from);
+  for (std::size_t i = range[0]; i < range[1]; ++i) {
+    out.push_back({known.text[i], combining_class(known.text[i])});
+  }
+  return true;
+}
+
+void decompose(std::uint32_t c, bool compatible, std::vector<Mark>& out) {
   if (c - kSyllables < kSyllableCount) {
     const std::uint32_t i = c - kSyllables;
     out.push_back({kLeads + i / (kVowelCount * kTrailCount), 0});
     out.push_back({kVowels + i / kTrailCount % kVowelCount, 0});
     if (i % kTrailCount) out.push_back({kTrails + i % kTrailCount, 0});
-    return;
-  }
-  const std::uint32_t* end = kDecomposable + kDecompositionCount;
-  const std::uint32_t* found = std::lower_bound(kDecomposable, end, c);
-  if (found == end || *found != c) {
+  } else if (!(compatible && append_of(kCompatible, c, out)) && !append_of(kCanonical, c, out)) {
     out.push_back({c, combining_class(c)});
-    return;
-  }
-  const std::uint16_t* range = kDecompositionBegins + (found - kDecomposable);
-  for (std::size_t i = range[0]; i < range[1]; ++i) {
-    out.push_back({kDecompositions[i], combining_class(kDecompositions[i])});
   }
 }
 
@@ -177,36 +192,77 @@ void append_utf8(std::uint32_t c, std::string& out) {
 }
 
 // Decomposes from `begin`, a boundary, to the next boundary; returns that one.
+template <NormalForm kForm>
 std::size_t decompose_segment(std::string_view text, std::size_t begin, std::vector<Mark>& marks) {
+  constexpr bool kCompatibly = kForm == NormalForm::kNfkc || kForm == NormalForm::kNfkd;
   const auto* data = reinterpret_cast<const std::uint8_t*>(text.data());
   std::size_t pos = begin;
   marks.clear();
   while (pos < text.size()) {
     const CodePoint c = decode_utf8(data + pos);
-    if (pos != begin && properties(c.value) == 0) break;
-    decompose(c.value, marks);
+    if (pos != begin && properties<kForm>(c.value) == 0) break;
+    decompose(c.value, kCompatibly, marks);
     pos += c.size;
   }
   return pos;
 }
 
-}  // namespace
-
-bool is_nfc_quick(std::string_view text) { return QuickCheck(text, 0).run() == text.size(); }
-
-void nfc(std::string_view text, std::string& out) {
+template <NormalForm kForm>
+void normalize(std::string_view text, std::string& out) {
+  constexpr bool kComposes = kForm == NormalForm::kNfc || kForm == NormalForm::kNfkc;
   out.clear();
   std::vector<Mark> marks;
   std::size_t pos = 0;
   for (;;) {
-    const std::size_t good = QuickCheck(text, pos).run();
+    const std::size_t good = QuickCheck<kForm>(text, pos).run();
     out.append(text, pos, good - pos);
     if (good == text.size()) return;
-    pos = decompose_segment(text, good, marks);
+    pos = decompose_segment<kForm>(text, good, marks);
     reorder(marks);
-    compose(marks);
+    if (kComposes) compose(marks);
     for (const Mark mark : marks) append_utf8(mark.code_point, out);
   }
+}
+
+}  // namespace
+
+std::optional<NormalForm> normal_form_by_name(std::string_view name) {
+  if (name == "NFC") return NormalForm::kNfc;
+  if (name == "NFD") return NormalForm::kNfd;
+  if (name == "NFKC") return NormalForm::kNfkc;
+  if (name == "NFKD") return NormalForm::kNfkd;
+  return std::nullopt;
+}
+
+bool is_normal_quick(NormalForm form, std::string_view text) {
+  switch (form) {
+    case NormalForm::kNfc:
+      return QuickCheck<NormalForm::kNfc>(text, 0).run() == text.size();
+    case NormalForm::kNfd:
+      return QuickCheck<NormalForm::kNfd>(text, 0).run() == text.size();
+    case NormalForm::kNfkc:
+      return QuickCheck<NormalForm::kNfkc>(text, 0).run() == text.size();
+    case NormalForm::kNfkd:
+      return QuickCheck<NormalForm::kNfkd>(text, 0).run() == text.size();
+  }
+  return false;
+}
+
+void normalize(NormalForm form, std::string_view text, std::string& out) {
+  switch (form) {
+    case NormalForm::kNfc:
+      return normalize<NormalForm::kNfc>(text, out);
+    case NormalForm::kNfd:
+      return normalize<NormalForm::kNfd>(text, out);
+    case NormalForm::kNfkc:
+      return normalize<NormalForm::kNfkc>(text, out);
+    case NormalForm::kNfkd:
+      return normalize<NormalForm::kNfkd>(text, out);
+  }
+}
+
+std::uint8_t combining_class(std::uint32_t code_point) {
+  return kCombiningClasses[look_up(kIndex, kBlocks, code_point) & kRankBits];
 }
 
 }  // namespace tokpack

@@ -1,0 +1,104 @@
+#include "core/wordpiece/word_cutter.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <utility>
+
+#include "core/text/code_points.hpp"
+#include "core/text/utf8.hpp"
+
+namespace tokpack {
+namespace {
+
+// What one pre-tokenizer does to characters. Runs are cut where `runs` begin and end.
+struct StepClasses {
+  CodePoints left_out, alone, runs;
+};
+
+// \w of the library's Whitespace, whose engine is another one than that of its Split.
+CodePoints words() {
+  const CodePoints others({{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}});
+  return (CodePoints::words() & ~others) | CodePoints(0x200C, 0x200D);
+}
+
+StepClasses classes_of(const std::string& step) {
+  if (step == "BertPreTokenizer") {
+    return {CodePoints::white_space(), CodePoints::punctuation(), {}};
+  }
+  if (step == "Whitespace") return {CodePoints::white_space(), {}, words()};
+  if (step == "WhitespaceSplit") return {CodePoints::white_space(), {}, {}};
+  if (step == "Punctuation") return {{}, CodePoints::punctuation(), {}};
+  if (step == "Digits") return {{}, CodePoints::numeric(), {}};
+  if (step == "Digits together") return {{}, {}, CodePoints::numeric()};
+  throw std::invalid_argument("pre-tokenizer '" + step + "' is unknown");
+}
+
+template <class Do>
+void for_each(const CodePoints& points, Do&& what) {
+  for (const CodePoints::Range& range : points.ranges()) {
+    for (std::uint32_t c = range.first; c <= range.last; ++c) what(c);
+  }
+}
+
+}  // namespace
+
+WordCutter::WordCutter(std::span<const std::string> steps) {
+  if (steps.size() > 6) throw std::invalid_argument("more than 6 pre-tokenizers");
+  // A bit says of each step in which of its runs a character is.
+  std::vector<std::uint8_t> classes(CodePoints::kLimit, kFirstRun);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const StepClasses step = classes_of(steps[i]);
+    const auto bit = static_cast<std::uint8_t>(2 << i);
+    for_each(step.runs, [&](std::uint32_t c) {
+      if (classes[c] >= kFirstRun) classes[c] = static_cast<std::uint8_t>(classes[c] + bit);
+    });
+    for_each(step.alone, [&](std::uint32_t c) {
+      if (classes[c] != kLeftOut) classes[c] = kAlone;
+    });
+    for_each(step.left_out, [&](std::uint32_t c) { classes[c] = kLeftOut; });
+  }
+  std::map<Page, std::uint16_t> known;
+  for (std::size_t begin = 0; begin < classes.size(); begin += std::size_t{1} << kPageBits) {
+    Page page;
+    std::copy_n(classes.begin() + static_cast<std::ptrdiff_t>(begin), page.size(), page.begin());
+    const auto [place, is_new] = known.emplace(page, static_cast<std::uint16_t>(pages_.size()));
+    if (is_new) pages_.push_back(page);
+    page_of_.push_back(place->second);
+  }
+}
+
+std::size_t WordCutter::cut(const std::uint8_t* text, std::size_t size, std::size_t* at,
+                            Buffer<std::uint8_t>* words, std::uint32_t* starts) const {
+  words->resize(size - *at);
+  const std::uint8_t* ascii = pages_[0].data();
+  std::uint8_t* to = words->data();
+  std::size_t found = 0, from = *at;
+  std::uint32_t count = 0;
+  std::uint8_t before = kLeftOut;
+  while (from < size) {
+    const bool is_ascii = text[from] < 0x80;
+    const CodePoint c = is_ascii ? CodePoint{text[from], 1} : decode_utf8(text + from);
+    const std::uint8_t here = is_ascii ? ascii[c.value] : class_of(c.value);
+    const bool is_kept = here != kLeftOut;
+    const bool begins = is_kept && (here != before || here == kAlone);
+    if (begins && found == kWindow) break;
+    starts[found] = count;
+    found += begins;
+    if (is_ascii) {
+      to[count] = text[from];
+    } else {
+      std::memcpy(to + count, text + from, c.size);
+    }
+    count += is_kept ? c.size : 0;
+    from += c.size;
+    before = here;
+  }
+  starts[found] = count;
+  words->resize(count);
+  *at = from;
+  return found;
+}
+
+}  // namespace tokpack
