@@ -78,20 +78,28 @@ std::size_t WordCutter::cut(const std::uint8_t* text, std::size_t size, std::siz
   std::uint32_t count = 0;
   std::uint8_t before = kLeftOut;
   while (from < size) {
-    const bool is_ascii = text[from] < 0x80;
-    const CodePoint c = is_ascii ? CodePoint{text[from], 1} : decode_utf8(text + from);
-    const std::uint8_t here = is_ascii ? ascii[c.value] : class_of(c.value);
-    const bool is_kept = here != kLeftOut;
-    const bool begins = is_kept && (here != before || here == kAlone);
-    if (begins && found == kWindow) break;
-    starts[found] = count;
-    found += begins;
-    if (is_ascii) {
+    // A byte begins at most one word, so these are not too many. Without branches.
+    const std::size_t safe = std::min(size, from + (kWindow - found));
+    for (; from < safe && text[from] < 0x80; ++from) {
+      const std::uint8_t here = ascii[text[from]];
+      const unsigned is_kept = here != kLeftOut;
+      starts[found] = count;
+      found += is_kept & (unsigned{here != before} | unsigned{here == kAlone});
       to[count] = text[from];
-    } else {
-      std::memcpy(to + count, text + from, c.size);
+      count += is_kept;
+      before = here;
     }
-    count += is_kept ? c.size : 0;
+    if (from == size) break;
+    const CodePoint c = decode_utf8(text + from);
+    const std::uint8_t here = class_of(c.value);
+    if (here != kLeftOut) {
+      if (here != before || here == kAlone) {
+        if (found == kWindow) break;
+        starts[found++] = count;
+      }
+      std::memcpy(to + count, text + from, c.size);
+      count += c.size;
+    }
     from += c.size;
     before = here;
   }

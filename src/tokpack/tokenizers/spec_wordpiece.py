@@ -39,7 +39,7 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
     added = added_tokens(definition, vocab)
     check_added(added, definition.get("normalizer"))
     table = texts_by_id(vocab, added)
-    if max(len(token) for token in table if token is not None) > LONGEST:
+    if min(longest, max(len(token) for token in table if token is not None)) > LONGEST:
         raise NotNativeError("its vocabulary has a very long token")
     return WordPieceSpec(
         vocab=table,
