@@ -166,13 +166,20 @@ using NormalizerTuple = std::tuple<std::string, py::bytes, py::bytes>;
 
 std::vector<NormalizerStep> parse_steps(const std::vector<NormalizerTuple>& steps) {
   static constexpr std::pair<std::string_view, NormalizerKind> kKinds[] = {
-      {"rules", NormalizerKind::kRules},           {"replace", NormalizerKind::kReplace},
-      {"space runs", NormalizerKind::kSpaceRuns},  {"white space", NormalizerKind::kWhiteSpace},
-      {"strip left", NormalizerKind::kStripLeft},  {"strip right", NormalizerKind::kStripRight},
-      {"characters", NormalizerKind::kCharacters}, {"clean text", NormalizerKind::kCleanText},
-      {"ideographs", NormalizerKind::kIdeographs}, {"bert marks", NormalizerKind::kBertMarks},
-      {"NFC", NormalizerKind::kNfc},               {"NFD", NormalizerKind::kNfd},
-      {"NFKC", NormalizerKind::kNfkc},             {"NFKD", NormalizerKind::kNfkd},
+      {"rules", NormalizerKind::kRules},
+      {"replace", NormalizerKind::kReplace},
+      {"space runs", NormalizerKind::kSpaceRuns},
+      {"white space", NormalizerKind::kWhiteSpace},
+      {"strip left", NormalizerKind::kStripLeft},
+      {"strip right", NormalizerKind::kStripRight},
+      {"characters", NormalizerKind::kCharacters},
+      {"clean text", NormalizerKind::kCleanText},
+      {"ideographs", NormalizerKind::kIdeographs},
+      {"bert marks", NormalizerKind::kBertMarks},
+      {"NFC", NormalizerKind::kNfc},
+      {"NFD", NormalizerKind::kNfd},
+      {"NFKC", NormalizerKind::kNfkc},
+      {"NFKD", NormalizerKind::kNfkd},
   };
   std::vector<NormalizerStep> parsed;
   for (const auto& [name, from, to] : steps) {
@@ -333,8 +340,8 @@ void bind_bpe(py::module_& module) {
       .def("cache_info", &EncoderBinding::cache_info);
   py::class_<ByteLevelBpeBinding, EncoderBinding>(module, "ByteLevelBPE")
       .def(py::init<const Vocab&, const MergeRows&, const PatternChoice&,
-                    const std::vector<AddedTuple>&, const std::string&, const std::string&,
-                    bool, const std::string&, std::size_t, const std::string&>(),
+                    const std::vector<AddedTuple>&, const std::string&, const std::string&, bool,
+                    const std::string&, std::size_t, const std::string&>(),
            py::kw_only(), py::arg("vocab"), py::arg("merges"), py::arg("pattern"), py::arg("added"),
            py::arg("special_tokens"), py::arg("form") = "", py::arg("ignore_merges") = false,
            py::arg("dtype") = "uint16", py::arg("cache_bytes") = std::size_t{64} << 20,

@@ -1,4 +1,4 @@
-"""The native NFC against the Hugging Face library's."""
+"""The native normal forms against the Hugging Face library's."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ import itertools
 import json
 import random
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers.normalizers import NFC, NFD
+from tokenizers.normalizers import NFC, NFD, NFKC, NFKD
 
 from tokpack import _core
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tokpack.tokenizers.spec import NormalForm
 
-def native(text: str) -> str:
+
+FORMS: dict[NormalForm, Any] = {"NFC": NFC(), "NFD": NFD(), "NFKC": NFKC(), "NFKD": NFKD()}
+
+
+def native(text: str, form: NormalForm = "NFC") -> str:
     """Through the core."""
-    return _core.nfc(text.encode()).decode()
+    return _core.normalize(form, text.encode()).decode()
 
 
 def check(text: str) -> None:
-    """Equal to the library, or the text on failure."""
-    mine, theirs = native(text), NFC().normalize_str(text)
-    if mine != theirs:
-        pytest.fail(f"NFC of {text[:200]!a} is {theirs[:200]!a}, not {mine[:200]!a}")
+    """Each form equal to the library's, or the text on failure."""
+    for form, library in FORMS.items():
+        mine, theirs = native(text, form), library.normalize_str(text)
+        if mine != theirs:
+            pytest.fail(f"{form} of {text[:200]!a} is {theirs[:200]!a}, not {mine[:200]!a}")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_every_code_point() -> None:
     # Alone, decomposed, and between marks of low and high combining class, which shows its class.
     singles = code_points()
     check("\n".join(singles))
-    check("\n".join(NFD().normalize_str(c) for c in singles))
+    check("\n".join(NFKD().normalize_str(c) for c in singles))
     check("".join(f"a\u0345{c}\u0334\u0301" for c in singles))
 
 
@@ -103,9 +109,9 @@ def test_random_texts(text: str) -> None:
 
 
 def test_random_runs_of_what_composes() -> None:
-    # All characters that occur in some canonical decomposition, in random order.
+    # All characters that decompose, and those that they decompose into, in random order.
     parts = sorted(
-        {p for c in code_points() if (d := NFD().normalize_str(c)) != c for p in d} | {*JAMO}
+        {p for c in code_points() if (d := NFKD().normalize_str(c)) != c for p in c + d} | {*JAMO}
     )
     rng = random.Random(1)
     for _ in range(40):

@@ -184,7 +184,9 @@ def test_threads_and_counts_of_a_training(tmp_path: Path) -> None:
 def wordpiece() -> str:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.UnicodeScripts()]
+    )
     trainer = trainers.WordPieceTrainer(
         vocab_size=90, special_tokens=["[UNK]", "[CLS]", "</s>"], show_progress=False
     )
@@ -203,7 +205,7 @@ def test_any_tokenizer_json_gives_plain_ids(tmp_path: Path, wordpiece: str) -> N
     path.write_text(wordpiece, encoding="utf-8")
     tokenizer = load_tokenizer(path)
     assert not tokenizer.native
-    assert tokenizer.why_not_native == "its model is WordPiece, not BPE"
+    assert tokenizer.why_not_native == "its pre_tokenizer has the step UnicodeScripts"
     assert tokenizer.eod_id == 2
     library = Tokenizer.from_str(wordpiece)
     library.no_truncation()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from support.tiny_tokenizers import ALPHABET, EOD, added, pair, save, tiny
-from support.tokenizers_twin import EMPTY_MODEL, block, rows
+from support.tokenizers_twin import EMPTY_MODEL, Twin, block, rows
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import load_tokenizer
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, digest_of
 from tokpack.tokenizers.spec import decode_alphabet
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**tiny(), "pre_tokenizer": {"type": "Whitespace"}},
         "the step Whitespace",
     ),
-    "normalizer": ({**tiny(), "normalizer": {"type": "NFKC"}}, "normalizer is NFKC"),
+    "normalizer": ({**tiny(), "normalizer": {"type": "Nmt"}}, "normalizer is Nmt"),
     "two normalizers": (
         {
             **tiny(),
@@ -159,6 +161,29 @@ def test_anything_else_goes_to_the_library_and_works_the_same(tmp_path: Path, ca
     expected = [library.encode(text, add_special_tokens=False).ids for text in texts]
     encoder = pickle.loads(pickle.dumps(tokenizer)).encoder(dtype="int32", append_eod=False)
     assert rows(encoder.encode(*block(texts))) == expected
+
+
+@pytest.mark.parametrize(
+    "forms", [["NFD"], ["NFKC"], ["NFKD"], ["NFKD", "NFC"], ["NFC", "NFD"], ["NFKC", "NFD"]]
+)
+def test_normal_forms(tmp_path: Path, forms: list[str]) -> None:
+    steps = {"type": "Sequence", "normalizers": [{"type": form} for form in forms]}
+    tokenizer = load_tokenizer(save(tmp_path, {**tiny(), "normalizer": steps}))
+    parts = ["ab", "\u00e5", "a\u030a", "\u212b", "\ufb01", "\uff76\uff9e", "\u1100\u1161"]
+    parts += ["\uac01", "\u0301\u0323", "\u00a0", "\ufdfa", "\u2460", " ", EOD, "\U0001d400"]
+    draw = random.Random(1)
+    Twin(tokenizer).compare(["".join(draw.choices(parts, k=20)) for _ in range(200)])
+    # As where the library encodes: a dataset of then is one of now.
+    assert tokenizer.kind == HuggingFaceTokenizer.kind
+    definition = json.loads((tmp_path / "tokenizer.json").read_text())
+    assert tokenizer.definition_digest() == digest_of(definition)
+
+
+def test_an_added_token_in_another_form_goes_to_the_library(tmp_path: Path) -> None:
+    tokens = [added(EOD, 258), added("\uff41", 259, normalized=True)]
+    written = {**tiny(), "normalizer": {"type": "NFKC"}, "added_tokens": tokens}
+    tokenizer = load_tokenizer(save(tmp_path, written))
+    assert "is not in the form NFKC" in tokenizer.why_not_native
 
 
 def test_vocabulary_with_holes_counts_them(tmp_path: Path) -> None:

@@ -139,7 +139,8 @@ def steps() -> list[dict[str, Any]]:
         {"type": "Strip", "strip_left": True, "strip_right": True},
         *(replaces("Regex", " {2,}", content) for content in (" ", SPACE)),
         *(replaces("String", " ", SPACE), replaces("String", "aa", "b"), LINES),
-        *({"type": name} for name in ("NFC", "Lowercase")),
+        *({"type": name} for name in ("NFC", "NFD", "NFKC", "NFKD")),
+        *({"type": name} for name in ("Lowercase", "Nmt", "StripAccents")),
     ]
 
 
@@ -251,8 +252,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         ),
         "settings",
     ),
-    "NFKC": (definition(VOCAB, {"type": "NFKC"}, SPLIT), "normalizer is NFKC"),
-    "NFD alone": (definition(VOCAB, {"type": "NFD"}, SPLIT), "normalizer is NFD"),
+    "a normalizer": (
+        definition(VOCAB, {"type": "Prepend", "prepend": "a"}, SPLIT),
+        "normalizer is Prepend",
+    ),
     "an expression": (
         definition(VOCAB, replaces("Regex", "a+", "a"), SPLIT),
         "its normalizer replaces 'a+'",

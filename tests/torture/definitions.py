@@ -19,6 +19,7 @@ from support.sentencepiece_tools import CONVERTED, trained, unigram_json
 from support.split_patterns import PRE_TOKENIZERS, byte_level
 from support.tiny_tokenizers import ALPHABET
 from support.tokenizers_twin import MODES
+from support.wordpiece_tools import CUTS as WORDPIECE_CUTS
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
@@ -67,7 +68,8 @@ def byte_level_bpe(make: Maker) -> Node:
         tokens, make.merges(letters, rng.choice([3, 20, 60])),
         unk_token=unk, byte_fallback=make.maybe(0.03),
     )  # fmt: skip
-    normalizer = _nested(rng, [{"type": "NFC"}] * rng.choice([0, 0, 0, 1, 1, 2]), "normalizers")
+    forms = rng.choices(["NFC", "NFC", "NFD", "NFKC", "NFKD"], k=rng.choice([0, 0, 0, 1, 1, 2]))
+    normalizer = _nested(rng, [{"type": form} for form in forms], "normalizers")
     if make.maybe(0.05):
         normalizer = _nested(rng, _normalizers(make), "normalizers")
     kinds = [
@@ -174,7 +176,8 @@ def _normalizers(make: Maker) -> list[Node]:
         *(lambda: [{"type": "Lowercase"}], lambda: [{"type": "NFC"}], lambda: accents),
     ]
     if make.maybe(0.1):
-        choices.append(lambda: [{"type": rng.choice(["NFKC", "NFD", "Nmt", "StripAccents"])}])
+        others = ["NFD", "NFKC", "NFKD", "Nmt", "StripAccents"]
+        choices.append(lambda: [{"type": rng.choice(others)}])
     return [step for _ in range(rng.randint(1, 3)) for step in rng.choice(choices)()]
 
 
@@ -212,7 +215,33 @@ def unigram(make: Maker) -> Node:
     return make.definition(model, normalizer, pre_tokenizer, cuts[-1])
 
 
-_KINDS = (byte_level_bpe, metaspace_bpe, unigram)
+def wordpiece(make: Maker) -> Node:
+    """As BERT's, and what else can be written."""
+    rng = make.rng
+    prefix = rng.choice(["##", "##", "##", "", rng.choice(make.characters)])
+    words = [make.word() for _ in range(rng.choice([5, 20, 80]))]
+    letters = [one for one in make.characters if make.maybe(0.8)]
+    tokens = ["[UNK]", *letters, *words]
+    tokens += [prefix + word for word in (*letters, *words) if make.maybe(0.7)]
+    model = {
+        "type": "WordPiece",
+        "unk_token": rng.choice(["[UNK]"] * 9 + [letters[0] if letters else "none"]),
+        "continuing_subword_prefix": prefix,
+        "max_input_chars_per_word": rng.choice([100, 100, 3, 0, 1000]),
+        "vocab": make.vocab(tokens),
+    }
+    bert = {"type": "BertNormalizer", "strip_accents": rng.choice([None, None, True, False])}
+    bert |= {name: make.maybe(0.8) for name in ("clean_text", "handle_chinese_chars", "lowercase")}
+    steps = [bert] if make.maybe(0.7) else _normalizers(make)
+    normalizer = _nested(rng, steps if make.maybe(0.9) else [], "normalizers")
+    cuts = rng.choice([*WORDPIECE_CUTS.values(), WORDPIECE_CUTS["BERT's"]])
+    if make.maybe(0.05):
+        cuts = {"type": "UnicodeScripts"}
+    decoder = {"type": "WordPiece", "prefix": prefix, "cleanup": make.maybe(0.5)}
+    return make.definition(model, normalizer, cuts, decoder)
+
+
+_KINDS = (byte_level_bpe, metaspace_bpe, unigram, wordpiece)
 
 
 def check(seed: int) -> str:

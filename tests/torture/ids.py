@@ -28,6 +28,7 @@ from support.optional import SHARED
 from support.sentencepiece_tools import CONVERTED, MODELS, hugging_face, trained, unigram_json
 from support.split_patterns import PRE_TOKENIZERS
 from support.tokenizers_twin import LEVELS, MODES, block, rows
+from support.wordpiece_tools import trained as trained_wordpiece
 
 from tokpack.tokenizers import load_tokenizer
 from tokpack.tokenizers.check import reference
@@ -146,6 +147,15 @@ def learned(name: str) -> bytes:
     return trained(name, tuple(lines[:_LINES]), 8000)
 
 
+def word_pieces(folder: Path) -> list[Subject]:
+    """A vocabulary with case, and one without, of all corpora."""
+    made = []
+    for lowercase in (True, False):
+        written = trained_wordpiece(lowercase=lowercase, texts=tuple(texts.real()), size=20_000)
+        made.append(of_json(json.dumps(written), folder))
+    return made
+
+
 def converted_bpe(folder: Path) -> list[Subject]:
     """The BPE of Mistral as a tokenizer.json, in the forms of Llama, Gemma and new Mistral."""
     text = str(hugging_face((MODERN / "mistral-v1.model").read_bytes()).to_str())
@@ -192,6 +202,7 @@ def families(folder: Path) -> dict[str, Callable[[], list[Subject]]]:
         "SentencePiece Unigram": lambda: [
             of_model(learned(name)) for name in (*MODELS, _UNIGRAMS[0]) if name not in _BPES
         ],
+        "WordPiece": lambda: word_pieces(folder),
         "mistral as tokenizer.json": lambda: converted_bpe(folder),
         "Unigram as tokenizer.json": lambda: [
             *(of_json(unigram_json(learned(_UNIGRAMS[0]), form), folder) for form in CONVERTED),

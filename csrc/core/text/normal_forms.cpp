@@ -36,9 +36,10 @@ std::uint8_t properties(std::uint32_t code_point) {
   const std::uint8_t bits = look_up(kIndex, kBlocks, code_point);
   if constexpr (kForm == NormalForm::kNfc) return bits;
   const unsigned other = look_up(kOtherIndex, kOtherBlocks, code_point);
-  const unsigned check = kForm == NormalForm::kNfkc ? other & 3
+  const unsigned check = kForm == NormalForm::kNfkc  ? other & 3
                          : kForm == NormalForm::kNfd ? (other & 4) >> 1
-                                                     : (other & 12) != 0 ? 2 : 0;
+                         : (other & 12) != 0         ? 2
+                                                     : 0;
   return static_cast<std::uint8_t>((bits & kRankBits) | check << kCheckShift);
 }
 

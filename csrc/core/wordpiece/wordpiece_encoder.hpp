@@ -1,5 +1,5 @@
-// Documents to the ids of a WordPiece, as BERT's: normalized, cut into words, and each word into the
-// longest pieces from its begin on.
+// Documents to the ids of a WordPiece, as BERT's: normalized, cut into words, and each word into
+// the longest pieces from its begin on.
 #pragma once
 
 #include <cstddef>

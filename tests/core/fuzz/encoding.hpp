@@ -82,7 +82,7 @@ Bench<Twin>& bench_of(unsigned choice, std::size_t kept, Bench<Twin> (*make)(uns
 // The documents of an input: the same ids at every level as from the twin. Of documents that are
 // not UTF-8 the ids mean nothing; there are at most `most` a byte, and the frame.
 template <class Twin>
-void compare(const Bench<Twin>& with, std::string_view input, std::size_t most) {
+void compare(Bench<Twin>& with, std::string_view input, std::size_t most) {
   const std::vector<std::string> raw = documents(std::string(input));
   std::vector<std::string> texts;
   std::vector<std::vector<std::uint32_t>> expected;
