@@ -99,7 +99,7 @@ Round merge(const std::string& text, Level level) {
 
 Round encode(const std::string& text, Level level) {
   const test::Vocabulary v = vocabulary(text);
-  const BpeOptions options{Pretokenizer("gpt2"), false, false, 1 << 24, level};
+  const BpeOptions options{Pretokenizer("gpt2"), std::nullopt, false, 1 << 24, level};
   const std::shared_ptr<BpeEncoder> encoder = make_bpe_encoder(
       v.model(), {}, v.words, false, static_cast<std::uint32_t>(v.words.size()), options);
   return [&text, encoder] {

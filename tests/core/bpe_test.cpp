@@ -92,7 +92,7 @@ void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t ca
     added.push_back({std::string(n, ' '), next++, false, true});
   }
   for (const Level level : levels()) {
-    const BpeOptions options{pattern, false, true, cache_bytes, level};
+    const BpeOptions options{pattern, std::nullopt, true, cache_bytes, level};
     const auto encoder = make_bpe_encoder(v.model(), added, v.words, wide, next, options);
     wide ? compare<std::int32_t>(*encoder, v, pattern, added, random, rounds)
          : compare<std::uint16_t>(*encoder, v, pattern, added, random, rounds);
@@ -107,7 +107,7 @@ void test_sizes() {
   std::mt19937 random(5);
   const Vocabulary v = random_vocabulary(random, random_text(random, 400), wide ? 70000 : 10, 300);
   for (const Level level : levels()) {
-    const BpeOptions options{Pretokenizer("none"), false, true, 1 << 16, level};
+    const BpeOptions options{Pretokenizer("none"), std::nullopt, true, 1 << 16, level};
     const auto encoder = make_bpe_encoder(v.model(), {}, {}, wide, wide ? 70600 : 600, options);
     Buffer<Out> ids;
     Buffer<std::int32_t> lengths;

@@ -287,7 +287,7 @@ def test_bad_arguments_are_errors() -> None:
     with pytest.raises(ValueError, match="not valid UTF-8"):
         core("gpt2").ends(b"a\xe2\x82")
     with pytest.raises(ValueError, match="not valid UTF-8"):
-        _core.nfc(b"\xff" * 100)
+        _core.normalize("NFC", b"\xff" * 100)
     with pytest.raises(ValueError, match="pattern 'gpt3' is unknown"):
         _core.Pretokenizer("gpt3")
     with pytest.raises(ValueError, match="level 'sse' is unknown"):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def test_made_up_tokenizers_give_the_ids_of_the_library() -> None:
     """A short round of ``python -m torture.definitions``."""
-    counts = Counter(definitions.check(seed) for seed in range(60))
-    for kind in ("byte_level_bpe", "metaspace_bpe", "unigram"):
+    counts = Counter(definitions.check(seed) for seed in range(100))
+    for kind in ("byte_level_bpe", "metaspace_bpe", "unigram", "wordpiece"):
         assert counts[f"{kind}: equal"] > 3
 
 

@@ -42,7 +42,7 @@ Bench<Twin> make_bench(unsigned choice) {
   Bench<Twin> bench{std::move(twin), wide};
   const std::size_t cache = choice & 4 ? 1 << 12 : 1 << 20;
   for (const Level level : levels()) {
-    const BpeOptions options{bench.twin.pattern, false, true, cache, level};
+    const BpeOptions options{bench.twin.pattern, std::nullopt, true, cache, level};
     bench.encoders.push_back(make_bpe_encoder(bench.twin.v.model(), bench.twin.added,
                                               bench.twin.v.words, wide, next, options));
   }
