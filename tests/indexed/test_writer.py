@@ -94,6 +94,8 @@ def test_a_tokenizer_gives_the_dtype_of_encode(tmp_path: Path, size: int, dtype:
         assert builder.dtype == dtype
     with MMapIndexedDatasetBuilder(tmp_path / "x.bin", np.int64, tokenizer=tokenizer) as builder:
         assert builder.dtype == np.int64
+    with pytest.raises(UsageError, match=r"tokenizer is 'gpt2': give tokpack.load_tokenizer of it"):
+        MMapIndexedDatasetBuilder(tmp_path / "x.bin", tokenizer="gpt2")  # type: ignore[arg-type]
 
 
 def test_anything_that_is_an_array_can_be_added(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -168,6 +170,26 @@ def test_an_iterator_is_an_iterable_dataset_whose_workers_keep_the_order(
         for place, batch in enumerate(loader):
             check(batch, blend, list(range(16 * place + 8, 16 * place + 16)))
         assert place == 14
+
+
+IMPORTED_LATER = """
+import sys
+from tokpack import GPTDataset, SampleIterator
+
+iterator = SampleIterator(GPTDataset(sys.argv[1], 16), 4)
+assert "torch" not in sys.modules
+from torch.utils.data import DataLoader
+
+print(len(list(DataLoader(iterator, batch_size=None, num_workers=1))), len(iterator))
+"""
+
+
+def test_torch_may_be_imported_later(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "wiki", some_lengths(90, 1), 1)
+    command = [sys.executable, "-c", IMPORTED_LATER, str(tmp_path / "wiki")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    made, left = done.stdout.split()
+    assert made == left != "0"
 
 
 @pytest.mark.filterwarnings("ignore:.*set_vital:UserWarning")  # torchdata asks torch for it

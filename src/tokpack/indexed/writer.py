@@ -66,6 +66,8 @@ class MMapIndexedDatasetBuilder:
         tracks: Iterable[str] = (),
         tokenizer: HasVocabulary | None = None,
     ) -> None:
+        if tokenizer is not None and not hasattr(tokenizer, "vocab_size"):
+            raise UsageError(f"tokenizer is {tokenizer!r}: give tokpack.load_tokenizer of it")
         if dtype is None:
             dtype = best_fitting_dtype(tokenizer.vocab_size) if tokenizer else np.int64
         self._path = os.fsdecode(out_file)

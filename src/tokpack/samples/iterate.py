@@ -130,7 +130,7 @@ class SampleIterator(IterableStyle):
     the dataset has other samples than those consumed; the later weights of a blend may differ, see
     ``fingerprint_at``.
 
-    It is an iterable dataset for torch's DataLoader too, where torch is imported first::
+    It is an iterable dataset for torch's DataLoader too::
 
         DataLoader(SampleIterator(dataset, 8), batch_size=None, num_workers=4)
 
@@ -173,8 +173,16 @@ class SampleIterator(IterableStyle):
             "world_size": world_size,
         }
         self._start(consumed_samples)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[SampleIterator]:
+        """Where torch's DataLoader asks whether this is an iterable dataset, it is one.
+
+        Torch is not imported for it, and may be imported later than this object is made.
+        """
         if (torch_data := sys.modules.get("torch.utils.data")) is not None:
             torch_data.IterableDataset.register(SampleIterator)
+        return SampleIterator
 
     def __iter__(self) -> SampleIterator:
         torch_data = sys.modules.get("torch.utils.data")
