@@ -139,14 +139,13 @@ def compared(
         source = work / f"{name}.jsonl"
         size = sum(len(text.encode()) for text in documents)
         texts = documents * -(-args.size * 10**6 // size) if kept else documents
+        records = (record(n, text) if kept else {"text": text} for n, text in enumerate(texts))
         with open(source, "w", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps(record(n, text))}\n" for n, text in enumerate(texts))
+            file.writelines(f"{json.dumps(one)}\n" for one in records)
         same = {"corpus": name, "documents": len(texts)}
         same |= {"text_bytes": size * len(texts) // len(documents)}
-        kinds = KEPT if kept else KINDS
-        for kind, workers in [
-            (k, n) for _ in range(args.runs) for n in args.workers for k in kinds
-        ]:
+        kinds = tuple(KEPT) if kept else KINDS
+        for kind, workers in [(k, n) for n in args.workers for k in kinds] * args.runs:
             inputs.remove(work / "out")
             row = same | {"compression": kind, "workers": workers}
             if kept:
