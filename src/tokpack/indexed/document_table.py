@@ -10,6 +10,7 @@ import numpy as np
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
+from tokpack.indexed.lengths import by_part
 from tokpack.indexed.manifest import Manifest
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import is_virtual, piece_prefix
@@ -83,10 +84,8 @@ class DocumentTable:
         """The tables that have some documents: of each their places among these, and its rows."""
         if self.numbers is not None:
             documents = self.numbers[documents].astype(np.int64)
-        shards = np.searchsorted(self.ends, documents, side="right") - 1
-        for shard in np.unique(shards).tolist():
-            here = np.flatnonzero(shards == shard)
-            yield self.shard(shard), here, documents[here] - self.ends[shard]
+        for shard, here, rows in by_part(self.ends, documents):
+            yield self.shard(shard), here, rows
 
     def rows(self, documents: Int64s, columns: Sequence[str]) -> list[dict[str, Any]]:
         """Rows as mappings, in the order of the documents; without what a shard has not.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
 STEP = 1 << 20  # sequences between two sums that are kept
 
@@ -52,6 +52,22 @@ class LengthSums:
         step = number // STEP
         rest = self.lengths[step * STEP : number]
         return int(self.before[step]) + int(rest.sum(dtype=np.int64))
+
+
+def by_part(
+    starts: Sequence[int] | npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """The parts, of which each goes from one of ``starts`` to the next, that some numbers are in.
+
+    Of each its own number, the places of its numbers among these, and these from its start.
+    """
+    parts = np.searchsorted(starts, numbers, side="right") - 1
+    if len(parts) and parts.min() == parts.max():  # most often
+        yield int(parts[0]), np.arange(len(parts)), numbers - starts[parts[0]]
+        return
+    for part in np.unique(parts).tolist():
+        here = np.flatnonzero(parts == part)
+        yield part, here, numbers[here] - starts[part]
 
 
 def document_ends(

@@ -19,6 +19,7 @@ from tokpack import _core
 from tokpack.errors import FormatError, InputError, needs_extra
 from tokpack.files.mistaken import not_a_dataset
 from tokpack.indexed.digests import checksum_of
+from tokpack.indexed.lengths import by_part
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import is_virtual, piece_prefix
@@ -248,21 +249,16 @@ class TableReader:
         arrow = import_parquet()
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
             raise IndexError(f"{self.name}: rows {numbers.min()} to {numbers.max()} of {len(self)}")
-        groups = np.searchsorted(self._ends, numbers, side="right") - 1
         nothing = self.schema.empty_table().select(list(columns))
         parts, order = [nothing], [np.zeros(0, np.int64)]
-        for group in np.unique(groups).tolist():
-            here = np.flatnonzero(groups == group)
-            rows = arrow.array(numbers[here] - self._ends[group])
-            parts.append(self._group(group, columns).take(rows))
+        for group, here, rows in by_part(self._ends, numbers):
+            parts.append(self._group(group, columns).take(arrow.array(rows)))
             order.append(here)
         places = np.concatenate(order)
         joined = arrow.concat_tables(parts).unify_dictionaries()
         if (places[1:] > places[:-1]).all():
             return joined
-        back = np.empty(len(places), np.int64)
-        back[places] = np.arange(len(places))
-        return joined.take(arrow.array(back))
+        return joined.take(arrow.array(np.argsort(places)))
 
     def read(self, columns: Sequence[str]) -> Any:
         """All rows, with some columns, as an Arrow table."""

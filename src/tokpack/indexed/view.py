@@ -13,7 +13,7 @@ import xxhash
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.format import Index, IndexHeader, bin_path, sequence_span, storage_dtype
-from tokpack.indexed.lengths import LengthSums, counts_up
+from tokpack.indexed.lengths import LengthSums, by_part, counts_up
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.selection import Numbers, map_selection, selection_path
 from tokpack.indexed.shard import Shard
@@ -267,20 +267,11 @@ class ViewIndex(Index):
             firsts[here], counts[here] = self.base.starts[number] + first, behind - first
         return firsts, counts
 
-    def _by_shard(self, numbers: Int64s, starts: Int64s) -> Iterator[tuple[int, Any, Int64s]]:
+    def _by_shard(self, numbers: Int64s, starts: Int64s) -> Iterator[tuple[int, Int64s, Int64s]]:
         """Each shard's number, where its entries stand, and these as it counts them from 0."""
-        if not len(numbers):
-            return
-        shards = np.searchsorted(starts, numbers, side="right") - 1
-        first, last = int(shards.min()), int(shards.max())
-        if not 0 <= first <= last < len(starts) - 1:
+        if len(numbers) and not starts[0] <= numbers.min() <= numbers.max() < starts[-1]:
             raise FormatError(f"{self.name}: lists what its datasets do not have")
-        if first == last:
-            yield first, slice(None), numbers - starts[first]
-            return
-        for number in np.unique(shards).tolist():
-            here = np.flatnonzero(shards == number)
-            yield number, here, numbers[here] - starts[number]
+        return by_part(starts, numbers)
 
 
 @dataclass(frozen=True, eq=False)

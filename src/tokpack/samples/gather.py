@@ -9,6 +9,7 @@ import numpy as np
 from tokpack import _core
 from tokpack.errors import FormatError
 from tokpack.indexed.format import sequence_span
+from tokpack.indexed.lengths import by_part
 from tokpack.indexed.stored import Fetch, LazyTokens, Span, StoredTokens, as_integers
 from tokpack.samples.fetch import BlockFetch
 
@@ -114,11 +115,9 @@ class Gatherer:
         inside = (based[:, 0] >= 0) & (based[:, 0] < self._starts[-1])
         if not inside.all():
             raise _broken(self._dataset, *rows[~inside][0].tolist())
-        shards = np.searchsorted(self._starts, based[:, 0], side="right") - 1
-        for number in np.unique(shards).tolist():
-            here = np.flatnonzero(shards == number)
+        for number, here, sequences in by_part(self._starts, based[:, 0]):
             shard_rows = based[here]
-            shard_rows[:, 0] -= self._starts[number]
+            shard_rows[:, 0] = sequences
             yield self._shard(number), here, shard_rows
 
     def _base_rows(self, view: ViewIndex, rows: Rows) -> Rows:

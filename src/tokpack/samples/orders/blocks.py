@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
+from tokpack.indexed.lengths import by_part
 from tokpack.samples.orders.epochs import EpochOrder, Epochs
 
 if TYPE_CHECKING:
@@ -133,20 +134,16 @@ class BlockOrder(EpochOrder):
         """The rows of the samples at ``places``, and to which of the places each row belongs."""
         layout, first = self._epochs[epoch], epoch * self._windows_each
         cut = np.empty_like(places)
-        windows = np.searchsorted(layout.samples, places, side="right") - 1
-        for window in np.unique(windows).tolist():
-            here, before = windows == window, layout.samples[window]
-            cut[here] = before + self._windows[first + window].samples.many(places[here] - before)
+        for window, here, inside in by_part(layout.samples, places):
+            cut[here] = layout.samples[window] + self._windows[first + window].samples.many(inside)
         at, samples = cut * self._data.seq_length, np.arange(len(places))
         ends = at + self._data.seq_length + self._data.extra
         while len(at):
             windows = np.searchsorted(layout.tokens, at, side="right") - 1
             stops = np.minimum(ends, layout.tokens[windows + 1])
-            for window in np.unique(windows).tolist():
-                here, before = windows == window, layout.tokens[window]
-                rows, counts = _rows(
-                    self._windows[first + window], at[here] - before, stops[here] - before
-                )
+            for window, here, begins in by_part(layout.tokens, at):
+                ends_here = stops[here] - layout.tokens[window]
+                rows, counts = _rows(self._windows[first + window], begins, ends_here)
                 yield rows, np.repeat(samples[here], counts)
             left = stops < ends
             at, ends, samples = stops[left], ends[left], samples[left]
