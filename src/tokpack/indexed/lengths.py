@@ -70,6 +70,16 @@ def by_part(
         yield part, here, numbers[here] - starts[part]
 
 
+def numbers_in(
+    firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.integer[Any]]
+) -> npt.NDArray[np.int64]:
+    """The numbers of ranges, one range after the other: so many from each first one on."""
+    before = np.cumsum(counts, dtype=np.int64) - counts
+    numbers: npt.NDArray[np.int64] = np.repeat(firsts - before, counts)
+    numbers += np.arange(len(numbers))
+    return numbers
+
+
 def document_ends(
     lengths: npt.NDArray[np.int32], doc_idx: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:

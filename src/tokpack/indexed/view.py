@@ -13,7 +13,7 @@ import xxhash
 from tokpack.errors import FormatError, InputError
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.format import Index, IndexHeader, bin_path, sequence_span, storage_dtype
-from tokpack.indexed.lengths import LengthSums, by_part, counts_up
+from tokpack.indexed.lengths import LengthSums, by_part, counts_up, numbers_in
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.selection import Numbers, map_selection, selection_path
 from tokpack.indexed.shard import Shard
@@ -211,7 +211,7 @@ class ViewIndex(Index):
                 firsts, counts = self._spans(sequences)
                 ends = np.cumsum(counts)
                 doc_idx[begin + 1 : begin + 1 + len(ends)] = at + ends
-                sequences = np.repeat(firsts - (ends - counts), counts) + np.arange(ends[-1])
+                sequences = numbers_in(firsts, counts)
             part = np.empty(len(sequences), np.int32)
             parts.append(part)
             for number, here, in_shard in self._by_shard(sequences, self.base.starts):

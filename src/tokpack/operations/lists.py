@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import cannot_read
 from tokpack.files.foreign import read_object
+from tokpack.indexed.lengths import numbers_in
 from tokpack.operations.foreign import ForeignDataset
 from tokpack.operations.masks import IGNORED, tracks_of_labels, unshifted
 
@@ -275,10 +276,7 @@ def places_of(
     lengths: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Where the tokens of some documents are among those of all, which have these lengths."""
-    counts = lengths[chosen]
-    moved = (np.cumsum(lengths) - lengths)[chosen] - (np.cumsum(counts) - counts)
-    places: npt.NDArray[np.int64] = np.repeat(moved, counts) + np.arange(int(counts.sum()))
-    return places
+    return numbers_in((np.cumsum(lengths) - lengths)[chosen], lengths[chosen])
 
 
 def _no_order(file: _File) -> FormatError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.errors import TokenizerError
+from tokpack.indexed.lengths import numbers_in
 from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:
@@ -82,12 +83,7 @@ class Spelling:
         data, starts, lengths = self._flat
         none = len(lengths) - 1
         ids = np.where((ids >= 0) & (ids < none), ids, none)
-        sizes = lengths[ids]
-        ends = np.cumsum(sizes)
-        # Byte i of the text is byte i - (where its token begins in the text) of its token.
-        places = np.repeat(starts[ids] - (ends - sizes), sizes)
-        places += np.arange(len(places))
-        text: bytes = data[places].tobytes()
+        text: bytes = data[numbers_in(starts[ids], lengths[ids])].tobytes()
         return text
 
     def of(self, ids: Sequence[int]) -> list[bytes]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.indexed.lengths import by_part
+from tokpack.indexed.lengths import by_part, numbers_in
 from tokpack.samples.orders.epochs import EpochOrder, Epochs
 
 if TYPE_CHECKING:
@@ -117,12 +117,10 @@ class BlockOrder(EpochOrder):
         layout = self._epochs[epoch]
         blocks = layout.blocks[layout.edges[window] : layout.edges[window + 1]]
         firsts, counts = self.blocks[blocks], self.blocks[blocks + 1] - self.blocks[blocks]
-        behind = np.cumsum(counts)
-        total = int(behind[-1])
+        total = int(counts.sum())
         key = (*self._data.key, epoch, window)
         order = _core.Permutation(total, _core.mix(*key, _SEQUENCES))
-        sequences = np.repeat(firsts - (behind - counts), counts) + np.arange(total)
-        sequences = sequences[order.many(np.arange(total))]
+        sequences = numbers_in(firsts, counts)[order.many(np.arange(total))]
         ends = np.cumsum(self._data.lengths[sequences], dtype=np.int64)
         if ends[-1] != layout.tokens[window + 1] - layout.tokens[window]:
             raise ValueError("the lengths of the documents have changed")
@@ -198,8 +196,7 @@ def _rows(window: _Window, begins: Int64s, ends: Int64s) -> tuple[Rows, Counts]:
     first = np.searchsorted(window.ends, begins, side="right")
     behind = np.searchsorted(window.ends, ends, side="left") + 1
     counts = behind - first
-    edges = np.concatenate([[0], np.cumsum(counts)])
-    places = np.repeat(first - edges[:-1], counts) + np.arange(edges[-1])
+    places = numbers_in(first, counts)
     lows = np.where(places > 0, window.ends[places - 1], 0)
     low = np.maximum(lows, np.repeat(begins, counts))
     high = np.minimum(window.ends[places], np.repeat(ends, counts))
