@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from datetime import date
@@ -26,11 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
+import measure
 import numpy as np
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
 SIZES = (150, 400, 100, 350)  # characters of question and answer, twice
 TEMPLATE = (
@@ -75,22 +74,6 @@ def make_conversations(texts: list[str], count: int) -> list[list[dict[str, str]
     return made
 
 
-def processor_seconds() -> float:
-    """Of this process and of those that it has waited for."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(used.ru_utime + used.ru_stime for used in both)
-
-
-def best(work: Callable[[], Any], runs: int) -> tuple[float, Any]:
-    """The least processor time of some runs, and what the last one gave."""
-    seconds, made = float("inf"), None
-    for _ in range(runs):
-        begin = processor_seconds()
-        made = work()
-        seconds = min(seconds, processor_seconds() - begin)
-    return seconds, made
-
-
 def main() -> None:
     """Measure both with each template, compare what they made, print a table."""
     parser = common.parser(__doc__)
@@ -113,7 +96,7 @@ def main() -> None:
         if arguments.trl:
             os.environ["HF_DATASETS_CACHE"] = str(folder / "cache")
         for template in arguments.templates or [None]:
-            pair = measure(folder, tokenizer, chats, template, arguments)
+            pair = compared(folder, tokenizer, chats, template, arguments)
             rows += pair
             ratio = pair[0]["a_second"] / pair[1]["a_second"]
             print(f"{pair[0]['template']}: {ratio:.1f} times as fast, equal: {pair[0]['equal']}")
@@ -125,7 +108,7 @@ def main() -> None:
     sys.exit(not equal)
 
 
-def measure(
+def compared(
     folder: Path,
     tokenizer: Path,
     chats: list[list[dict[str, str]]],
@@ -145,7 +128,7 @@ def measure(
     def fast() -> tokpack.Manifest:
         return tokpack.encode(source, str(folder / "chats"), chat=True, **options)
 
-    seconds, _ = best(fast, arguments.runs)
+    seconds, _ = measure.best(fast, arguments.runs)
     dataset = tokpack.MMapIndexedDataset(folder / "chats")
     library = transformers.AutoTokenizer.from_pretrained(str(tokenizer))
     text = TEMPLATE if template is None else Path(template).read_text(encoding="utf-8")
@@ -157,7 +140,7 @@ def measure(
     def slow() -> list[Any]:
         return [library.apply_chat_template(one, **settings) for one in some]
 
-    slow_seconds, made = best(slow, arguments.runs)
+    slow_seconds, made = measure.best(slow, arguments.runs)
     equal = all(
         np.array_equal(dataset[i], one["input_ids"])
         and (not has_mask or np.array_equal(dataset.mask[i], one["assistant_masks"]))
@@ -170,7 +153,7 @@ def measure(
         ("transformers", _figures(len(some), slow_seconds, size)),
     ]
     if arguments.trl and has_mask:
-        trl_seconds, made = best(lambda: by_trl(library, some, folder), arguments.runs)
+        trl_seconds, made = measure.best(lambda: by_trl(library, some, folder), arguments.runs)
         for i, one in enumerate(made):
             labels = np.where(dataset.mask[i] == 1, dataset[i].astype(np.int64), -100).tolist()
             equal &= (dataset[i].tolist(), labels) == (one["input_ids"], one["labels"])

@@ -11,10 +11,10 @@ frequencies and hardly a match. Processor time, the best of ``--runs``.
 from __future__ import annotations
 
 import argparse
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+import measure
 import numpy as np
 
 from tokpack import _core
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TEXT = 100  # tokens of an evaluation text
-
-
-def best(work: Callable[[], object], runs: int) -> float:
-    """Seconds of processor time."""
-    times = []
-    for _ in range(runs):
-        begin = time.thread_time()
-        work()
-        times.append(time.thread_time() - begin)
-    return min(times)
 
 
 def main() -> None:
@@ -62,7 +52,7 @@ def main() -> None:
                 name = f"search for {len(phrases.phrases):,}"
                 work[name] = partial(phrases.find, tokens, spans)
             for name, one in work.items():
-                seconds = best(one, arguments.runs)
+                seconds, _ = measure.best(one, arguments.runs)
                 rate = f"{len(ids) / seconds / 1e6:,.0f} Mtok/s"
                 print(f"  {tokens.dtype} {name}: {rate}, {tokens.nbytes / seconds / 1e9:.2f} GB/s")
 

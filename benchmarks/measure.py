@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import subprocess
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 SAMPLE_SECONDS = 0.05
@@ -183,3 +184,19 @@ def _read(path: str) -> str:
             return file.read()
     except OSError:  # it has ended
         return ""
+
+
+def processor_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
+
+
+def best(work: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    """The least processor time of some runs, and what the last one gave."""
+    seconds, made = float("inf"), None
+    for _ in range(runs):
+        begin = processor_seconds()
+        made = work()
+        seconds = min(seconds, processor_seconds() - begin)
+    return seconds, made
