@@ -46,13 +46,13 @@ def parts(tmp_path: Path) -> list[str]:
     return prefixes
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     parts=st.lists(DOCUMENTS, min_size=1, max_size=3),
     tracks=st.lists(st.lists(st.sampled_from(NAMES), unique=True), min_size=3, max_size=3),
     data=st.data(),
 )
-def test_what_is_made_of_datasets_has_their_tracks(
+def test_tracks_read_like_tokens_alone_and_in_what_is_made_of_datasets(
     parts: list[Documents], tracks: list[list[str]], data: st.DataObject
 ) -> None:
     both = list(zip(parts, tracks, strict=False))
@@ -63,9 +63,16 @@ def test_what_is_made_of_datasets_has_their_tracks(
         prefixes = [f"{folder}/part{number}" for number in range(len(parts))]
         for prefix, (documents, names) in zip(prefixes, both, strict=True):
             build_tracks(prefix, documents, names)
+            dataset = MMapIndexedDataset(prefix)
+            assert set(dataset.tracks) == set(names)
+            assert (dataset.mask is None) == ("mask" not in names)
+            assert trained_of(dataset) == (count_of_trained(documents, names) if names else None)
+            for name in names:
+                check_track(dataset, name, values_of(name, documents, names))
         numbers = np.array(chosen, np.int64)
         datasets = [MMapIndexedDataset(prefix) for prefix in prefixes]
         write_view(f"{folder}/view", datasets, numbers, made_by={})
+        merge(prefixes, f"{folder}/virtual", virtual=True)
         merge(prefixes, f"{folder}/merged")
         merge(f"{folder}/view", f"{folder}/copy")
         convert(f"{folder}/merged", f"{folder}/wide", dtype="int32")
@@ -74,17 +81,20 @@ def test_what_is_made_of_datasets_has_their_tracks(
             for name in every
         }
         trained = sum(count_of_trained(part, names) for part, names in both) if every else None
-        for made in ("merged", "wide"):
+        for made in ("virtual", "merged", "wide"):
             dataset = MMapIndexedDataset(f"{folder}/{made}")
             assert list(dataset.tracks) == every
             assert trained_of(dataset) == trained
             for name in every:
                 check_track(dataset, name, values[name])
-        copy = MMapIndexedDataset(f"{folder}/copy")
-        assert trained_of(copy) == trained_of(MMapIndexedDataset(f"{folder}/view"))
-        for name in every:
-            check_track(copy, name, [values[name][number] for number in chosen])
-        for made in ("merged", "wide", "copy", "view"):
+        numbered = [([document], names) for part, names in both for document in part]
+        picked = sum(count_of_trained(*numbered[number]) for number in chosen) if every else None
+        for made in ("view", "copy"):
+            dataset = MMapIndexedDataset(f"{folder}/{made}")
+            assert trained_of(dataset) == picked
+            for name in every:
+                check_track(dataset, name, [values[name][number] for number in chosen])
+        for made in ("virtual", "merged", "wide", "copy", "view"):
             verify(f"{folder}/{made}")
         cut = split(f"{folder}/merged", f"{folder}/cut", documents=2) if count else []
         for number, (prefix, _) in enumerate(cut):
