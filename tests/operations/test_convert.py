@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.cli_tools import tokpack
 from support.converting import run, same
@@ -25,6 +25,7 @@ from tokpack.operations.merge import merge
 
 
 @settings(max_examples=40, deadline=None)
+@example(documents=[[[65535, 65535]]], letter="H")  # which is the mark of an Arrow stream
 @given(documents=DOCUMENTS, letter=st.sampled_from("Hi"))
 def test_datatrove_and_parquet_and_back(documents: Documents, letter: str) -> None:
     whole = [[[token for sequence in document for token in sequence]] for document in documents]

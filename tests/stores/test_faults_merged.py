@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,6 +105,54 @@ def test_old_new_or_nothing(
         assert found == old or GOES_FIRST[name] not in found, where
     assert main(argv) == 0
     assert there(store) == new
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "done"),
+    [
+        ("merge", False),
+        ("merge", True),
+        ("merge virtual", True),
+        ("split", False),
+        ("convert datatrove", True),
+    ],
+)
+def test_killed_at_each_request(store: Store, work: Path, name: str, done: bool) -> None:
+    """kill -9 before a request, and while it waits for its answer: the next run leaves no rest."""
+    put_back(store, {})
+    command = [sys.executable, "-m", "tokpack", *COMMANDS[name].format(data="large").split()]
+    if name in GOES_FIRST:
+        assert main(COMMANDS[name].format(data="small").split()) == 0
+    old = there(store)
+    store.plan.requests.clear()
+    assert main(command[3:]) == 0
+    new = there(store)
+    requests = [tuple(line.partition("=")[0].split()) for line in store.plan.requests]
+    for number, (method, path) in enumerate(requests):
+        if method not in WRITES:
+            continue
+        after = sum(m == method and path in p for m, p in requests[:number])
+        put_back(store, old)
+        fault = Fault("call" if done else "reset", method, path, after=after, times=1)
+        runs: list[subprocess.Popen[bytes]] = []
+        fault.act = partial(kill, runs)
+        store.plan.faults[:] = [fault]
+        runs.append(subprocess.Popen(command, start_new_session=True))
+        where = f"{method} {path}"
+        assert runs[0].wait() == -signal.SIGKILL, where
+        assert not done or fault.over.wait(10), where
+        # What was whole before the kill is refused without --overwrite.
+        is_whole = where == "PUT /texts/faulty/x.json" and done and not old
+        assert main(command[3:]) == (1 if is_whole else 0), where
+        assert there(store) == new, where
+        assert not [key for key in store.s3.keys("faulty/x") if key.endswith(".tokpack.tmp")]
+
+
+def kill(runs: list[subprocess.Popen[bytes]]) -> None:
+    """End a process and its helpers, as a machine does that goes down."""
+    os.killpg(runs[0].pid, signal.SIGKILL)
+    runs[0].wait()
 
 
 def test_a_folder_that_cannot_be_removed(

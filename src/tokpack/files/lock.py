@@ -174,6 +174,16 @@ def hold(folder: Path) -> None:
         _held[name] = _Held(name)
 
 
+@contextlib.contextmanager
+def held(folder: str) -> Iterator[None]:
+    """Keep other runs out of ``folder`` meanwhile. BusyError where one is in it."""
+    lock = _Held(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 @atexit.register
 def release() -> None:
     """Let other runs into all folders that are held."""

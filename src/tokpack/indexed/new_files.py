@@ -22,6 +22,7 @@ from tokpack.indexed.table import dropped_path, table_path
 from tokpack.indexed.track import track_path
 from tokpack.stores import is_url
 from tokpack.stores.outputs import NewObjects, check_unchanged, look
+from tokpack.stores.scratch import ScratchFolder, remove_left
 from tokpack.stores.upload import check_writable, compose, send
 
 if TYPE_CHECKING:
@@ -55,16 +56,18 @@ class NewFiles(AtomicFiles):
     ) -> None:
         super().__init__()
         read, paths = tuple(inputs), [path for path, _ in outputs]
-        if not is_url(paths[-1]):
+        if is_url(paths[-1]):
+            remove_left(paths[-1], [path for path, kind in outputs if kind is MANIFEST])
+        else:
             check_not_inputs(paths, read)
             remove_partial(paths)
         self._outputs = outputs
         self._versions = look(outputs, read, overwrite=overwrite)
         self._stale = [path for path in stale if self._versions.get(path)]
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: ScratchFolder | None = None
         if is_url(paths[-1]):
             check_writable(paths[-1] + UNFINISHED)
-            self._folder = scratch_folder(paths[-1])
+            self._folder = ScratchFolder(paths[-1])
 
     def __enter__(self) -> NewFiles:
         return self
@@ -72,7 +75,7 @@ class NewFiles(AtomicFiles):
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         if self._folder:
-            self._folder.cleanup()
+            self._folder.__exit__()
 
     def create(self, path: str) -> BinaryIO:
         here = self._here(path)
@@ -123,10 +126,14 @@ class NewFiles(AtomicFiles):
             for is_last, url in sorted(outputs, key=operator.itemgetter(0)):
                 if is_last:
                     objects.write_last(url, Path(self._here(url)).read_bytes())
-                elif joined and url in joined:
-                    objects.write(url, functools.partial(compose, url, joined[url], on_bytes))
+                    continue
+                if joined and url in joined:
+                    size = sum(one.size for one in joined[url])
+                    put = functools.partial(compose, url, joined[url], on_bytes)
                 else:
-                    objects.write(url, functools.partial(send, self._here(url), url))
+                    size = os.path.getsize(self._here(url))
+                    put = functools.partial(send, self._here(url), url)
+                objects.write(url, self._folder.noted(url, size, put))
             objects.check()
         for url, kind in self._outputs:
             if kind is MANIFEST and (manifest := Manifest.find(self._here(_prefix(url)))):
@@ -180,16 +187,3 @@ def new_datasets(
             *(name(prefix) for prefix in prefixes for name in names),
         ],
     )
-
-
-def scratch_folder(path: str) -> tempfile.TemporaryDirectory[str]:
-    """A new folder in $TMPDIR, else in the current folder, with a name that tells of ``path``.
-
-    A context, at whose end it is removed. Raises OutputError.
-    """
-    where = os.environ.get("TMPDIR") or os.curdir
-    with cannot_write(where):
-        os.makedirs(where, exist_ok=True)
-        return tempfile.TemporaryDirectory(
-            prefix=f"tokpack-{os.path.basename(path)}-", dir=where, ignore_cleanup_errors=True
-        )

@@ -15,7 +15,7 @@ from tokpack.files.durable import cannot_write
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.new_dataset import NewDataset
-from tokpack.indexed.new_files import new_datasets, scratch_folder
+from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
 from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefix_of
@@ -41,6 +41,7 @@ from tokpack.operations.olmo import olmo_mask, olmo_paths, open_olmo
 from tokpack.operations.tables import all_tables, tables_of
 from tokpack.progress import with_bar
 from tokpack.stores import exists, is_url, open_file, shown
+from tokpack.stores.scratch import ScratchFolder, remove_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +116,8 @@ def convert(
     with ExitStack() as stack:
         here = name
         if is_url(name) and source not in ("mmap", *_ALIGNED):
-            here = _brought(name, source, stack.enter_context(scratch_folder(shown(name))))
+            remove_left(shown(name))
+            here = _brought(name, source, stack.enter_context(ScratchFolder(shown(name))))
         opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
         asked = _Asked(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
         write = _to_dataset if target == "mmap" else _to_format

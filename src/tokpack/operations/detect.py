@@ -46,8 +46,11 @@ def _detect_file(name: str) -> str:
             f"{name}: no such file, nor {idx_path(prefix_of(name))}; name a dataset by its prefix, "
             "anything else by its file"
         )
-    form = _by_magic(_head(name))
-    if form not in ("npy", "parquet", "arrow") and is_file(f"{name}.index"):
+    begin = _head(name)
+    form = _by_magic(begin)
+    # Ids may be the mark of an Arrow stream, or a number of llm.c.
+    is_told = form in ("npy", "parquet", "arrow") and not begin.startswith(lists.ARROW_STREAM)
+    if not is_told and is_file(f"{name}.index"):
         return "datatrove"
     if form:
         return form
@@ -79,7 +82,7 @@ def _by_magic(head: bytes) -> str:
         return "npy"
     if head.startswith(lists.MAGIC):
         return "parquet"
-    if head.startswith(lists.ARROW_MAGICS):
+    if head.startswith((lists.ARROW_FILE, lists.ARROW_STREAM)):
         return "arrow"
     return "llm.c" if foreign.is_shard(head) else ""
 

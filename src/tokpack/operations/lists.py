@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MAGIC = b"PAR1"
-ARROW_MAGICS = (b"ARROW1", b"\xff\xff\xff\xff")  # of a file, of a stream
+ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
 NAMES = ("input_ids", "tokens", "token_ids", "ids")  # columns that hold ids, the likeliest first
 MASKS = ("completion_mask", "assistant_masks", "assistant_mask")  # 1: trained
 BRIDGE = {"input_ids", "loss_mask", "seq_start_id"}
@@ -125,7 +125,7 @@ def open_arrow(path: str, column: str | None) -> ForeignDataset:
     def batches() -> Iterator[Any]:
         for one in paths:
             with cannot_read(one), open(one, "rb") as file:
-                is_file = file.read(6) == ARROW_MAGICS[0]
+                is_file = file.read(6) == ARROW_FILE
             with arrow.memory_map(one) as source:
                 if is_file:
                     reader = arrow.ipc.open_file(source)

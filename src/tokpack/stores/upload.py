@@ -62,9 +62,10 @@ def check_writable(url: str) -> None:
         if objects.create_repository(url):
             _logger.warning("made the private repository %s of datasets on the hub", repository)
         return
-    written = objects.put(url, b"", "create")
-    if written:  # else there is another's, and the store has answered
-        with suppress(OutputError):  # without the right to delete, the empty object stays
+    # Where one is there, the store has answered; an empty one is left of a command that was killed.
+    written = objects.put(url, b"", "create") or objects.stat(url)
+    if written and not written.size:
+        with suppress(OutputError):  # without the right to delete, it stays
             objects.delete(url, written)
 
 
