@@ -39,6 +39,7 @@ _VISIT = 256  # for one that is looked at here
 
 _WIDTH = re.compile(r"%[^a-zA-Z%]*(\d{5,}|\*)|\{[^{}]*(\d{5,}|\{)")  # in formats: far too wide
 _CONTAINERS = (list, tuple, dict)
+_TEXTS = (str, bytes)
 _SIZED = (str, bytes, list, tuple, dict, range)
 _QUICK: dict[str, Any] = {
     "trim": str.strip,
@@ -96,14 +97,14 @@ class Budget:
     def made(self, value: Any) -> Any:
         """Count a value that has been made, and give it."""
         if isinstance(value, _SIZED):
-            self.take(len(value) * (_CHARACTER if isinstance(value, str | bytes) else _ELEMENT))
+            self.take(len(value) * (_CHARACTER if isinstance(value, _TEXTS) else _ELEMENT))
         elif type(value) is int and value.bit_length() > 1000:
             raise TooMuchError  # its digits take the square of their number
         return value
 
     def read(self, value: Any) -> Any:
         """Count a value that is compared or searched, and give it."""
-        if isinstance(value, str | bytes):
+        if isinstance(value, _TEXTS):
             self.take(len(value))
         elif isinstance(value, _SIZED):
             self.take(len(value) * _ELEMENT)
@@ -128,7 +129,7 @@ class Budget:
         for one in every:
             if type(one) is int and not -100_000 <= one <= 100_000:
                 raise TooMuchError
-            if isinstance(one, str | bytes):
+            if isinstance(one, _TEXTS):
                 self.take(len(one) * _READ)
         if name in _PRODUCTS and every:
             first, *others = map(self.deep, every)
@@ -222,9 +223,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
         @wraps(function)
         def filtered(*values: Any, **named: Any) -> Any:
-            if quick is not None and len(values) == 1 and values[0].__class__ is str and not named:
-                budget.take(len(values[0]) * _CHARACTER)
-                return quick(values[0])
+            if quick is not None and len(values) == 1 and not named:
+                kind = values[0].__class__
+                if kind is str or (kind is Messages and quick is len):
+                    budget.take(len(values[0]) * _CHARACTER)
+                    return quick(values[0])
             value = values[first] if len(values) > first else None
             budget.take(_CALL)
             budget.arguments(name, values[first:], named)
@@ -287,10 +290,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Call what a template calls: a method, a macro, a global function."""
         budget = self.budget
         budget.take(_CALL)
+        if function is SafeNamespace:
+            budget.arguments("", values, named)
+            return function(*values, **named)
         name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
         if isinstance(function, Joiner) or isinstance(owner, Cycler | LoopContext):
             self.effect()
-        if isinstance(owner, str | bytes):
+        if isinstance(owner, _TEXTS):
             budget.arguments(name, (owner, *values), named)
         elif "format" in name:
             budget.arguments("format", (getattr(function, "template", ""), *values), named)
@@ -310,7 +316,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return self.call(context, self.getattr(obj, name), *values)
         budget = self.budget
         budget.take(_CALL)
-        budget.arguments(name, (obj, *values), {})
+        if values or name in _PRODUCTS:
+            budget.arguments(name, (obj, *values), {})
+        else:
+            budget.take(len(obj) * _READ)
         return budget.made(getattr(obj, name)(*values))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
