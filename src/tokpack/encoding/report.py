@@ -106,7 +106,7 @@ class RunReporter:
 
     def __init__(
         self,
-        write: Callable[[bytes], None],
+        write: Callable[[bytes], object],
         show: Show | None,
         *,
         shard: int = 0,

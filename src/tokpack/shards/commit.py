@@ -12,12 +12,11 @@ from tokpack.files.outputs import write_output
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import CHOSEN_COUNTS, MANIFEST, facts_of_pieces, now, summed_roles
 from tokpack.indexed.outputs import sizes
-from tokpack.shards import storage
 from tokpack.shards.plan import beside, check_current, plan_path, remove_replaced
 from tokpack.shards.survey import ranges
 from tokpack.stores import exists, shown
 from tokpack.stores.outputs import look, remove, replace
-from tokpack.stores.storage import refuse, storage_of
+from tokpack.stores.storage import refuse, small_files, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
     for key, whole in plan.whole(prefix).items():
         names = [plan.prefixes(prefix, number)[key] for number in range(plan.shards)]
         parts = _loaded(names, whole)
-        _check(shards, parts, names, key, storage.listed(whole + "-"))
+        _check(shards, parts, names, key, storage_of(whole).listed(whole + "-"))
         manifests.append(_joined(plan, shards, key, names, parts))
         if not manifests[-1].tokens:
             raise InputError(
@@ -81,7 +80,7 @@ def write_data_path(plan: ShardPlan, prefix: str, text: str, path: str, *, overw
 
 
 def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
-    contents = storage.read_all([manifest_path(name) for name in names])
+    contents = small_files([manifest_path(name) for name in names])
     missing = [number for number, content in enumerate(contents) if content is None]
     if missing:
         raise InputError(
@@ -188,7 +187,8 @@ def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool)
     content = manifest.to_json().encode()
     if written := storage_of(path).put(path, content, "create"):
         return written
-    if _is_same(storage.read(path), manifest, path):
+    (there,) = small_files([path])
+    if _is_same(there, manifest, path):
         return None
     output, detail = (path, MANIFEST), " and is another dataset"
     remove_replaced(plan, [prefix])

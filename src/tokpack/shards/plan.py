@@ -30,12 +30,11 @@ from tokpack.indexed.manifest import MANIFEST
 from tokpack.indexed.outputs import TABLE, TRACK
 from tokpack.indexed.table import dropped_path, table_path
 from tokpack.indexed.track import own_tracks
-from tokpack.shards import storage
 from tokpack.sources import Part, Source
 from tokpack.stores import shown
 from tokpack.stores.outputs import look, remove, versions_of
 from tokpack.stores.outputs import replace as replace_version
-from tokpack.stores.storage import head
+from tokpack.stores.storage import head, small_files, storage_of
 from tokpack.stores.upload import TakenError
 from tokpack.tokenizers import TOKENIZER_PATHS
 
@@ -84,7 +83,7 @@ class ShardPlan:
         version of tokpack has made it, unless that does not matter.
         """
         path = plan_path(prefix)
-        content = storage.read(path)
+        (content,) = small_files([path])
         if content is None:
             raise InputError(
                 f"{shown(path)}: there is no plan: make one with "
@@ -201,7 +200,7 @@ class ShardPlan:
             yield manifest_path(name), MANIFEST
         begins = [f"{plan_folder(prefix)}/", f"{prefix}-"]
         begins += [f"{name}-" for name in self.whole(prefix).values()]
-        there = set().union(*map(storage.listed, begins))
+        there = set().union(*map(storage_of(prefix).listed, begins))
         for number in range(self.shards):
             files = [(report_path(prefix, number), DATA)]
             for name in self.prefixes(prefix, number).values():
@@ -336,7 +335,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     if old is None:
         for file, there in versions.items():
             _removed(file, there)
-        if not storage.create(path, plan.content()):  # another plan is there by now
+        if storage_of(path).put(path, plan.content(), "create") is None:  # another one is there now
             return save_plan(plan, prefix, overwrite=overwrite)
         return plan
     # The plan comes first: whoever follows the old one looks again before he names anything.

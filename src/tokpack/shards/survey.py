@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tokpack.encoding.report import parse_report
 from tokpack.indexed import bin_path, idx_path, manifest_path
-from tokpack.shards import storage
 from tokpack.shards.plan import plan_folder, report_path
+from tokpack.stores.storage import small_files, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
     """
     there: set[str] = set()
     for name in plan.whole(prefix).values():
-        there |= storage.listed(name + "-").keys()
+        there |= storage_of(name).listed(name + "-").keys()
     ended = [one for one in before if one.report and one.report.state == "done"]
     reports = {one.number: one.report for one in ended}
     reports.update(_read_reports(prefix, [n for n in range(plan.shards) if n not in reports]))
@@ -50,8 +50,8 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
 def _read_reports(prefix: str, numbers: Sequence[int]) -> dict[int, Report | None]:
     """The reports of some shards; None where there is none that can be understood. InputError."""
     paths = [report_path(prefix, number) for number in numbers]
-    there = storage.listed(plan_folder(prefix) + "/")
-    contents = storage.read_all(paths)
+    there = storage_of(prefix).listed(plan_folder(prefix) + "/")
+    contents = small_files(paths)
     return {
         number: parse_report(content, path, there[path].written if path in there else 0.0)
         for number, path, content in zip(numbers, paths, contents, strict=True)

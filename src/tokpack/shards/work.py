@@ -12,9 +12,9 @@ from tokpack.encoding.report import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporte
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.encoding.setup import load_setups
 from tokpack.errors import InputError
-from tokpack.shards import storage
 from tokpack.shards.plan import check_current, remove_replaced, report_path
 from tokpack.stores import is_url
+from tokpack.stores.storage import storage_of
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
@@ -48,12 +48,13 @@ def encode_shard(
         remove_replaced(plan, [name for some in names for name in some.values()])
     local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
     options = plan.encode_options(prefix, number, **local)
+    report = report_path(prefix, number)
     # SIGTERM comes as an exception, so that the report says that the shard was stopped.
     beat = BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS
     with (
         ends_on_sigterm(),
         RunReporter(
-            lambda content: storage.write(report_path(prefix, number), content),
+            lambda content: storage_of(report).put(report, content, "overwrite"),
             progress,
             shard=number,
             beat=beat,

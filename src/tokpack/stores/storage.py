@@ -16,6 +16,7 @@ from tokpack.display import brief
 from tokpack.errors import InputError, UsageError
 from tokpack.files import durable
 from tokpack.files.durable import open_regular
+from tokpack.files.foreign import MAX_BYTES
 from tokpack.stores.access import objects
 from tokpack.stores.reading import open_object
 from tokpack.stores.urls import StoredObject, is_url, shown
@@ -118,6 +119,12 @@ _disk = Disk()
 def storage_of(path: str) -> Storage:
     """Where a path or a URL lies."""
     return cast("Storage", objects) if is_url(path) else _disk
+
+
+def small_files(paths: Sequence[str]) -> list[bytes | None]:
+    """Files of one place, whole, many at a time; None for one that is not there. InputError."""
+    # Whoever parses more than MAX_BYTES says so.
+    return storage_of(paths[0]).contents(paths, MAX_BYTES + 1) if paths else []
 
 
 def paths_of(inputs: PathLike | Iterable[PathLike], name: str = "inputs") -> tuple[str, ...]:
