@@ -13,6 +13,7 @@
 #include "check.hpp"
 #include "core/bpe/bpe_encoder.hpp"
 #include "core/bpe/bpe_kernel.hpp"
+#include "core/bpe/window_merger.hpp"
 #include "core/pretokenize/scan.hpp"
 #include "memory.hpp"
 
@@ -97,6 +98,79 @@ void test_encoder(std::uint32_t base, bool wide, bool space_runs, std::size_t ca
     wide ? compare<std::int32_t>(*encoder, v, pattern, added, random, rounds)
          : compare<std::uint16_t>(*encoder, v, pattern, added, random, rounds);
   }
+}
+
+// Rules in any order, such as no training gives, of few characters: nearly all merges depend on
+// what is far away. Some products are those of two rules.
+BpeModel random_rules(std::mt19937& random, bool in_order) {
+  std::vector<std::string> texts;
+  std::array<std::uint32_t, 256> byte_ids;
+  byte_ids.fill(BpeModel::kNoToken);
+  for (const char c : {'a', 'b', ' '}) {
+    byte_ids[static_cast<std::uint8_t>(c)] = static_cast<std::uint32_t>(texts.size());
+    texts.push_back(std::string(1, c));
+  }
+  std::vector<Merge> merges;
+  for (std::size_t i = 0, count = 2 + random() % 40; i < count; ++i) {
+    const auto left = static_cast<std::uint32_t>(random() % texts.size());
+    const auto right = static_cast<std::uint32_t>(random() % texts.size());
+    const bool is_known = std::ranges::any_of(
+        merges, [&](const Merge& merge) { return merge.left == left && merge.right == right; });
+    const std::string text = texts[left] + texts[right];
+    if (is_known || text.size() > 20) continue;
+    const auto known = std::ranges::find(texts, text);
+    const auto product = static_cast<std::uint32_t>(known - texts.begin());
+    merges.push_back({left, right, product});
+    if (product == texts.size()) texts.push_back(text);
+  }
+  if (!in_order) std::ranges::shuffle(merges, random);
+  return BpeModel(byte_ids, merges, WholeWords());
+}
+
+// What windows tell is what merging the whole text gives, and they tell it of most texts.
+void test_windows() {
+  std::mt19937 random(11);
+  std::size_t told = 0, texts = 0;
+  for (int round = 0; round < 600; ++round) {
+    const BpeModel model = random_rules(random, round % 2 == 0);
+    CHECK(!model.sizes().empty());
+    std::size_t merged = 0;
+    const auto merge = [&](const std::uint8_t* text, std::size_t size, std::uint32_t* out) {
+      merged += size;
+      return model.encode(text, size, out);
+    };
+    for (const std::size_t window : {1, 2, 3, 5, 8, 13, 32, 128}) {
+      WindowMerger windows(model.sizes(), window);
+      std::string text(1 + random() % (round % 100 == 0 ? 60000 : 700), 'a');
+      const unsigned characters = 1 + random() % 3;
+      for (char& c : text) c = "ab "[random() % characters];
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(text.data());
+      std::vector<std::uint32_t> expected(text.size()), ids(text.size());
+      expected.resize(model.encode(bytes, text.size(), expected.data()));
+      merged = 0;
+      ids.resize(windows.encode(bytes, text.size(), ids.data(), merge));
+      CHECK(merged <= 5 * text.size() + (1 << 15));
+      ++texts;
+      if (ids.empty()) continue;
+      ++told;
+      CHECK(ids == expected);
+    }
+  }
+  CHECK(told > texts / 2);
+}
+
+// Windows cannot tell where a token ends that is made of two numbers of bytes.
+void test_sizes_of_symbols() {
+  std::array<std::uint32_t, 256> byte_ids;
+  byte_ids.fill(BpeModel::kNoToken);
+  byte_ids['a'] = 0;
+  const Merge two{0, 0, 1}, also_two{1, 0, 1}, three{1, 0, 2}, four{2, 0, 3};
+  const auto sizes = [&](const std::vector<Merge>& merges) {
+    return BpeModel(byte_ids, merges, WholeWords()).sizes();
+  };
+  CHECK(sizes({two}) == std::vector<std::uint32_t>({1, 2}));
+  CHECK(sizes({two, also_two}).empty());
+  CHECK(sizes({four, three, two}) == std::vector<std::uint32_t>({1, 2, 3, 4}));
 }
 
 // Long words, where a key of the word cache and the merges in registers end: one size after the
@@ -253,6 +327,8 @@ int main() {
   CHECK(tokpack::Pretokenizer(prefixed).prefixes);
   test_sizes<std::uint16_t>();
   test_sizes<std::int32_t>();
+  test_windows();
+  test_sizes_of_symbols();
   test_find_long();
   test_merging();
   test_scanners();

@@ -8,6 +8,7 @@
 
 #include "core/bpe/cached_encoder.hpp"
 #include "core/bpe/long_word_cutter.hpp"
+#include "core/bpe/window_merger.hpp"
 #include "core/text/normal_forms.hpp"
 #include "core/text/utf8.hpp"
 
@@ -27,7 +28,8 @@ class Encoder final : public CachedEncoder<Id, Out> {
         model_(std::move(model)),
         options_(options),
         is_utf8_(utf8_check(options.level)),
-        added_(group_added_tokens(std::move(added), options.encode_specials)) {
+        added_(group_added_tokens(std::move(added), options.encode_specials)),
+        windows_(model_.sizes()) {
     for (std::uint32_t id = 0; id < words.size(); ++id) placer_.set_size(id, words[id].size());
     take_space_runs();
     const Pretokenizer& own = options_.pretokenizer;
@@ -225,7 +227,21 @@ class Encoder final : public CachedEncoder<Id, Out> {
     many_ids_.resize(size);
     if (const auto whole = model_.whole_words().find(text, size))
       return copy_ids({&*whole, 1}, out);
-    return copy_ids({many_ids_.data(), model_.encode(text, size, many_ids_.data())}, out);
+    return copy_ids({many_ids_.data(), merge_long(text, size)}, out);
+  }
+
+  // Writes the ids of a word that is no whole one to many_ids_.
+  std::size_t merge_long(const std::uint8_t* text, std::size_t size) {
+    const auto merge_window = [this](const std::uint8_t* part, std::size_t part_size,
+                                     std::uint32_t* ids) {
+      if (part_size > LongWordCache::kMaxSize) return model_.encode(part, part_size, ids);
+      const std::size_t count = merge(part, part_size);
+      std::copy_n(word_ids_, count, ids);
+      return count;
+    };
+    const std::size_t count =
+        model_.sizes().empty() ? 0 : windows_.encode(text, size, many_ids_.data(), merge_window);
+    return count != 0 ? count : model_.encode(text, size, many_ids_.data());
   }
 
   // Never called: ids_of() always gives ids, as merging looks at nothing outside of a word.
@@ -283,6 +299,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   std::uint32_t tail_starts_[kMaxWindow + kLongBlock] = {};
   std::uint16_t longs_[kMaxWindow];
   LongWordCutter long_word_cutter_;
+  WindowMerger windows_;
 
   std::uint32_t word_ids_[LongWordCache::kMaxSize + kOutputSlack / sizeof(std::uint32_t)];
   std::vector<std::uint32_t> many_ids_;

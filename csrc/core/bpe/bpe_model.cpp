@@ -26,6 +26,32 @@ std::span<const Merge> checked(const std::array<std::uint32_t, 256>& byte_ids,
   return merges;
 }
 
+constexpr int kMostPasses = 16;  // over the rules, to find all sizes
+
+std::vector<std::uint32_t> sizes_of_symbols(const std::array<std::uint32_t, 256>& byte_ids,
+                                            std::span<const Merge> merges) {
+  std::uint32_t last = 0;
+  for (const Merge& merge : merges) last = std::max({last, merge.left, merge.right, merge.product});
+  for (const std::uint32_t id : byte_ids) last = std::max(last, id == BpeModel::kNoToken ? 0 : id);
+  std::vector<std::uint32_t> sizes(last + std::size_t{1});  // 0: not known
+  for (const std::uint32_t id : byte_ids) {
+    if (id != BpeModel::kNoToken) sizes[id] = 1;
+  }
+  bool found = true;
+  for (int pass = 0; found && pass < kMostPasses; ++pass) {
+    found = false;
+    for (const Merge& merge : merges) {
+      if (sizes[merge.left] == 0 || sizes[merge.right] == 0) continue;
+      const std::uint64_t size = std::uint64_t{sizes[merge.left]} + sizes[merge.right];
+      std::uint32_t& known = sizes[merge.product];
+      if (size > 0xFFFFFFFF || (known != 0 && known != size)) return {};
+      found |= known == 0;
+      known = static_cast<std::uint32_t>(size);
+    }
+  }
+  return found ? std::vector<std::uint32_t>() : sizes;
+}
+
 }  // namespace
 
 BpeModel::BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<const Merge> merges,
@@ -39,7 +65,8 @@ BpeModel::BpeModel(const std::array<std::uint32_t, 256>& byte_ids, std::span<con
       merge_table16_(MergeTable16::make(byte_ids, merges)),
       joinable_(merges, ends),
       first_symbols_(merges_, merges, ends),
-      whole_words_(std::move(whole_words)) {}
+      whole_words_(std::move(whole_words)),
+      sizes_(sizes_of_symbols(byte_ids, merges)) {}
 
 std::size_t BpeModel::encode(const std::uint8_t* text, std::size_t size, std::uint32_t* out) const {
   return size <= kShort ? encode_short(text, size, out) : encode_long(text, size, out);

@@ -46,6 +46,9 @@ class BpeModel {
   // With ignore_merges: the words that are a token without merging; otherwise none.
   const WholeWords& whole_words() const { return whole_words_; }
 
+  // How many bytes become each id; none where some id is made of two numbers of bytes.
+  const std::vector<std::uint32_t>& sizes() const { return sizes_; }
+
   // Which characters the rules can join.
   const JoinableCharacters& joinable() const { return joinable_; }
 
@@ -69,6 +72,7 @@ class BpeModel {
   JoinableCharacters joinable_;
   FirstSymbols first_symbols_;
   WholeWords whole_words_;
+  std::vector<std::uint32_t> sizes_;
 };
 
 }  // namespace tokpack
