@@ -162,6 +162,40 @@ def test_runs_with_a_prefix_in_common_exclude_each_other(place: Place) -> None:
     )
 
 
+@pytest.mark.parametrize("hidden", [".nfs0001", ".fuse_hidden0001"])
+def test_a_removed_file_that_stays_while_it_is_open(
+    place: Place, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    """NFS and FUSE keep it in its folder, by another name: the folder goes with the lock."""
+    unlink, close, names = os.unlink, os.close, set[str]()
+
+    def hide(path: str) -> None:
+        if os.path.basename(path) != "lock":
+            return unlink(path)
+        names.add(os.path.join(os.path.dirname(path), hidden))
+        return os.rename(path, *names)
+
+    def unhide(file: int) -> None:
+        close(file)
+        for path in names:
+            Path(path).unlink(missing_ok=True)
+
+    monkeypatch.setattr(os, "unlink", hide)
+    monkeypatch.setattr(lock.os, "close", unhide)
+    place.encode()
+    place.right()
+    assert sorted(path.name for path in place.folder.glob("out*")) == [
+        "out.bin",
+        "out.idx",
+        "out.json",
+    ]
+    place.source.write_text('{"text": 1}\n')
+    with pytest.raises(tokpack.RecordError):
+        place.encode(overwrite=True)
+    assert len(names) == 1
+    assert not place.work.exists()
+
+
 def test_a_run_ends_whose_lock_another_host_has_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SUFFIX = UNFINISHED_FOLDER
 _SEAL = "xxh3_128"  # the key of a JSON file's checksum
+_STILL_OPEN = (".nfs", ".fuse_hidden")  # how NFS and FUSE name a removed file that is still open
 _ENTRIES = 1000  # of a long list, made into text at once
 # With O_NONBLOCK a pipe that somebody has put there does not block. Windows has neither flag.
 _FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -144,7 +145,7 @@ class WorkFolder:
                 os.scandir(self.path),
                 key=lambda entry: (entry.name == last, entry.name not in first),
             ):
-                if entry.name in keep:
+                if entry.name in keep or entry.name.startswith(_STILL_OPEN):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path)
@@ -152,11 +153,18 @@ class WorkFolder:
                     os.unlink(entry.path)
 
     def remove(self) -> None:
-        """Remove the folder; the lock goes last."""
+        """Remove the folder; the lock goes last.
+
+        NFS and FUSE keep a removed file that is open; then the lock removes the folder.
+        """
         self.clear(keep=("lock",))
         self.remove_file("lock")
         with cannot_write(self.path):
-            os.rmdir(self.path)
+            try:
+                os.rmdir(self.path)
+            except OSError:
+                if not all(name.startswith(_STILL_OPEN) for name in os.listdir(self.path)):
+                    raise
 
 
 def sorted_json(value: Mapping[str, Any]) -> Iterator[bytes]:

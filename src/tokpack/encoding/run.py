@@ -183,10 +183,10 @@ def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
 
 
 def _reporter(folder: WorkFolder, progress: Show | None) -> RunReporter:
-    """Writes how far the run is into the work folder, as long as that exists."""
+    """Writes how far the run is into the work folder, as long as that is not removed."""
 
     def write(content: bytes) -> None:
-        if os.path.exists(folder.path):
+        if os.path.exists(folder("lock")):
             replace_file(folder(NAME), [content], fsync=False)
 
     return RunReporter(write, progress)

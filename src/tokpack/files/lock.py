@@ -66,7 +66,11 @@ class Lock:
         with contextlib.suppress(OSError):
             if self._owner() == self._record:
                 os.ftruncate(self._file, 0)
+        is_removed = not os.path.lexists(self._path)
         os.close(self._file)
+        if is_removed:  # NFS and FUSE keep it until its last file is closed
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
 
     def beat(self) -> None:
         """Show now and then that the run is alive.
