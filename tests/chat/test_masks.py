@@ -232,3 +232,23 @@ def test_an_answer_to_another_question_is_refused_however_many_were_before() -> 
     for _ in range(20):  # the first ones are also held against the definition
         with pytest.raises(ConversationError, match="a turn is rewritten"):
             renderer.render({"messages": [{"role": "system", "content": "Hm."}, USER, ANSWER]})
+
+
+@pytest.mark.parametrize("options", [{}, {"rewriting": "split"}, {"rewriting": "as-is"}])
+@pytest.mark.parametrize("content", ["", "</s>", "Monday."])
+def test_a_token_behind_all_messages_is_no_generation_prompt(
+    content: str, options: dict[str, Any]
+) -> None:
+    """An empty answer begins with it by chance, and its end would not be trained."""
+    source = (
+        "{% for m in messages %}{{ m.content }}{{ '</s>' if m.role == 'assistant' }}{% endfor %}"
+    )
+    for behind, talk in (
+        ("{{ eos_token }}", [{**ANSWER, "content": content}, USER]),
+        ("{{ eos_token }}", [USER, {**ANSWER, "content": content}]),
+        ("{{ '\\n' }}", [USER, {**ANSWER, "content": "\nMonday."}]),
+    ):
+        template = ChatTemplate(source + behind, {"eos_token": "</s>"})
+        renderer = Renderer(template, ChatOptions(**options))
+        with pytest.raises(ConversationError, match="the generation prompt does not fit"):
+            renderer.render({"messages": talk})

@@ -30,6 +30,7 @@ _CALL = "<|call|>"  # of harmony: it ends a call, and other tokens end texts
 _SAID = "7351846201937426"  # what nobody says, and no filter of letters changes
 _QUESTION = {"role": "user", "content": "?"}
 _ANSWER = {"role": "assistant", "content": _SAID}
+_UNFIT = "the generation prompt does not fit"
 _CALLS = ("tool_calls", "function_call")
 
 Messages = list[dict[str, Any]]
@@ -60,6 +61,7 @@ class Turns:
         self._prompts: dict[tuple[Any, ...], _Prompt | None] = {}
         self.header = ""
         self.ends = self._try(variables)
+        self._fits = self._is_prompt_fit(variables)
 
     def render(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
         """The text of messages."""
@@ -72,6 +74,7 @@ class Turns:
         text, turns, last = whole.text, whole.turns, len(messages) - 1
         found = {}
         for i in numbers:
+            self._check_prompt(i)
             turn = turns[i] if turns else None
             begun, is_plain = None, i == last or whole.is_plain(i)
             if turn is not None and is_plain and whole.is_asked(i):
@@ -139,6 +142,7 @@ class Turns:
         self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
     ) -> Answer:
         """What message i adds to the whole text, even if it is rewritten there."""
+        self._check_prompt(i)
         turn = whole.turns[i] if whole.turns else None
         if turn is None:
             return self.answer(whole, messages, i, variables)
@@ -171,6 +175,7 @@ class Turns:
         That is P(n), unless it rewrites earlier messages: then G(n - 1) with the answer behind it.
         """
         whole, i = self.render(messages, variables), len(messages) - 1
+        self._check_prompt(i)
         if not i:
             return whole, self.answer(whole, messages, i, variables)
         asked, beginnings = self._asked(messages[:i], variables)
@@ -309,6 +314,24 @@ class Turns:
             found += same if len(same) == 1 else ()  # what varies ends no turn
         return Ends(found, header=self.header if follows else None)
 
+    def _is_prompt_fit(self, variables: Mapping[str, Any]) -> bool:
+        """Whether the plainest answer begins with the generation prompt.
+
+        Where it does not, others do by chance alone, as an empty one whose end-of-turn token the
+        template writes behind all messages, prompt or not.
+        """
+        messages = [_QUESTION, _ANSWER]
+        self._program.budget.reset()
+        try:
+            self.answer(self.render(messages, variables), messages, 1, variables)
+        except ConversationError as error:
+            return error.reason != _UNFIT
+        return True
+
+    def _check_prompt(self, i: int) -> None:
+        if not self._fits:
+            raise _no_prompt(i)
+
     def _tail(self, text: str) -> str:
         """What a text has behind its last answer, but the beginning of another one."""
         return text.rpartition(_SAID)[2].strip().removesuffix(self.header.strip()).strip()
@@ -322,7 +345,7 @@ def _instead(content: Any, i: int) -> Any:
 
 def _no_prompt(i: int) -> ConversationError:
     return ConversationError(
-        "the generation prompt does not fit",
+        _UNFIT,
         f"message {i} does not begin with it, so nobody can tell where its answer begins: put "
         "{% generation %} and {% endgeneration %} around what is generated, in a copy of the "
         f"template, and give that with {option('chat_template', 'FILE')}",
