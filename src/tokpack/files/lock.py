@@ -31,6 +31,7 @@ FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken
 ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
 _POLL_SECONDS = 0.05
 _REMOVED = 100  # times that a folder may be removed by others before a lock is in it
+_CLOSED, _CLOSED_SECONDS = 20, 0.005  # times that a folder is tried to be removed, and between
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 _RECORD_BYTES = 1 << 16
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -66,11 +67,10 @@ class Lock:
         with contextlib.suppress(OSError):
             if self._owner() == self._record:
                 os.ftruncate(self._file, 0)
-        is_removed = not os.path.lexists(self._path)
+        stays = not os.path.lexists(self._path) and os.path.isdir(self._folder)
         os.close(self._file)
-        if is_removed:  # NFS and FUSE keep it until its last file is closed
-            with contextlib.suppress(OSError):
-                os.rmdir(self._folder)
+        if stays:
+            _remove_folder(self._folder)
 
     def beat(self) -> None:
         """Show now and then that the run is alive.
@@ -193,6 +193,20 @@ def release() -> None:
     """Let other runs into all folders that are held."""
     while _held:
         _held.popitem()[1].release()
+
+
+def _remove_folder(folder: str) -> None:
+    """Remove a folder whose files are removed: NFS and FUSE keep it until the last is closed.
+
+    FUSE learns of that a moment later.
+    """
+    for _ in range(_CLOSED):
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(_CLOSED_SECONDS)
 
 
 def _since(owner: dict[str, Any]) -> str:
