@@ -252,3 +252,14 @@ def test_a_token_behind_all_messages_is_no_generation_prompt(
         renderer = Renderer(template, ChatOptions(**options))
         with pytest.raises(ConversationError, match="the generation prompt does not fit"):
             renderer.render({"messages": talk})
+
+
+def test_a_template_that_leaves_out_later_messages_has_a_token_for_the_last_one() -> None:
+    source = (
+        "{% for m in messages %}{% if loop.index0 > 3 %}{% break %}{% endif %}{{ m.content }}"
+        "{{ '<|end|>' if loop.last and m.role == 'assistant' else '</s>' }}{% endfor %}"
+    )
+    renderer = Renderer(ChatTemplate(source), ChatOptions(loss_on_eot=False))
+    (one,) = renderer.render({"messages": [USER, ANSWER]})
+    assert one.text == "Which day?</s>Monday.<|end|>"
+    assert [one.text[begin:end] for begin, end in one.trained] == ["Monday."]

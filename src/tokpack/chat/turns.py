@@ -299,6 +299,8 @@ class Turns:
                     raise UsageError(f"{program.where}: {error}") from None
                 continue
             self.header = header[-1][0] if header else ""
+            if whole.text.count(_SAID) < count:
+                continue  # which of them are left out is not known
             spans = [(0, len(whole.text))] if whole.turns is None else whole.turns[1::2]
             ends = [one[1] for one in spans if one is not None]
             tails = [self._tail(whole.text[:end]) for end in ends]
