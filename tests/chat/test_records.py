@@ -246,6 +246,21 @@ def test_weights_are_numbers_from_0() -> None:
         assert reason({**record, "w": wrong}, weight_key="w") in ("no weight", "no number")
 
 
+@pytest.mark.parametrize("wrong", [{"weight": 0.5}, {"weight": "0"}, {"train": "false"}])
+def test_a_message_is_trained_or_not(wrong: dict[str, Any]) -> None:
+    assert reason({"messages": [USER, {**ANSWER, **wrong}]}) == "malformed message"
+    for said, untrained in (({"weight": 0.0}, [1]), ({"train": True}, []), ({"weight": None}, [])):
+        (found,) = read({"messages": [USER, {**ANSWER, **said}]})
+        assert found.untrained == untrained
+
+
+def test_a_message_without_a_role_says_its_keys() -> None:
+    with pytest.raises(
+        ConversationError, match="message 1 has no role: its keys are speaker, text"
+    ):
+        read({"messages": [USER, {"speaker": "a", "text": "b"}]})
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (

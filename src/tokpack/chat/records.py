@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.rendered import ConversationError
+from tokpack.chat.values import MALFORMED, parsed, plain
 from tokpack.display import brief
 from tokpack.errors import option
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # Reasons, see ConversationError.
 NO_CONVERSATION = "no conversation"
 EMPTY = "empty conversation"
-MALFORMED = "malformed message"
 UNKNOWN_ROLE = "unknown role"
 MEDIA = "has images, audio or video"
 TOO_LONG = "too many messages"
@@ -106,7 +105,9 @@ class RecordReader:
             if isinstance(system, str) and system and one.messages[0]["role"] != "system":
                 one.messages.insert(0, {"role": "system", "content": system})
                 one.first_trained += one.first_trained > 0
-            one.untrained = [i for i, each in enumerate(one.messages) if _is_untrained(each)]
+            one.untrained = [
+                i for i, each in enumerate(one.messages) if len(each) > 2 and _is_untrained(each, i)
+            ]
             one.variables = extra
             if self._weight is not None:
                 one.weight = _weight(record, self._weight)
@@ -114,7 +115,7 @@ class RecordReader:
 
     def _messages(self, raw: Any) -> list[dict[str, Any]]:
         if isinstance(raw, str):
-            raw = _json(raw, "the messages")
+            raw = parsed(raw, "the messages")
         if not isinstance(raw, Iterable) or isinstance(raw, Mapping):
             raise ConversationError(NO_CONVERSATION, f"{brief(raw)} is no list of messages")
         found = [self._message(one, i) for i, one in enumerate(raw)]
@@ -133,6 +134,9 @@ class RecordReader:
         if "role" not in message and "from" in message:
             message = _sharegpt(message, i)
         role = message.get("role")
+        if role is None:
+            keys = ", ".join(map(str, message)) or "none"
+            raise ConversationError(MALFORMED, f"message {i} has no role: its keys are {keys}")
         known = self._roles.get(role) if isinstance(role, str) else None
         if known is None:
             raise ConversationError(
@@ -176,7 +180,7 @@ class RecordReader:
             message["reasoning_content"] = reasoning
         calls = message.get("tool_calls")
         if isinstance(calls, str):
-            message["tool_calls"] = _json(calls, f"the tool calls of message {i}")
+            message["tool_calls"] = parsed(calls, f"the tool calls of message {i}")
         if message.get(_HALF_TRAINED):
             raise ConversationError(
                 MALFORMED,
@@ -290,7 +294,7 @@ def _sharegpt(message: dict[str, Any], i: int) -> dict[str, Any]:
     """``from`` and ``value`` as ``role`` and ``content``."""
     role, value = message.pop("from"), message.pop("value", None)
     if role == _CALL and isinstance(value, str):
-        call = _json(value, f"the call of message {i}")
+        call = parsed(value, f"the call of message {i}")
         calls = call if isinstance(call, list) else [call]
         if wrong := [one for one in calls if not isinstance(one, dict)]:
             raise ConversationError(MALFORMED, f"message {i} calls {brief(wrong[0])}")
@@ -316,9 +320,17 @@ def _part(part: Any, i: int) -> dict[str, Any]:
     return {"type": "text", "text": part["text"]}
 
 
-def _is_untrained(message: Mapping[str, Any]) -> bool:
+def _is_untrained(message: Mapping[str, Any], i: int) -> bool:
     """Whether a message says that it is not to be trained: OpenAI's weight, axolotl's train."""
-    return len(message) > 2 and (message.get("weight", 1) == 0 or message.get("train", 1) == 0)
+    says = {key: message[key] for key in ("weight", "train") if key in message}
+    for key, value in says.items():
+        if value not in (0, 1):
+            raise ConversationError(
+                MALFORMED,
+                f"message {i} has the {key} {brief(value)}: 0 and 1 say whether a message is "
+                f"trained, and {option('weight_key', 'KEY')} names a conversation's weight",
+            )
+    return 0 in says.values()
 
 
 def _refuse_media(record: Mapping[str, Any]) -> None:
@@ -341,7 +353,7 @@ def _variables(record: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("tools", "documents"):
         value = record.get(name)
         if isinstance(value, str):
-            value = _json(value, f"its {name}") if value.strip() else None
+            value = parsed(value, f"its {name}") if value.strip() else None
         value = plain(value)
         if value is not None and not isinstance(value, list):
             raise ConversationError(MALFORMED, f"its {name} are no list: {brief(value)}")
@@ -370,27 +382,3 @@ def _number(value: Any, name: str) -> float:
     if not math.isfinite(number):
         raise ConversationError(NO_NUMBER, f"{name} is {brief(value)}")
     return number
-
-
-def _json(text: str, what: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ConversationError(MALFORMED, f"{what} are no JSON: {brief(text)}") from None
-
-
-def plain(value: Any, depth: int = 0) -> Any:
-    """A value of JSON's types alone: nothing else may be given to a template."""
-    if value is None or value.__class__ in (str, int, float, bool):
-        return value
-    if depth > 100:
-        raise ConversationError(MALFORMED, "its values are nested more than 100 deep")
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, Mapping):
-        return {plain(k, depth + 1): plain(v, depth + 1) for k, v in value.items()}
-    if hasattr(value, "tolist"):  # an array, or a number of numpy's
-        return plain(value.tolist(), depth + 1)
-    if isinstance(value, Iterable):
-        return [plain(one, depth + 1) for one in value]
-    return f"<{type(value).__name__}>"

@@ -1,0 +1,37 @@
+"""Values in records, as JSON alone has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tokpack.chat.rendered import ConversationError
+from tokpack.display import brief
+
+MALFORMED = "malformed message"  # a reason, see ConversationError
+
+
+def parsed(text: str, what: str) -> Any:
+    """What JSON in a text says. ConversationError, of ``what``, where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise ConversationError(MALFORMED, f"{what} are no JSON: {brief(text)}") from None
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """A value of JSON's types alone: nothing else may be given to a template."""
+    if value is None or value.__class__ in (str, int, float, bool):
+        return value
+    if depth > 100:
+        raise ConversationError(MALFORMED, "its values are nested more than 100 deep")
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return {plain(k, depth + 1): plain(v, depth + 1) for k, v in value.items()}
+    if hasattr(value, "tolist"):  # an array, or a number of numpy's
+        return plain(value.tolist(), depth + 1)
+    if isinstance(value, Iterable):
+        return [plain(one, depth + 1) for one in value]
+    return f"<{type(value).__name__}>"
