@@ -200,7 +200,7 @@ def test_empty_lists_of_media_are_none() -> None:
         ([{"role": "user", "content": None}], "malformed message"),
         ([{"role": "user", "content": 7}], "malformed message"),
         ([{"role": "user", "content": [7]}], "malformed message"),
-        ([{"content": "Hello"}], "unknown role"),
+        ([{"content": "Hello"}], "malformed message"),
     ],
 )
 def test_what_is_no_conversation_is_refused(messages: Any, expected: str) -> None:
