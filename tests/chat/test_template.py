@@ -118,11 +118,19 @@ def test_a_template_that_asks_for_the_day_must_be_told_it() -> None:
 
 
 def test_the_identity_is_that_of_what_decides_the_text(tmp_path: Path) -> None:
-    path = folder_of(tmp_path, CONFIG, default=ONE)
+    source = ONE + "{{ x }}"
+    path = folder_of(tmp_path, CONFIG, default=source)
     renderer = Renderer(found(path), ChatOptions(variables={"x": 1}))
     identity = renderer.identity()
     assert identity["variables"] == {"bos_token": "<s>", "eos_token": "</s>", "x": 1}
-    (path / "chat_template.jinja").write_text(ONE + " ")
+    (path / "chat_template.jinja").write_text(source + " ")
     other = Renderer(found(path), ChatOptions(variables={"x": 1})).identity()
     assert other["template_sha256"] != identity["template_sha256"]
     assert other["variables"] == identity["variables"]
+
+
+def test_a_variable_that_no_template_reads_is_refused(tmp_path: Path) -> None:
+    template = found(folder_of(tmp_path, CONFIG, default=ONE, tool_use=TOOLS + "{{ thinking }}"))
+    Renderer(template, ChatOptions(variables={"thinking": False, "date": "2026-11-23"}))
+    with pytest.raises(UsageError, match="reads no thinkin; it reads bos_token, thinking"):
+        Renderer(template, ChatOptions(variables={"thinkin": False}))

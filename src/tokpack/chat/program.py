@@ -28,7 +28,7 @@ _MOST_SOURCE = 1 << 20  # characters of a template; the longest published ones h
 class Program:
     """A chat template, compiled. Belongs to one thread.
 
-    ``budget`` is to be reset for each conversation. ``special_tokens`` are those it names.
+    ``budget`` is to be reset for each conversation. ``reads`` are the variables that it takes.
     """
 
     def __init__(self, source: str, where: str, day: date | None) -> None:
@@ -43,9 +43,7 @@ class Program:
         environment.code_generator_class = syntax.Writer
         try:
             tree = environment.parse(source)
-            self.special_tokens = {
-                name for name in find_undeclared_variables(tree) if name.endswith("os_token")
-            }
+            self.reads = frozenset(find_undeclared_variables(tree))
             self.syntax = syntax.Syntax(tree)
             counted = syntax.Counted().visit(tree)
             self.syntax.watch()

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tokpack.chat.records import RecordReader
+from tokpack.chat.records import NO_VARIABLES, RecordReader
 from tokpack.chat.rendered import OUTSIDE, REWRITTEN, ConversationError, Rendered, not_found
 from tokpack.chat.spans import HARMONY, Ends, Rules, joined, thinking, trained, without
 from tokpack.chat.template import ChatTemplate
@@ -60,6 +60,12 @@ class Renderer:
         self._with_tools = (
             self._plain if template.tool_use is None else _Rendering(template.tool_use, self, day)
         )
+        reads = self._plain.reads | self._with_tools.reads
+        if unread := sorted({*options.variables} - reads - {"date"}):
+            raise UsageError(
+                f"{option('template_var', f'{unread[0]}=...')}: the chat template reads no "
+                f"{unread[0]}; it reads {', '.join(sorted(reads - NO_VARIABLES)) or 'no variable'}"
+            )
 
     def __reduce__(self) -> tuple[type[Renderer], tuple[ChatTemplate, ChatOptions]]:
         return type(self), (self.template, self.options)
@@ -155,7 +161,9 @@ class _Rendering:
         )
         self._seen = self._held = 0
         self._roles = _roles(options)
-        unknown = program.special_tokens - set(owner.variables)
+        self.reads = program.reads
+        tokens = {name for name in self.reads if name.endswith("os_token")}
+        unknown = tokens - set(owner.variables)
         if owner.template.tokens is None and unknown:
             name = min(unknown)
             raise UsageError(
