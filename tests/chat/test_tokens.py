@@ -60,6 +60,9 @@ def test_options_are_those_of_encode(folder: Path) -> None:
     assert one.text == "abc-ab\x1b-"
     with pytest.raises(UsageError, match="did you mean loss_on_eot"):
         render({"messages": TALK}, tokenizer=folder, loss_on_eos=True)
+    for wrong in ({"rewriting": "spilt"}, {"truncate": "middle"}):
+        with pytest.raises(UsageError, match="it takes"):
+            render({"messages": TALK}, tokenizer=folder, **wrong)
 
 
 def test_a_pair_has_two(folder: Path) -> None:

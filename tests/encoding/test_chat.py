@@ -16,8 +16,9 @@ from support.encoding_tools import DRIVER, EOD, dataset
 from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 
 import tokpack
-from tokpack.encoding import plan
-from tokpack.errors import RecordError
+from tokpack.encoding import EncodeOptions, plan
+from tokpack.encoding.conversations import sample
+from tokpack.errors import InputError, RecordError
 from tokpack.files import blocks
 
 if TYPE_CHECKING:
@@ -298,6 +299,11 @@ def test_records_that_are_no_conversations(chats: Chats) -> None:
 def test_nothing_is_left(chats: Chats) -> None:
     says = r"of 60 records no conversation is left: too long \(60\)"
     chats.refused(RECORDS, says, max_length=3)
+    blank = chats.folder / "blank.jsonl"
+    blank.write_text("\n\n")
+    chats.refused(blank, "has no record, so there is no conversation")
+    with pytest.raises(InputError, match="has no record that can be read"):
+        sample(EncodeOptions(str(blank), "none", chat=True, tokenizer=str(chats.tokenizer)))
     chats.refused([{"text": "a"}], "none of the first 1 record.* their keys are text.*messages_key")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,3 +39,9 @@ class ChatOptions:
     truncate: Truncate = "drop"
     pairs: tuple[str, str] | None = None
     weight_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a choice that there is not."""
+        for name, choices in (("rewriting", get_args(Rewriting)), ("truncate", get_args(Truncate))):
+            if (value := getattr(self, name)) not in choices:
+                raise UsageError(f"{option(name)} is {value!r}; it takes {', '.join(choices)}")

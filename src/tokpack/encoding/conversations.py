@@ -284,6 +284,8 @@ def sample(options: EncodeOptions) -> Samples:
     assert settled is not None
     records = first.records[: _SAMPLED if options.limit is None else options.limit]
     rows = Rows(None, np.arange(len(records), dtype=np.int64), records)
+    if not records:
+        raise InputError(f"{sources[0].name}: has no record that can be read, so nothing to show")
     batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
     (batch,) = ConversationMaker(settled, setup.tokenizer.name, "text", ())([batch])
     encoder = MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)

@@ -22,6 +22,8 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
     is_pipe = any(source.is_pipe and source.memory is None for source in job.sources)
     if not total["records"] and not is_pipe and not any(source.size for source in job.sources):
         return f"{names}: empty, so there is no document to encode"
+    if job.chat is not None and not total["records"]:
+        return f"{names}: has no record, so there is no conversation to encode"
     if job.chat is not None:
         why = ", ".join(f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items())
         return f"{names}: of {total['records']:,} records no conversation is left: {why}"
