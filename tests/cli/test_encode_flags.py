@@ -9,6 +9,7 @@ import pytest
 
 from tokpack.cli.commands.encode import PAGE, resolve
 from tokpack.cli.parser import parse
+from tokpack.errors import UsageError
 
 
 def options_of(command: str) -> tuple[Any, list[str]]:
@@ -98,3 +99,17 @@ def test_flags_without_effect_get_a_note_each() -> None:
         "--num-docs",
         "--workers-to-check",
     ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "here"),
+    [
+        ("--only-last", "--loss last"),
+        ("--no-mask", "--loss all"),
+        ("--generation-role=bot", "--role-map ROLE=assistant"),
+        ("--tokenizer-path my-model", "--tokenizer DIR"),
+    ],
+)
+def test_flags_of_the_script_for_conversations_say_what_is_given_here(flag: str, here: str) -> None:
+    with pytest.raises(UsageError, match=f"with --chat give {here}"):
+        options_of(f"a --chat {flag}")

@@ -46,6 +46,25 @@ IGNORED: dict[str, tuple[int | str | None, str]] = {
     "--trust-remote-code": (0, "no code of a tokenizer's repository is run"),
 }
 
+# Flags of NeoX's preprocess_data_with_chat_template.py: name, number of values, what is given here.
+_OF_CONVERSATIONS: dict[str, tuple[int | None, str]] = {
+    "--tokenizer-path": (None, "give --tokenizer DIR"),
+    "--generation-role": (None, "give --role-map ROLE=assistant"),
+    "--only-last": (0, "give --loss last"),
+    "--no-mask": (0, "give --loss all"),
+    "--reward-key": (None, "give --keep KEY, for a column"),
+    "--for-rm": (0, "give --pairs chosen rejected, for pairs"),
+}
+
+
+class _Refuse(argparse.Action):
+    def __call__(self, *others: Any) -> None:
+        name = others[-1]
+        raise UsageError(
+            f"{name} is a flag of NeoX's script for conversations; with --chat "
+            f"{_OF_CONVERSATIONS[name][1]}"
+        )
+
 
 class _Ignore(argparse.Action):
     def __call__(
@@ -74,6 +93,10 @@ GROUP = Group(
             flag(name, action=_Ignore, nargs=values, dest="ignored", default=[])
             for name, (values, _) in IGNORED.items()
             if name != _VOCAB_SIZE
+        ),
+        *(
+            flag(name, action=_Refuse, nargs=values)
+            for name, (values, _) in _OF_CONVERSATIONS.items()
         ),
     ),
     hidden=True,
