@@ -216,7 +216,7 @@ def test_every_fault_at_every_place_of_a_register(piece: bytes) -> None:
         *('{"a": [1,], "text": "a"}', '{"a": [1 2], "text": "a"}', '{"a": {"b"}, "text": "a"}'),
         *('{"a": [}, "text": "a"}', '{"a": {"b":1,}, "text": "a"}', '{"a": , "text": "a"}'),
         '{"a": ' + "[" * 100 + "]" * 100 + ', "text": "a"}',
-        '{"a": ' + "1" * 5000 + ', "text": "a"}',
+        '{"a": ' + "1" * 257 + ', "text": "a"}',
         "\u00a0",
         "\u2028",
         "\x0b",
@@ -236,7 +236,7 @@ def test_what_is_slow(line: str) -> None:
         *('{"a": 1, "a": 2, "text": "a"}', '{"a": "\\ud83d", "text": "a"}', '{"": 0, "text": "a"}'),
         *('{"a": [-0, 0.5e-7, 1E+9, 123, true, false, null, [], {}], "text": "a"}',),
         '{"a": ' + "[" * 60 + "]" * 60 + ', "text": "a"}',
-        '{"a": ' + "1" * 3000 + ', "text": "a"}',
+        '{"a": ' + "1" * 256 + ', "text": "a"}',
     ],
 )
 def test_what_is_not_slow(line: str) -> None:
