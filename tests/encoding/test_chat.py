@@ -170,6 +170,23 @@ def test_thinking_that_the_template_leaves_out_is_counted(chats: Chats) -> None:
     assert manifest.thoughts_unwritten == 1
 
 
+def test_messages_that_the_template_leaves_out_are_counted(chats: Chats) -> None:
+    """Not those whose text it takes elsewhere, nor empty ones."""
+    template = chats.folder / "some.jinja"
+    template.write_text(
+        "{% if messages[0].role == 'system' %}<|im_start|>{{ messages[0].content }}{% endif %}"
+        "{% for m in messages %}{% if m.role in ('user', 'assistant') %}<|im_start|>{{ m.role }} "
+        "{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant {% endif %}"
+    )
+    said = {"system": "the of", "developer": "was in", "user": "is", "assistant": "and"}
+    talk = [{"role": role, "content": text} for role, text in said.items()]
+    empty = {"role": "tool", "content": " "}
+    records = [{"messages": talk}, {"messages": [*talk[:3], empty, talk[3]]}]
+    manifest = chats.encode(records, chat_template=str(template))
+    assert manifest.messages_unwritten == 2
+
+
 def test_pairs_lie_side_by_side(chats: Chats) -> None:
     question = {"role": "user", "content": "the of"}
     answers = [{"role": "assistant", "content": text} for text in ("and", "was " * 30, "in")]

@@ -19,15 +19,16 @@ class Rendered(NamedTuple):
     """What a template makes of a conversation.
 
     ``trained`` are spans of characters [begin, end) in ``text``, ascending, apart and not empty.
-    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. ``dropped`` counts trained
-    answers whose thinking the template has not written.
+    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. The template has not
+    written ``messages_unwritten``, and the thinking of ``thoughts_unwritten`` trained answers.
     """
 
     text: str
     trained: tuple[tuple[int, int], ...]
     turns: list[tuple[int, int, str]]
     weight: float = 1.0
-    dropped: int = 0
+    thoughts_unwritten: int = 0
+    messages_unwritten: int = 0
 
 
 TOO_MUCH = "takes too much work"  # reasons that say something of the template

@@ -341,13 +341,25 @@ class _Rendering:
             for span, message in zip(whole.turns or (), messages, strict=False)
             if span is not None and span[0] < span[1]
         ]
-        dropped = 0
+        thoughts = 0
         for i in answers:
             if len(messages[i]) > 2 or "</think>" in (messages[i].get("content") or ""):
                 turn = whole.turns[i] if whole.turns else None
-                dropped += _drops_thinking(text, turn or (0, len(text)), messages[i], i)
+                thoughts += _drops_thinking(text, turn or (0, len(text)), messages[i], i)
+        unwritten = _unwritten(whole, messages) if len(turns) < len(messages) else 0
         weight = conversation.weight
-        return Rendered(text, joined(spans) if weight else (), turns, weight, dropped)
+        kept = joined(spans) if weight else ()
+        return Rendered(text, kept, turns, weight, thoughts, unwritten)
+
+
+def _unwritten(whole: Text, messages: Messages) -> int:
+    """How many messages have no turn in the text, and what they say is nowhere in it."""
+    return sum(
+        (turn is None or turn[0] == turn[1])
+        and isinstance(message.get("content"), str)
+        and message["content"].strip() not in whole.text
+        for turn, message in zip(whole.turns or (), messages, strict=False)
+    )
 
 
 def _drops_thinking(text: str, turn: Span, message: Mapping[str, Any], i: int) -> bool:

@@ -180,6 +180,9 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
     if manifest.thoughts_unwritten:
         answers = counted(manifest.thoughts_unwritten, "trained answer")
         rows.append(("thinking", f"of {answers} is left out by the template"))
+    if manifest.messages_unwritten:
+        messages = counted(manifest.messages_unwritten, "message")
+        rows.append(("messages", f"{messages} left out by the template"))
     if manifest.truncated:
         where = f"at the {chat.get('truncate')}, to {chat.get('max_length')} tokens"
         rows.append(("cut", f"{counted(manifest.truncated, 'conversation')} {where}"))

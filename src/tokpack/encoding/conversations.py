@@ -248,7 +248,9 @@ def said(documents: Conversations, encoded: MarkedIds) -> npt.NDArray[np.int64]:
     by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
     counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
     counts[:, 0] += counts[:, 1]  # trained tokens are tokens
-    return np.append(counts.ravel(), sum(one.dropped for one in documents.made))
+    thoughts = sum(one.thoughts_unwritten for one in documents.made)
+    messages = sum(one.messages_unwritten for one in documents.made)
+    return np.concatenate((counts.ravel(), (thoughts, messages)))
 
 
 class Sample(NamedTuple):

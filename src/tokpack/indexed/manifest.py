@@ -1,7 +1,6 @@
 """The manifest ``PREFIX.json``: what a dataset was made from, and checksums of its files.
 
-Programs read the dataset without it. What reads it ignores keys that it does not know; a change
-that would mislead such a reader gets a new version number.
+Trainers need none of it. Readers ignore unknown keys; what would mislead them has a new version.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
 VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
 TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
-# What ``where`` has left out, what ``map`` (of conversations: their template and their length) has
-# left out and added, and conversations that were cut: in a manifest where not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "thoughts_unwritten")
+UNWRITTEN = ("thoughts_unwritten", "messages_unwritten")
+# What ``where``, ``map``, or a template and a length left out, added or cut: where it is not zero.
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", *UNWRITTEN)
 # Who speaks in conversations; "" is what a template writes outside of their turns.
 ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
 
@@ -71,11 +70,11 @@ class Manifest:
     the dataset, ``empty`` those left out because they have no token. Where ``where`` has
     ``left_out`` records, and ``map`` has left out ``mapped_out`` and added ``mapped_in`` rows,
     ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``. Of conversations
-    ``mapped_out`` are those that no document was made of, though they are none of the bad records
-    (too long, nothing trained), ``mapped_in`` the documents of a record beside its first;
-    ``reasons`` has how many have no document, bad ones too, by a phrase that says why; ``roles``
-    has the ``tokens`` and ``trained`` ones of each of ROLES, a token being of the turn in which it
-    begins; ``thoughts_unwritten`` counts trained answers whose thinking the template leaves out.
+    ``mapped_out`` are those without a document though they are no bad records (too long, nothing
+    trained), ``mapped_in`` the documents of a record beside its first; ``reasons`` has how many
+    have no document, bad ones too, by a phrase that says why; ``roles`` the ``tokens`` and
+    ``trained`` ones of each of ROLES, a token being of the turn in which it begins. The template
+    leaves out ``messages_unwritten``, and the thinking of ``thoughts_unwritten`` trained answers.
     """
 
     tokpack_version: str
@@ -104,6 +103,7 @@ class Manifest:
     mapped_in: int = 0
     truncated: int = 0
     thoughts_unwritten: int = 0
+    messages_unwritten: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     format_version: int = MANIFEST_VERSION
