@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import shutil
 from dataclasses import replace
@@ -27,7 +26,8 @@ from tokpack.indexed.table import dropped_path, table_path
 from tokpack.indexed.track import track_path
 from tokpack.stores import exists, shown, stat
 from tokpack.stores.outputs import NewObjects, check_unchanged, remove
-from tokpack.stores.upload import TakenError, abort, check_writable, send
+from tokpack.stores.scratch import remove_sent, scratch_path
+from tokpack.stores.upload import TakenError, check_writable, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class Delivery:
         self._is_shard = check is not None
         self._check = check or (lambda: None)
         self._prefixes = options.output_names
-        self._folder = scratch_folder(options)
+        self._folder = scratch_path(options.output, options.scratch)
         self._lock = contextlib.ExitStack()
         self._note = os.path.join(self._folder, _NOTE)
         self.options = replace(
@@ -151,15 +151,9 @@ class Delivery:
         """Remove what a run from this folder had sent when it was killed; a whole dataset stays."""
         sent = self._sent()
         for url in filter(lambda url: _name(url) in sent, self._data()):
-            upload, etag = sent[_name(url)]
-            if upload:
-                abort(url, upload)
-            there, here = stat(url), identity(self._here(url))
-            # Of what was being sent when it was killed only the size is known: another machine may
-            # have made it, and its dataset is whole by now. So that is looked at behind the object.
-            same = there and here and there.size == here.size and etag in ("", there.etag)
-            if there and same and not any(map(exists, map(manifest_path, self._prefixes.values()))):
-                remove(url, there)
+            here = identity(self._here(url))
+            whole = map(manifest_path, self._prefixes.values())
+            remove_sent(url, here.size if here else -1, *sent[_name(url)], whole)
         remove_file(self._note)
 
     def _send_manifest(
@@ -245,13 +239,6 @@ class Delivery:
             return {}
         noted = read_object(self._note).items()
         return {name: (str(upload), str(etag)) for name, (upload, etag) in noted}
-
-
-def scratch_folder(options: EncodeOptions) -> str:
-    """The folder of a run to a store: of its name, so that it is found again."""
-    url = options.output
-    name = f"tokpack-{_name(url)}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
-    return os.path.join(options.scratch or os.environ.get("TMPDIR") or os.curdir, name)
 
 
 def _name(url: str) -> str:

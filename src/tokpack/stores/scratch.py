@@ -19,7 +19,7 @@ from tokpack.stores.outputs import remove
 from tokpack.stores.upload import abort
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tokpack.stores.urls import PutMode, StoredObject
 
@@ -33,11 +33,10 @@ class ScratchFolder:
     """
 
     def __init__(self, path: str) -> None:
-        beginning = _beginning(path)
-        where = os.path.dirname(beginning)
+        where, name = os.path.split(scratch_path(path))
         with cannot_write(where):
             os.makedirs(where, exist_ok=True)
-            self.name = tempfile.mkdtemp(prefix=os.path.basename(beginning), dir=where)
+            self.name = tempfile.mkdtemp(prefix=f"{name}-", dir=where)
         self._lock = ExitStack()
         self._lock.enter_context(held(self.name))
         self._sent: dict[str, tuple[int, str, str]] = {}
@@ -67,11 +66,11 @@ class ScratchFolder:
         return send
 
 
-def _beginning(path: str) -> str:
-    """How the scratch folders of a path begin."""
-    where = os.environ.get("TMPDIR") or os.curdir
+def scratch_path(path: str, where: str | None = None) -> str:
+    """A folder that tells of ``path``: in ``where``, else in $TMPDIR, else the current folder."""
     number = hashlib.sha256(path.encode()).hexdigest()[:12]
-    return os.path.join(where, f"tokpack-{os.path.basename(path)}-{number}-")
+    name = f"tokpack-{os.path.basename(path)}-{number}"
+    return os.path.join(where or os.environ.get("TMPDIR") or os.curdir, name)
 
 
 def remove_left(path: str, whole: Sequence[str] = ()) -> None:
@@ -80,7 +79,7 @@ def remove_left(path: str, whole: Sequence[str] = ()) -> None:
     That is their folders, uploads, and objects, these where none of ``whole`` is there, the last
     objects of an output. What is another user's stays, as does what cannot be removed now.
     """
-    for folder in glob.glob(glob.escape(_beginning(path)) + "*"):
+    for folder in glob.glob(glob.escape(scratch_path(path)) + "-*"):
         with suppress(BusyError, OutputError), Lock(folder):
             _remove_objects(os.path.join(folder, _NOTE), whole)
             shutil.rmtree(folder, ignore_errors=True)
@@ -89,11 +88,20 @@ def remove_left(path: str, whole: Sequence[str] = ()) -> None:
 def _remove_objects(note: str, whole: Sequence[str]) -> None:
     sent = read_object(note) if os.path.exists(note) else {}
     for url, (size, upload, etag) in sent.items():
-        if upload:
-            abort(url, upload)
-        there = stat(url)
-        # Of what was being sent when it was killed only the size is known: another machine may
-        # have made it, and its output is whole by now. So that is looked at behind the object.
-        same = there and there.size == size and etag in ("", there.etag)
-        if there and same and not any(map(exists, whole)):
-            remove(url, there)
+        remove_sent(url, size, upload, etag, whole)
+
+
+def remove_sent(url: str, size: int, upload: str, etag: str, whole: Iterable[str]) -> None:
+    """Remove an object of ``size`` bytes that a killed command has begun to send.
+
+    ``upload`` is abandoned, if it was one. The object goes where it is what was sent, and none of
+    ``whole`` is there, the last objects of an output. OutputError, InputError.
+    """
+    if upload:
+        abort(url, upload)
+    there = stat(url)
+    # Of what was being sent when it was killed only the size is known: another machine may have
+    # made it, and its output is whole by now. So that is looked at behind the object.
+    same = there and there.size == size and etag in ("", there.etag)
+    if there and same and not any(map(exists, whole)):
+        remove(url, there)
