@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from support.tokenizers_twin import EMPTY_MODEL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -27,6 +29,29 @@ def added(content: str, token_id: int, **flags: bool) -> dict[str, Any]:
         "special": True,
         **flags,
     }
+
+
+def with_ids(known: Mapping[str, int], tokens: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Added tokens with the ids that they must have beside a vocabulary, each text once."""
+    ids, listed = dict(known), dict[str, dict[str, Any]]()
+    for token in tokens:
+        text = token["content"]
+        listed.setdefault(text, {**token, "id": ids.setdefault(text, len(ids))})
+    return list(listed.values())
+
+
+@st.composite
+def some_added(draw: st.DrawFn, texts: Sequence[str], most: int) -> list[dict[str, Any]]:
+    """Added tokens of some texts, with any flags."""
+    flag = st.booleans()
+    return [
+        added(
+            draw(st.sampled_from(texts)),
+            0,
+            **{key: draw(flag) for key in ("special", "normalized", "lstrip", "rstrip")},
+        )
+        for _ in range(draw(st.integers(0, most)))
+    ]
 
 
 def tiny(**model: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import zstandard
 
 from tokpack import _core
-from tokpack.tokenizers import Tokenizer, load_tokenizer, self_check
+from tokpack.tokenizers import Tokenizer, load_tokenizer, self_check, spec_cache
 from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, encode_batch
 from tokpack.tokenizers.native import JsonTokenizer, NativeTokenizer
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy.typing as npt
+    import pytest
     from tokenizers import Tokenizer as HuggingFace
 
     from tokpack.tokenizers.base import Encoded
@@ -72,6 +73,22 @@ def is_as_with_the_library(path: Path, tokens: Sequence[str], texts: Sequence[st
     assert self_check(tokenizer, *block(texts))
     ids = tokenizer.encode(texts[-1])
     assert tokenizer.decode(ids) == library.decode(ids) == texts[-1]
+
+
+def loaded_and_kept(
+    path: Path, cache: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> list[JsonTokenizer]:
+    """A tokenizer.json loaded twice, the second time without the function that reads its kind."""
+    monkeypatch.setenv("TOKPACK_CACHE", str(cache))
+    monkeypatch.delenv(spec_cache.OFF, raising=False)
+    monkeypatch.setattr(spec_cache, "LEAST_BYTES", 1)
+    first = load_tokenizer(path)
+    monkeypatch.setattr(f"tokpack.tokenizers.from_files.{reader}", None)
+    again = load_tokenizer(path)
+    assert isinstance(first, JsonTokenizer)
+    assert isinstance(again, JsonTokenizer)
+    assert again.spec.chunks() == first.spec.chunks()
+    return [first, again]
 
 
 class Twin:

@@ -18,6 +18,8 @@ from tokenizers import (
     trainers,
 )
 
+from support.tiny_tokenizers import with_ids
+
 BERT: dict[str, Any] = {"type": "BertPreTokenizer"}
 CUTS: dict[str, Any] = {
     "BERT's": BERT,
@@ -63,15 +65,11 @@ def definition(
 ) -> dict[str, Any]:
     """A tokenizer.json; added tokens get the ids that they must have."""
     vocab = {word: number for number, word in enumerate(words)}
-    listed: dict[str, dict[str, Any]] = {}
-    for token in tokens:
-        ids = {**vocab, **{text: at["id"] for text, at in listed.items()}}
-        listed.setdefault(token["content"], {**token, "id": ids.get(token["content"], len(ids))})
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": list(listed.values()),
+        "added_tokens": with_ids(vocab, tokens),
         "normalizer": normalizer,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": None,

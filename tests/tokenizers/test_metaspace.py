@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.sentencepiece_tools import HOSTILE, hugging_face, mistral, sentencepiece
-from support.tiny_tokenizers import added, save
-from support.tokenizers_twin import MODES, Twin, corpus, is_as_with_the_library
+from support.tiny_tokenizers import added, save, some_added, with_ids
+from support.tokenizers_twin import MODES, Twin, corpus, is_as_with_the_library, loaded_and_kept
 
-from tokpack.tokenizers import load_tokenizer, spec_cache
-from tokpack.tokenizers.native import JsonTokenizer
+from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,17 +70,11 @@ def definition(
     for left, right in merges:
         texts += [left, right, left + right]
     vocab = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-    listed: dict[str, dict[str, Any]] = {}
-    for token in [added("<unk>", 0), *tokens]:
-        known = {**vocab, **{text: at["id"] for text, at in listed.items()}}
-        listed.setdefault(
-            token["content"], {**token, "id": known.get(token["content"], len(known))}
-        )
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": list(listed.values()),
+        "added_tokens": with_ids(vocab, [added("<unk>", 0), *tokens]),
         "normalizer": form[0],
         "pre_tokenizer": form[1],
         "post_processor": None,
@@ -199,17 +192,10 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
         pair = (draw(st.sampled_from(texts)), draw(st.sampled_from(texts)))
         merges.append(pair)
         texts.append("".join(pair))
-    flag = st.booleans()
-    tokens = [
-        added(
-            draw(st.sampled_from(TOKENS)),
-            0,
-            **{key: draw(flag) for key in ("special", "normalized", "lstrip", "rstrip")},
-        )
-        for _ in range(draw(st.integers(0, 4)))
-    ]
+    tokens = draw(some_added(TOKENS, 4))
     form = FORMS[draw(st.sampled_from(sorted(FORMS)))]
-    model = {key: draw(flag) for key in ("byte_fallback", "fuse_unk", "ignore_merges")}
+    flags = ("byte_fallback", "fuse_unk", "ignore_merges")
+    model = {key: draw(st.booleans()) for key in flags}
     return definition(characters, draw(st.permutations(merges)), form, tokens, **model)
 
 
@@ -348,13 +334,5 @@ def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
 def test_its_definition_is_kept(
     real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path))
-    monkeypatch.delenv(spec_cache.OFF, raising=False)
-    monkeypatch.setattr(spec_cache, "LEAST_BYTES", 1)
-    first = load_tokenizer(real)
-    monkeypatch.setattr("tokpack.tokenizers.from_files.metaspace_spec", None)
-    again = load_tokenizer(real)
-    assert isinstance(first, JsonTokenizer)
-    assert isinstance(again, JsonTokenizer)
-    assert again.spec.chunks() == first.spec.chunks()
+    first, again = loaded_and_kept(real, tmp_path, "metaspace_spec", monkeypatch)
     assert again.describe() == first.describe()

@@ -11,11 +11,17 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.sentencepiece_tools import CONVERTED, HOSTILE, TEXTS, pb, trained, unigram_json
-from support.tiny_tokenizers import added, save
-from support.tokenizers_twin import MODES, Twin, block, corpus, is_as_with_the_library
+from support.tiny_tokenizers import added, save, some_added, with_ids
+from support.tokenizers_twin import (
+    MODES,
+    Twin,
+    block,
+    corpus,
+    is_as_with_the_library,
+    loaded_and_kept,
+)
 
-from tokpack.tokenizers import load_tokenizer, spec_cache
-from tokpack.tokenizers.native import JsonTokenizer
+from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,15 +94,11 @@ def definition(
     vocab: list[list[Any]], normalizer: Any, pretokenizer: Any, tokens: Any = (), **model: Any
 ) -> dict[str, Any]:
     known = {text: number for number, (text, _) in enumerate(vocab)}
-    listed: dict[str, dict[str, Any]] = {}
-    for token in tokens:
-        ids = {**known, **{text: at["id"] for text, at in listed.items()}}
-        listed.setdefault(token["content"], {**token, "id": ids.get(token["content"], len(ids))})
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": list(listed.values()),
+        "added_tokens": with_ids(known, tokens),
         "normalizer": normalizer,
         "pre_tokenizer": pretokenizer,
         "post_processor": None,
@@ -157,15 +159,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
     vocab = dict.fromkeys(["<unk>", SPACE, *texts])
     rows = [[text, draw(scores)] for text in vocab]
     fallback = draw(st.booleans())
-    flag = st.booleans()
-    tokens = [
-        added(
-            draw(st.sampled_from(TOKENS)),
-            0,
-            **{key: draw(flag) for key in ("special", "normalized", "lstrip", "rstrip")},
-        )
-        for _ in range(draw(st.integers(0, 3)))
-    ]
+    tokens = draw(some_added(TOKENS, 3))
     normalizers = draw(st.lists(st.sampled_from(steps()), max_size=4))
     return definition(
         rows + (BYTES if fallback else []),
@@ -296,15 +290,7 @@ def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
 
 
 def test_its_definition_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path))
-    monkeypatch.delenv(spec_cache.OFF, raising=False)
-    monkeypatch.setattr(spec_cache, "LEAST_BYTES", 1)
     path = tmp_path / "tokenizer.json"
     path.write_text(unigram_json(trained("folding unigram"), "ALBERT"))
-    first = load_tokenizer(path)
-    monkeypatch.setattr("tokpack.tokenizers.from_files.unigram_spec", None)
-    again = load_tokenizer(path)
-    assert isinstance(first, JsonTokenizer)
-    assert isinstance(again, JsonTokenizer)
-    assert again.spec.chunks() == first.spec.chunks()
+    first, again = loaded_and_kept(path, tmp_path, "unigram_spec", monkeypatch)
     assert again.encode("The \u00c9t\u00e9") == first.encode("The \u00c9t\u00e9")

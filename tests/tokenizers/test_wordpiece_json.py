@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from support.tiny_tokenizers import added, save
-from support.tokenizers_twin import MODES, Twin, block, corpus, is_as_with_the_library
+from support.tiny_tokenizers import added, save, some_added
+from support.tokenizers_twin import (
+    MODES,
+    Twin,
+    block,
+    corpus,
+    is_as_with_the_library,
+    loaded_and_kept,
+)
 from support.wordpiece_tools import BERT, CUTS, PIECES, bert_normalizer, definition, trained
 
-from tokpack.tokenizers import load_tokenizer, spec_cache
-from tokpack.tokenizers.native import JsonTokenizer
+from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,14 +83,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
     )
     words = ["[UNK]", *CHARACTERS[: draw(st.integers(0, 13))], *texts, *(prefix + t for t in texts)]
     flag = st.booleans()
-    tokens = [
-        added(
-            draw(st.sampled_from(TOKENS)),
-            0,
-            **{key: draw(flag) for key in ("special", "normalized", "lstrip", "rstrip")},
-        )
-        for _ in range(draw(st.integers(0, 3)))
-    ]
+    tokens = draw(some_added(TOKENS, 3))
     normalizer = bert_normalizer(
         clean_text=draw(flag),
         handle_chinese_chars=draw(flag),
@@ -190,14 +189,6 @@ def test_a_tokenizer_is_what_it_was_with_the_library(tmp_path: Path) -> None:
 
 
 def test_its_definition_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path))
-    monkeypatch.delenv(spec_cache.OFF, raising=False)
-    monkeypatch.setattr(spec_cache, "LEAST_BYTES", 1)
     path = save(tmp_path, trained(lowercase=True))
-    first = load_tokenizer(path)
-    monkeypatch.setattr("tokpack.tokenizers.from_files.wordpiece_spec", None)
-    again = load_tokenizer(path)
-    assert isinstance(first, JsonTokenizer)
-    assert isinstance(again, JsonTokenizer)
-    assert again.spec.chunks() == first.spec.chunks()
+    first, again = loaded_and_kept(path, tmp_path, "wordpiece_spec", monkeypatch)
     assert again.encode("The \u00c9t\u00e9") == first.encode("The \u00c9t\u00e9")
