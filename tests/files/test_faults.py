@@ -60,7 +60,7 @@ spec = ByteLevelSpec(
     vocab=vocab, merges=np.array([[97, 98, 256]], np.int32), added=(), pattern="gpt2"
 )
 for _ in range(2):
-    assert spec_cache.kept(b"x" * spec_cache.LEAST_BYTES, lambda: spec).digest() == spec.digest()
+    assert spec_cache.kept(b"x" * spec_cache.LEAST_BYTES, lambda: spec).digest == spec.digest
 """
 # What goes on without a cache that cannot be written.
 CODES = {"copy": COPY, "range": RANGE, "arrays": ARRAYS, "definition": DEFINITION}

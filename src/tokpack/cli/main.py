@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.cli import terminal
+from tokpack.cli.loading import without_collection
 from tokpack.display import discard, nearest, tell
 from tokpack.errors import TokpackError, UsageError
 from tokpack.quantities import bytes_text
@@ -153,8 +154,9 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     """Run a command, which is loaded by name, with all that it imports, when it is asked for."""
-    command = importlib.import_module(module_of(name))
-    from tokpack.cli.parser import help_asked, parse
+    with without_collection():
+        command = importlib.import_module(module_of(name))
+        from tokpack.cli.parser import help_asked, parse
 
     code = 0
     if text := help_asked(command.PAGE, arguments):

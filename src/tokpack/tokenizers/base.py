@@ -6,7 +6,7 @@ import hashlib
 import operator
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
@@ -17,7 +17,7 @@ import numpy as np
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.stores import is_url
-from tokpack.tokenizers.copies import describe_files, keep_copies
+from tokpack.tokenizers.copies import FileRecord, keep_copies, records_of
 from tokpack.tokenizers.frame import Frame, frame_of
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class Tokenizer(ABC):
 
     def describe(self) -> dict[str, Any]:
         """What a manifest says of a tokenizer."""
-        files = describe_files(self.files, on_store=is_url(self.name))
+        files = [asdict(record) for record in self._file_records]
         return {
             "name": self.name,
             "kind": self.kind,
@@ -265,7 +265,11 @@ class Tokenizer(ABC):
 
     def keep_copies(self) -> None:
         """Keep copies of the files in the cache, where a manifest's reader finds them."""
-        keep_copies(self.files)
+        keep_copies(self.files, self._file_records)
+
+    @cached_property
+    def _file_records(self) -> list[FileRecord]:
+        return records_of(self.files, on_store=is_url(self.name))
 
     def special_mode(self, special_tokens: str) -> SpecialMode:
         """What ``encoder`` does with special tokens in a mode; UsageError for an unknown mode."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import ujson
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import SpecialMode, Tokenizer, texts_of
-from tokpack.tokenizers.gpt2_files import EOD, parse_merges, parse_vocab
+from tokpack.tokenizers.gpt2_files import EOD, parse_merges
 from tokpack.tokenizers.huggingface import build, encode_batch, load_library
 from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -87,7 +88,7 @@ def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokeniz
         return build(files[0], special_tokens=mode, where=f"tokenizer {tokenizer.name}")
     library: Any = load_library()
     raw_vocab, raw_merges = files
-    vocab = parse_vocab(raw_vocab, Path(tokenizer.name))
+    vocab = ujson.loads(raw_vocab)  # the strict reader has taken it already
     merges = list(zip(*parse_merges(raw_merges, Path(tokenizer.name)), strict=True))
     twin: tokenizers.Tokenizer = library.Tokenizer(library.models.BPE(vocab, merges))
     twin.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)

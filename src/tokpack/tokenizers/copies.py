@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import InputError, OutputError, TokenizerError
@@ -56,14 +56,22 @@ class FileRecord:
             return hashlib.sha256(file.read(self.bytes)).hexdigest() == self.sha256
 
 
-def describe_files(files: Iterable[Path], *, on_store: bool) -> list[dict[str, Any]]:
+def records_of(files: Iterable[Path], *, on_store: bool) -> list[FileRecord]:
     """What a manifest says of files: nothing where one is not there any more."""
-    return [asdict(record) for record, _ in _read(files, on_store=on_store)]
+    records = []
+    for file in files:
+        try:
+            raw = file.read_bytes()
+        except OSError:
+            return []
+        path = file.name if on_store else os.path.abspath(file)
+        records.append(FileRecord(path, len(raw), hashlib.sha256(raw).hexdigest()))
+    return records
 
 
-def keep_copies(files: Iterable[Path]) -> None:
+def keep_copies(files: Iterable[Path], records: Iterable[FileRecord]) -> None:
     """Copy files into the cache, where that can be written; the newest stay there."""
-    for record, raw in _read(files, on_store=False):
+    for file, record in zip(files, records, strict=False):
         path = record.copy
         if path is None:
             return
@@ -72,21 +80,10 @@ def keep_copies(files: Iterable[Path]) -> None:
                 os.utime(path)  # it is among the newest
                 continue
         with suppress(OSError, OutputError):
+            raw = file.read_bytes()
             os.makedirs(os.path.dirname(path), exist_ok=True)
             replace_file(path, [raw], fsync=False)  # what a power loss leaves has another checksum
             keep_newest(os.path.dirname(path), _MOST_COPIES)
-
-
-def _read(files: Iterable[Path], *, on_store: bool) -> list[tuple[FileRecord, bytes]]:
-    records = []
-    for file in files:
-        try:
-            raw = file.read_bytes()
-        except OSError:
-            return []
-        path = file.name if on_store else os.path.abspath(file)
-        records.append((FileRecord(path, len(raw), hashlib.sha256(raw).hexdigest()), raw))
-    return records
 
 
 def find_copies(entries: object, folders: Sequence[str]) -> list[str]:

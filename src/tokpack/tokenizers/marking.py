@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, encode_w
 from tokpack.tokenizers.native import CoreTokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     import tokenizers
@@ -108,12 +108,15 @@ class MarkingEncoder:
         """
         if self._core is None:
             return
-        for text, own in zip(texts, spans, strict=True):
-            fast, slow = self.encode([text], [own]), self._placed([text])
-            mask = _marked(slow.places, slow.lengths, [own])
+        fast, slow = self.encode(texts, spans), self._placed(texts)
+        masks = _marked(slow.places, slow.lengths, spans)
+        rows = zip(_rows_of(fast.lengths), _rows_of(slow.lengths), strict=True)
+        for text, own, (left, right) in zip(texts, spans, rows, strict=True):
+            ids, expected = fast.ids[left], slow.ids[right]
+            mask, mask_there = fast.mask[left], masks[right]
             for name, one, other, is_equal in (
-                ("ids", fast.ids, slow.ids, np.array_equal(fast.ids, slow.ids)),
-                ("mask", fast.mask, mask, _agree(fast.mask, mask, slow.places)),
+                ("ids", ids, expected, np.array_equal(ids, expected)),
+                ("mask", mask, mask_there, _agree(mask, mask_there, slow.places[right])),
             ):
                 if not is_equal:
                     shown = ", ".join(f"{row[:_SHOWN].tolist()}" for row in (one, other))
@@ -199,6 +202,11 @@ class MarkingEncoder:
                 where = f"tokenizer {tokenizer.name}"
                 self._library = build(tokenizer.raw, special_tokens="encode", where=where)
         return self._library
+
+
+def _rows_of(lengths: npt.NDArray[np.int32]) -> Iterator[slice]:
+    """Where the tokens of each text are."""
+    return starmap(slice, pairwise([0, *np.cumsum(lengths, dtype=np.int64).tolist()]))
 
 
 def _marked(

@@ -151,7 +151,7 @@ class NativeTokenizer(CoreTokenizer):
         return TokenBytes(self._decode_table, form=self.spec.form)
 
     def definition_digest(self) -> str:
-        return self.spec.definition or self.spec.digest()
+        return self.spec.definition or self.spec.digest
 
 
 class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):

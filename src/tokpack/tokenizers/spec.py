@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import astuple, dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -71,6 +72,7 @@ class BpeSpec:
         del values["vocab"], values["merges"]
         return {**values, "added": [astuple(token) for token in self.added]}
 
+    @cached_property
     def digest(self) -> str:
         """sha256 over the definition itself, so that the formatting of its files does not count."""
         digest = hashlib.sha256()

@@ -14,6 +14,7 @@ import stat
 import sys
 from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,7 @@ def _read(path: Path) -> BpeSpec | None:
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
-    return _spec(*chunks) if digest.hexdigest() == expected else None
+    return _spec(expected, *chunks) if digest.hexdigest() == expected else None
 
 
 def _is_safe(status: os.stat_result) -> bool:
@@ -105,15 +106,14 @@ def _is_safe(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> BpeSpec:
+def _spec(digest: str, head: bytes, lengths: bytes, text: bytes, merges: bytes) -> BpeSpec:
     settings: dict[str, Any] = json.loads(head)
     added = tuple(AddedToken(*token) for token in settings.pop("added"))
-    vocab: list[bytes | None] = []
-    begin = 0
-    for length in np.frombuffer(lengths, "<i4").tolist():
-        end = begin + max(length, 0)
-        vocab.append(None if length < 0 else text[begin:end])
-        begin = end
+    sizes = np.frombuffer(lengths, "<i4")
+    ends = np.cumsum(np.maximum(sizes, 0), dtype=np.int64).tolist()
+    vocab: list[bytes | None] = [text[begin:end] for begin, end in pairwise([0, *ends])]
+    for id_ in np.flatnonzero(sizes < 0).tolist():
+        vocab[id_] = None
     pairs = np.frombuffer(merges, "<i4").astype(np.int32, copy=False).reshape(-1, 3)
     kind: type[BpeSpec] = MetaspaceSpec
     if "pattern" in settings:
@@ -124,14 +124,16 @@ def _spec(head: bytes, lengths: bytes, text: bytes, merges: bytes) -> BpeSpec:
         kind = UnigramSpec
     elif "longest_word" in settings:
         kind = WordPieceSpec
-    return kind(vocab=vocab, merges=pairs, added=added, **settings)
+    spec = kind(vocab=vocab, merges=pairs, added=added, **settings)
+    spec.__dict__["digest"] = digest  # which would be computed from the same bytes again
+    return spec
 
 
 def _write(path: Path, spec: BpeSpec) -> None:
     chunks = spec.chunks()
     head = {
         "entry": path.name,
-        "sha256": spec.digest(),
+        "sha256": spec.digest,
         "head": len(chunks[0]),
         "ids": len(spec.vocab),
         "bytes": len(chunks[2]),

@@ -7,6 +7,7 @@ import os
 
 from tokpack.cli import legacy, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
+from tokpack.cli.loading import without_collection
 from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Group, Page, flags, number
 
@@ -89,8 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.engine != "local":
         return shards.encode_on(arguments, options)
-    from tokpack.encoding import encode
-    from tokpack.encoding.folder import SUFFIX
+    with without_collection():
+        from tokpack.encoding import encode
+        from tokpack.encoding.folder import SUFFIX
 
     begun: summary.Begun = "resumed" if os.path.isdir(options.output + SUFFIX) else "new"
     with terminal.Reporter(arguments.log_interval) as report:
