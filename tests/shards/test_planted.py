@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
+from support.simulated_machines import World
 from torture import simulate
 
 from tokpack.encoding import deliver
 from tokpack.encoding.plan import Plan
+from tokpack.indexed import trust
 from tokpack.indexed.new_files import NewFiles
-from tokpack.shards import commit, work
-from tokpack.stores import access, outputs, upload
+from tokpack.shards import commit, plan, work
+from tokpack.sources import Source
+from tokpack.stores import access, listing, outputs, upload
 from tokpack.stores.access import Objects
-from tokpack.stores.outputs import NewObjects
+from tokpack.stores.outputs import NewObjects, versions_of
+from tokpack.stores.trouble import TransientError
+from tokpack.stores.urls import StoredObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,17 +51,25 @@ def method(owner: Any, name: str, bug: Callable[..., Any]) -> Callable[[], Any]:
     return lambda: patch.object(owner, name, lambda *args, **more: bug(real, *args, **more))
 
 
-def nothing(*owners_and_names: tuple[Any, str]) -> Callable[[], Any]:
-    """Let functions do nothing."""
+def together(*bugs: Callable[[], Any]) -> Callable[[], Any]:
+    """Plant several bugs, where one thing is guarded twice."""
 
     @contextmanager
     def planted() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for owner, name in owners_and_names:
-                stack.enter_context(patch.object(owner, name, lambda *_, **__: None))
+            for bug in bugs:
+                stack.enter_context(bug())
             yield
 
     return planted
+
+
+def instead(bug: Callable[..., Any], *owners_and_names: tuple[Any, str]) -> Callable[[], Any]:
+    """Replace functions by one."""
+    return together(*(partial(patch.object, *one, bug) for one in owners_and_names))
+
+
+nothing = partial(instead, lambda *_, **__: None)
 
 
 def _there(real: Any, self: Objects, url: str, content: Any, mode: Any = "overwrite") -> Any:
@@ -96,7 +111,56 @@ def _manifest_last(real: Any, self: NewFiles, *args: Any, **more: Any) -> None:
     self._stale.sort(key=lambda path: path.endswith(".json"))
 
 
+def _conflict(real: Any, self: World, *request: Any) -> Any:
+    """A 409 to a PUT is taken for its success."""
+    fault, name, url, _ = request
+    if fault == "409" and name == "put":
+        return self.model.stat(url) or StoredObject(url, 0, "", 0)
+    return real(self, *request)
+
+
+def _cut_off(real: Any, store: Any, folder: str) -> Any:
+    """A listing that broke off is taken for whole."""
+
+    def below(url: str) -> Iterator[StoredObject]:
+        with contextlib.suppress(TransientError):
+            yield from store.below(url)
+
+    return real(SimpleNamespace(below=below), folder)
+
+
+def _any_version(real: Any, self: Objects, source: StoredObject, *span: int) -> Any:
+    """An object is read as it is now, whichever was planned."""
+    return real(self, self.stat(source.url) or source, *span)
+
+
+def _looked_at(outputs: Any, *_: Any, **__: Any) -> Any:
+    """Whatever is there may be replaced."""
+    return versions_of(path for path, _ in outputs)
+
+
 BUGS: dict[str, Bug] = {
+    "a manifest may name datasets elsewhere": Bug(
+        "foreign", 20, instead(lambda *_: True, (trust, "is_trusted"))
+    ),
+    "what goes with an output is replaced whatever it is": Bug(
+        "others", 100, nothing((outputs, "check_replaceable"))
+    ),
+    "an input may be replaced": Bug(
+        "others", 100, instead(lambda _: object(), (outputs, "object_of"))
+    ),
+    "plan and commit replace whatever is there": Bug(
+        "others", 100, instead(_looked_at, (plan, "look"), (commit, "look"))
+    ),
+    "409 counts as success": Bug("makers", 1_500, method(World, "_faulty", _conflict)),
+    "shards read whatever is there of an input": Bug(
+        "edited",
+        50,
+        together(nothing((Source, "check_unchanged")), method(Objects, "read", _any_version)),
+    ),
+    "a listing that breaks off is taken for whole": Bug(
+        "listed", 3_000, method(listing, "_visible_below", _cut_off)
+    ),
     "an object is written without its precondition": Bug(
         "whole", 1_500, method(Objects, "put", lambda real, s, url, data, _="": real(s, url, data))
     ),

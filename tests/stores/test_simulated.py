@@ -124,6 +124,18 @@ def test_a_version_is_removed_once(faults: list[str]) -> None:
         objects.read(new, 0, 3)
 
 
+def test_what_was_to_be_replaced_and_is_gone_is_another_version() -> None:
+    """S3 answers 404 then, to a PUT and to the end of an upload alike."""
+    objects, model, _, _ = simulated()
+    old = model.place(URL, b"old")
+    assert objects.delete(URL, old)
+    assert objects.put(URL, b"new", old) is None
+    upload = objects.begin(URL)
+    etag = objects.part(URL, upload, 1, b"new")
+    assert objects.complete(URL, upload, [etag], old) is None
+    assert model.objects == {}
+
+
 def test_what_fails_for_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """After four times the patience by the clock; a write whose bytes are there has succeeded."""
     monkeypatch.setenv("TOKPACK_STORE_TIMEOUT", "100")

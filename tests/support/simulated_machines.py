@@ -26,7 +26,7 @@ LISTS = frozenset(("below", "level"))
 # same is more often.
 _ANY = ("broken", "503", "429", "kill", "pause", "nap", "expired")
 _OF_WRITES = ("lost", "lost", "late", "late", "409", "403", "kill behind", "kill late")
-_OF_LISTS = ("stale", "stale", "torn")
+_OF_LISTS = ("stale", "stale", "torn", "torn", "torn")
 
 
 class Killed(BaseException):

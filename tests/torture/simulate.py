@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.simulated_protocol import (
+    BUCKET,
     INPUTS,
     MERGED,
     ONE_TWO,
@@ -226,6 +227,37 @@ def _foreign(own: Round) -> None:
     own.end()
 
 
+def _listed(own: Round) -> None:
+    """The inputs are what a folder of the store lists."""
+    act = _call(own.studio.encode, WHOLE, (f"{BUCKET}/in/",))
+    own.start("run", [("encode", _call(own.made, "encode", "plain", WHOLE, act))])
+    own.end()
+    own._check_whole(WHOLE)
+
+
+def _edited(own: Round) -> None:
+    """An input is replaced while shards are made of it."""
+    studio, rng = own.studio, own.rng
+    model = own.world.model
+    model.objects |= studio.states["plain", "planned"]
+    url = rng.choice(INPUTS)
+    later = studio.contents[url].replace(b"word", b"drow").replace(b"other", b"rehto")
+
+    def edit() -> None:
+        own.world.sleep(rng.random() * 20)
+        own.world.say(f"somebody replaces {url}")
+        del own.protected[url]
+        model.place(url, later)
+
+    own.world.start("editor", edit)
+    shards = [(f"shard {n}", _call(studio.shard, n)) for n in range(studio.plans["plain"].shards)]
+    for number in range(2):
+        own.start(f"m{number}", [*rng.sample(shards, len(shards)), ("commit", studio.commit)])
+    own.end()
+    if f"{PILE}.json" in model.objects and studio.dataset() != studio.wanted["plain"]:
+        own.world.violate(f"{PILE} is of two versions of {url}")
+
+
 def _opened(prefix: str) -> None:
     with MMapIndexedDataset(prefix) as dataset:
         dataset.document(0)
@@ -247,6 +279,8 @@ SCENARIOS: dict[str, Scenario] = {
     "others": (_others, 6),
     "strange": (_strange, 2),
     "foreign": (_foreign, 2),
+    "listed": (_listed, 2),
+    "edited": (_edited, 3),
 }
 
 

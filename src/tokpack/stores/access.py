@@ -205,6 +205,8 @@ class Objects:
         try:
             written = self._tried(url, write, first=True)
         except MissingError as error:
+            if isinstance(mode, StoredObject):  # it was removed meanwhile
+                return None
             raise not_found(url) from error
         except (ChangedError, UnreachableError) as error:
             now = self._of_content(url, content)
@@ -265,15 +267,15 @@ class Objects:
         act = partial(self._backend(url).complete, url, upload, etags, mode)
         try:
             return self._tried(url, act)
-        except (StoreError, ChangedError) as error:
+        except (StoreError, ChangedError, MissingError) as error:
             # The answer to a try may be lost: what is there says whether it was done.
             with suppress(StoreError):
                 written = self.stat(url)
                 if written and written.etag.strip('"') == etag_of_parts(etags):
                     return written.etag
-            if isinstance(error, ChangedError):
-                return None
-            raise
+            if isinstance(error, StoreError):
+                raise
+            return None  # another one is there by now, or none
 
     def abort(self, url: str, upload: str) -> None:
         """Give up an upload, which may be complete or gone."""
