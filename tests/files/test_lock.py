@@ -1,15 +1,195 @@
-"""A lock file: one process at a time, also where another one is forked meanwhile."""
+"""A lock file: one process at a time, also where one is forked meanwhile, and without flock."""
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokpack.files.lock import turn
+import pytest
+
+from tokpack.errors import BusyError
+from tokpack.files import lock
+from tokpack.files.durable import Identity, same_file
+from tokpack.files.lock import Lock, turn
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+HERE = socket.gethostname()
+
+
+@pytest.fixture(params=["flock", "none"])
+def locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the system's locks, and on a file system that has none."""
+    if request.param == "none":
+        monkeypatch.setattr(lock, "fcntl", None)
+    monkeypatch.setattr(lock, "ORPHAN_SECONDS", 0.2)
+    return str(request.param)
+
+
+def dead() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
+
+
+def record(path: Path, owner: Any, age: float = 0.0) -> None:
+    path.write_text(json.dumps(owner))
+    os.utime(path, (time.time() - age,) * 2)
+
+
+@pytest.mark.usefixtures("locks")
+def test_of_two_runs_the_second_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "work" / "lock"
+    with Lock(path.parent):
+        owner = json.loads(path.read_bytes())
+        assert (owner["host"], owner["pid"]) == (HERE, os.getpid())
+        told = rf"^process {os.getpid()} on {HERE}, since 2\d\d\d-.*, is writing to .*work: wait"
+        with pytest.raises(BusyError, match=told) as refused, Lock(path.parent):
+            pass
+        assert "seconds" not in str(refused.value)
+        assert json.loads(path.read_bytes()) == owner
+    assert path.read_bytes() == b""
+    with Lock(path.parent):
+        record(path, {"host": "x", "pid": 1})
+    assert path.stat().st_size  # another's record stays
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "is_held"),
+    [
+        ({"host": HERE, "pid": dead()}, 0, False),
+        ({}, 0, False),
+        ([1], 0, False),
+        ({"host": "elsewhere", "pid": 1}, 0, True),
+        ({"host": "elsewhere", "pid": 1}, lock.FOREIGN_SECONDS - 5, True),
+        ({"host": "elsewhere", "pid": 1}, lock.FOREIGN_SECONDS + 5, False),
+    ],
+)
+@pytest.mark.usefixtures("locks")
+def test_the_dead_hold_nothing(tmp_path: Path, owner: Any, age: float, is_held: bool) -> None:
+    record(tmp_path / "lock", owner, age)
+    if is_held:
+        with pytest.raises(BusyError, match=r"on elsewhere, .*dead, try again in 60 seconds"):
+            Lock(tmp_path).__enter__()
+    else:
+        with Lock(tmp_path):
+            assert json.loads((tmp_path / "lock").read_bytes())["pid"] == os.getpid()
+    assert os.listdir(tmp_path) == ["lock"]
+
+
+@pytest.mark.parametrize("since", [1e300, "x", None, -1e18, 0])
+def test_a_record_of_any_kind_is_told(tmp_path: Path, since: Any) -> None:
+    record(tmp_path / "lock", {"host": "elsewhere", "pid": "?", "since": since})
+    with pytest.raises(BusyError, match=r"^process \? on elsewhere, .*is writing to"):
+        Lock(tmp_path).__enter__()
+
+
+def test_a_process_without_a_number_may_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "fcntl", None)
+    record(tmp_path / "lock", {"host": HERE, "pid": "?"})
+    with pytest.raises(BusyError):
+        Lock(tmp_path).__enter__()
+
+
+def test_a_run_waits_for_the_workers_of_a_killed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold the lock for a moment when the process of the record is dead."""
+    monkeypatch.setattr(lock, "ORPHAN_SECONDS", 60.0)
+    code = "from tokpack.files.lock import *; import sys; "
+    code += "Lock(sys.argv[1]).__enter__(); print(flush=True); sys.stdin.read()"
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout
+        worker.stdout.readline()
+        record(tmp_path / "lock", {"host": HERE, "pid": dead()})
+        monkeypatch.setattr(lock, "_POLL_SECONDS", 0.0)
+        tries = iter(range(3))
+        real = lock.try_flock
+
+        def try_flock(file: int) -> bool | None:
+            if next(tries, None) is None:
+                worker.communicate()
+            return real(file)
+
+        monkeypatch.setattr(lock, "try_flock", try_flock)
+        with Lock(tmp_path):
+            assert json.loads((tmp_path / "lock").read_bytes())["pid"] == os.getpid()
+
+
+def test_a_lock_that_its_holder_removes_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opened it before takes the one that is there now."""
+    real, removed = lock.try_flock, list[int]()
+
+    def try_flock(file: int) -> bool | None:
+        if not removed:
+            removed.append(file)
+            os.unlink(tmp_path / "lock")
+        return real(file)
+
+    monkeypatch.setattr(lock, "try_flock", try_flock)
+    with Lock(tmp_path) as held:
+        assert removed
+        assert same_file(str(tmp_path / "lock")) == Identity.of(os.fstat(held._file))[:2]
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_run_that_removes_its_lock_removes_the_folder(tmp_path: Path, is_left: bool) -> None:
+    folder = tmp_path / "work"
+    with Lock(folder):
+        os.unlink(folder / "lock")
+        if is_left:
+            (folder / "file").touch()
+    assert folder.exists() == is_left
+
+
+def test_a_beat_keeps_the_file_young_and_tells_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    with Lock(tmp_path) as held:
+        for is_due in (True, False, True):
+            monkeypatch.setattr(held, "_beaten", time.monotonic() - (11 if is_due else 9))
+            os.utime(path, (0, 0))
+            held.beat()
+            assert (path.stat().st_mtime > 0) == is_due
+        held.beat()
+        monkeypatch.setattr(held, "_beaten", -99.0)
+        record(path, {"host": "elsewhere", "pid": 1})
+        with pytest.raises(BusyError, match="process 1 on elsewhere"):
+            held.beat()
+
+
+def test_what_this_process_holds_is_held_until_it_lets_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.001)
+    for _ in range(2):
+        lock.hold(tmp_path)
+    path = tmp_path / "lock"
+    with pytest.raises(BusyError):
+        Lock(tmp_path).__enter__()
+    os.utime(path, (0, 0))
+    deadline = time.monotonic() + 30
+    while not path.stat().st_mtime and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert path.stat().st_mtime
+    lock.release()
+    with lock.held(str(tmp_path)), pytest.raises(BusyError):
+        Lock(tmp_path).__enter__()
+    with Lock(tmp_path):
+        pass
 
 
 def test_a_fork_keeps_no_turn(tmp_path: Path) -> None:
@@ -29,3 +209,61 @@ def test_a_fork_keeps_no_turn(tmp_path: Path) -> None:
     os.close(writing)
     os.waitpid(child, 0)
     os.close(reading)
+
+
+def test_a_fork_does_not_end_a_turn(tmp_path: Path) -> None:
+    """The file is locked until the process ends it that began it."""
+    path = f"{tmp_path}/lock"
+    ours = turn(path)
+    with ours:
+        child = os.fork()
+        if not child:
+            ours.__exit__(None, None, None)
+            os._exit(0)
+        os.waitpid(child, 0)
+        with turn(path, seconds=0.1) as waited:
+            assert waited
+
+
+def test_a_turn_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{tmp_path}/new/lock"
+    with turn(path) as first:
+        assert not first
+        begun = time.monotonic()
+        with turn(path, seconds=0.1) as second:
+            assert second
+        assert time.monotonic() - begun >= 0.1
+        monkeypatch.setattr(lock, "fcntl", None)  # nor where nothing locks
+        with turn(path) as third:
+            assert not third
+
+
+def test_a_turn_whose_file_is_removed_meanwhile_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "work" / "lock"
+    real, make = lock.try_flock, os.makedirs
+    removed, unmade = list[int](), [2]
+
+    def try_flock(file: int) -> bool | None:
+        if not removed:
+            removed.append(file)
+            os.unlink(path)
+        return real(file)
+
+    def makedirs(folder: str, exist_ok: bool) -> None:
+        if not unmade[0]:
+            make(folder, exist_ok=exist_ok)
+        unmade[0] -= unmade[0] > 0
+
+    monkeypatch.setattr(lock, "try_flock", try_flock)
+    monkeypatch.setattr(os, "makedirs", makedirs)
+    with turn(str(path)) as waited:
+        assert waited
+        assert path.exists()
+    unmade[0] = lock._REMOVED + 1
+    with pytest.raises(FileNotFoundError), turn(str(tmp_path / "none" / "lock")):
+        pass
+    assert not unmade[0]
