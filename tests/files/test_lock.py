@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tokpack.errors import BusyError
+from tokpack.errors import BusyError, OutputError
 from tokpack.files import lock
 from tokpack.files.durable import Identity, same_file
 from tokpack.files.lock import Lock, turn
@@ -48,6 +48,7 @@ def record(path: Path, owner: Any, age: float = 0.0) -> None:
 def test_of_two_runs_the_second_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "work" / "lock"
     with Lock(path.parent):
+        files = os.listdir("/proc/self/fd")
         owner = json.loads(path.read_bytes())
         assert (owner["host"], owner["pid"]) == (HERE, os.getpid())
         told = rf"^process {os.getpid()} on {HERE}, since 2\d\d\d-.*, is writing to .*work: wait"
@@ -55,6 +56,7 @@ def test_of_two_runs_the_second_is_refused(tmp_path: Path) -> None:
             pass
         assert "seconds" not in str(refused.value)
         assert json.loads(path.read_bytes()) == owner
+        assert os.listdir("/proc/self/fd") == files
     assert path.read_bytes() == b""
     with Lock(path.parent):
         record(path, {"host": "x", "pid": 1})
@@ -64,7 +66,7 @@ def test_of_two_runs_the_second_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("owner", "age", "is_held"),
     [
-        ({"host": HERE, "pid": dead()}, 0, False),
+        ({"host": HERE, "pid": dead(), "more": "x" * 200}, 0, False),
         ({}, 0, False),
         ([1], 0, False),
         ({"host": "elsewhere", "pid": 1}, 0, True),
@@ -75,6 +77,8 @@ def test_of_two_runs_the_second_is_refused(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("locks")
 def test_the_dead_hold_nothing(tmp_path: Path, owner: Any, age: float, is_held: bool) -> None:
     record(tmp_path / "lock", owner, age)
+    if "elsewhere" in str(owner):
+        (tmp_path / "lock.probe").touch()  # of one that was killed
     if is_held:
         with pytest.raises(BusyError, match=r"on elsewhere, .*dead, try again in 60 seconds"):
             Lock(tmp_path).__enter__()
@@ -91,20 +95,39 @@ def test_a_record_of_any_kind_is_told(tmp_path: Path, since: Any) -> None:
         Lock(tmp_path).__enter__()
 
 
-def test_a_process_without_a_number_may_live(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lock, "fcntl", None)
-    record(tmp_path / "lock", {"host": HERE, "pid": "?"})
+@pytest.mark.parametrize("pid", [os.getpid(), "?"])
+def test_without_flock_the_record_alone_tells(tmp_path: Path, locks: str, pid: Any) -> None:
+    """With it a free lock is free, though another process has the number by now."""
+    record(tmp_path / "lock", {"host": HERE, "pid": pid})
+    if locks == "flock":
+        with Lock(tmp_path):
+            return
     with pytest.raises(BusyError):
         Lock(tmp_path).__enter__()
 
 
-def test_a_run_waits_for_the_workers_of_a_killed_one(
+def test_who_holds_a_lock_need_not_be_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lock, "ORPHAN_SECONDS", 0.0)
+    with Lock(tmp_path):
+        (tmp_path / "lock").write_bytes(b"")
+        with pytest.raises(BusyError, match=r"^another run is writing to .*another output$"):
+            Lock(tmp_path).__enter__()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"cannot write .*file/lock"):
+        Lock(tmp_path / "file").__enter__()
+
+
+@pytest.mark.parametrize("seconds", [60.0, 0.2])
+def test_a_run_waits_for_the_workers_of_a_killed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
     """They hold the lock for a moment when the process of the record is dead."""
-    monkeypatch.setattr(lock, "ORPHAN_SECONDS", 60.0)
+    monkeypatch.setattr(lock, "ORPHAN_SECONDS", seconds)
     code = "from tokpack.files.lock import *; import sys; "
     code += "Lock(sys.argv[1]).__enter__(); print(flush=True); sys.stdin.read()"
     words = [sys.executable, "-c", code, str(tmp_path)]
@@ -112,18 +135,22 @@ def test_a_run_waits_for_the_workers_of_a_killed_one(
         assert worker.stdout
         worker.stdout.readline()
         record(tmp_path / "lock", {"host": HERE, "pid": dead()})
-        monkeypatch.setattr(lock, "_POLL_SECONDS", 0.0)
-        tries = iter(range(3))
-        real = lock.try_flock
+        tries, real = iter(range(3)), lock.try_flock
 
         def try_flock(file: int) -> bool | None:
-            if next(tries, None) is None:
+            if next(tries, None) is None and seconds > 1:
                 worker.communicate()
             return real(file)
 
+        files = os.listdir("/proc/self/fd")
         monkeypatch.setattr(lock, "try_flock", try_flock)
-        with Lock(tmp_path):
-            assert json.loads((tmp_path / "lock").read_bytes())["pid"] == os.getpid()
+        if seconds > 1:
+            with Lock(tmp_path):
+                assert json.loads((tmp_path / "lock").read_bytes())["pid"] == os.getpid()
+        else:
+            with pytest.raises(BusyError):
+                Lock(tmp_path).__enter__()
+            assert os.listdir("/proc/self/fd") == files
 
 
 def test_a_lock_that_its_holder_removes_is_none(
@@ -159,12 +186,12 @@ def test_a_beat_keeps_the_file_young_and_tells_of_another(
 ) -> None:
     path = tmp_path / "lock"
     with Lock(tmp_path) as held:
-        for is_due in (True, False, True):
-            monkeypatch.setattr(held, "_beaten", time.monotonic() - (11 if is_due else 9))
+        for ago, is_due in ((9, False), (11, True), (0, False)):
+            if ago:
+                monkeypatch.setattr(held, "_beaten", time.monotonic() - ago)
             os.utime(path, (0, 0))
             held.beat()
             assert (path.stat().st_mtime > 0) == is_due
-        held.beat()
         monkeypatch.setattr(held, "_beaten", -99.0)
         record(path, {"host": "elsewhere", "pid": 1})
         with pytest.raises(BusyError, match="process 1 on elsewhere"):

@@ -67,9 +67,9 @@ class Lock:
         with contextlib.suppress(OSError):
             if self._owner() == self._record:
                 os.ftruncate(self._file, 0)
-        stays = not os.path.lexists(self._path) and os.path.isdir(self._folder)
+        is_removed = not os.path.lexists(self._path)
         os.close(self._file)
-        if stays:
+        if is_removed:
             _remove_folder(self._folder)
 
     def beat(self) -> None:
