@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+from support.simulated_machines import World
+from support.simulated_protocol import CREATED, WHOLE, Studio
 from torture import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 AT_A_TIME, SEEDS = 625, 1_250
 
@@ -21,3 +29,68 @@ def test_a_few_seeds() -> None:
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_A_TIME))
 def test_many_seeds(first: int) -> None:
     right(range(first, first + AT_A_TIME))
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    with simulate.prepared(tmp_path_factory.mktemp("studio")) as studio:
+        yield studio
+
+
+class Deadly(World):
+    """A world whose request ``at`` kills who makes it, before or behind it."""
+
+    def __init__(self, at: int, fault: str) -> None:
+        super().__init__(0)
+        self.left, self.fault, self.last = at, fault, ""
+
+    def _fault(self, name: str) -> str:
+        self.left -= 1
+        if self.left:
+            return ""
+        self.last = name
+        return self.fault
+
+
+def encode(studio: Studio) -> None:
+    studio.encode(WHOLE)
+
+
+def shard(studio: Studio) -> None:
+    studio.shard(0)
+
+
+@pytest.mark.parametrize("part_bytes", [64, 1 << 24])
+@pytest.mark.parametrize("fault", ["kill", "kill behind"])
+@pytest.mark.parametrize("act", [encode, shard])
+def test_after_a_kill_at_any_request_the_same_command_makes_the_output(
+    studio: Studio, act: Callable[[Studio], None], fault: str, part_bytes: int
+) -> None:
+    """And nothing of the killed one is left, in an upload or in the scratch folder."""
+
+    def after(at: int) -> tuple[Deadly, dict[str, bytes], list[Path]]:
+        world = Deadly(at, fault)
+        studio.use(world, part_bytes=part_bytes)
+        world.model.objects |= studio.states["plain", "planned"]
+        for _ in range(2 if at else 1):
+            one = world.start("machine", lambda: act(studio))
+            world.run()
+        assert one.error is None, (at, world.last)
+        left = list((studio.folder / "machines").glob("*/scratch/**/*"))
+        # Of an upload whose name nobody was told nothing is there but that.
+        assert not any(one.parts for one in world.model.uploads.values()), (at, world.last)
+        objects = {
+            url: CREATED.sub(b"", one.data)
+            for url, one in world.model.objects.items()
+            if ".plan/" not in url
+        }
+        return world, objects, left
+
+    _, wanted, _ = after(0)
+    at, world = 0, None
+    while world is None or world.left <= 0:
+        at += 1
+        world, made, left = after(at)
+        assert made == wanted, (at, world.last)
+        assert not left, (at, world.last)
+    assert at > 20

@@ -144,9 +144,20 @@ class Round:
                 self.world.violate(f"{url}, which is of a finished dataset, is changed or removed")
             del self.settled[prefix]
         if prefix := _prefix_of(url):
-            if prefix not in (PILE, EVIL):
+            if prefix not in (PILE, EVIL) and not self._is_replaced(prefix):
                 self._check_whole(prefix)
             self._check_committed()
+
+    def _is_replaced(self, prefix: str) -> bool:
+        """Whether it is a shard of a plan that another has replaced: whoever follows that removes
+        its manifest, which may come after its files have been removed.
+        """
+        objects = self.world.model.objects
+        manifest, plan = objects.get(f"{prefix}.json"), objects.get(plan_path(PILE))
+        told = _told(manifest.data) if manifest else None
+        if not (told and told["plan"] and plan):
+            return False
+        return plan.data[_ID] != f'"id": "{told["plan"]}"'.encode()
 
     def _check_committed(self) -> None:
         """What a command has said to be there is there; what a late one leaves is none of that."""

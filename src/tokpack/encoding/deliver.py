@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.encoding.outputs import check_replaced, piece_names, rejects_path
-from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError
 from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_json
 from tokpack.files.foreign import read_object
 from tokpack.files.lock import Lock
@@ -85,6 +85,14 @@ class Delivery:
             for prefix in self._prefixes.values():
                 if exists(manifest_path(prefix)):
                     self._check_plan(prefix, plan)
+
+    def discard(self) -> None:
+        """Remove what a run left that was killed while it sent what is whole by now."""
+        if os.path.exists(self._note):
+            with contextlib.suppress(BusyError):
+                self._lock.enter_context(Lock(self._folder))
+                self._remove_partial()
+                shutil.rmtree(self._folder, ignore_errors=True)
 
     def check_writable(self) -> None:
         """OutputError where nothing can be written."""

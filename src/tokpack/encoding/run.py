@@ -79,6 +79,7 @@ def encode_planned(
         done = complete_datasets(options)
         planned = plan() if done else None
         if planned and are_made(planned.plan, options, done):
+            delivery.discard()
             return done
         delivery.check_writable()
         planned = planned or plan()
