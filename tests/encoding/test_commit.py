@@ -48,7 +48,8 @@ def test_a_commit_names_nothing_outside(place: Place) -> None:
         {"renames": [["plan.json", "../victim"]], "remove": ["victim"]},
         {"prefixes": {"text": "out"}, "files": {"../victim": {}}, "replaces": {}},
         {"prefixes": {"text": "../victim"}, "files": {}, "replaces": {}},
-        {"prefixes": {"text": "out"}, "files": [], "replaces": 5},
+        {"prefixes": {"text": "out"}, "files": [], "replaces": {}},
+        {"prefixes": {"text": "out"}, "files": {}, "replaces": 5},
     ):
         place.stop_at_part()
         folder.write_json("commit.json", value)
@@ -63,6 +64,7 @@ def test_a_commit_names_nothing_outside(place: Place) -> None:
 def test_what_is_damaged_before_it_has_its_name_is_made_again(place: Place, kind: str) -> None:
     place.stop(STOP_AT_RENAME.format(done=0))
     flip(place.work / f"joined.text.{kind}")
+    place.stop(STOP_AT_RENAME.format(done=0))  # it is made, and stopped there again
     place.encode()
     place.right()
 
@@ -95,14 +97,17 @@ def test_an_input_that_changed_before_the_renames(place: Place, done: int) -> No
     place.right()
 
 
+@pytest.mark.parametrize("is_link", [False, True])
 @pytest.mark.parametrize("done", [0, 1])
-def test_what_came_while_a_run_was_stopped_is_not_replaced(place: Place, done: int) -> None:
+def test_what_came_while_a_run_was_stopped_is_not_replaced(
+    place: Place, done: int, is_link: bool
+) -> None:
     place.stop(STOP_AT_RENAME.format(done=done))
     mine = place.output.with_suffix(".idx")
-    mine.write_text("mine")
+    mine.symlink_to("nowhere") if is_link else mine.write_text("mine")
     with pytest.raises(tokpack.OutputError, match=r"out\.idx was put there"):
         place.encode()
-    assert mine.read_text() == "mine"
+    assert mine.is_symlink() if is_link else mine.read_text() == "mine"
     mine.unlink()
     place.encode()
     place.right()

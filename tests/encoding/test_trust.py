@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import xxhash
+import zstandard
 from support.encoding_tools import (
     dataset,
+    documents,
     twin,
 )
 from support.stopped_runs import (
@@ -23,6 +25,9 @@ from support.stopped_runs import (
 )
 
 import tokpack
+from tokpack.encoding import plan
+from tokpack.files import blocks
+from tokpack.sources.parts import make_parts
 
 # -- inputs that change -------------------------------------------------------------------------
 
@@ -47,6 +52,43 @@ def test_the_content_of_an_input_does_not_depend_on_its_parts(place: Place) -> N
     parts = place.encode().inputs[0]["content"]
     assert whole == parts
     assert len(whole) == 32
+
+
+def test_the_content_of_an_input_is_that_of_all_its_blocks(
+    tmp_path: Path, bpe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it is cut, and whichever inputs come before it."""
+    lines = [json.dumps({"text": text}).encode() + b"\n" for text in documents(200, words=30)]
+    raw, kinds = b"".join(lines), set[str]()
+    frames = b"".join(zstandard.compress(b"".join(lines[n : n + 20])) for n in range(0, 200, 20))
+    inputs = [
+        (tmp_path / name, content)
+        for n in range(2)
+        for name, content in (
+            (f"{n}a.jsonl", raw),
+            (f"{n}b.jsonl.zst", frames),
+            (f"{n}c.jsonl.gz", gzip.compress(raw)),
+            (f"{n}d.jsonl", lines[0]),
+            (f"{n}e.jsonl", lines[1]),
+        )
+    ]
+    for path, content in inputs:
+        path.write_bytes(content)
+
+    def parts(*arguments: Any, **more: Any) -> Any:
+        found = make_parts(*arguments, **{**more, "smallest_bytes": 4 << 10})
+        kinds.update(part.kind for part in found)
+        return found
+
+    monkeypatch.setattr(plan, "make_parts", parts)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 10)
+    paths = [str(path) for path, _ in inputs]
+    manifest = tokpack.encode(paths, tmp_path / "out", tokenizer=bpe, workers=2)
+    assert kinds == {"bytes", "frames", "stream", "whole"}
+    for entry, (_, content) in zip(manifest.inputs, inputs, strict=True):
+        each = (content[at : at + 1024] for at in range(0, len(content), 1024))
+        sums = b"".join(xxhash.xxh3_64_digest(block) for block in each)
+        assert entry["content"] == xxhash.xxh3_128_hexdigest(sums)
 
 
 def test_a_manifest_without_times(place: Place) -> None:
@@ -248,7 +290,9 @@ def test_a_journal_that_only_looks_right(place: Place, entry: Any) -> None:
         {"counts": "x"},
         {"counts": [[-1]]},
         {"counts": []},
+        {"counts": [[1.5] + [0] * 30]},
         {"sizes": [1, 2, 3]},
+        {"sizes": [-1, 0, 0]},
         {"sizes": [0, 0]},
         {"number": 2},
         {"number": 99},
@@ -257,6 +301,7 @@ def test_a_journal_that_only_looks_right(place: Place, entry: Any) -> None:
         {"stored": None},
         {"stored": ["joined", [0, 0, 0], ["00", "00", "00"]]},
         {"stored": ["../joined", [0, 0, 0], ["", "", ""]]},
+        {"stored": ["joined", [0.0, 0, 0], ["", "", ""]]},
         {"more": 1},
     ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+import stat
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tokpack.errors import OutputError
 from tokpack.files import durable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -34,3 +36,111 @@ def test_want_of_memory_is_not_the_fault_of_a_path() -> None:
     for number, kind in ((errno.ENOMEM, MemoryError), (errno.EIO, OutputError)):
         with pytest.raises(kind), durable.cannot_write("x"):
             raise OSError(number, os.strerror(number))
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is asked of the system, by the names of files."""
+    done: list[tuple[str, str]] = []
+
+    def sync(file: int) -> None:
+        done.append(("sync", os.path.basename(os.readlink(f"/proc/self/fd/{file}"))))
+
+    def noted(what: str, real: Any) -> Any:
+        def act(old: str, new: str) -> None:
+            done.append((what, os.path.basename(new)))
+            real(old, new)
+
+        return act
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", noted("name", os.replace))
+    monkeypatch.setattr(os, "link", noted("link", os.link))
+    return done
+
+
+def test_contents_are_synced_before_names_and_names_then(
+    tmp_path: Path, order: list[tuple[str, str]]
+) -> None:
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    synced, home = ("sync", f"a{durable.UNFINISHED}"), ("sync", tmp_path.name)
+    open_files = os.listdir("/proc/self/fd")
+
+    def took(act: Callable[..., Any], *arguments: Any, **more: Any) -> list[tuple[str, str]]:
+        order.clear()
+        act(*arguments, **more)
+        assert os.listdir("/proc/self/fd") == open_files
+        assert sorted(os.listdir(tmp_path)) in (["a"], ["a", "b"])
+        return list(order)
+
+    assert took(durable.replace_file, a, [b"x"]) == [synced, ("name", "a"), home]
+    assert took(durable.replace_file, a, [b"y"], fsync=False) == [("name", "a")]
+    assert took(durable.replace_json, a, {}) == [synced, ("name", "a"), home]
+    os.unlink(a)
+    (synced_beside, *rest) = took(durable.create_file, a, b"z")
+    assert synced_beside[0] == "sync"
+    assert synced_beside[1].endswith(durable.UNFINISHED)
+    assert rest == [("link", "a"), home]
+    assert not durable.create_file(a, b"other")
+    assert (tmp_path / "a").read_bytes() == b"z"
+    assert took(durable.rename, a, a) == [("name", "a"), home]
+    assert took(durable.rename, a, a, fsync=False) == [("name", "a")]
+    assert took(durable.sync_file, a) == [("sync", "a")]
+
+    def both() -> None:
+        with durable.AtomicFiles() as files:
+            files.write(a, [b"1"])
+            files.write(b, [b"2"])
+            files.commit()
+
+    names = [("name", "a"), home, ("name", "b"), home]
+    assert took(both) == [synced, ("sync", f"b{durable.UNFINISHED}"), *names]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_only_some_file_systems_sync_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fails(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(number, os.strerror(number))
+
+    assert durable.sync_folder(str(tmp_path))
+    monkeypatch.setattr(os, "fsync", fails)
+    open_files = os.listdir("/proc/self/fd")
+    if number == errno.EINVAL:
+        assert not durable.sync_folder(str(tmp_path))
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            durable.sync_folder(str(tmp_path))
+        with pytest.raises(OutputError, match="cannot write"):  # a name that is not durable is none
+            durable.create_file(str(tmp_path / "a"), b"")
+    assert os.listdir("/proc/self/fd") == open_files
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("there", [(), ("a",), ("a", "b")])
+@pytest.mark.parametrize("at", [1, 2])
+def test_of_several_files_all_have_their_names_or_none_of_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...], at: int
+) -> None:
+    real, left = os.replace, iter(range(1, 9))
+    for name in there:
+        (tmp_path / name).write_bytes(b"old")
+
+    def replace(old: str, new: str) -> None:
+        if next(left) == at:
+            raise OSError(errno.EIO, "broken")
+        real(old, new)
+
+    def write() -> None:
+        with durable.AtomicFiles() as files:
+            for name in "ab":
+                files.write(str(tmp_path / name), [b"new"])
+            files.commit()
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OutputError, match=f"cannot write .*{'_ab'[at]}: broken"):
+        write()
+    kept = {name: b"old" for name in there if at == 1 or name == "b"}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept

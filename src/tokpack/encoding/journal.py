@@ -56,7 +56,7 @@ def read_journal(folder: WorkFolder) -> Generator[dict[str, Any]]:
         with open(file, "rb") as lines:
             for line in lines:
                 text = line[_DIGITS:-1]
-                if not line.endswith(b"\n") or _digest(text) != line[:_DIGITS]:
+                if _digest(text) != line[:_DIGITS]:
                     return
                 yield ujson.loads(text)
 

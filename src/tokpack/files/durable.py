@@ -296,8 +296,8 @@ def sync_data(file: int) -> None:
 
 
 def sync_file(path: str) -> None:
-    """Make the bytes of a file durable, if it exists. Raises OutputError."""
-    with cannot_write(path), suppress(FileNotFoundError):
+    """Make the bytes of a file durable. Raises OutputError."""
+    with cannot_write(path):
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(file)

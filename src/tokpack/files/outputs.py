@@ -202,8 +202,7 @@ def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
         files = {}
     if isinstance(files, dict) and not os.path.lexists(paths[-1]):
         for path in paths:
-            identity = files.get(os.path.abspath(path))
-            if identity and identity == list(same_file(path) or ()):
+            if files.get(os.path.abspath(path)) == list(same_file(path) or ()):
                 yield path
     yield note
 
