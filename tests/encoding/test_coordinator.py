@@ -9,7 +9,7 @@ import os
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.encoding_tools import documents, twin
@@ -17,6 +17,7 @@ from support.simulated_run import FOREVER, Simulation, patched
 
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.journal import NAME
+from tokpack.encoding.messages import EncodePart
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.piece import JOINED, SPILL, Job
 from tokpack.encoding.plan import divided
@@ -210,6 +211,38 @@ def test_a_stream_with_gaps(
             assert simulation.run(1)
             assert simulation.content == expected
     assert not caplog.records
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_segments_of_streams_are_shared_when_no_parts_are_left(
+    tmp_path: Path, tokenizer: Tokenizer, seed: int
+) -> None:
+    """Not before: who reads a stream has enough to do. At most two wait for each who has none."""
+    rng = random.Random(seed)
+    names = ("a.jsonl.gz", "b.jsonl.gz", "c.jsonl", "d.jsonl")
+    for name in names:
+        lines = [json.dumps({"text": text}) + "\n" for text in documents(40, words=20)]
+        content = "".join(lines).encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if "gz" in name else content)
+    job = make_job(tmp_path, [tmp_path / name for name in names], tokenizer, rng, None)
+    kinds = ("stream", "stream", "whole", "whole")
+    parts = tuple(Part(number, kind, 0, 3000, 1) for number, kind in enumerate(kinds))
+    simulation, most = Simulation(replace(job, parts=parts, files=(0,)), seed), list[int]()
+    do = simulation._do
+
+    def watched(chosen: Any, threads: Any) -> None:
+        do(chosen, threads)
+        own = simulation.coordinator
+        granted = sum(map(len, own._granted))
+        assert not (granted and own._queue)
+        most.append(granted)
+        for tasks in own._tasks:
+            assert sum(isinstance(task, EncodePart) and task.number < 2 for task in tasks) < 2
+
+    simulation._do = watched  # type: ignore[method-assign]
+    with patched(rng):
+        assert simulation.run(4)
+    assert 0 < max(most) <= 2 * 3
 
 
 def segment_of(line: bytes) -> int | None:

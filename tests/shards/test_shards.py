@@ -83,7 +83,8 @@ def test_shards_are_what_one_machine_makes(
     assert listed == again
     for count in ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes"):
         assert getattr(one, count) == getattr(whole, count), count
-    ignored = {"content"}  # no shard has read all of a file that was cut
+    assert one.inputs[2]["content"] is None  # no shard has read all of a file that was cut
+    ignored = {"content"}
     for mine, theirs in zip(one.inputs, whole.inputs, strict=True):
         assert {k: v for k, v in mine.items() if k not in ignored} == {
             k: v for k, v in theirs.items() if k not in ignored
@@ -218,6 +219,14 @@ def test_what_is_missing_or_another_is_not_committed(
     refused(FormatError, r"00000\.idx has no bytes")
     files[2].write_bytes(kept[files[2]][:200])
     refused(FormatError, r"00000\.json")
+    manifest = json.loads(kept[files[5]])
+    for change, told in (
+        ({"options": {**manifest["options"], "key": "title"}}, "not the shard that was planned: "),
+        ({"records": manifest["records"] + 1}, "its counts do not add up"),
+        ({"dtype": "int32"}, "ids of int32, those before of uint16"),
+    ):
+        files[5].write_text(json.dumps({**manifest, **change}))
+        refused(FormatError, rf"00001\.json: {told}")
     Path(f"{prefix}.idx").write_bytes(b"x")
     refused(OutputError, r"pile\.idx exists, and would hide the shards")
     Path(f"{prefix}.idx").unlink()

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.simulated_machines import World
-from support.simulated_protocol import CREATED, WHOLE, Studio
+from support.simulated_protocol import CREATED, PILE, WHOLE, Studio
 from torture import simulate
+
+from tokpack.errors import OutputError
+from tokpack.shards.plan import plan_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,3 +97,20 @@ def test_after_a_kill_at_any_request_the_same_command_makes_the_output(
         assert made == wanted, (at, world.last)
         assert not left, (at, world.last)
     assert at > 20
+
+
+def test_a_commit_whose_plan_was_replaced_meanwhile_is_taken_back(studio: Studio) -> None:
+    """It looks at the plan before it writes, and again when it has written."""
+    world = World(0)
+    studio.use(world)
+    world.model.objects |= studio.states["plain", "made"]
+    other = studio.states["bare", "planned"][plan_path(PILE)].data
+
+    def changed(url: str) -> None:
+        if url == f"{PILE}.json" and url in world.model.objects:
+            world.model.place(plan_path(PILE), other)
+
+    world.model.changed = changed
+    with pytest.raises(OutputError, match="is no longer the plan that was followed"):
+        studio.commit()
+    assert f"{PILE}.json" not in world.model.objects
