@@ -17,7 +17,7 @@ from support.simulated_run import FOREVER, Simulation, patched
 
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.journal import NAME
-from tokpack.encoding.messages import EncodePart
+from tokpack.encoding.messages import EncodePart, Segment
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.piece import JOINED, SPILL, Job
 from tokpack.encoding.plan import divided
@@ -217,32 +217,47 @@ def test_a_stream_with_gaps(
 def test_segments_of_streams_are_shared_when_no_parts_are_left(
     tmp_path: Path, tokenizer: Tokenizer, seed: int
 ) -> None:
-    """Not before: who reads a stream has enough to do. At most two wait for each who has none."""
-    rng = random.Random(seed)
-    names = ("a.jsonl.gz", "b.jsonl.gz", "c.jsonl", "d.jsonl")
+    """Not before. Two wait for each worker who reads none, who has one task in advance until then.
+
+    Behind a stream nothing waits: it may be long.
+    """
+    rng, workers = random.Random(seed), 4
+    names = [f"{number}.jsonl{'.gz' * (number < 2)}" for number in range(14)]
     for name in names:
-        lines = [json.dumps({"text": text}) + "\n" for text in documents(40, words=20)]
+        count = 200 if name.endswith("gz") else 20
+        lines = [json.dumps({"text": text}) + "\n" for text in documents(count, words=20)]
         content = "".join(lines).encode()
         (tmp_path / name).write_bytes(gzip.compress(content) if "gz" in name else content)
     job = make_job(tmp_path, [tmp_path / name for name in names], tokenizer, rng, None)
-    kinds = ("stream", "stream", "whole", "whole")
+    kinds = ["stream"] * 2 + ["whole"] * 12
     parts = tuple(Part(number, kind, 0, 3000, 1) for number, kind in enumerate(kinds))
-    simulation, most = Simulation(replace(job, parts=parts, files=(0,)), seed), list[int]()
-    do = simulation._do
+    simulation = Simulation(replace(job, parts=parts, files=(0,)), seed)
+    shared, ahead, feed = [0], [0], simulation._feed
 
-    def watched(chosen: Any, threads: Any) -> None:
-        do(chosen, threads)
-        own = simulation.coordinator
-        granted = sum(map(len, own._granted))
+    def watched(threads: Any) -> None:
+        own, left = simulation.coordinator, len(simulation.coordinator._queue)
+        before = [list(tasks) for tasks in own._tasks]
+        feed(threads)
+        granted, reading = sum(map(len, own._granted)), 0
         assert not (granted and own._queue)
-        most.append(granted)
-        for tasks in own._tasks:
-            assert sum(isinstance(task, EncodePart) and task.number < 2 for task in tasks) < 2
+        for tasks, old in zip(own._tasks, before, strict=True):
+            assert len(tasks) <= 2
+            new = [task for task in list(tasks)[len(old) :] if isinstance(task, EncodePart)]
+            if len(tasks) == 2 and new:
+                ahead.append(left)
+                assert left > 2 * workers
+            reading += bool(tasks) and own._is_stream(tasks[0])
+            assert not any(own._is_stream(task) for task in list(tasks)[:-1])
+        done = [task for tasks in own._tasks for task in tasks if isinstance(task, Segment)]
+        shared.append(len(done))
+        if not own._queue and reading == 2:
+            assert granted + len(own._segments) + len(done) <= 2 * (workers - 1)
 
-    simulation._do = watched  # type: ignore[method-assign]
+    simulation._feed = watched  # type: ignore[method-assign]
     with patched(rng):
-        assert simulation.run(4)
-    assert 0 < max(most) <= 2 * 3
+        assert simulation.run(workers)
+    assert max(shared) > 0
+    assert max(ahead) > 2 * workers
 
 
 def segment_of(line: bytes) -> int | None:

@@ -182,7 +182,7 @@ class Coordinator:
 
     def _grant_slots(self) -> None:
         """Let readers of streams give segments to others, when no parts are left to encode."""
-        if not self._slots or self._queue:
+        if self._queue:
             return
         readers = [w for w, tasks in enumerate(self._tasks) if tasks and self._is_stream(tasks[0])]
         if not readers:
