@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 from support.encoding_tools import dataset, documents, twin, write_jsonl
 
 import tokpack
-from tokpack.encoding import plan
+from tokpack.encoding import plan, renames
 from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding.outputs import is_piece_name, piece_names
 from tokpack.encoding.plan import divided, file_count
 from tokpack.indexed import Origins
 from tokpack.sources import Part, Source
@@ -159,3 +162,22 @@ def test_parts_are_divided_evenly(weights: list[int], count: int) -> None:
     if all(weight == weights[0] for weight in weights):
         sizes = [b - a for a, b in zip(starts, [*starts[1:], len(parts)], strict=True)]
         assert max(sizes) - min(sizes) <= 1
+
+
+def test_names_of_files_of_a_dataset() -> None:
+    assert not any(map(is_piece_name, ("out", "out-1-of-2", "tou-00000-of-00002"), ["out"] * 3))
+    assert all(is_piece_name(name, "out") for name in piece_names("out", 2))
+
+
+def test_manifests_of_a_replaced_dataset_go_before_its_data(tmp_path: Path) -> None:
+    """So that none of them tells of what is gone; what came since stays."""
+    options: Any = SimpleNamespace(
+        output=f"{tmp_path}/out", output_names={"text": f"{tmp_path}/out"}
+    )
+    names = [f"out-0000{n}-of-00002.{end}" for n in range(2) for end in ("bin", "idx", "json")]
+    for name in names:
+        (tmp_path / name).touch()
+    looked_at = {name: renames._identity(f"{tmp_path}/{name}") for name in names}
+    (tmp_path / names[0]).write_text("another by now")
+    stale = [os.path.basename(path) for path in renames._stale(options, looked_at)]
+    assert stale == [*names[1:3], *names[4:], "out.rejects.jsonl", names[3]]

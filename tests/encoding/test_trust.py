@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,8 +26,9 @@ from support.stopped_runs import (
 )
 
 import tokpack
-from tokpack.encoding import plan
+from tokpack.encoding import commit, plan
 from tokpack.files import blocks
+from tokpack.sources import Source
 from tokpack.sources.parts import make_parts
 
 # -- inputs that change -------------------------------------------------------------------------
@@ -89,6 +91,22 @@ def test_the_content_of_an_input_is_that_of_all_its_blocks(
         each = (content[at : at + 1024] for at in range(0, len(content), 1024))
         sums = b"".join(xxhash.xxh3_64_digest(block) for block in each)
         assert entry["content"] == xxhash.xxh3_128_hexdigest(sums)
+
+
+def test_parts_that_saw_two_contents_are_an_error() -> None:
+    """Of the block that they share."""
+    source = Source("a.jsonl", "a.jsonl", "jsonl", "", 2 * blocks.BLOCK_BYTES, 0)
+    job: Any = SimpleNamespace(folder=SimpleNamespace(path="work"))
+    first, second = "1" * 16, "2" * 16
+    whole = commit._content_of(source, [(0, first + second)], job)
+    assert commit._content_of(source, [(0, first + second), (9, first + second)], job) == whole
+    assert commit._content_of(source, [(0, first), (blocks.BLOCK_BYTES, second)], job) == whole
+    assert commit._content_of(source, [(0, first), (9, None)], job) is None
+    assert commit._content_of(source, [(0, first)], job) is None
+    with pytest.raises(
+        tokpack.InputError, match=r"a\.jsonl changed while it was read; discard work"
+    ):
+        commit._content_of(source, [(0, first + second), (9, second)], job)
 
 
 def test_a_manifest_without_times(place: Place) -> None:

@@ -17,7 +17,15 @@ import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import OutputError, UsageError
 from tokpack.files import whole_folder
-from tokpack.files.outputs import DATA, check_outputs, is_sealed, remove_partial, sealed
+from tokpack.files.durable import UNFINISHED
+from tokpack.files.outputs import (
+    DATA,
+    check_outputs,
+    is_sealed,
+    remove_partial,
+    sealed,
+    write_output,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -346,3 +354,22 @@ def test_folders_under_our_names_that_are_not_ours_stay(tmp_path: Path) -> None:
         whole_folder.discard_leftovers(tmp_path, "m", "model")
         assert (foreign / "precious").exists()
         shutil.rmtree(foreign)
+
+
+def test_one_file_is_replaced_as_the_rule_says(tmp_path: Path) -> None:
+    path = str(tmp_path / "x")
+    write_output(path, [b"1"], [], overwrite=False)
+    os.utime(path, (1, 1))
+    write_output(path, [b"1"], [], overwrite=False)  # these bytes are there
+    assert os.stat(path).st_mtime == 1
+    for other in (b"2", b"12"):
+        with pytest.raises(OutputError, match=r"x exists: choose another output"):
+            write_output(path, [other], [], overwrite=False)
+        assert Path(path).read_bytes() == b"1"
+    write_output(path, [b"2"], [], overwrite=True)
+    assert Path(path).read_bytes() == b"2"
+    beside = tmp_path / f"x{UNFINISHED}"  # whose name the new file has until it is whole
+    beside.write_text("mine")
+    with pytest.raises(UsageError, match=r"is an input and an output"):
+        write_output(path, [b"3"], [str(beside)], overwrite=True)
+    assert beside.read_text() == "mine"
