@@ -71,6 +71,15 @@ def test_all_is_what_it_stands_for(
     assert kept(more)[0] == ["id", "source_", "meta", "late_", "page", "late"]
 
 
+def test_a_column_without_any_value_is_told_once(
+    bpe: Path, lines: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    more: dict[str, Any] = {"keep": ["id", "none=no?", "late"], "keys": ("text", "source")}
+    tokpack.encode(lines, tmp_path / "out", tokenizer=bpe, **more)
+    told = [one for one in caplog.messages if "is empty" in one]
+    assert told == ["no document has a value under no: the column none is empty"]
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv", "iterable", "table", "batches", "pandas", "hf"])
 def test_all_of_other_inputs(kind: str, bpe: Path, lines: Path, tmp_path: Path) -> None:
     table = arrow.Table.from_pylist(ROWS)
