@@ -7,8 +7,10 @@ import itertools
 import json
 import os
 import random
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -258,6 +260,22 @@ def test_segments_of_streams_are_shared_when_no_parts_are_left(
         assert simulation.run(workers)
     assert max(shared) > 0
     assert max(ahead) > 2 * workers
+
+
+def test_an_iterable_is_read_no_further_than_workers_need(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    """Nor once a record was bad."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    job = make_job(tmp_path, [tmp_path / "a.jsonl"], tokenizer, random.Random(1), None)
+    simulation = Simulation(job, 1)
+    assert simulation.run(1)
+    own: Any = simulation.coordinator
+    given = SimpleNamespace(read=lambda: 5, ended=False)
+    for segments, failed, reads in (([], {}, True), ([1], {}, False), ([], {(0, 0): 1}, False)):
+        own._feed, own._segments, own._failed = given, deque(segments), failed
+        assert own.read_documents() == reads
+        assert list(own._segments) == (segments or [5] * reads)
 
 
 def segment_of(line: bytes) -> int | None:

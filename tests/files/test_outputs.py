@@ -17,7 +17,7 @@ import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import OutputError, UsageError
 from tokpack.files import whole_folder
-from tokpack.files.durable import UNFINISHED
+from tokpack.files.durable import NAMES, UNFINISHED, same_file
 from tokpack.files.outputs import (
     DATA,
     check_outputs,
@@ -26,6 +26,7 @@ from tokpack.files.outputs import (
     sealed,
     write_output,
 )
+from tokpack.indexed.new_files import NewFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -373,3 +374,15 @@ def test_one_file_is_replaced_as_the_rule_says(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is an input and an output"):
         write_output(path, [b"3"], [str(beside)], overwrite=True)
     assert beside.read_text() == "mine"
+
+
+def test_an_input_is_not_taken_for_what_a_killed_run_left(tmp_path: Path) -> None:
+    """Though the note of that run names it: a command may read what it then replaces in part."""
+    data, last = f"{tmp_path}/x.bin", f"{tmp_path}/x.json"
+    Path(data).write_bytes(b"1")
+    Path(last + NAMES).write_text(json.dumps({data: list(same_file(data) or ())}))
+    with pytest.raises(UsageError, match=r"x\.bin is an input and an output"):
+        NewFiles([(data, DATA), (last, DATA)], [data], overwrite=True)
+    assert Path(data).read_bytes() == b"1"
+    NewFiles([(data, DATA), (last, DATA)], [], overwrite=False)
+    assert not os.listdir(tmp_path)
