@@ -2,6 +2,7 @@
 // words in little room.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <random>
 #include <span>
@@ -13,6 +14,7 @@
 #include "check.hpp"
 #include "core/bpe/joinable_characters.hpp"
 #include "core/bpe/word_cache.hpp"
+#include "core/sentencepiece/piece_cutter.hpp"
 
 namespace tokpack::test {
 namespace {
@@ -57,6 +59,35 @@ void test_pieces(bool reversed) {
     }
   }
   CHECK(cut > 100 && whole > 100);
+}
+
+// No piece of a vocabulary that is in a text reaches across a cut.
+void test_cuts_between_pieces(Level level) {
+  std::mt19937 random(5);
+  std::size_t cut = 0, uncut = 0;
+  for (int round = 0; round < 60; ++round) {
+    std::vector<std::string> pieces;
+    for (int i = 0; i < 4 + round; ++i) pieces.push_back(random_word(random, 2 + random() % 2));
+    PieceCutter cutter(pieces, round % 4 != 0, false, level);
+    const std::string text = random_word(random, 100);
+    const std::string behind = text + std::string(kKeySlack, '\0');
+    std::vector<bool> begins(text.size() + 1);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t begin = at;
+      const auto starts = cutter.next(bytes_of(behind), text.size(), &at);
+      CHECK(starts.front() == begin && starts.back() == at);
+      CHECK(std::is_sorted(starts.begin(), starts.end(), std::less_equal<>()));
+      for (const std::uint32_t start : starts) begins[start] = true;
+      cut += starts.size() - 2;
+    }
+    for (const std::string& piece : pieces) {
+      for (std::size_t at = 0; (at = text.find(piece, at)) != std::string::npos; ++at) {
+        for (std::size_t i = at + 1; i < at + piece.size(); ++i) CHECK(!begins[i]);
+        ++uncut;
+      }
+    }
+  }
+  CHECK(cut > 1000 && uncut > 1000);
 }
 
 // A symbol that two merges make of different text has no ends to rely on: nothing is cut.
@@ -129,6 +160,7 @@ int main() {
   test_pieces(false);
   test_pieces(true);
   test_symbols_of_two_texts();
+  for (const tokpack::Level level : tokpack::levels()) test_cuts_between_pieces(level);
   for (const std::size_t words : {20u, 200u, 2000u}) {
     test_cache<std::uint16_t>(64, words);
     test_cache<std::uint32_t>(64, words);

@@ -7,17 +7,23 @@
 namespace tokpack {
 namespace {
 
-std::uint32_t packed(const std::uint8_t* bytes, std::size_t size) {
+std::uint32_t packed(std::string_view bytes) {
   std::uint32_t all = 0;
-  for (std::size_t i = size; i-- > 0;) all = all << 8 | bytes[i];
+  for (std::size_t i = bytes.size(); i-- > 0;) {
+    all = all << 8 | static_cast<std::uint8_t>(bytes[i]);
+  }
   return all;
+}
+
+std::string_view view(const std::uint8_t* bytes, std::size_t size) {
+  return {reinterpret_cast<const char*>(bytes), size};
 }
 
 }  // namespace
 
 JoinableCharacters::JoinableCharacters(std::span<const Merge> merges,
                                        std::span<const SymbolEnds> ends)
-    : bytes_(of_bytes(0xFF, 0xFF) + 1), pairs_((std::size_t{1} << kPairBits) / 64) {
+    : JoinableCharacters(std::span<const std::string>()) {
   if (ends.empty()) {
     std::fill(bytes_.begin(), bytes_.end(), std::uint8_t{kAny | kPart});
     return;
@@ -25,21 +31,36 @@ JoinableCharacters::JoinableCharacters(std::span<const Merge> merges,
   for (const Merge& merge : merges) {
     const SymbolEnds &left = ends[merge.left], &right = ends[merge.right];
     if (left.size == 0 || right.size == 0) continue;  // no text gives this symbol
-    if (right.first[0] < 0xC0) continue;              // nothing is cut there
-    std::uint8_t& bytes = bytes_[of_bytes(left.last[3], right.first[0])];
-    bytes |= kAny;
-    // The last character of the left symbol, if all of it is there.
-    std::size_t left_size = 1;
-    while (left_size < left.size && (left.last[4 - left_size] & 0xC0) == 0x80) ++left_size;
-    const std::uint8_t lead = left.last[4 - left_size];
-    const std::size_t right_size = size_of(right.first[0]);
-    if ((lead & 0xC0) != 0x80 && size_of(lead) == left_size && right_size <= right.size) {
-      const std::size_t bit = pair_bit(packed(&left.last[4 - left_size], left_size),
-                                       packed(right.first.data(), right_size));
-      pairs_[bit / 64] |= std::uint64_t{1} << bit % 64;
-    } else {
-      bytes |= kPart;
-    }
+    join(view(&left.last[4 - left.size], left.size), view(right.first.data(), right.size));
+  }
+}
+
+JoinableCharacters::JoinableCharacters(std::span<const std::string> pieces)
+    : bytes_(of_bytes(0xFF, 0xFF) + 1), pairs_((std::size_t{1} << kPairBits) / 64) {
+  for (const std::string_view piece : pieces) {
+    for (std::size_t i = 1; i < piece.size(); ++i) join(piece.substr(0, i), piece.substr(i));
+  }
+}
+
+void JoinableCharacters::join(std::string_view left, std::string_view right) {
+  const auto lead_of = [](std::string_view text) { return static_cast<std::uint8_t>(text[0]); };
+  if (lead_of(right) < 0xC0) return;  // nothing is cut there
+  std::uint8_t& bytes = bytes_[of_bytes(static_cast<std::uint8_t>(left.back()), lead_of(right))];
+  bytes |= kAny;
+  // The last character of the left text, if all of it is there.
+  std::size_t left_size = 1;
+  while (left_size < std::min<std::size_t>(left.size(), 4) &&
+         (left[left.size() - left_size] & 0xC0) == 0x80) {
+    ++left_size;
+  }
+  const std::string_view last = left.substr(left.size() - left_size);
+  const std::size_t right_size = size_of(lead_of(right));
+  if ((lead_of(last) & 0xC0) != 0x80 && size_of(lead_of(last)) == left_size &&
+      right_size <= right.size()) {
+    const std::size_t bit = pair_bit(packed(last), packed(right.substr(0, right_size)));
+    pairs_[bit / 64] |= std::uint64_t{1} << bit % 64;
+  } else {
+    bytes |= kPart;
   }
 }
 

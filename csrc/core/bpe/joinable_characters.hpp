@@ -1,5 +1,5 @@
-// Which neighbouring characters some merge joins. Between others a word can be cut, and its pieces
-// encoded independently.
+// Which neighbouring characters some merge joins, or some piece has. Between others a word can be
+// cut, and its parts encoded independently.
 #pragma once
 
 #include <array>
@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/load.hpp"
@@ -18,8 +20,10 @@ class JoinableCharacters {
  public:
   // ends: as symbol_ends() gives them.
   JoinableCharacters(std::span<const Merge> merges, std::span<const SymbolEnds> ends);
+  // For words that become pieces of a vocabulary.
+  explicit JoinableCharacters(std::span<const std::string> pieces);
 
-  // Cuts text[begin, end) before each character beyond ASCII that no merge joins to the one before
+  // Cuts text[begin, end) before each character beyond ASCII that nothing joins to the one before
   // it. Writes where the pieces begin, and `end` behind them, so that `starts` needs room for one
   // more than there are bytes. Returns the number of pieces. There is no branch that depends on a
   // single character, as it would be mispredicted. REQUIRES: begin < end, valid UTF-8 (anything
@@ -93,6 +97,9 @@ class JoinableCharacters {
   static std::size_t of_bytes(std::uint8_t last, std::uint32_t lead) {
     return std::size_t{last} << 6 | (lead & 0x3F);
   }
+
+  // Joins the last character of a text to the first one of another.
+  void join(std::string_view left, std::string_view right);
 
   // Whether some merge may join the left character, which ends with the byte last, to the right
   // one, which is beyond ASCII.

@@ -71,7 +71,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Encoder(MetaspaceModel model, std::size_t cache_bytes, Level level)
       : Base(level, cache_bytes),
         model_(std::move(model)),
-        cutter_(products(model_), model_.cuts_at_spaces),
+        cutter_(products(model_), model_.scores.has_value(), model_.cuts_at_spaces, level),
         whole_words_(model_.ignore_merges ? WholeWords(model_.tokens) : WholeWords()),
         normalizer_(std::move(model_.steps)),
         is_utf8_(utf8_check(level)),
@@ -188,11 +188,13 @@ class Encoder final : public CachedEncoder<Id, Out> {
     summed_ = 0;
     sum_ = 0;
     for (std::size_t at = 0; at < end;) {
-      const std::size_t from = at;
-      const std::size_t count = cutter_.cut(text_.data(), end, &at, kWindow, starts_);
-      starts_[count] = static_cast<std::uint32_t>(at);
-      room(kLowerBlock.size() * (at - from));  // a space may be unknown, and then three bytes
-      look_up(text_.data(), starts_, count);
+      const std::size_t begin = at;
+      const std::span<const std::uint32_t> starts = cutter_.next(text_.data(), end, &at);
+      room(kLowerBlock.size() * (at - begin));  // a space may be unknown, and then three bytes
+      for (std::size_t from = 0; from + 1 < starts.size(); from += kWindow) {
+        const std::size_t count = std::min(kWindow, starts.size() - 1 - from);
+        look_up(text_.data(), starts.data() + from, count);
+      }
     }
   }
 
@@ -258,7 +260,6 @@ class Encoder final : public CachedEncoder<Id, Out> {
 
   Buffer<std::uint8_t> normal_;  // the text between two tokens, folded
   Buffer<std::uint8_t> text_;    // a segment of it, folded, and kKeySlack zeros
-  std::uint32_t starts_[kWindow + 1 + kLongBlock] = {};
   std::vector<std::uint32_t> word_;
   double sum_ = 0;          // of a Unigram's scores in the word that ends, or goes on, at
   std::size_t summed_ = 0;  // this place of text_

@@ -38,7 +38,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   Encoder(const PieceModelFile& model, std::size_t cache_bytes, Level level)
       : Base(level, cache_bytes),
         normalizer_(model),
-        cutter_(model),
+        cutter_(model, level),
         unknown_(model.unknown),
         byte_fallback_(model.byte_fallback),
         control_(control_symbols(model)) {
@@ -66,14 +66,16 @@ class Encoder final : public CachedEncoder<Id, Out> {
     summed_ = ids_->size();
     for (std::size_t at = 0; at < end;) {
       const std::size_t begin = at;
-      const std::size_t count = cutter_.cut(text_.data(), end, &at, kWindow, starts_);
-      starts_[count] = static_cast<std::uint32_t>(at);
+      const std::span<const std::uint32_t> starts = cutter_.next(text_.data(), end, &at);
       // A space may be unknown, and then three bytes.
       room(3 * (at - begin));
-      if (unigram_) {
-        look_up_summing(starts_, count);
-      } else {
-        look_up(text_.data(), starts_, count);
+      for (std::size_t from = 0; from + 1 < starts.size(); from += kWindow) {
+        const std::size_t count = std::min(kWindow, starts.size() - 1 - from);
+        if (unigram_) {
+          look_up_summing(starts.data() + from, count);
+        } else {
+          look_up(text_.data(), starts.data() + from, count);
+        }
       }
     }
     if (!byte_fallback_) join_runs(first, unknown_);
@@ -165,7 +167,6 @@ class Encoder final : public CachedEncoder<Id, Out> {
   AddedTokenMatcher control_;
 
   Buffer<std::uint8_t> text_;  // the normalized document, and kKeySlack zeros
-  std::uint32_t starts_[kWindow + 1 + kLongBlock] = {};
   std::vector<std::uint32_t> word_;
   float sum_ = 0;           // of the scores of the document's ids
   std::size_t summed_ = 0;  // how many of ids_ are in the sum, or in earlier documents

@@ -17,7 +17,7 @@ constexpr std::size_t kTries = 64;  // free units that a node is tried at before
 class PieceTrie::Builder {
  public:
   Builder(std::span<const Entry> entries, PieceTrie* trie)
-      : entries_(entries), units_(trie->units_), ids_(trie->ids_) {
+      : entries_(entries), units_(trie->units_), scores_(trie->scores_), ids_(trie->ids_) {
     grow();
     take(0);
     place(0, entries.size(), 0, 0);
@@ -33,7 +33,8 @@ class PieceTrie::Builder {
   void place(std::size_t begin, std::size_t end, std::size_t depth, std::uint32_t at) {
     if (entries_[begin].text.size() == depth) {
       ids_[at] = entries_[begin].id;
-      units_[at].score = entries_[begin++].score;
+      scores_[at] = entries_[begin++].score;
+      units_[at].base = kEnds;
     }
     if (begin == end) return;
     std::vector<Child> children;
@@ -43,7 +44,7 @@ class PieceTrie::Builder {
       children.back().end = i + 1;
     }
     const std::uint32_t base = find_base(children);
-    units_[at].base = base;
+    units_[at].base |= base;
     for (const Child& child : children) {
       take(base ^ child.byte);
       units_[base ^ child.byte].parent = at;
@@ -72,6 +73,7 @@ class PieceTrie::Builder {
     const auto begin = static_cast<std::uint32_t>(units_.size());
     if (begin >= kMaxUnits) throw std::invalid_argument("its pieces are too long");
     units_.resize(begin + kBlock);
+    scores_.resize(begin + kBlock);
     ids_.resize(begin + kBlock, kNone);
     for (std::uint32_t at = begin; at < begin + kBlock; ++at) {
       previous_.push_back(at == begin ? last_free_ : at - 1);
@@ -92,6 +94,7 @@ class PieceTrie::Builder {
 
   std::span<const Entry> entries_;
   std::vector<Unit>& units_;
+  std::vector<double>& scores_;
   std::vector<std::uint32_t>& ids_;
   std::vector<std::uint32_t> next_, previous_;
   std::uint32_t first_free_ = kNone, last_free_ = kNone;

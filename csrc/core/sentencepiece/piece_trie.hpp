@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,13 +27,14 @@ class PieceTrie {
   // first; `end` is where it ends in the text.
   template <class Found>
   void prefixes(std::string_view text, std::size_t begin, Found&& found) const {
-    std::uint32_t at = 0;
+    std::uint32_t at = 0, base = units_[0].base;
     for (std::size_t end = begin; end < text.size();) {
-      const std::uint32_t child = units_[at].base ^ static_cast<std::uint8_t>(text[end++]);
-      const Unit& unit = units_[child];
+      const std::uint32_t child = base ^ static_cast<std::uint8_t>(text[end++]);
+      const Unit unit = units_[child];
       if (unit.parent != at) return;
-      if (unit.score != kNoScore) found(end, child, unit.score);
       at = child;
+      base = unit.base & ~kEnds;
+      if (base != unit.base) found(end, child, scores_[child]);
     }
   }
 
@@ -45,7 +45,7 @@ class PieceTrie {
   std::uint32_t find(std::string_view text) const {
     std::uint32_t at = 0;
     for (const char c : text) {
-      const std::uint32_t child = units_[at].base ^ static_cast<std::uint8_t>(c);
+      const std::uint32_t child = (units_[at].base & ~kEnds) ^ static_cast<std::uint8_t>(c);
       if (units_[child].parent != at) return kNone;
       at = child;
     }
@@ -53,18 +53,18 @@ class PieceTrie {
   }
 
  private:
-  static constexpr double kNoScore = -std::numeric_limits<double>::infinity();
+  static constexpr std::uint32_t kEnds = std::uint32_t{1} << 31;  // in a base: a piece ends here
 
   // Node 0 is the root. The child of a node by a byte is at base ^ byte, if `parent` says so. Free
-  // units have no parent.
+  // units have no parent. They are what is waited for, so nothing else is in them.
   struct Unit {
     std::uint32_t base = 0;
     std::uint32_t parent = kNone;
-    double score = kNoScore;  // of the piece that ends here
   };
   class Builder;
 
   std::vector<Unit> units_;         // 256 at a time
+  std::vector<double> scores_;      // by node: of the piece that ends there
   std::vector<std::uint32_t> ids_;  // by node: the piece that ends there, or kNone
 };
 
