@@ -181,3 +181,21 @@ def test_manifests_of_a_replaced_dataset_go_before_its_data(tmp_path: Path) -> N
     (tmp_path / names[0]).write_text("another by now")
     stale = [os.path.basename(path) for path in renames._stale(options, looked_at)]
     assert stale == [*names[1:3], *names[4:], "out.rejects.jsonl", names[3]]
+
+
+@pytest.mark.parametrize("end", ["bin", "idx", "json"])
+def test_each_file_that_is_there_stays(tmp_path: Path, bpe: Path, end: str) -> None:
+    mine = tmp_path / f"out.{end}"
+    mine.write_text("mine")
+    write_jsonl(tmp_path / "a.jsonl", ["a"])
+    with pytest.raises(tokpack.OutputError, match=rf"out\.{end}:? exists"):
+        tokpack.encode(tmp_path / "a.jsonl", tmp_path / "out", tokenizer=bpe, workers=1)
+    assert mine.read_text() == "mine"
+
+
+def test_lists_of_inputs_are_inputs_too(tmp_path: Path, bpe: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["a"])
+    list_ = tmp_path / "out.json"
+    list_.write_text(f"{tmp_path}/a.jsonl\n")
+    with pytest.raises(tokpack.UsageError, match=r"out\.json is an input and an output"):
+        tokpack.encode([f"@{list_}"], tmp_path / "out", tokenizer=bpe, overwrite=True)
