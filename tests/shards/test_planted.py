@@ -1,8 +1,7 @@
 """Bugs that are planted in the protocol, each of which the simulator has to find.
 
 The code is changed in memory. ``most`` is a number of seeds in which each is found: about ten
-times as many as it took. A bug that costs work and no data is none to the simulator: such are in
-docs/reliability.md.
+times as many as it took. A bug that costs work and no data is none to the simulator.
 """
 
 from __future__ import annotations
