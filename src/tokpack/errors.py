@@ -84,7 +84,12 @@ class InputError(TokpackError):
 
 
 class StoreError(InputError):
-    """A store does not answer, refuses, or has another object than the one that was found."""
+    """A store does not answer, refuses, or has another object than the one that was found.
+
+    ``may_be_done``: what it was asked to write may be there, or come, all the same.
+    """
+
+    may_be_done = False
 
 
 class UnreachableError(StoreError):

@@ -20,10 +20,10 @@ from support.stores import Fault
 
 import tokpack
 from tokpack.cli.main import main
-from tokpack.errors import StoreError
-from tokpack.stores import ranges
+from tokpack.errors import OutputError, StoreError
+from tokpack.stores import outputs, ranges
 from tokpack.stores.outputs import NewObjects
-from tokpack.stores.upload import write
+from tokpack.stores.upload import TakenError, send
 
 if TYPE_CHECKING:
     from support.stores import Store
@@ -170,16 +170,72 @@ def test_the_same_run_twice_is_one_dataset(store: Store, patient: Path) -> None:
                 store.s3.delete(key)
 
 
-def test_a_run_that_fails_leaves_the_same_object_of_another(store: Store, work: Path) -> None:
+@pytest.mark.parametrize("part_bytes", [16 << 20, 1])
+def test_what_another_run_has_written_is_not_ours(
+    store: Store, work: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int
+) -> None:
+    """Not even the same bytes, in one request or in parts: that run may remove them."""
+    monkeypatch.setattr(ranges, "PART_BYTES", part_bytes)
     urls = [f"{URL}.idx", f"{URL}.json"]
     ours, theirs = NewObjects(dict.fromkeys(urls)), NewObjects(dict.fromkeys(urls))
+    put = functools.partial(send, "ours.idx", urls[0])
     with suppress(KeyboardInterrupt), theirs:
         with ours:
-            for one in (ours, theirs):
-                one.write(urls[0], functools.partial(write, b"same", urls[0]))
+            ours.write(urls[0], put)
+            with pytest.raises(TakenError):
+                theirs.write(urls[0], put)
             ours.write_last(urls[1], b"{}")
         raise KeyboardInterrupt
-    assert there(store) == {"taken/x.idx": b"same", "taken/x.json": b"{}"}
+    assert there(store) == {"taken/x.idx": Path("ours.idx").read_bytes(), "taken/x.json": b"{}"}
+
+
+@pytest.mark.parametrize("may_be_done", [True, False])
+def test_files_stay_where_their_manifest_may_come_yet(
+    store: Store, work: Path, monkeypatch: pytest.MonkeyPatch, *, may_be_done: bool
+) -> None:
+    def fail(*_: object) -> None:
+        cause = StoreError("no answer, and then a refusal")
+        cause.may_be_done = may_be_done
+        raise OutputError("cannot write") from cause
+
+    monkeypatch.setattr(outputs, "replace", fail)
+    urls = [f"{URL}.idx", f"{URL}.json"]
+    with suppress(OutputError), NewObjects(dict.fromkeys(urls)) as objects:
+        objects.write(urls[0], functools.partial(send, "ours.idx", urls[0]))
+        objects.write_last(urls[1], b"{}")
+    assert bool(there(store)) == may_be_done
+
+
+def test_what_is_finished_during_an_upload_stays(
+    store: Store, patient: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--overwrite`` is for what is there when it begins: a .bin that another run goes on with."""
+    theirs = {end: Path(f"theirs.{end}").read_bytes() for end in ("bin", "idx", "json")}
+    store.s3.put("taken/x.bin", theirs["bin"])
+
+    def finish() -> None:
+        for end in ("idx", "json"):
+            store.s3.put(f"taken/x.{end}", theirs[end])
+
+    store.plan.faults[:] = [Fault("call", "POST", "/x.bin?uploads", times=1, act=finish)]
+    assert main(f"merge ours -o {URL} -q --overwrite".split()) == 1
+    assert "another run has done so meanwhile" in capsys.readouterr().err
+    assert there(store) == {f"taken/x.{end}": content for end, content in theirs.items()}
+
+
+def test_a_run_that_has_to_wait_takes_nothing_from_the_other(store: Store, patient: Path) -> None:
+    """The second of one machine finds a folder in which the first has made nothing yet."""
+    locks: list[list[Path]] = []
+
+    def act() -> None:
+        words = ["-m", "tokpack", *ENCODE.format("theirs").split()]
+        assert forked.run(words, capture_output=True, check=False).returncode == 1
+        locks.append(list(Path().glob("tokpack-x-*/lock")))
+
+    store.plan.faults[:] = [Fault("call", "HEAD", "/x.rejects.jsonl", times=1, act=act)]
+    assert main(ENCODE.format("ours").split()) == 0
+    assert [len(some) for some in locks] == [1]
+    assert there(store)["taken/x.bin"] == Path("ours.bin").read_bytes()
 
 
 @pytest.mark.parametrize("content", [b"mine\n", b'{"text": "a b"}\nbroken\n'])

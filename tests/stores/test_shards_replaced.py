@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
@@ -93,7 +94,7 @@ def test_a_plan_and_a_commit_replace_nothing_of_others(
     options = {"tokenizer": str(tokenizer), "shard_size": 300_000, "scratch": str(tmp_path)}
     tokpack.plan(inputs, url, **options)
     for number in range(2):
-        tokpack.encode_shard(url, number, workers=1)
+        tokpack.encode_shard(url, number, workers=1, scratch=str(tmp_path))
     strange = store.s3.put(f"{tmp_path.name}/{name}", precious)
     before = {name: store.s3.get(name) for name in store.s3.keys(key)}
     with pytest.raises(tokpack.OutputError, match="is not a "):
@@ -107,6 +108,31 @@ def test_a_plan_and_a_commit_replace_nothing_of_others(
     store.s3.delete(f"{tmp_path.name}/{name}")
     tokpack.plan(inputs, url, append_eod=False, overwrite=True, **options)
     assert store.s3.keys(key) == [f"{key}.plan/plan.jsonl"]
+
+
+def test_a_plan_that_two_machines_make_keeps_its_shards(
+    store: Store, few: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both replace another plan; the second finds the same plan there, and a shard of it."""
+    monkeypatch.setenv("TOKPACK_STORE_TIMEOUT", LONG["TOKPACK_STORE_TIMEOUT"])
+    key = f"{tmp_path.name}/pile"
+    url = f"s3://texts/{key}"
+    options = {"tokenizer": str(tokenizer), "shard_size": 10**9, "scratch": str(tmp_path)}
+    tokpack.plan(few, url, **options)
+    make = functools.partial(tokpack.encode_shard, url, 0, workers=1, scratch=str(tmp_path))
+    make()  # of the same .bin as the next plan's
+    again = {**options, "max_document_bytes": 10**8, "overwrite": True}
+
+    def other() -> None:
+        tokpack.plan(few, url, **again)
+        make()
+        tokpack.commit(url)
+
+    fault = Fault("call", "PUT", f"{key}.plan/plan.jsonl", times=1, act=other)
+    store.plan.faults[:] = [fault]
+    tokpack.plan(few, url, **again)
+    assert fault.done
+    tokpack.verify(url)
 
 
 def test_a_shard_that_two_machines_make_stays(

@@ -19,6 +19,7 @@ from tokpack.stores.access import Objects
 from tokpack.stores.ranges import LocalFile, Range
 from tokpack.stores.trouble import TransientError, failure
 from tokpack.stores.upload import TakenError
+from tokpack.stores.urls import etag_of_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,16 +51,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def simulated(faults: Sequence[str] = ()) -> tuple[Objects, S3Model, Time, Counter[str]]:
     """Objects on a model whose first requests have these faults, "" for none.
 
-    What is "lost" was done, unlike what is "broken" or "refused". Counts what is done.
+    What is "lost" was done, unlike what is "broken" or "refused"; a number is what the store
+    answers. Counts what is done.
     """
     machine.clock = time = Time()
     model, left = S3Model(time.now), chain(faults, repeat(""))
     done: Counter[str] = Counter()
 
-    def gate(name: str, _url: str, act: Callable[[], Any]) -> Any:
+    def gate(name: str, url: str, act: Callable[[], Any]) -> Any:
         fault = next(left)
         if fault in ("broken", "refused"):
             raise TransientError(fault, refused=fault == "refused")
+        if fault.isdigit():
+            raise failure(url, int(fault), "", "")
         answer = act()
         done[name] += 1
         if fault:
@@ -95,6 +99,26 @@ def test_the_same_bytes_are_ours_where_an_answer_was_lost(fault: str) -> None:
     written = objects.put(URL, b"same", "create")
     assert written
     assert written.ours == (fault == "lost")
+
+
+@pytest.mark.parametrize("fault", ["", "lost", "refused"])
+def test_of_an_upload_too(fault: str) -> None:
+    objects, model, _, _ = simulated(["", "", fault])
+    upload = objects.begin(URL)
+    parts = [objects.part(URL, upload, 1, b"same")]
+    whole = f'"{etag_of_parts(parts)}"'
+    if fault != "lost":
+        model.place(URL, b"same", whole)
+    assert objects.complete(URL, upload, parts, "create") == (whole, fault == "lost")
+
+
+@pytest.mark.parametrize(("fault", "may_be_done"), [("broken", True), ("refused", False)])
+def test_a_write_without_an_answer_may_be_done(fault: str, *, may_be_done: bool) -> None:
+    objects, _, _, _ = simulated([fault, "403"])
+    with pytest.raises(OutputError, match="permission denied") as caught:
+        objects.put(URL, b"new", "create")
+    assert isinstance(caught.value.__cause__, StoreError)
+    assert caught.value.__cause__.may_be_done == may_be_done
 
 
 @pytest.mark.parametrize(

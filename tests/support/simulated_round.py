@@ -143,6 +143,8 @@ class Round:
             if not (actor and actor.may_replace):
                 self.world.violate(f"{url}, which is of a finished dataset, is changed or removed")
             del self.settled[prefix]
+        if url == f"{PILE}.json" and there is None:
+            self.committed.clear()  # a late one that comes back has been removed with its shards
         if prefix := _prefix_of(url):
             if prefix not in (PILE, EVIL) and not self._is_replaced(prefix):
                 self._check_whole(prefix)

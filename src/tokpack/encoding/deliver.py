@@ -27,7 +27,7 @@ from tokpack.indexed.track import track_path
 from tokpack.stores import exists, shown, stat
 from tokpack.stores.outputs import NewObjects, check_unchanged, remove
 from tokpack.stores.scratch import remove_sent, scratch_path
-from tokpack.stores.upload import TakenError, check_writable, send
+from tokpack.stores.upload import TakenError, abort, check_writable, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,13 +70,21 @@ class Delivery:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._lock, contextlib.suppress(OSError):
+        self._lock.close()
+
+    def _hold(self) -> None:
+        """Lock the scratch folder. BusyError where another run of this machine works in it."""
+        self._lock.enter_context(Lock(self._folder))
+        self._lock.callback(self._leave)
+
+    def _leave(self) -> None:
+        with contextlib.suppress(OSError):
             if os.listdir(self._folder) == ["lock"]:  # there may be work for the next run
                 shutil.rmtree(self._folder)
 
     def prepare(self, plan: Plan) -> None:
         """Before any work: refuse to replace what must not be replaced. UsageError, OutputError."""
-        self._lock.enter_context(Lock(self._folder))
+        self._hold()
         self._check()
         self._remove_partial()
         if not self._is_shard:
@@ -90,7 +98,7 @@ class Delivery:
         """Remove what a run left that was killed while it sent what is whole by now."""
         if os.path.exists(self._note):
             with contextlib.suppress(BusyError):
-                self._lock.enter_context(Lock(self._folder))
+                self._hold()
                 self._remove_partial()
                 shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -156,12 +164,20 @@ class Delivery:
             objects.check()
 
     def _remove_partial(self) -> None:
-        """Remove what a run from this folder had sent when it was killed; a whole dataset stays."""
+        """Remove what a run from this folder had sent when it was killed; a whole dataset stays.
+
+        Files of a shard stay too, since another machine may rely on the same bytes: they are
+        replaced when it is made.
+        """
         sent = self._sent()
         for url in filter(lambda url: _name(url) in sent, self._data()):
-            here = identity(self._here(url))
-            whole = map(manifest_path, self._prefixes.values())
-            remove_sent(url, here.size if here else -1, *sent[_name(url)], whole)
+            upload, etag = sent[_name(url)]
+            if not self._is_shard:
+                here = identity(self._here(url))
+                whole = map(manifest_path, self._prefixes.values())
+                remove_sent(url, here.size if here else -1, upload, etag, whole)
+            elif upload:
+                abort(url, upload)
         remove_file(self._note)
 
     def _send_manifest(
@@ -185,7 +201,7 @@ class Delivery:
                 remove(manifest_path(prefix), there)  # the data that it tells of is not there
             raise error from None
 
-    def _send_file(self, url: str, mode: PutMode) -> StoredObject:
+    def _send_file(self, url: str, mode: PutMode, check: Callable[[], None]) -> StoredObject:
         """Send one file, and note that: its upload while that is under way, then its ETag."""
 
         def note(upload: str = "", etag: str = "") -> None:
@@ -194,7 +210,7 @@ class Delivery:
         self._check()
         note()
         try:
-            sent = send(self._here(url), url, mode, note)
+            sent = send(self._here(url), url, mode, begun=note, check=check)
         except TakenError:  # what is there is another's, though it may have the same size
             others = {name: one for name, one in self._sent().items() if name != _name(url)}
             replace_json(self._note, others)

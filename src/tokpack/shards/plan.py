@@ -31,7 +31,7 @@ from tokpack.indexed.outputs import TABLE, TRACK
 from tokpack.indexed.table import dropped_path, table_path
 from tokpack.indexed.track import own_tracks
 from tokpack.sources import Part, Source
-from tokpack.stores import shown
+from tokpack.stores import StoredObject, shown
 from tokpack.stores.outputs import look, remove, versions_of
 from tokpack.stores.outputs import replace as replace_version
 from tokpack.stores.storage import head, small_files, storage_of
@@ -341,7 +341,9 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     # The plan comes first: whoever follows the old one looks again before he names anything.
     others = [one for one in (*old.replaced, old.id) if one != plan.id]
     plan = replace(plan, replaced=tuple(others[-_MOST_REPLACED:]))
-    replace_version(path, plan.content(), version)
+    written = replace_version(path, plan.content(), version)
+    if isinstance(written, StoredObject) and not written.ours:
+        return plan  # another machine has planned the same, and removes what was there
     # Only what was there before is removed: there may be shards of the new plan by now.
     remove_replaced(plan, {*old.whole(prefix).values(), *plan.whole(prefix).values()})
     for file, there in versions.items():

@@ -192,27 +192,22 @@ class Objects:
             if not matches(self.stat(url), mode):
                 return None
             mode = "overwrite"
-        is_lost = False  # the answer to an earlier try, it may be
-
-        def write() -> StoredObject:
-            nonlocal is_lost
-            try:
-                return self._backend(url).put(url, content, mode)
-            except TransientError as error:
-                is_lost = is_lost or not error.refused
-                raise
-
+        write = _Write(partial(self._backend(url).put, url, content, mode))
         try:
-            written = self._tried(url, write, first=True)
+            written: StoredObject = self._tried(url, write, first=True)
         except MissingError as error:
             if isinstance(mode, StoredObject):  # it was removed meanwhile
                 return None
             raise not_found(url) from error
-        except (ChangedError, UnreachableError) as error:
-            now = self._of_content(url, content)
-            if now is None and isinstance(error, UnreachableError):
+        except (ChangedError, StoreError) as error:
+            unsure = isinstance(error, ChangedError | UnreachableError)
+            now = self._of_content(url, content) if unsure else None
+            if now:
+                return replace(now, ours=write.may_be_done)
+            if isinstance(error, StoreError):
+                error.may_be_done = write.may_be_done
                 raise
-            return replace(now, ours=is_lost) if now else None
+            return None
         self.count(written=written.size)
         return written
 
@@ -262,17 +257,22 @@ class Objects:
         except (ChangedError, MissingError) as error:
             raise changed(one.source.url) from error
 
-    def complete(self, url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str | None:
-        """Make the object of an upload; its ETag, None where ``mode`` forbids it."""
-        act = partial(self._backend(url).complete, url, upload, etags, mode)
+    def complete(
+        self, url: str, upload: str, etags: Sequence[str], mode: PutMode
+    ) -> tuple[str, bool] | None:
+        """Make the object of an upload; its ETag, and whether it is ``ours``: see ``put``.
+
+        None where ``mode`` forbids it.
+        """
+        complete = _Write(partial(self._backend(url).complete, url, upload, etags, mode))
         try:
-            return self._tried(url, act)
+            return self._tried(url, complete), True
         except (StoreError, ChangedError, MissingError) as error:
             # The answer to a try may be lost: what is there says whether it was done.
             with suppress(StoreError):
                 written = self.stat(url)
                 if written and written.etag.strip('"') == etag_of_parts(etags):
-                    return written.etag
+                    return written.etag, complete.may_be_done
             if isinstance(error, StoreError):
                 raise
             return None  # another one is there by now, or none
@@ -330,6 +330,20 @@ class Objects:
                     raise kind(f"{shown(url)}: {error}{times}") from error
             machine.clock.sleep(pause * machine.clock.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _Write:
+    """A write that is tried; ``may_be_done``: a try of which no answer came may have succeeded."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._act, self.may_be_done = act, False
+
+    def __call__(self) -> Any:
+        try:
+            return self._act()
+        except TransientError as error:
+            self.may_be_done = self.may_be_done or not error.refused
+            raise
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import filterfalse
 from typing import TYPE_CHECKING
 
-from tokpack.errors import TokpackError, UsageError
+from tokpack.errors import OutputError, TokpackError, UsageError
 from tokpack.files import durable
 from tokpack.files.outputs import check_not_inputs, check_outputs, check_replaceable
 from tokpack.stores.storage import Version, storage_of
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tokpack.files.outputs import Output
-    from tokpack.stores.urls import PutMode
 
 
 def look(
@@ -91,7 +90,8 @@ class NewObjects:
     """Objects that a request writes one after the other: all of them, or none stays; a context.
 
     ``versions`` are those that ``look`` gave, the only ones that are replaced or removed.
-    ``are_made`` tells whether another run has made the same of them meanwhile: then all is well.
+    ``are_made`` tells whether another run has made the same of them meanwhile: then all is well,
+    and what that run is in the way of is no error.
     All methods raise OutputError and TakenError.
     """
 
@@ -101,22 +101,22 @@ class NewObjects:
         self._versions, self._are_made = dict(versions), are_made
         self._written: dict[str, Version] = {}
         self._stay: set[str] = set()
+        self._may_be_whole = False
 
     def __enter__(self) -> NewObjects:
         return self
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is None:
-            return
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if error is None or self._may_be_whole:
+            return False
         with suppress(TokpackError):
             if self._are_made():
-                return
+                return isinstance(error, TakenError)
         for url, version in self._written.items():
-            is_others = isinstance(version, StoredObject) and not version.ours
-            if is_others or url in self._stay:
-                continue
-            with suppress(TokpackError):
-                remove(url, version)
+            if url not in self._stay:
+                with suppress(TokpackError):
+                    remove(url, version)
+        return False
 
     def remove(self, url: str) -> None:
         """Remove what is to be replaced before anything new is written."""
@@ -124,18 +124,26 @@ class NewObjects:
             remove(url, self._versions[url])
             self._versions[url] = None
 
-    def write(
-        self, url: str, put: Callable[[PutMode], StoredObject], *, stays: bool = False
-    ) -> None:
-        """Write an object by ``put``, which is told what it may replace.
+    def write(self, url: str, put: Callable[..., StoredObject], *, stays: bool = False) -> None:
+        """Write an object by ``put``, a function as ``send``, which is told what it may replace.
 
         One that ``stays`` is not removed after an error: it is made again, or is another run's too.
+        Any other has to be ours: another run that has written the same bytes may remove them.
         """
         version = self._versions.get(url)
         assert not isinstance(version, durable.Identity)
         if stays:
             self._stay.add(url)
-        self._written[url] = put(version or "create")
+        check = (lambda: None) if stays else self._check_unwritten
+        written = put(mode=version or "create", check=check)
+        if not (written.ours or stays):
+            raise TakenError(url)
+        self._written[url] = written
+
+    def _check_unwritten(self) -> None:
+        """See that nobody has made, in what may be hours, what is yet to be written."""
+        left = self._versions.keys() - self._written.keys()
+        check_unchanged({url: self._versions[url] for url in self._versions if url in left})
 
     def check(self) -> None:
         """See that what was written still is there."""
@@ -151,9 +159,10 @@ class NewObjects:
         self.check()
         try:
             self._written[url] = replace(url, content, self._versions.get(url))
-        except TakenError:
-            if not self._are_made():
-                raise
+        except OutputError as error:
+            # It may come yet, and must not tell of objects that are gone.
+            self._may_be_whole = getattr(error.__cause__, "may_be_done", False)
+            raise
 
 
 def _same(one: Version, other: Version) -> bool:

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import BusyError, OutputError
 from tokpack.files.durable import cannot_write, replace_json
@@ -21,7 +21,7 @@ from tokpack.stores.upload import abort
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tokpack.stores.urls import PutMode, StoredObject
+    from tokpack.stores.urls import StoredObject
 
 _NOTE = "sent.json"  # in the folder: what was sent, by URL
 
@@ -50,16 +50,16 @@ class ScratchFolder:
 
     def noted(
         self, url: str, size: int, put: Callable[..., StoredObject]
-    ) -> Callable[[PutMode], StoredObject]:
+    ) -> Callable[..., StoredObject]:
         """``put``, which sends an object of ``size`` bytes, with a note for after a kill."""
 
         def note(upload: str = "", etag: str = "") -> None:
             self._sent[url] = (size, upload, etag)
             replace_json(os.path.join(self.name, _NOTE), self._sent)
 
-        def send(mode: PutMode) -> StoredObject:
+        def send(**more: Any) -> StoredObject:
             note()
-            written = put(mode=mode, begun=note)
+            written = put(**more, begun=note)
             note(etag=written.etag)
             return written
 

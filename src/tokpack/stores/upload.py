@@ -79,20 +79,23 @@ def send(
     path: str,
     url: str,
     mode: PutMode = "overwrite",
+    *,
     begun: Callable[[str], None] = lambda upload: None,
+    check: Callable[[], None] = lambda: None,
 ) -> StoredObject:
     """Make an object of a file; what ``mode`` allows is replaced when the new one is complete.
 
-    ``begun`` is told the name of a multipart upload, which ``abort`` takes. Raises OutputError,
-    TakenError.
+    ``begun`` is told the name of a multipart upload, which ``abort`` takes. ``check`` is called
+    last before that, and may raise. Raises OutputError, TakenError.
     """
     path = os.path.abspath(path)
     version = identity(path)
     assert version
     whole = Range(LocalFile(path, version), 0, version.size)
     if whole.size <= limits.PART_BYTES:
+        check()
         return write([whole], url, mode)
-    return compose(url, [whole], mode=mode, begun=begun)
+    return compose(url, [whole], mode=mode, begun=begun, check=check)
 
 
 def compose(
@@ -100,21 +103,24 @@ def compose(
     ranges: Sequence[Range],
     on_bytes: Callable[[int], None] = lambda size: None,
     mode: PutMode = "overwrite",
+    *,
     begun: Callable[[str], None] = lambda upload: None,
+    check: Callable[[], None] = lambda: None,
 ) -> StoredObject:
     """Make an object that consists of ``ranges``, in order; ``on_bytes`` gets the size of each.
 
     Sources are read only in their version. InputError where one is another by now or cannot be
     read, OutputError where the object cannot be written, TakenError where ``mode`` forbids it,
-    UsageError for too many ranges. ``begun`` is as in ``send``.
+    UsageError for too many ranges. ``begun`` and ``check`` are as in ``send``.
     """
     ranges = [one for one in ranges if one.size]
     size = sum(one.size for one in ranges)
     if place_of(url).kind == "s3" and ranges:
         with cannot_write():
-            etag = _in_parts(url, ranges, on_bytes, mode, begun)
-        written = StoredObject(url, size, etag, 0)
+            etag, ours = _in_parts(url, ranges, mode, on_bytes=on_bytes, begun=begun, check=check)
+        written = StoredObject(url, size, etag, 0, ours=ours)
     else:
+        check()
         written = write(ranges, url, mode)
         on_bytes(size)
     try:
@@ -182,11 +188,13 @@ def _parts(ranges: Sequence[Range], least: int, most: int, sent: int) -> Iterato
 def _in_parts(
     url: str,
     ranges: Sequence[Range],
-    on_bytes: Callable[[int], None],
     mode: PutMode,
+    *,
+    on_bytes: Callable[[int], None],
     begun: Callable[[str], None],
-) -> str:
-    """Make an object of S3 in parts; its ETag."""
+    check: Callable[[], None],
+) -> tuple[str, bool]:
+    """Make an object of S3 in parts; its ETag, and whether it is ours."""
     parts = parts_of(ranges, url)
     upload = objects.begin(url)
     telling = threading.Lock()
@@ -208,12 +216,13 @@ def _in_parts(
         begun(upload)
         workers = access.copiers if any(part.copied for part in parts) else access.senders
         etags = workers.map(make, enumerate(parts, 1))
+        check()
         if mode != "overwrite" and not matches(objects.stat(url), mode):
             raise TakenError(url)  # some stores do not know of conditions
-        etag = objects.complete(url, upload, etags, mode)
-        if etag is None:
+        made = objects.complete(url, upload, etags, mode)
+        if made is None:
             raise TakenError(url)
-        return etag
+        return made
     except BaseException as error:
         with suppress(StoreError):
             objects.abort(url, upload)
