@@ -167,7 +167,9 @@ BUGS: dict[str, Bug] = {
         "whole",
         1_500,
         method(
-            upload, "_in_parts", lambda real, u, r, on, _, begun: real(u, r, on, "overwrite", begun)
+            upload,
+            "_in_parts",
+            lambda real, url, some, _, **more: real(url, some, "overwrite", **more),
         ),
     ),
     "412 counts as success": Bug("whole", 1_500, method(Objects, "put", _there)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -165,17 +166,24 @@ def test_a_kill_while_it_sends(
     store: Store, texts: Path, tokenizer: Path, work: Path, right: tuple[bytes, bytes]
 ) -> None:
     """The next run aborts the upload that was under way, and sends the dataset."""
-    store.plan.faults.append(Fault("stall", "PUT", "four.bin?uploadId"))
+    arrived, goes_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        arrived.set()
+        goes_on.wait(100)
+
+    store.plan.faults.append(Fault("call", "PUT", "four.bin?", after=1, act=hold))
     options = {"inputs": str(texts), "output": "s3://texts/four/four", "workers": 2}
     options["tokenizer"] = str(tokenizer)
     driver = f"import tokpack.stores.ranges as ranges\nranges.PART_BYTES = {MANY}\n{DRIVER}"
     run = subprocess.Popen([sys.executable, "-c", driver, json.dumps(options)])
-    while not store.s3.uploads():
+    assert arrived.wait(100)
+    while not store.s3.uploads():  # until its other part is there
         time.sleep(0.02)
-        assert run.poll() is None
     run.kill()
     run.wait()
     store.plan.faults.clear()
+    goes_on.set()
     tokpack.encode(texts, options["output"], tokenizer=str(tokenizer), workers=2)
     assert there(store, "four/four") == right
     assert not list(work.iterdir())
