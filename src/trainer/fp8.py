@@ -1,7 +1,8 @@
 """Products of the blocks' matrices in fp8, by torchao; embeddings, norms and head stay in bf16.
 
 Each product casts both factors by the largest element of the tensor ("tensorwise" scaling), in the
-forward and in the backward pass; results and sums over ranks are bf16 and fp32, as without.
+forward and in the backward pass, the input once for both; results and sums over ranks are bf16 and
+fp32, as without.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def convert(model: Stage, *, emulate: bool = False) -> None:
     with needs_extra("fp8"):
         from torchao.float8.config import Float8LinearConfig
         from torchao.float8.float8_linear import Float8Linear, matmul_with_hp_or_float8_args
+        from torchao.float8.float8_scaling_utils import hp_tensor_to_float8_dynamic
+        from torchao.float8.float8_training_tensor import GemmInputRole
 
     config = Float8LinearConfig(emulate=emulate)
     # What torchao's module would be, of which only the product is used: ours split their work.
@@ -56,7 +59,15 @@ def convert(model: Stage, *, emulate: bool = False) -> None:
     multiply: Any = matmul_with_hp_or_float8_args.apply
 
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        y: Tensor = multiply(x.to(weight.dtype), weight.t(), like.linear_mm_config, config)
+        # What is cast before the product is not cast again behind it, for the weight's gradient.
+        rows = hp_tensor_to_float8_dynamic(
+            x.to(weight.dtype).flatten(0, -2),
+            config.cast_config_input.target_dtype,
+            like.linear_mm_config,
+            gemm_input_role=GemmInputRole.INPUT,
+        )
+        product_of_rows = multiply(rows, weight.t(), like.linear_mm_config, config)
+        y: Tensor = product_of_rows.unflatten(0, x.shape[:-1])
         return y if bias is None else y + bias.to(y.dtype)
 
     for module in model.blocks.modules():
