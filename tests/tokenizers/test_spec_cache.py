@@ -116,6 +116,21 @@ def test_an_entry_is_read(cache: Path, large: Path) -> None:
     assert len(list(cache.iterdir())) == 2
 
 
+def test_another_library_reads_anew(
+    cache: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked how characters change, so an entry of an older one may be wrong."""
+    spec = spec_of(large)
+    (tmp_path / "tokenizers.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tokenizers", raising=False)
+    spec_cache._code.cache_clear()
+    try:
+        assert is_read_from_file(large, spec)
+    finally:
+        spec_cache._code.cache_clear()
+
+
 def test_a_small_file_is_not_kept(cache: Path, tmp_path: Path) -> None:
     spec_of(save(tmp_path, tiny()))
     assert not cache.exists()

@@ -1,8 +1,9 @@
 """Definitions that were read from large files, kept in the user's cache folder.
 
-An entry is named by the sha256 of the tokenizer's file and of the code that reads it, lies in a
-folder that only its owner may write to, and carries its own checksum. Whatever cannot be trusted
-is read as if it were not there, and what cannot be written is left out.
+An entry is named by the sha256 of the tokenizer's file and of the code that reads it, with the
+library that is asked how it changes characters (``spec_normalizer``). It lies in a folder that only
+its owner may write to, and carries its own checksum. Whatever cannot be trusted is read as if it
+were not there, and what cannot be written is left out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import stat
 import sys
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,8 +71,12 @@ def _entry(raw: bytes) -> Path | None:
 
 @cache
 def _code() -> bytes:
-    """sha256 of Python's version and of this room's files: other code may read a file otherwise."""
+    """sha256 of what reads a file: Python's version, the library's file, those of this room."""
     digest = hashlib.sha256(sys.version.encode())
+    library = find_spec("tokenizers")  # is not loaded by that, and its version would take longer
+    if library and library.origin:
+        status = os.stat(library.origin)
+        digest.update(f"{library.origin} {status.st_size} {status.st_mtime_ns}".encode())
     digest.update(Path(__file__).read_bytes())  # OSError without source files
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
