@@ -95,7 +95,7 @@ def test_a_record_of_any_kind_is_told(tmp_path: Path, since: Any) -> None:
         Lock(tmp_path).__enter__()
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), "?"])
+@pytest.mark.parametrize("pid", [os.getpid(), "?"], ids=["of this process", "none"])
 def test_without_flock_the_record_alone_tells(tmp_path: Path, locks: str, pid: Any) -> None:
     """With it a free lock is free, though another process has the number by now."""
     record(tmp_path / "lock", {"host": HERE, "pid": pid})

@@ -140,6 +140,20 @@ def test_lines_count_from_the_beginning_of_a_file(
     assert plan.shards > 1
 
 
+def test_what_is_chosen_of_a_file_that_is_cut(corpus: Corpus, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    prefix, more = tmp_path / "pile", {"where": "length(text) > 900"}
+    plan = planned(corpus, prefix, [corpus.inputs[2]], size=SHARD_BYTES, **more)
+    assert plan.shards > 2
+    for number in range(plan.shards):
+        encode_shard(plan, str(prefix), number, workers=1)
+    (one,) = commit(plan, str(prefix))
+    whole = tokpack.encode(corpus.inputs[2], tmp_path / "whole", workers=1, **corpus.options | more)
+    assert one.left_out == whole.left_out > 0
+    ignored = {"content": None}  # no shard has read all of it
+    assert one.inputs == [{**entry, **ignored} for entry in whole.inputs]
+
+
 def test_a_data_path_for_megatron(made: tuple[Path, ShardPlan]) -> None:
     prefix, plan = made
     manifest = Manifest.load(prefix)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import tempfile
 from pathlib import Path
@@ -123,7 +122,7 @@ class NewFiles(AtomicFiles):
                 if (joined and url in joined) or os.path.exists(self._here(url))
             ]
             # Manifests last: by them others know that a dataset is whole.
-            for is_last, url in sorted(outputs, key=operator.itemgetter(0)):
+            for is_last, url in sorted(outputs):
                 if is_last:
                     objects.write_last(url, Path(self._here(url)).read_bytes())
                     continue

@@ -170,7 +170,6 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
                 last[name] += more[name]
             names = (name for name in (*CHOSEN_COUNTS, "trained") if name in more)
             last |= {name: last.get(name, 0) + more[name] for name in names}
-            last["content"] = None  # no shard has read it all
         inputs += entries
     return inputs
 
