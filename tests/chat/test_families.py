@@ -139,9 +139,11 @@ def test_records_together_are_as_each_alone(family: Family, options: dict[str, A
     records += [{**one, "tools": TOOLS} for one in records]
     records += [{"prompt": "Hm?", "chosen": "a", "rejected": "b"}]
 
+    single = renderer_of(family, **options)
+
     def alone(record: dict[str, Any]) -> Any:
         try:
-            return renderer_of(family, **options).render(record)
+            return single.render(record)
         except ConversationError as error:
             return error
 

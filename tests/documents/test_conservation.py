@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import unicodedata
@@ -188,13 +189,16 @@ def test_a_fault_of_the_encoder_does_not_cancel_out(
     assert verify_sample(prefix, 9).wrong == 1
 
 
+loaded = functools.cache(tokpack.load_tokenizer)
+
+
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.text(max_size=9) | st.sampled_from(["e\u0301", "<|endoftext|>", "\u1100\u1161"]))
 )
 def test_the_bytes_of_tokens_are_the_texts(data: Path, texts: list[str]) -> None:
     """Of a tokenizer that composes characters."""
-    tokenizer = tokpack.load_tokenizer(data / "tokenizers" / "20B_tokenizer.json")
+    tokenizer = loaded(data / "tokenizers" / "20B_tokenizer.json")
     table = tokenizer.token_bytes()
     assert table is not None
     data = "".join(texts).encode()

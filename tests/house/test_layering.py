@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -62,10 +63,16 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    """A file's syntax tree, which several tests look at."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
     """Line and dotted name of everything of tokpack that a file imports, anywhere in it."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -164,7 +171,7 @@ def test_functions_fit_on_a_page() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {length} lines"
         for path in modules().values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         if (length := (node.end_lineno or 0) - node.lineno + 1) > 70
     ]
