@@ -110,11 +110,8 @@ def test_marks_are_held_to_the_library(chats: Chats, monkeypatch: pytest.MonkeyP
     from tokpack import _core
 
     def wrong(*arrays: Any, real: Any = _core.mark_tokens) -> Any:
-        mask = real(*arrays)
-        if len(arrays[1]) > 1:
-            return mask
         calls.append(1)
-        return mask ^ (len(calls) == 1)
+        return real(*arrays) ^ (len(calls) == 1)
 
     calls: list[int] = []
     monkeypatch.setattr(_core, "mark_tokens", wrong)

@@ -303,11 +303,18 @@ def test_the_newest_copies_stay(
     cache: Path, ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tokpack.tokenizers.copies._MOST_COPIES", 2)
-    tokenizer = load_tokenizer(ranks, pattern="gpt2")
     for number in range(4):
         ranks.write_bytes(ranks.read_bytes() + b"\n" * number)
-        tokenizer.keep_copies()
+        load_tokenizer(ranks, pattern="gpt2").keep_copies()
     assert len(list(cache.iterdir())) == 2
+
+
+def test_a_copy_is_of_what_was_recorded(cache: Path, ranks: Path) -> None:
+    tokenizer = load_tokenizer(ranks, pattern="gpt2")
+    tokenizer.describe()
+    ranks.write_bytes(ranks.read_bytes() + b"\n")
+    tokenizer.keep_copies()
+    assert not list(cache.glob("*"))
 
 
 def test_a_manifest_downloads_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

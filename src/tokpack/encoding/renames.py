@@ -28,7 +28,7 @@ from tokpack.indexed.track import track_path
 from tokpack.stores.outputs import check_unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.piece import Job
@@ -102,7 +102,7 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
     # An old dataset goes before the new one comes: no reader sees the index of one with the
     # tokens of the other.
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
-    for path in [*old, *_stale(options, commit["replaces"])]:
+    for path in [*old, *_stale(options, commit["replaces"], targets.values())]:
         remove_file(path)
     for source, path in waiting.items():
         with cannot_write(path):
@@ -135,18 +135,18 @@ def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
     return {**targets, REJECTS: rejects_path(options), **manifests}
 
 
-def _stale(options: EncodeOptions, replaced: Mapping[str, Any]) -> list[str]:
-    """Files of a dataset that is replaced, those of which the new one has none, too.
-
-    Manifests first.
-    """
+def _stale(
+    options: EncodeOptions, replaced: Mapping[str, Any], targets: Collection[str]
+) -> list[str]:
+    """Files of a dataset that is replaced, of which the new one has none; manifests first."""
     stale = [rejects_path(options)]
     for prefix in options.output_names.values():
         whole = os.path.basename(prefix)
         names_of_dataset = re.compile(re.escape(whole) + r"(-\d{5,}-of-\d{5,})?\.[a-z.]+")
         home = prefix[: len(prefix) - len(whole)]
         stale += [home + name for name in replaced if names_of_dataset.fullmatch(name)]
-    same = [path for path in stale if _identity(path) == replaced.get(os.path.basename(path))]
+    left = (path for path in stale if path not in targets)
+    same = [path for path in left if _identity(path) == replaced.get(os.path.basename(path))]
     return sorted(same, key=lambda path: not path.endswith((".json", ".idx")))
 
 

@@ -81,6 +81,8 @@ def keep_copies(files: Iterable[Path], records: Iterable[FileRecord]) -> None:
                 continue
         with suppress(OSError, OutputError):
             raw = file.read_bytes()
+            if hashlib.sha256(raw).hexdigest() != record.sha256:
+                return  # it was replaced meanwhile
             os.makedirs(os.path.dirname(path), exist_ok=True)
             replace_file(path, [raw], fsync=False)  # what a power loss leaves has another checksum
             keep_newest(os.path.dirname(path), _MOST_COPIES)
