@@ -170,7 +170,7 @@ def test_names_of_files_of_a_dataset() -> None:
 
 
 def test_manifests_of_a_replaced_dataset_go_before_its_data(tmp_path: Path) -> None:
-    """So that none of them tells of what is gone; what came since stays."""
+    """So none of them tells of what is gone; what came since stays, and what is renamed over."""
     options: Any = SimpleNamespace(
         output=f"{tmp_path}/out", output_names={"text": f"{tmp_path}/out"}
     )
@@ -179,8 +179,9 @@ def test_manifests_of_a_replaced_dataset_go_before_its_data(tmp_path: Path) -> N
         (tmp_path / name).touch()
     looked_at = {name: renames._identity(f"{tmp_path}/{name}") for name in names}
     (tmp_path / names[0]).write_text("another by now")
-    stale = [os.path.basename(path) for path in renames._stale(options, looked_at)]
-    assert stale == [*names[1:3], *names[4:], "out.rejects.jsonl", names[3]]
+    paths = renames._stale(options, looked_at, [f"{tmp_path}/{names[3]}"])
+    stale = [os.path.basename(path) for path in paths]
+    assert stale == [*names[1:3], *names[4:], "out.rejects.jsonl"]
 
 
 @pytest.mark.parametrize("end", ["bin", "idx", "json"])
