@@ -27,7 +27,7 @@ class PieceTrie {
   // first; `end` is where it ends in the text.
   template <class Found>
   void prefixes(std::string_view text, std::size_t begin, Found&& found) const {
-    std::uint32_t at = 0, base = units_[0].base;
+    std::uint32_t at = 0, base = units_[0].base & ~kEnds;
     for (std::size_t end = begin; end < text.size();) {
       const std::uint32_t child = base ^ static_cast<std::uint8_t>(text[end++]);
       const Unit unit = units_[child];

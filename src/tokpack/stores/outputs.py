@@ -142,8 +142,8 @@ class NewObjects:
 
     def _check_unwritten(self) -> None:
         """See that nobody has made, in what may be hours, what is yet to be written."""
-        left = self._versions.keys() - self._written.keys()
-        check_unchanged({url: self._versions[url] for url in self._versions if url in left})
+        left = {url: v for url, v in self._versions.items() if url not in self._written}
+        check_unchanged(left)
 
     def check(self) -> None:
         """See that what was written still is there."""
