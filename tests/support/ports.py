@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 def own_port() -> int:
-    """A port of 127.0.0.1 that nobody else is given while this process lives.
+    """A port of this machine that nobody else is given while this process lives.
 
-    A socket holds it without listening. The system gives it to nobody who asks for any port, and a
-    server that sets SO_REUSEADDR, as torch's store and moto do, can listen there when it starts.
+    A socket holds it at every address, without listening: held at 127.0.0.1 alone, it is given to
+    those who ask for any port of another address, as gloo does, and no server can listen at all
+    addresses then. One that sets SO_REUSEADDR, as torch's store and moto do, can listen now.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
+    holder.bind(("", 0))
     port = int(holder.getsockname()[1])
     holder.detach()
     return port

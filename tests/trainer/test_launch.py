@@ -57,14 +57,15 @@ def test_every_rank_knows_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_nobody_else_is_given_the_port_of_the_ranks() -> None:
     body = """
 import errno, socket
-place = "127.0.0.1", int(os.environ["MASTER_PORT"])
-with socket.socket() as other:
-    try:
-        other.bind(place)
-        sys.exit("the port was free")
-    except OSError as error:
-        assert error.errno == errno.EADDRINUSE
-socket.create_server(place).close()  # with SO_REUSEADDR, as torch's store
+port = int(os.environ["MASTER_PORT"])
+for address in ("127.0.0.1", "127.0.0.2"):
+    with socket.socket() as other:
+        try:
+            other.bind((address, port))
+            sys.exit("the port was free")
+        except OSError as error:
+            assert error.errno == errno.EADDRINUSE
+socket.create_server(("", port)).close()  # with SO_REUSEADDR, as torch's store
 """
     assert launch.start(script(body), 1) == 0
 

@@ -26,10 +26,11 @@ def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
     Signals go on to every rank. When one fails, the others get SIGTERM, and SIGKILL ``GRACE``
     seconds later; its exit code is returned, or 128 + the number of the signal that ended it.
     """
-    # Bound here, so that nobody else is given the port before rank 0, which may listen there too.
+    # Bound here, at every address, so that nobody else is given the port (at another address gloo
+    # would be) before rank 0, which may listen there too.
     with socket.socket() as meeting:
         meeting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        meeting.bind(("127.0.0.1", 0))
+        meeting.bind(("", 0))
         return _start(command, count, meeting.getsockname()[1], request)
 
 
