@@ -78,11 +78,7 @@ def open_data(config: Config, step: int) -> Data:
     notes = plan.warnings(float("inf")) + without
     for mixture in plan.mixtures if config.eval_iters else ():
         if mixture.name == "valid" and mixture.missing and mixture.is_absent:
-            portion = mixture.missing[0]
-            raise UsageError(
-                f"split {config.split!r} leaves {portion.tokens:,} tokens of {portion.prefix} for "
-                f"valid, less than one sample: give it more, or train with {option('eval_iters')} 0"
-            )
+            raise UsageError(f"{mixture.shortfalls[0]}, or train with {option('eval_iters')} 0")
     opened = open_blend(plan)
     valid = dict(opened.valid)
     if config.valid_by_source:

@@ -19,9 +19,9 @@ from tokpack.documents.joined import (
     file_literal,
 )
 from tokpack.documents.unite import nulls_of_tables, with_types
-from tokpack.errors import UsageError, needs_extra, option
+from tokpack.errors import UsageError, option
 from tokpack.indexed.table import table_paths
-from tokpack.sources.sql import check_boolean, columns_there, listed, literal, parse
+from tokpack.sources.sql import check_boolean, columns_there, connect, listed, literal, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -229,13 +229,10 @@ def _roots(expression: str | None) -> list[str]:
 
 @contextmanager
 def _connect() -> Iterator[Any]:
-    with needs_extra("select"):
-        import duckdb
     with tempfile.TemporaryDirectory(prefix="tokpack-select-") as folder:
-        connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
+        connection = connect({"autoinstall_known_extensions": "false"})
         try:
             connection.execute(f"SET temp_directory = {literal(folder)}")
-            connection.execute("SET TimeZone = 'UTC'")
             yield connection
         finally:
             connection.close()

@@ -10,7 +10,6 @@ _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz")
 _TOKENIZERS = (".tiktoken", ".model")
 _KEYS_BYTES = 1024  # at the begin of a tokenizer.json, with its first keys
 _YAML = (".yaml", ".yml")
-_TOKENIZER = b'"added_tokens"'  # near the head of every tokenizer.json
 _CHECKPOINT = b'"checkpoint"'
 _HEAD_BYTES = 4096
 _LISTED = 10_000  # entries of a folder that are read
@@ -39,7 +38,7 @@ def not_a_dataset(name: str) -> str:
     if os.path.isdir(name):
         return _folder(name)
     for file in (name, f"{name}.json"):  # which a prefix has lost
-        if file.endswith(".json") and _TOKENIZER in _head(file):
+        if file.endswith(".json") and is_tokenizer(file, _head(file)):
             return f"{file} is a tokenizer, not a dataset"
     if not os.path.isfile(name):
         return ""

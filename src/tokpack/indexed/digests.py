@@ -38,6 +38,16 @@ class TrackDigest(FileDigest):
     dtype: str
 
 
+def check_size(path: str, size: int, digest: FileDigest) -> None:
+    """FormatError where a file of so many bytes is not as large as the manifest says."""
+    recorded = digest["bytes"]
+    if size != recorded:
+        raise FormatError(
+            f"{path}: {size} bytes, expected {recorded}, as the manifest says: "
+            f"{'cut off' if size < recorded else 'too long'}, or the files do not belong together"
+        )
+
+
 def checksum_of(digest: FileDigest) -> str:
     """The checksum that a digest has, 32 hexadecimal digits; "" where it has none.
 

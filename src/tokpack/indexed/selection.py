@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError
+from tokpack.indexed.digests import check_size
 from tokpack.indexed.mapped import map_file
 from tokpack.stores import head
 
@@ -58,12 +59,8 @@ def map_selection(prefix: str, digest: FileDigest, documents: int) -> tuple[byte
     """
     path = selection_path(prefix)
     buffer, _ = map_file(path, advice=_ADVICE)
-    size, expected = len(buffer), digest["bytes"]
-    if size != expected:
-        raise FormatError(
-            f"{path}: {size} bytes, expected {expected}, as the manifest says: "
-            f"{'cut off' if size < expected else 'too long'}, or the files do not belong together"
-        )
+    size = len(buffer)
+    check_size(path, size, digest)
     header = bytes(buffer[:HEADER_BYTES])
     magic, version, width = _HEADER.unpack(header.ljust(HEADER_BYTES, b"\0"))
     if magic != MAGIC:

@@ -46,10 +46,7 @@ from tokpack.stores.scratch import ScratchFolder, remove_left
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.indexed.digests import FileDigest
-    from tokpack.indexed.new_files import NewFiles
     from tokpack.operations.foreign import ForeignDataset
-    from tokpack.operations.tables import Tables
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike
 
@@ -165,7 +162,7 @@ def _to_dataset(asked: _Asked, opened: ForeignDataset, stack: ExitStack) -> _Mad
     for ids, tracks in content.with_tracks(*opened.tracks):
         out.append(ids, tracks)
     facts = _facts(content, asked)
-    write = functools.partial(_write_tables, tables, prefix, new, facts)
+    write = functools.partial(all_tables, tables, prefix, new, facts=facts)
     out.complete(stored, content.lengths, content.doc_idx, facts, opened.modes, tables=write)
     new.publish()
     return paths, content, []
@@ -235,12 +232,6 @@ def _open(
         "mindspeed-pairs": lambda: open_mindspeed_pairs(name),
     }
     return openers[source]()
-
-
-def _write_tables(
-    tables: Tables | None, prefix: str, new: NewFiles, facts: dict[str, Any], binary: FileDigest
-) -> dict[str, FileDigest]:
-    return all_tables(tables, prefix, new, binary, facts)
 
 
 def _facts(content: Content, asked: _Asked) -> dict[str, Any]:

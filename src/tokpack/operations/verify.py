@@ -17,6 +17,7 @@ from tokpack.indexed.digests import (
     PieceSums,
     check_file_digest,
     check_piece,
+    check_size,
     digest_file,
 )
 from tokpack.indexed.format import bin_path, idx_path
@@ -165,8 +166,8 @@ def _verify_shard(
     request = request.filled(manifest)
     shard.validate()
     if manifest is not None:
-        _check_size(idx_path(shard.prefix), shard.idx_bytes, manifest.idx)
-        _check_size(bin_path(shard.prefix), shard.tokens.nbytes, manifest.bin)
+        check_size(idx_path(shard.prefix), shard.idx_bytes, manifest.idx)
+        check_size(bin_path(shard.prefix), shard.tokens.nbytes, manifest.bin)
         check_manifest(manifest, shard)
         for name in shard.tracks:
             shard.track(name)  # which compares its size
@@ -196,7 +197,7 @@ def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows:
     there = identity(path)
     if there is None:
         raise InputError(f"{path} is missing, of which {manifest_path(prefix_of(path))} tells")
-    _check_size(path, there.size, digest)
+    check_size(path, there.size, digest)
     _check_file(path, digest)
     check_footer(near(path), manifest, rows, path)
 
@@ -206,15 +207,6 @@ def _check_request(vocab_size: int | None, eod: int | None) -> None:
         raise UsageError(f"vocabulary size is {vocab_size}, expected 1 or more")
     if vocab_size is not None and eod is not None and not 0 <= eod < vocab_size:
         raise UsageError(f"EOD is {eod}, expected an id below the vocabulary size {vocab_size}")
-
-
-def _check_size(path: str, size: int, digest: FileDigest) -> None:
-    recorded = digest["bytes"]
-    if size != recorded:
-        raise FormatError(
-            f"{path}: {size} bytes, expected {recorded}, as the manifest says: "
-            f"{'cut off' if size < recorded else 'too long'}, or the files do not belong together"
-        )
 
 
 def _check_sums(manifest: Manifest, name: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 # No threads, since workers are forked; nothing outside of the expression.
-_CLOSED: dict[str, Any] = {
+_CLOSED = {
     "threads": "1",
     "async_threads": "0",
     "enable_external_access": "false",
@@ -136,11 +136,18 @@ def columns_of(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(".".join(path) for path in columns))
 
 
-def connect_closed() -> Any:
+def connect(settings: Mapping[str, str]) -> Any:
+    """A database in memory. UsageError where duckdb is missing."""
     with needs_extra("select"):
         import duckdb
-    connection = duckdb.connect(":memory:", config=_CLOSED)
+    connection = duckdb.connect(":memory:", config=dict(settings))
     connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def connect_closed() -> Any:
+    """One that knows no more than its expressions."""
+    connection = connect(_CLOSED)
     connection.execute("SET lock_configuration = true")
     return connection
 
