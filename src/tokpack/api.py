@@ -123,8 +123,8 @@ def encode(
     several = {"keys": keys, "tokenizers": tokenizers}
     request, source = _request("encode", inputs, output, {**options, **several}, resume_key)
     with shown(progress) as show:
-        made = run(request, source=source, progress=show)
-    manifests = [replace(one, inputs=list(one.inputs)) for one in made]
+        results = run(request, source=source, progress=show)
+    manifests = [replace(one, inputs=list(one.inputs)) for one in results]
     if isinstance(keys, str) and not request.tokenizers:
         return manifests[0]
     return dict(zip(request.output_names, manifests, strict=True))
@@ -154,8 +154,8 @@ def plan(
             "a plan is of files, which every machine can read: write what is in memory to parquet "
             "files first, or make the dataset in this process with encode"
         )
-    made = make_shard_plan(request, shard_size)
-    return save_plan(made, request.output, overwrite=request.overwrite)
+    shard_plan = make_shard_plan(request, shard_size)
+    return save_plan(shard_plan, request.output, overwrite=request.overwrite)
 
 
 def encode_shard(
@@ -233,12 +233,12 @@ def stats(
 
     dataset = MMapIndexedDataset(prefix)
     loaded = find_tokenizer(dataset, **tokenizer).tokenizer
-    made = run(dataset, Spelling(loaded) if loaded else None, threads=threads, progress=progress)
+    result = run(dataset, Spelling(loaded) if loaded else None, threads=threads, progress=progress)
     if seq_length is None:
-        return made
+        return result
     from tokpack.samples import GPTDataset
 
-    return made.with_packing(GPTDataset(prefix, seq_length, packing="best_fit").packing_stats)
+    return result.with_packing(GPTDataset(prefix, seq_length, packing="best_fit").packing_stats)
 
 
 @with_bar
@@ -366,10 +366,10 @@ def _request(
     from tokpack.encoding.columns import columns_in_process
     from tokpack.sources import Source, in_process
 
-    known = {one.name for one in fields(EncodeOptions)}
-    unknown = sorted({*options} - known)
+    valid = {one.name for one in fields(EncodeOptions)}
+    unknown = sorted({*options} - valid)
     if unknown:
-        likely = _LIKELY.get(unknown[0]) or nearest(unknown[0], known)
+        likely = _LIKELY.get(unknown[0]) or nearest(unknown[0], valid)
         hint = f"; did you mean {likely}?" if likely else ""
         raise TypeError(f"{called}() got an unexpected keyword argument {unknown[0]!r}{hint}")
     names = options.get("output_names") or {}
@@ -378,12 +378,12 @@ def _request(
     if not isinstance(keys, Iterable):
         raise UsageError(f"{option('keys')} is {keys!r}; it is a key, or a list of keys")
     several = [keys] if isinstance(keys, str) else list(keys)
-    found = in_process(inputs, several, resume_key, columns_in_process(options))
-    if not isinstance(found, Source):
-        return EncodeOptions(found, place, **{**options, "output_names": names}), None
+    source = in_process(inputs, several, resume_key, columns_in_process(options))
+    if not isinstance(source, Source):
+        return EncodeOptions(source, place, **{**options, "output_names": names}), None
     if not place and not names:
-        raise UsageError(f"{found.name}: no file gives the dataset a name: set {option('output')}")
+        raise UsageError(f"{source.name}: no file gives the dataset a name: set {option('output')}")
     for name in ("input_format", "hf_split"):
         if options.get(name) not in (None, "auto"):
             raise UsageError(f"{option(name)} is of files, and the input is in memory")
-    return EncodeOptions((found.name,), place, **{**options, "output_names": names}), found
+    return EncodeOptions((source.name,), place, **{**options, "output_names": names}), source

@@ -67,12 +67,12 @@ def main() -> int:
     except Exception as error:
         rank = int(os.environ.get("RANK", "0"))
         time.sleep(min(rank, 1))  # mostly all ranks fail alike: rank 0 says so, and ends the others
-        known = isinstance(error, (TokpackError, OSError, MemoryError))
-        if "--debug" in words or not known:
+        is_expected = isinstance(error, (TokpackError, OSError, MemoryError))
+        if "--debug" in words or not is_expected:
             for line in traceback.format_exc().splitlines():
                 tell(line)
         where = f"rank {rank}: " if rank else ""
-        what = str(error) if known else repr(error)
+        what = str(error) if is_expected else repr(error)
         if isinstance(error, TokpackError):
             what = error.worded(flags_typed(flag_names(), words))
         tell(message(f"tokpack: error: {where}{what}"))

@@ -58,10 +58,10 @@ def origin(config: Config) -> tuple[str | None, bool]:
     folder, base = config.save, os.path.realpath(config.load)
 
     def is_own() -> bool:
-        found = folders.find(folder)
-        if found is None or os.path.realpath(folder) == base:
+        latest = folders.find(folder)
+        if latest is None or os.path.realpath(folder) == base:
             return False
-        before = Checkpoint(found).state.config
+        before = Checkpoint(latest).state.config
         return bool(before.get("finetune")) and os.path.realpath(before["load"] or "") == base
 
     return (folder, False) if on_main(is_own) else (config.load, True)

@@ -162,7 +162,7 @@ class TorchEngine:
         self, micro_batches: Sequence[Batch]
     ) -> tuple[pipeline.StageLink, pipeline.Forward, list[Tensor]]:
         """The link to other stages, the forward function, and the list to which it adds losses."""
-        topology, found = self.topology, list[Tensor]()
+        topology, outputs = self.topology, list[Tensor]()
 
         def forward(number: int, hidden: Tensor | None) -> Tensor:
             batch = micro_batches[number]
@@ -171,12 +171,12 @@ class TorchEngine:
             with torch.autocast(topology.device.type, self.dtype, enabled=self.half):
                 y: Tensor = self.model(batch, hidden, key)
             if topology.last_stage:
-                found.append(y.detach())
+                outputs.append(y.detach())
             return y
 
         tokens = sequence_part(micro_batches[0]["tokens"], topology)
         shape = (*tokens.shape, self.model.model.hidden_size)
-        return pipeline.StageLink(topology, shape, self.dtype), forward, found
+        return pipeline.StageLink(topology, shape, self.dtype), forward, outputs
 
     def _step(self, norm: Tensor, lr: float) -> None:
         factor = torch.full_like(norm, 1 / self._scale.value)

@@ -31,9 +31,9 @@ def use_fp8(config: Config, model: Stage) -> None:
     where = f"{option('fp8')} needs a GPU of compute capability 8.9 or later (Ada, Hopper)"
     if device.type != "cuda":
         raise UsageError(f"{where}, this is a CPU: leave it out")
-    if (found := torch.cuda.get_device_capability(device)) < (8, 9):
+    if (capability := torch.cuda.get_device_capability(device)) < (8, 9):
         name = torch.cuda.get_device_name(device)
-        raise UsageError(f"{where}, {name} has {found[0]}.{found[1]}: leave it out")
+        raise UsageError(f"{where}, {name} has {capability[0]}.{capability[1]}: leave it out")
     tokens = config.micro_batch_size * config.seq_length
     sizes = {"the tokens of a micro batch": tokens}
     for name, weight in model.blocks.named_parameters():

@@ -65,8 +65,8 @@ class StepMeter:
         ``loss`` is the mean of steps that were not skipped, ``data_wait`` a share of the time.
         Raises TrainingError where a loss is not finite.
         """
-        made = [result for result in self.results if not result.skipped]
-        losses = [float(result.loss) for result in made]
+        steps = [result for result in self.results if not result.skipped]
+        losses = [float(result.loss) for result in steps]
         norm = float(self.results[-1].grad_norm)
         seconds = max(time.perf_counter() - self._begin, 1e-9)
         finite = self.results[-1].skipped or math.isfinite(norm)
@@ -84,7 +84,7 @@ class StepMeter:
             "loss": sum(losses) / len(losses) if losses else None,
             "grad_norm": norm,
             "loss_scale": self.results[-1].loss_scale,
-            "skipped": len(self.results) - len(made),
+            "skipped": len(self.results) - len(steps),
             "seconds_per_step": seconds / len(self.results),
             "tokens_per_second": rate,
             "tokens_per_second_per_gpu": own,

@@ -24,9 +24,9 @@ def choose_interface() -> None:
     alone = master in ("127.0.0.1", "localhost") or here == os.environ.get("WORLD_SIZE")
     if VARIABLE in os.environ or alone:
         return
-    told = os.environ.get("NCCL_SOCKET_IFNAME", "").removeprefix("=").split(",")
+    prefixes = os.environ.get("NCCL_SOCKET_IFNAME", "").removeprefix("=").split(",")
     names = [name for _, name in socket.if_nameindex()]
-    fitting = (name for word in told for name in names if word and name.startswith(word))
+    fitting = (name for word in prefixes for name in names if word and name.startswith(word))
     # From the first machine itself, the one that leads to any other.
     chosen = next(fitting, None) or _leading_to(master, names) or _leading_to(_ANYWHERE, names)
     if chosen is not None:

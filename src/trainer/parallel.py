@@ -110,14 +110,14 @@ def stop() -> None:
 
 def device_of(wanted: str) -> torch.device:
     """The device of this process: "cpu", "cuda", or with "auto" a GPU if there is one."""
-    local, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if wanted == "cpu" or (wanted == "auto" and not found):
+    local, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if wanted == "cpu" or (wanted == "auto" and not gpus):
         return CPU
-    if not found:
+    if not gpus:
         raise UsageError("there is no GPU here that torch can use: add --device cpu")
-    if local >= found:
+    if local >= gpus:
         raise UsageError(
-            f"process {local} of this machine finds {found} GPUs; start at most {found} processes "
+            f"process {local} of this machine finds {gpus} GPUs; start at most {gpus} processes "
             "on it, or use --device cpu"
         )
     torch.cuda.set_device(local)
@@ -166,9 +166,9 @@ def agree(work: Callable[[], T]) -> T:
         result = work()
     except (TokpackError, OSError) as error:
         failure = error
-    for found in gather(failure):
-        if found is not None:
-            raise found
+    for one in gather(failure):
+        if one is not None:
+            raise one
     return result
 
 

@@ -87,7 +87,7 @@ class Program:
 
         return {
             syntax.DEEP: deep,
-            syntax.MADE: budget.made,
+            syntax.MADE: budget.counted,
             syntax.READ: budget.read,
             syntax.SOME: some,
             syntax.TOLD: self._tell,
@@ -140,11 +140,11 @@ class Program:
         work is taken from ``budget``.
         """
         self._loops.run = run = Run(messages)
-        self.budget.given.append(messages)
-        given = {**self._globals, **variables, "messages": Messages(run), syntax.PROMPT: prompt}
+        self.budget.messages.append(messages)
+        values = {**self._globals, **variables, "messages": Messages(run), syntax.PROMPT: prompt}
         add = run.pieces.append
         try:
-            for piece in self._write(Context(self._environment, given, None, self._blocks)):
+            for piece in self._write(Context(self._environment, values, None, self._blocks)):
                 add(piece)  # one by one: loops count them
         except TooMuchError:
             raise ConversationError(

@@ -87,17 +87,17 @@ class RecordReader:
         if not _SEEN.isdisjoint(record):
             _refuse_media(record)
         if form == "pairs":
-            found = self._pair(record, *(self._pairs or ("chosen", "rejected")))
+            conversations = self._pair(record, *(self._pairs or ("chosen", "rejected")))
         elif form == "prompt and completion":
-            found = [self._completion(record["prompt"], record["completion"])]
+            conversations = [self._completion(record["prompt"], record["completion"])]
         elif form == "alpaca":
-            found = [Conversation(self._alpaca(record))]
+            conversations = [Conversation(self._alpaca(record))]
         else:
             key = self._key or next(one for one in _LISTS if record.get(one) is not None)
-            found = [Conversation(self._messages(record[key]))]
+            conversations = [Conversation(self._messages(record[key]))]
         extra = _variables(record)
         system = record.get("system")
-        for one in found:
+        for one in conversations:
             if not one.messages:
                 raise ConversationError(EMPTY)
             if len(one.messages) > MOST_MESSAGES:
@@ -111,17 +111,17 @@ class RecordReader:
             one.variables = extra
             if self._weight is not None:
                 one.weight = _weight(record, self._weight)
-        return found
+        return conversations
 
     def _messages(self, raw: Any) -> list[dict[str, Any]]:
         if isinstance(raw, str):
             raw = parsed(raw, "the messages")
         if not isinstance(raw, Iterable) or isinstance(raw, Mapping):
             raise ConversationError(NO_CONVERSATION, f"{brief(raw)} is no list of messages")
-        found = [self._message(one, i) for i, one in enumerate(raw)]
-        if not found:
+        messages = [self._message(one, i) for i, one in enumerate(raw)]
+        if not messages:
             raise ConversationError(EMPTY)
-        return found
+        return messages
 
     def _message(self, raw: Any, i: int) -> dict[str, Any]:
         if raw.__class__ is dict and len(raw) == 2:  # nearly all messages
@@ -137,14 +137,14 @@ class RecordReader:
         if role is None:
             keys = ", ".join(map(str, message)) or "none"
             raise ConversationError(MALFORMED, f"message {i} has no role: its keys are {keys}")
-        known = self._roles.get(role) if isinstance(role, str) else None
-        if known is None:
+        our_role = self._roles.get(role) if isinstance(role, str) else None
+        if our_role is None:
             raise ConversationError(
                 UNKNOWN_ROLE,
                 f"message {i} is by {brief(role)}: say which role that is, "
                 f"{option('role_map', f'{role}=user')}",
             )
-        message["role"] = known
+        message["role"] = our_role
         content = message.get("content")
         if content.__class__ is not str:
             self._content(message, content, i)
@@ -278,9 +278,9 @@ def _as_messages(value: Any, role: str) -> list[Any]:
     if isinstance(value, str) and _HH.match(value):
         parts = _HH.split(value)[1:]
         said = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
-        found = [{"role": _ROLES[who.lower()], "content": text} for who, text in said]
-        is_prompt = found[-1] == {"role": "assistant", "content": ""}  # for an answer
-        return found[:-1] if is_prompt else found
+        messages = [{"role": _ROLES[who.lower()], "content": text} for who, text in said]
+        is_prompt = messages[-1] == {"role": "assistant", "content": ""}  # for an answer
+        return messages[:-1] if is_prompt else messages
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
@@ -343,13 +343,13 @@ def _refuse_media(record: Mapping[str, Any]) -> None:
 
 def _variables(record: Mapping[str, Any]) -> dict[str, Any]:
     """What a record has for the template: tools, documents, and chat_template_kwargs."""
-    found: dict[str, Any] = {}
-    own = record.get("chat_template_kwargs")
-    if isinstance(own, Mapping):
-        found |= {str(name): plain(value) for name, value in own.items()}
-        if wrong := sorted(NO_VARIABLES.intersection(found)):
+    variables: dict[str, Any] = {}
+    extra = record.get("chat_template_kwargs")
+    if isinstance(extra, Mapping):
+        variables |= {str(name): plain(value) for name, value in extra.items()}
+        if wrong := sorted(NO_VARIABLES.intersection(variables)):
             raise ConversationError(MALFORMED, f"its chat_template_kwargs have {wrong[0]}")
-        found[OWN] = repr(found)
+        variables[OWN] = repr(variables)
     for name in ("tools", "documents"):
         value = record.get(name)
         if isinstance(value, str):
@@ -358,8 +358,8 @@ def _variables(record: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and not isinstance(value, list):
             raise ConversationError(MALFORMED, f"its {name} are no list: {brief(value)}")
         if value:
-            found[name] = value
-    return found
+            variables[name] = value
+    return variables
 
 
 def _weight(record: Mapping[str, Any], key: str) -> float:

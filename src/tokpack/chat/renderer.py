@@ -94,10 +94,10 @@ class Renderer:
 
         Raises ConversationError, with one of a few reasons.
         """
-        (found,) = self.render_all([record])
-        if isinstance(found, ConversationError):
-            raise found
-        return found
+        (result,) = self.render_all([record])
+        if isinstance(result, ConversationError):
+            raise result
+        return result
 
     def render_all(
         self, records: Iterable[Mapping[str, Any]]
@@ -109,7 +109,7 @@ class Renderer:
         """
         left = iter(records)
         while together := list(islice(left, _TOGETHER)):
-            found: dict[int, list[Rendered] | ConversationError] = {}
+            results: dict[int, list[Rendered] | ConversationError] = {}
             waiting = list(enumerate(map(self._steps, together)))
             while waiting:
                 following = []
@@ -117,31 +117,31 @@ class Renderer:
                     try:
                         next(steps)
                     except StopIteration as end:
-                        found[number] = end.value
+                        results[number] = end.value
                     except ConversationError as error:
-                        found[number] = error
+                        results[number] = error
                     else:
                         following.append((number, steps))
                 waiting = following
-            yield from (found[number] for number in range(len(together)))
+            yield from (results[number] for number in range(len(together)))
 
     def _steps(self, record: Mapping[str, Any]) -> _Steps:
         """`render` of a record, step by step."""
         conversations = self._plain.reader.read(record)
         yield
-        found = []
+        rendered = []
         for conversation in conversations:
             has_tools = conversation.variables.get("tools") is not None
             rendering = self._with_tools if has_tools else self._plain
-            found.append((yield from rendering.steps(conversation, self.variables)))
-        if len(found) == 1:
-            return found[0]
-        if any(len(one) != 1 for one in found):
+            rendered.append((yield from rendering.steps(conversation, self.variables)))
+        if len(rendered) == 1:
+            return rendered[0]
+        if any(len(one) != 1 for one in rendered):
             raise ConversationError(
                 REWRITTEN,
                 f"an answer of a pair cannot be split: choose {option('rewriting', 'as-is')}",
             )
-        return [one for several in found for one in several]
+        return [one for several in rendered for one in several]
 
 
 class _Rendering:
@@ -183,9 +183,9 @@ class _Rendering:
         whole = self._turns.render(messages, variables)
         if self._held < _HELD:
             self._hold(whole.text, messages, variables)
-        spent = budget.left, budget.given
+        spent = budget.left, budget.messages
         yield
-        budget.left, budget.given = spent
+        budget.left, budget.messages = spent
         answers, others = self._selected(conversation)
         if self._options.loss == "all":
             return [self._rendered(whole, conversation, [(0, len(whole.text))], answers)]
@@ -242,30 +242,30 @@ class _Rendering:
             return {}
         if as_is:
             return {i: turns.as_written(whole, messages, i, variables) for i in answers}
-        found = turns.answers(whole, messages, answers, variables)
+        by_message = turns.answers(whole, messages, answers, variables)
         self._seen += 1
         if self._seen <= _ALWAYS_CHECKED or not len(whole.text) % _ONE_IN:
-            self._check(whole, messages, variables, found)
-        return found
+            self._check(whole, messages, variables, by_message)
+        return by_message
 
     def _check(
         self,
         whole: Text,
         messages: Messages,
         variables: Mapping[str, Any],
-        found: Mapping[int, Answer],
+        by_message: Mapping[int, Answer],
     ) -> None:
         """Hold what one render says against the definition, for some of the answers.
 
         TokpackError where they differ, which a template that this module knows cannot bring about.
         """
-        several = [i for i in found if i]
+        several = [i for i in by_message if i]
         for i in {*several[:1], *several[len(several) // 2 :][:1], *several[-1:]}:
             expected = self._turns.answer(whole, messages, i, variables)
-            if found[i] != expected:
+            if by_message[i] != expected:
                 raise TokpackError(
                     f"the turn of message {i} is at {expected[:2]} by the conversation's "
-                    f"beginning, and at {found[i][:2]} in the whole: this is a fault of "
+                    f"beginning, and at {by_message[i][:2]} in the whole: this is a fault of "
                     f"tokpack with this chat template; the text is {brief(whole.text)}"
                 )
 
@@ -321,7 +321,7 @@ class _Rendering:
         self, conversation: Conversation, answers: list[int], variables: Mapping[str, Any]
     ) -> list[Rendered]:
         """A text for each answer, that of the messages up to it, of which the answer is trained."""
-        found = []
+        rendered = []
         for i in answers:
             messages = conversation.messages[: i + 1]
             whole, answer = self._turns.alone(messages, variables)
@@ -329,8 +329,8 @@ class _Rendering:
                 spans = self._generated(whole, messages, [i])
             else:
                 spans = self._trained(whole, messages, i, answer, variables)
-            found.append(self._rendered(whole, conversation, spans, [i]))
-        return found
+            rendered.append(self._rendered(whole, conversation, spans, [i]))
+        return rendered
 
     def _rendered(
         self, whole: Text, conversation: Conversation, spans: list[Span], answers: list[int]

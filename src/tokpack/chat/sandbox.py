@@ -68,15 +68,15 @@ class Budget:
     operation takes what it may need by the sizes of its values; a step takes what its body has.
     """
 
-    __slots__ = ("given", "left")
+    __slots__ = ("left", "messages")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin a conversation. ``given`` are the messages of its renders, as they come."""
+        """Begin a conversation. ``messages`` are those of its renders, as they come."""
         self.left = _UNITS
-        self.given: list[Iterable[Mapping[str, Any]]] = []
+        self.messages: list[Iterable[Mapping[str, Any]]] = []
 
     def take(self, units: int) -> None:
         """Do some work, or raise TooMuchError."""
@@ -89,12 +89,12 @@ class Budget:
 
         Nearly no conversation needs it, so nobody counts their characters before.
         """
-        self.left += _UNITS_OF_INPUT * sum(map(_characters, self.given))
-        self.given.clear()
+        self.left += _UNITS_OF_INPUT * sum(map(_characters, self.messages))
+        self.messages.clear()
         if self.left < 0:
             raise TooMuchError
 
-    def made(self, value: Any) -> Any:
+    def counted(self, value: Any) -> Any:
         """Count a value that has been made, and give it."""
         if isinstance(value, _SIZED):
             self.take(len(value) * (_CHARACTER if isinstance(value, _TEXTS) else _ELEMENT))
@@ -212,7 +212,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return text
         total = values[0]
         for one in values[1:]:
-            total = budget.made(total + one)
+            total = budget.counted(total + one)
         return total
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,7 +241,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if name in _NESTING:
                 result = list(result)
                 budget.deep(result)
-            return budget.made(result)
+            return budget.counted(result)
 
         return filtered
 
@@ -262,7 +262,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 budget.format(left)
                 budget.deep(right)
             value = operators.mod(left, right)
-        return budget.made(value)
+        return budget.counted(value)
 
     def key(self, obj: Any, name: str) -> Any:
         """An attribute that no mapping has, or an element by that name."""
@@ -308,7 +308,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         result = super().call(context, function, *values, **named)
         if isinstance(function, DictMaker):
             budget.deep(result)
-        return budget.made(result)
+        return budget.counted(result)
 
     def method(self, context: Context, obj: Any, name: str, *values: Any) -> Any:
         """Call a method, which is nearly always one of STR_METHODS."""
@@ -320,7 +320,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             budget.arguments(name, (obj, *values), {})
         else:
             budget.take(len(obj) * _READ)
-        return budget.made(getattr(obj, name)(*values))
+        return budget.counted(getattr(obj, name)(*values))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """``str.format`` in the sandbox, which remembers the text that it is a method of."""

@@ -81,8 +81,8 @@ class Rules(NamedTuple):
 
 def last_mark(text: str) -> str:
     """The mark at the end of a text; "" where there is none."""
-    found = _MARK.findall(text)
-    return found[-1] if found and text.endswith(found[-1]) else ""
+    marks = _MARK.findall(text)
+    return marks[-1] if marks and text.endswith(marks[-1]) else ""
 
 
 def prompts(prompt: str) -> list[tuple[str, str]]:
@@ -90,12 +90,12 @@ def prompts(prompt: str) -> list[tuple[str, str]]:
 
     Templates of models that always think begin that in the prompt, and some drop it from answers.
     """
-    found = _PROMPTED.search(prompt)
-    if found is None:
+    match = _PROMPTED.search(prompt)
+    if match is None:
         return [(prompt, "")]
-    tail = found[0].rstrip()
+    tail = match[0].rstrip()
     closing = next((end for begin, end in _MARKS if tail == begin), "")
-    return [(prompt, closing), (prompt[: found.start()], "")]
+    return [(prompt, closing), (prompt[: match.start()], "")]
 
 
 def starts_with_mark(text: str, begin: int) -> bool:
@@ -116,8 +116,8 @@ def thinking(
             return "", begin
         rest = text[closed + len(closing) : end]
         return text[begin:closed], min(end, len(text)) - len(rest.lstrip())
-    found = _THINKING.match(text, begin, end)
-    return (found[found.lastindex or 0], found.end()) if found else ("", begin)
+    match = _THINKING.match(text, begin, end)
+    return (match[match.lastindex or 0], match.end()) if match else ("", begin)
 
 
 def trained(text: str, span: Span, ends: Ends, rules: Rules, closing: str = "") -> Span:
@@ -141,10 +141,10 @@ def without(span: Span, hole: Span) -> list[Span]:
 
 def joined(spans: list[Span]) -> tuple[Span, ...]:
     """Spans in order, those that touch as one, and none that is empty."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         elif begin < end:
-            found.append((begin, end))
-    return tuple(found)
+            merged.append((begin, end))
+    return tuple(merged)

@@ -75,8 +75,8 @@ class Syntax:
             values = [
                 nodes.Getattr(nodes.Name(n, "load"), a, "load") for n, a in self.decides or ()
             ]
-            told = _filtered(nodes.Tuple(values, "load", lineno=loop.lineno), TOLD)
-            loop.body.insert(0, nodes.ExprStmt(told, lineno=loop.lineno))
+            call = _filtered(nodes.Tuple(values, "load", lineno=loop.lineno), TOLD)
+            loop.body.insert(0, nodes.ExprStmt(call, lineno=loop.lineno))
 
     def _prompts(self, body: list[Any]) -> int | None:
         """How many conditions on a prompt are known to be decided by no message but by `_found`.
@@ -135,8 +135,8 @@ def _bound(tree: nodes.Template) -> set[str]:
     for one in tree.body:  # in order
         if isinstance(one, nodes.Assign) and isinstance(one.target, nodes.Name):
             name = one.target.name
-            given = _variables(one.node) - {name, PROMPT}
-            if stored.count(name) == 1 and not given & bound and not one.node.find(nodes.Call):
+            used = _variables(one.node) - {name, PROMPT}
+            if stored.count(name) == 1 and not used & bound and not one.node.find(nodes.Call):
                 bound.discard(name)
     return bound
 
@@ -326,16 +326,16 @@ class Writer(CodeGenerator):
         if node.attr in _DICT_NAMES:
             self._call("attribute", [node.node, nodes.Const(node.attr)], frame)
             return
-        known = self._of_dict(node.node, node.attr, frame)
+        is_dict = self._of_dict(node.node, node.attr, frame)
         self._call("key", [node.node, nodes.Const(node.attr)], frame)
-        self.write(")" * known)
+        self.write(")" * is_dict)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Any) -> None:  # noqa: N802
         """An element."""
         key = node.arg.value if isinstance(node.arg, nodes.Const) else None
-        known = isinstance(key, str) and self._of_dict(node.node, key, frame)
+        is_dict = isinstance(key, str) and self._of_dict(node.node, key, frame)
         super().visit_Getitem(node, frame)
-        self.write(")" * known)
+        self.write(")" * is_dict)
 
     def _of_dict(self, node: nodes.Node, key: str, frame: Any) -> bool:
         """Begin with what a variable that is a dict has under a key; what else, is to follow."""

@@ -53,10 +53,8 @@ def load_template(tokenizer: Tokenizer, options: ChatOptions) -> ChatTemplate:
     the name of one of the tokenizer's templates, or a template's text.
     """
     folders = list(_folders(tokenizer))
-    named, where = next(
-        (found for found in map(_templates, folders) if found[0]), ({}, tokenizer.name)
-    )
-    tokens = next((found for found in map(_tokens, folders) if found is not None), None)
+    named, where = next((one for one in map(_templates, folders) if one[0]), ({}, tokenizer.name))
+    tokens = next((one for one in map(_tokens, folders) if one is not None), None)
     asked = options.template
     if asked is not None:
         return _asked(asked, named, tokens, where)
@@ -90,10 +88,10 @@ def _asked(
         )
     if path.suffix == ".json":
         text = read_object(path, missing=UsageError, wrong=UsageError).get("chat_template")
-        found = _by_name(text, path)
-        if "default" not in found:
+        templates = _by_name(text, path)
+        if "default" not in templates:
             raise UsageError(f"{path}: has no chat_template, or several without a default")
-        return ChatTemplate(found["default"], tokens, found.get("tool_use"), str(path))
+        return ChatTemplate(templates["default"], tokens, templates.get("tool_use"), str(path))
     return ChatTemplate(_read(path), tokens, None, str(path))
 
 
@@ -111,16 +109,16 @@ def _templates(folder: Path) -> tuple[dict[str, str], str]:
     files = {"default": folder / "chat_template.jinja"}
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         files[path.name.removesuffix(".jinja")] = path
-    found = {name: _read(path) for name, path in files.items() if path.is_file()}
-    if found:
-        return found, str(folder)
+    templates = {name: _read(path) for name, path in files.items() if path.is_file()}
+    if templates:
+        return templates, str(folder)
     for name in ("tokenizer_config.json", "chat_template.json"):
         path = folder / name
         if path.is_file():
             content = read_object(path, missing=TokenizerError, wrong=TokenizerError)
-            found = _by_name(content.get("chat_template"), path)
-            if found:
-                return found, str(path)
+            templates = _by_name(content.get("chat_template"), path)
+            if templates:
+                return templates, str(path)
     return {}, str(folder)
 
 
@@ -140,18 +138,18 @@ def _by_name(value: Any, path: Path) -> dict[str, str]:
 
 def _tokens(folder: Path) -> dict[str, str] | None:
     """The special tokens that the files in a folder name; None where they are not there."""
-    found: dict[str, str] | None = None
+    tokens: dict[str, str] | None = None
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         path = folder / name
         if path.is_file():
             content = read_object(path, missing=TokenizerError, wrong=TokenizerError)
-            found = found or {}
+            tokens = tokens or {}
             for key in _SPECIAL:
                 token = content.get(key)
                 text = token.get("content") if isinstance(token, dict) else token
                 if isinstance(text, str):
-                    found[key] = text
-    return found
+                    tokens[key] = text
+    return tokens
 
 
 def _read(path: Path) -> str:

@@ -79,13 +79,13 @@ def render(
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = load_tokenizer(tokenizer)
     asked = ChatOptions(**{name: value for name, value in names.items() if value is not None})
-    made = Renderer(load_template(tokenizer, asked), asked).render(record)
+    rendered = Renderer(load_template(tokenizer, asked), asked).render(record)
     encoder = MarkingEncoder(tokenizer, dtype="int32")
-    found = []
-    for one in made:
+    result = []
+    for one in rendered:
         utf8(one.text)
         encoded = encoder.encode([one.text], [one.trained])
         ids, mask = encoded.ids.copy(), encoded.mask
         turns = tuple(starmap(Turn, one.turns))
-        found.append(RenderedTokens(one.text, ids, mask, one.trained, turns, one.weight))
-    return found
+        result.append(RenderedTokens(one.text, ids, mask, one.trained, turns, one.weight))
+    return result

@@ -72,7 +72,7 @@ class Turns:
     ) -> dict[int, Answer]:
         """What some messages add to the whole text. Raises ConversationError."""
         text, turns, last = whole.text, whole.turns, len(messages) - 1
-        found = {}
+        result = {}
         for i in numbers:
             self._check_prompt(i)
             turn = turns[i] if turns else None
@@ -81,10 +81,10 @@ class Turns:
                 prompt = self._prompt(whole, messages, i, variables)
                 begun = _behind(text, turn[0], prompt) if prompt is not None else None
             if turn is None or begun is None:
-                found[i] = self.answer(whole, messages, i, variables, is_plain=is_plain)
+                result[i] = self.answer(whole, messages, i, variables, is_plain=is_plain)
             else:
-                found[i] = Answer(begun[0], turn[1], begun[1])
-        return found
+                result[i] = Answer(begun[0], turn[1], begun[1])
+        return result
 
     def answer(
         self,
@@ -194,8 +194,8 @@ class Turns:
         end = turn[1] + moved
         turns = None if before.turns is None else [*before.turns, (before.end, end)]
         behind = [(b + moved, e + moved) for b, e in whole.generations if b >= begun[0]]
-        made = Text(text, turns, end, behind, Seen([(0, EVERY)]))
-        return made, Answer(len(asked.text), end, begun[1])
+        rendered = Text(text, turns, end, behind, Seen([(0, EVERY)]))
+        return rendered, Answer(len(asked.text), end, begun[1])
 
     def said(
         self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
@@ -218,10 +218,10 @@ class Turns:
                 raise not_found(i)
             if others[i] is messages[i]:
                 continue
-            before, found, behind = changed.text[slice(*other)].partition(f"{_SAID} {i}.")
+            before, placeholder, behind = changed.text[slice(*other)].partition(f"{_SAID} {i}.")
             begin, end = turn[0] + len(before), turn[1] - len(behind)
             text = whole.text
-            fits = found and begin <= end and text.startswith(before, turn[0])
+            fits = placeholder and begin <= end and text.startswith(before, turn[0])
             if not fits or not text.endswith(behind, begin, turn[1]):
                 raise not_found(i)
             yield begin, end
@@ -260,10 +260,10 @@ class Turns:
     def _asked(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, _Prompt]:
         """The text of messages with a generation prompt, and up to where an answer may begin."""
         asked = self._program.run(messages, variables, prompt=True)
-        found = prompts(asked.text)
-        if len(found) > 1 and len(found[1][0]) < self.render(messages, variables).end:
-            found = [(asked.text, "")]  # a message ends like a prompt
-        return asked, found
+        beginnings = prompts(asked.text)
+        if len(beginnings) > 1 and len(beginnings[1][0]) < self.render(messages, variables).end:
+            beginnings = [(asked.text, "")]  # a message ends like a prompt
+        return asked, beginnings
 
     def _ask(
         self, messages: Messages, variables: Mapping[str, Any], *, placed: bool = False
@@ -282,9 +282,9 @@ class Turns:
     def _try(self, variables: Mapping[str, Any]) -> Ends:
         """What ends turns, and what begins an assistant's."""
         program = self._program
-        found = [str(variables.get("eos_token") or "").strip()]
+        texts = [str(variables.get("eos_token") or "").strip()]
         if _CALL in program.source:
-            found.append(_CALL)
+            texts.append(_CALL)
         follows = False
         last: set[str] = set()  # what is behind the last answers of conversations
         earlier: set[str] = set()
@@ -313,8 +313,8 @@ class Turns:
             last.update(tails[-1:])
             earlier.update(tails[:-1])
         for same in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
-            found += same if len(same) == 1 else ()  # what varies ends no turn
-        return Ends(found, header=self.header if follows else None)
+            texts += same if len(same) == 1 else ()  # what varies ends no turn
+        return Ends(texts, header=self.header if follows else None)
 
     def _is_prompt_fit(self, variables: Mapping[str, Any]) -> bool:
         """Whether the plainest answer begins with the generation prompt.

@@ -161,7 +161,7 @@ class RunHistory:
         return f"{words}, loss {logged.loss:.4f}{many}"
 
     @property
-    def made(self) -> int:
+    def steps_made(self) -> int:
         """How many steps the log says were made."""
         records = (*self.log.begins[-1:], *self.log.saves, *self.log.steps.values())
         return max((record["iteration"] for record in records), default=0)
@@ -236,8 +236,8 @@ def _phase(begin: Record, path: Path, samples: int) -> RunPhase:
 
 def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
     """InputError where the samples are not those that the run says it has taken."""
-    known = [record for record in records if "fingerprint" in record]
-    for record in sorted(known, key=lambda record: record["iteration"])[-1:]:
+    candidates = [record for record in records if "fingerprint" in record]
+    for record in sorted(candidates, key=lambda record: record["iteration"])[-1:]:
         if record["fingerprint"] != fingerprint_of(train, record.get("consumed_samples", 0)):
             raise InputError(
                 f"{path}: its samples are others than those of {train.path_prefix} as it is now: "

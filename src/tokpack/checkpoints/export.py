@@ -72,14 +72,14 @@ def open_weights(folder: str | os.PathLike[str], average: int = 1) -> Checkpoint
             f"{folder}: has {counted(len(paths), 'checkpoint')}, fewer than {option('average')} "
             f"{average}: {option('keep_checkpoints')} of a run says how many it keeps"
         )
-    found = [Checkpoint(one) for one in paths[-average:]]
-    for checkpoint in found:
+    weights = [Checkpoint(one) for one in paths[-average:]]
+    for checkpoint in weights:
         checkpoint.verify()
-    return found[0] if average == 1 else AverageWeights(found)
+    return weights[0] if average == 1 else AverageWeights(weights)
 
 
 def open_checkpoint(
-    folder: str | os.PathLike[str], average: int = 1, **given: Unpack[TokenizerFiles]
+    folder: str | os.PathLike[str], average: int = 1, **options: Unpack[TokenizerFiles]
 ) -> tuple[Checkpoint | AverageWeights, Tokenizer | TokenizerError]:
     """As open_weights, with the tokenizer that is given, or that the checkpoint says.
 
@@ -87,9 +87,9 @@ def open_checkpoint(
     """
     weights = open_weights(folder, average)
     try:
-        return weights, tokenizer_of(weights.tokenizer, **given)
+        return weights, tokenizer_of(weights.tokenizer, **options)
     except TokenizerError as error:
-        if any(given.values()):
+        if any(options.values()):
             raise
         return weights, error
 

@@ -132,10 +132,10 @@ class Checkpoint:
         """Compare files with their sizes and checksums. FormatError names the broken one."""
         for name in self.files if names is None else names:
             expected, path = self.files[name], self.path / name
-            found = digest_file(path) if path.exists() else None
-            if found != expected:
+            digest = digest_file(path) if path.exists() else None
+            if digest != expected:
                 raise FormatError(
-                    f"{path}: is {'broken' if found else 'missing'}: found {found}, expected "
+                    f"{path}: is {'broken' if digest else 'missing'}: found {digest}, expected "
                     f"{expected}{self._advice}"
                 )
 

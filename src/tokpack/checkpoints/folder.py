@@ -27,25 +27,25 @@ def check_own(folder: str, load: str | None) -> None:
     loaded = os.path.realpath(load) if load else ""
     if os.path.realpath(folder) in (loaded, os.path.dirname(loaded)):
         return
-    if found := find(folder):
+    if other := find(folder):
         raise UsageError(
-            f"{option('save')}: {folder} holds {found.name} of another run: go on from it with "
+            f"{option('save')}: {folder} holds {other.name} of another run: go on from it with "
             f"--load {folder}, or save to another folder"
         )
 
 
 def foreign_folders(folder: Path) -> list[Path]:
     """Where another program may have its files: ``folder``, and the one that its latest names."""
-    found = [folder, _latest(folder)]
+    folders = [folder, _latest(folder)]
     try:
         number = (folder / "latest_checkpointed_iteration.txt").read_text().strip()
     except (OSError, ValueError):
         number = ""
     if number.isdecimal():
-        found.append(folder / f"iter_{int(number):07d}")
+        folders.append(folder / f"iter_{int(number):07d}")
     elif number == "release":
-        found.append(folder / number)
-    return [path for path in found if path.is_dir()]
+        folders.append(folder / number)
+    return [path for path in folders if path.is_dir()]
 
 
 def find(folder: str | os.PathLike[str]) -> Path | None:
@@ -79,8 +79,8 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """All whole checkpoints of a run, by step."""
-    found = folder.glob("step_" + 8 * "[0-9]")
-    return sorted(path for path in found if (path / STATE).exists())
+    paths = folder.glob("step_" + 8 * "[0-9]")
+    return sorted(path for path in paths if (path / STATE).exists())
 
 
 def earlier(path: Path) -> list[Path]:

@@ -111,8 +111,8 @@ class HubWeights:
         try:
             whole = torch.empty(shape, device="meta")
         except RuntimeError:  # of a size that no integer holds
-            made = "x".join(map(str, shape))
-            raise FormatError(f"{self.path}: {CONFIG} makes {name} too large: {made}") from None
+            sizes = "x".join(map(str, shape))
+            raise FormatError(f"{self.path}: {CONFIG} makes {name} too large: {sizes}") from None
         return [part.shape for part in self._family.split(self.model, name, whole)]
 
     def _check(self) -> None:
@@ -122,11 +122,11 @@ class HubWeights:
             for place, shape in zip(self._places(name), self._shapes(name), strict=True):
                 if place not in self._stored:
                     raise FormatError(f"{self.path}: the tensor {place} is missing")
-                found = self._stored[place]
-                if found.shape != shape:
+                stored = self._stored[place]
+                if stored.shape != shape:
                     raise FormatError(
-                        f"{found.path}: {found.name} has the shape {list(found.shape)}, {CONFIG} "
-                        f"makes it {list(shape)}"
+                        f"{stored.path}: {stored.name} has the shape {list(stored.shape)}, "
+                        f"{CONFIG} makes it {list(shape)}"
                     )
                 left.discard(place)
         head, words = self._family.places("head.weight")[0], "embedding.word.weight"
@@ -169,23 +169,23 @@ def _settings(
     rope, scaled = _rope(path, values, family)
     values = _DEFAULTS[column] | {"initializer_range": 0.02} | values | rope
     qwen = {"qk_layernorm": family == QWEN3, "add_qkv_bias": family == QWEN2}
-    found = {**_OURS[column], **qwen, **scaled}
+    settings = {**_OURS[column], **qwen, **scaled}
     for own, name in family.settings.items():
-        found[own] = _value(path, values, name, FIELDS[own].kind, _DEFAULTS[column])
+        settings[own] = _value(path, values, name, FIELDS[own].kind, _DEFAULTS[column])
     act = "activation_function" if family == GPT2 else "hidden_act"
     word = values[act]
     if not isinstance(word, str) or word not in _ACTIVATIONS[column]:
-        known = ", ".join(_ACTIVATIONS[column])
-        raise UsageError(f"{path}: {act} {brief(word)} is not supported: only {known}")
-    found["activation"] = _ACTIVATIONS[column][word]
+        supported = ", ".join(_ACTIVATIONS[column])
+        raise UsageError(f"{path}: {act} {brief(word)} is not supported: only {supported}")
+    settings["activation"] = _ACTIVATIONS[column][word]
     tied = _value(path, values, "tie_word_embeddings", bool, {})
-    found["untie_embeddings_and_output_weights"] = not tied
+    settings["untie_embeddings_and_output_weights"] = not tied
     if family.is_llama:
         head = {"head_dim": values.get("head_dim", 128 if family == QWEN3 else None)}
-        found["kv_channels"] = _value(path, head, "head_dim", int, {"head_dim": None})
-    notes = _window(path, values, found)
-    found["seq_length"] = min(found["max_position_embeddings"], _LENGTH)
-    return found, notes
+        settings["kv_channels"] = _value(path, head, "head_dim", int, {"head_dim": None})
+    notes = _window(path, values, settings)
+    settings["seq_length"] = min(settings["max_position_embeddings"], _LENGTH)
+    return settings, notes
 
 
 def _value(
@@ -213,7 +213,7 @@ def _rope(
     scaled: dict[str, Any] = {}
     said: dict[str, Any] = {}
     base, share = (family.settings.get(own, "") for own in ("rotary_base", "rotary_percent"))
-    found = {base: values.get(base, 10000.0)}
+    settings = {base: values.get(base, 10000.0)}
     whole = values.get(share, 0.25) if share else 1.0
     for key in ("rope_scaling", "rope_parameters"):
         inner = values.get(key) or {}
@@ -234,19 +234,19 @@ def _rope(
                 f"{path}: {key} {brief(inner)} is not supported: only rope_type default, and "
                 "llama3 as Llama 3.1 has it"
             )
-        found[base] = words.get("rope_theta", found[base])
+        settings[base] = words.get("rope_theta", settings[base])
         whole = words.get("partial_rotary_factor", whole)
     if share:
-        found[share] = whole
+        settings[share] = whole
     elif whole != 1:
         raise UsageError(f"{path}: partial_rotary_factor {brief(whole)} is not supported: only 1")
-    return found, scaled
+    return settings, scaled
 
 
-def _window(path: Path, values: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def _window(path: Path, values: dict[str, Any], settings: dict[str, Any]) -> list[str]:
     """Limit the positions to a sliding window, within which it has no effect; the notes on that."""
     default = 4096 if values["model_type"] == "mistral" else None
-    window, positions = values.get("sliding_window", default), found["max_position_embeddings"]
+    window, positions = values.get("sliding_window", default), settings["max_position_embeddings"]
     uses = values.get("use_sliding_window", values["model_type"] in ("mistral", "llama"))
     if window is None or uses is False:
         return []
@@ -254,7 +254,7 @@ def _window(path: Path, values: dict[str, Any], found: dict[str, Any]) -> list[s
         raise FormatError(f"{path}: sliding_window is {brief(window)}, expected {EXPECTED[int]}")
     if window >= positions:
         return []
-    found["max_position_embeddings"] = window
+    settings["max_position_embeddings"] = window
     return [
         f"{positions:,} positions became {window:,}: up to its sliding_window the model is the "
         "same without one"
@@ -294,16 +294,16 @@ def _open(folder: Path) -> dict[str, StoredTensor]:
     where = read_object(folder / _INDEX).get("weight_map")
     if not isinstance(where, dict) or not all(map(_is_name, where.values())):
         raise FormatError(f"{folder / _INDEX}: its weight_map has to give the file of each tensor")
-    found: dict[str, StoredTensor] = {}
+    tensors: dict[str, StoredTensor] = {}
     for name in sorted(set(where.values())):
         for key, stored in _tensors(folder / name).items():
-            if key in found:
-                raise FormatError(f"{stored.path}: {key} is in {found[key].path.name} too")
-            found[key] = stored
+            if key in tensors:
+                raise FormatError(f"{stored.path}: {key} is in {tensors[key].path.name} too")
+            tensors[key] = stored
     for key, name in where.items():
-        if key not in found or found[key].path.name != name:
+        if key not in tensors or tensors[key].path.name != name:
             raise FormatError(f"{folder / name}: has no tensor {key}, which {_INDEX} says it has")
-    return found
+    return tensors
 
 
 def _tensors(path: Path) -> dict[str, StoredTensor]:

@@ -51,9 +51,9 @@ def open_model(
         raise InputError(
             f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
         )
-    for found in folders.foreign_folders(path):
-        if files := find_files(found):
-            return open_ranks(found, files, config, vocab_size)
+    for one in folders.foreign_folders(path):
+        if files := find_files(one):
+            return open_ranks(one, files, config, vocab_size)
     raise InputError(
         f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
         "GPT-NeoX, nor mp_rank_XX of Megatron"
@@ -61,7 +61,7 @@ def open_model(
 
 
 def describe_tokenizer(
-    folder: str | os.PathLike[str], **given: Unpack[TokenizerFiles]
+    folder: str | os.PathLike[str], **options: Unpack[TokenizerFiles]
 ) -> tuple[dict[str, Any] | None, str]:
     """What a manifest would say of the tokenizer that is given, or of the one in a folder.
 
@@ -69,12 +69,14 @@ def describe_tokenizer(
     the one that is given cannot be.
     """
     try:
-        found = given if any(given.values()) else TokenizerFiles(tokenizer=os.path.realpath(folder))
-        tokenizer = load_tokenizer(**found)
+        files = (
+            options if any(options.values()) else TokenizerFiles(tokenizer=os.path.realpath(folder))
+        )
+        tokenizer = load_tokenizer(**files)
         tokenizer.keep_copies()
         return tokenizer.describe(), ""
     except (TokenizerError, InputError, FormatError) as error:
-        if any(given.values()):
+        if any(options.values()):
             raise
         return None, str(error)
 
@@ -94,8 +96,8 @@ def import_model(
     checkpoint or anything else in it, FormatError for weights that are not finite.
     """
     root = Path(output)
-    if (found := _occupied(root)) is not None:
-        raise OutputError(f"{found} exists: choose another output")
+    if (occupied := _occupied(root)) is not None:
+        raise OutputError(f"{occupied} exists: choose another output")
     with cannot_write(root):
         root.mkdir(parents=True, exist_ok=True)
     target, config = root / _FIRST, root / "config.yaml"
@@ -122,11 +124,11 @@ def import_model(
 def _occupied(root: Path) -> Path | None:
     """What is in the way of a first checkpoint; None also where another import was killed."""
     try:
-        found = folders.find(root)
+        checkpoint = folders.find(root)
     except InputError:
         return root
-    died = found == root / _FIRST and not (root / "latest").exists()
-    return None if died else found
+    died = checkpoint == root / _FIRST and not (root / "latest").exists()
+    return None if died else checkpoint
 
 
 def _read(weights: HubWeights | RankWeights, name: str, stage: ProgressStage) -> Tensor:

@@ -65,15 +65,15 @@ _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # files of PyTorch before 1.6 begi
 def find_files(folder: Path) -> Files:
     """The files of a folder: layer files, else those of ranks; none where it is no checkpoint."""
     layers: Files = {}
-    found: Files = {}
+    ranks: Files = {}
     for entry in folder.iterdir():
         if match := LAYER_FILE.fullmatch(entry.name):
             layers[int(match[1]), int(match[2])] = entry
         elif match := _RANK.fullmatch(entry.name):
             names = [entry] if match[3] else [entry / name for name in _FILES]
             for path in filter(lambda path: path.is_file(), names):
-                found[int(match[2] or 0), int(match[1])] = path
-    return layers or found
+                ranks[int(match[2] or 0), int(match[1])] = path
+    return layers or ranks
 
 
 def open_ranks(
@@ -176,7 +176,7 @@ class RankWeights:
 
 def _by_name(folder: Path, files: Files, model: ModelConfig) -> dict[str, list[Tensor]]:
     """Global name -> the parts of its tensor, by tensor rank. Maps the files."""
-    found: dict[str, list[Tensor]] = {}
+    by_name: dict[str, list[Tensor]] = {}
     before, ranks = 0, 1 + max(rank for _, rank in files)  # blocks of earlier stages
     for stage in sorted({stage for stage, _ in files}):
         there = sorted(rank for one, rank in files if one == stage)
@@ -195,12 +195,12 @@ def _by_name(folder: Path, files: Files, model: ModelConfig) -> dict[str, list[T
             for key, part in tensors.items():
                 name = _name(path, f"layers.0.{key}" if in_block else key, before)
                 gated = model.activation == "swiglu" and ".mlp.up." in name
-                parts = found.setdefault(name, [])
+                parts = by_name.setdefault(name, [])
                 if len(parts) == rank:  # else an earlier stage has it too
                     parts.append(_in_order(part, gate_first=not of_layer) if gated else part)
                 blocks.update([name.split(".")[1]] if name.startswith("blocks.") else ())
         before += len(blocks)
-    return found
+    return by_name
 
 
 def _in_order(part: Tensor, gate_first: bool) -> Tensor:
@@ -251,23 +251,25 @@ def _name(path: Path, key: str, before: int) -> str:
 
 def _arguments(path: Path, args: Any) -> list[str]:
     """The flags of the arguments that a file has. UsageError where there are none."""
-    known = args if isinstance(args, dict) else getattr(args, "__dict__", {})
-    if not known.get("num_layers"):
+    values = args if isinstance(args, dict) else getattr(args, "__dict__", {})
+    if not values.get("num_layers"):
         raise UsageError(f"{path}: does not say which model it is of: add --config")
     for name, only in _ONLY.items():
-        if known.get(name) not in (None, False, only):
-            raise UsageError(f"{path}: {name} {brief(known[name])}: the models here have none such")
+        if values.get(name) not in (None, False, only):
+            raise UsageError(
+                f"{path}: {name} {brief(values[name])}: the models here have none such"
+            )
     flags = []
     for name in _SETTINGS.split():
-        if known.get(name) is not None:
-            flags += [f"--{name}", str(known[name])]
-    flags += [f"--{name}" for name in _FLAGS.split() if known.get(name)]
-    if known.get("group_query_attention"):
-        flags += ["--num_query_groups", str(known.get("num_query_groups"))]
-    if known.get("add_bias_linear") is False:
+        if values.get(name) is not None:
+            flags += [f"--{name}", str(values[name])]
+    flags += [f"--{name}" for name in _FLAGS.split() if values.get(name)]
+    if values.get("group_query_attention"):
+        flags += ["--num_query_groups", str(values.get("num_query_groups"))]
+    if values.get("add_bias_linear") is False:
         flags.append("--disable_bias_linear")
-    elif "bias_gelu_fusion" in known and not known.get("swiglu"):
-        fused = known["bias_gelu_fusion"]
+    elif "bias_gelu_fusion" in values and not values.get("swiglu"):
+        fused = values["bias_gelu_fusion"]
         flags.append("--bias_gelu_fusion" if fused else "--no_bias_gelu_fusion")
     return flags
 

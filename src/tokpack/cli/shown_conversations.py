@@ -25,8 +25,8 @@ def print_sample(options: EncodeOptions) -> None:
     samples = sample(options)
     chat, tokenizer = samples.settled, samples.tokenizer
     spelling = Spelling(tokenizer)
-    trained = sum(int(one.mask.sum()) for one in samples.made)
-    tokens = sum(len(one.ids) for one in samples.made)
+    trained = sum(int(one.mask.sum()) for one in samples.conversations)
+    tokens = sum(len(one.ids) for one in samples.conversations)
     put(
         f"conversations: {chat['form']}; loss on {chat['loss']}, template of "
         f"{options.chat_template or tokenizer.name}; "
@@ -34,12 +34,12 @@ def print_sample(options: EncodeOptions) -> None:
     )
     records = counted(samples.records, "record")
     put(
-        f"of the first {records}: {counted(len(samples.made), 'conversation')}, "
+        f"of the first {records}: {counted(len(samples.conversations), 'conversation')}, "
         f"{counted(tokens, 'token')}, {trained / max(tokens, 1):.1%} of them trained"
     )
     for kind, count in samples.reasons.items():
         put(f"  left out: {kind} ({count:,})")
-    for number, one in enumerate(samples.made[:_SHOWN], 1):
+    for number, one in enumerate(samples.conversations[:_SHOWN], 1):
         put()
         many = f"{counted(len(one.ids), 'token')}, {int(one.mask.sum()):,} trained"
         put(bold(f"conversation {number}: {many}"))

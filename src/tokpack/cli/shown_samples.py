@@ -81,7 +81,7 @@ def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
     for number in find(course.train, prefix, document, course.steps.samples):
         sample, step = look(course.train, number), course.steps.taking(number)
         pieces = [piece for piece in sample.pieces if piece.document == document]
-        seen = step is not None and step.number <= course.made
+        seen = step is not None and step.number <= course.steps_made
         samples += 1
         if arguments.json:
             values = {**_place_json(step, number), "sample": number, "seen": seen}

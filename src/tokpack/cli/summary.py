@@ -72,10 +72,10 @@ def show_conserved(inputs: Sequence[str], outputs: Sequence[str]) -> None:
         words = " + ".join(f"{count:,}" for count in counts)
         several = words if len(counts) <= _ADDENDS else f"those of {len(counts)} datasets"
         sides.append((sum(counts), several))
-    (given, of_inputs), (made, of_outputs) = sides
+    (before, of_inputs), (after, of_outputs) = sides
     of = of_inputs if len(outputs) == 1 else of_outputs
-    dropped = "none dropped" if given == made else f"{given - made:,} of {given:,} dropped"
-    say_folded(f"  {made:,} documents = {of}; {dropped}")
+    dropped = "none dropped" if before == after else f"{before - after:,} of {before:,} dropped"
+    say_folded(f"  {after:,} documents = {of}; {dropped}")
 
 
 def show_encoded(

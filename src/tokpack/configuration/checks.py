@@ -90,11 +90,11 @@ def _check_run(config: Config) -> None:
             f"{option('save')} is {shown(config.save)}: checkpoints are written to disks"
         )
     for names in EXCLUSIVE:
-        given = [
+        words = [
             f"{option(name)} {getattr(config, name)}" for name in names if getattr(config, name)
         ]
-        if len(given) > 1:
-            raise UsageError(f"{' and '.join(given)} are given: give one of them")
+        if len(words) > 1:
+            raise UsageError(f"{' and '.join(words)} are given: give one of them")
     for low, high in (("min_lr", "lr"), ("min_loss_scale", "initial_loss_scale")):
         least, most = getattr(config, low), getattr(config, high)
         if least > most:

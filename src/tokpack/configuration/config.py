@@ -302,13 +302,13 @@ class Config:
 
 
 def _fields() -> dict[str, Setting]:
-    hints, found = typing.get_type_hints(Config), {}
+    hints, settings = typing.get_type_hints(Config), {}
     for item in fields(Config):
         if item.name not in UNSAVED:
             kind, many = kind_of(hints[item.name])
             default = None if item.default is MISSING else item.default
-            found[item.name] = Setting(item.name, kind, many, default, **item.metadata)
-    return found
+            settings[item.name] = Setting(item.name, kind, many, default, **item.metadata)
+    return settings
 
 
 FIELDS = _fields()

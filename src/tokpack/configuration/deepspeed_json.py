@@ -21,7 +21,7 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
 
     The notes say what is done otherwise than asked. UsageError for what DeepSpeed cannot do.
     """
-    given, zero = config.deepspeed_json, config.zero_stage
+    extra, zero = config.deepspeed_json, config.zero_stage
     precision, stages = config.precision_on(device_type), config.pipeline_model_parallel_size
     power = math.log2(config.initial_loss_scale)
     if stages > 1:
@@ -31,12 +31,12 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
             f"{option('initial_loss_scale')} is {config.initial_loss_scale:g}: DeepSpeed needs a "
             "power of 2"
         )
-    for name, value in given.get("optimizer", {}).get("params", {}).items():
+    for name, value in extra.get("optimizer", {}).get("params", {}).items():
         if ADAMW.get(name) != value:
             raise UsageError(
                 f"{name} {value} of the optimizer is not supported: it is torch's AdamW"
             )
-    unused = ", ".join(given.get("activation_checkpointing", {}))
+    unused = ", ".join(extra.get("activation_checkpointing", {}))
     notes = [f"not needed to recompute activations: {unused}"] if unused else []
     if zero == 0:  # which is not exact: in half precision it makes one step too many
         zero = 1
@@ -49,15 +49,15 @@ def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], lis
         "min_loss_scale": config.min_loss_scale,
     }
     if precision == "bf16":  # in bf16 a sum of 256 micro batches would not grow any more
-        given = {"data_types": {"grad_accum_dtype": "fp32"}, **given}
-    settings = {k: v for k, v in given.items() if k not in OURS} | {
+        extra = {"data_types": {"grad_accum_dtype": "fp32"}, **extra}
+    settings = {k: v for k, v in extra.items() if k not in OURS} | {
         "train_batch_size": config.global_batch_size,
         "train_micro_batch_size_per_gpu": config.micro_batch_size,
         "gradient_clipping": config.clip_grad,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
-        "zero_optimization": {**given.get("zero_optimization", {}), "stage": zero},
-        "bf16": {**given.get("bf16", {}), "enabled": precision == "bf16"},
-        "fp16": {**given.get("fp16", {}), **scaling, "enabled": precision == "fp16"},
+        "zero_optimization": {**extra.get("zero_optimization", {}), "stage": zero},
+        "bf16": {**extra.get("bf16", {}), "enabled": precision == "bf16"},
+        "fp16": {**extra.get("fp16", {}), **scaling, "enabled": precision == "fp16"},
     }
     return settings, notes

@@ -39,54 +39,54 @@ class Overrides(dict[str, Any]):
         self.notes += (text,)
 
 
-def configure(given: Overrides, world_size: int, neox: bool) -> Config:
+def configure(values: Overrides, world_size: int, neox: bool) -> Config:
     """The configuration of ``world_size`` processes that settings ask for. Raises UsageError.
 
     With ``neox`` words are read as GPT-NeoX reads them, where programs differ. Settings from which
-    fields are derived are taken out of ``given``.
+    fields are derived are taken out of ``values``.
     """
-    like = given.pop("like", "")
+    like = values.pop("like", "")
     for step in (_needs, _samples, _data, _model, _weights, _recomputation):
-        step(given)
-    _mlp(given, neox, like)
-    _fill_in_batch(given, world_size)
-    _engine(given)
-    uses = given.pop("use_wandb", None)  # GPT-NeoX's files name a project in any case
+        step(values)
+    _mlp(values, neox, like)
+    _fill_in_batch(values, world_size)
+    _engine(values)
+    uses = values.pop("use_wandb", None)  # GPT-NeoX's files name a project in any case
     if uses:
-        given.setdefault("wandb_project", "neox")  # as there
+        values.setdefault("wandb_project", "neox")  # as there
     elif uses is False:
-        given.pop("wandb_project", None)
-    if given.get("extra_save_iters") and (kept := given.default("keep_checkpoints")):
+        values.pop("wandb_project", None)
+    if values.get("extra_save_iters") and (kept := values.default("keep_checkpoints")):
         every = f"{option('keep_checkpoints')} 0 keeps all"
-        given.note(f"of all checkpoints the last {kept} are kept; {every}")
-    extras = {name: given.pop(name) for name in list(given) if name not in FIELDS}
-    given["deepspeed_json"] = _nested(extras)
-    if extras and given.default("engine") == "torch":
-        given.note(f"of no use to engine torch: {', '.join(extras)}")
-    return Config(**given, notes=given.notes, unlike=given.unlike, flags=dict(given.flags))
+        values.note(f"of all checkpoints the last {kept} are kept; {every}")
+    extras = {name: values.pop(name) for name in list(values) if name not in FIELDS}
+    values["deepspeed_json"] = _nested(extras)
+    if extras and values.default("engine") == "torch":
+        values.note(f"of no use to engine torch: {', '.join(extras)}")
+    return Config(**values, notes=values.notes, unlike=values.unlike, flags=dict(values.flags))
 
 
-def _needs(given: Overrides) -> None:
+def _needs(values: Overrides) -> None:
     """UsageError for a name that needs another setting, which has another value."""
     for name, (value, setting, needed) in NEEDS.items():
-        if given.pop(name, None) is value and given.default(setting) != needed:
+        if values.pop(name, None) is value and values.default(setting) != needed:
             said, word = str(value).lower(), "true" if needed is True else needed
             raise UsageError(f"{option(name)} {said} needs {option(setting)} {word}")
 
 
-def _samples(given: Overrides) -> None:
+def _samples(values: Overrides) -> None:
     """Counts of tokens, as counts of samples; where both are given the smaller one."""
     for name in ("train", "lr_decay", "lr_warmup"):
-        if tokens := given.pop(f"{name}_tokens", None):
-            samples = given.get(f"{name}_samples") or math.inf
-            given[f"{name}_samples"] = min(samples, max(tokens // given.default("seq_length"), 1))
+        if tokens := values.pop(f"{name}_tokens", None):
+            samples = values.get(f"{name}_samples") or math.inf
+            values[f"{name}_samples"] = min(samples, max(tokens // values.default("seq_length"), 1))
 
 
-def _data(given: Overrides) -> None:
+def _data(values: Overrides) -> None:
     """GPT-NeoX's lists of datasets and weights; without weights it takes 1 for each."""
     for part in _PARTS:
-        paths = given.pop(f"{part}_data_paths", ())
-        weights = given.pop(f"{part}_data_weights", None)
+        paths = values.pop(f"{part}_data_paths", ())
+        weights = values.pop(f"{part}_data_weights", None)
         if weights is not None and len(weights) != len(paths):
             raise UsageError(
                 f"{part}_data_weights has {len(weights)} weights for the {len(paths)} datasets of "
@@ -95,137 +95,137 @@ def _data(given: Overrides) -> None:
         if len(paths) > 1:
             if weights is None:
                 weights = (1.0,) * len(paths)
-                given.note(f"{option(f'{part}_data_paths')} have equal weights, as in GPT-NeoX")
+                values.note(f"{option(f'{part}_data_paths')} have equal weights, as in GPT-NeoX")
             pairs = zip(map(repr, weights), paths, strict=True)
             paths = tuple(word for pair in pairs for word in pair)
         if paths:
-            given[f"{part}_data_path"] = paths
+            values[f"{part}_data_path"] = paths
 
 
-def _model(given: Overrides) -> None:
+def _model(values: Overrides) -> None:
     """Settings of the model of which one value is possible, or that other settings say too."""
-    attention = str(given.pop("attention_config", "")).lower()
+    attention = str(values.pop("attention_config", "")).lower()
     if unknown := set(re.findall("[a-z_]+", attention)) - {"all", "flash", "global"}:
         raise UsageError(
             f"{option('attention_config')} {', '.join(sorted(unknown))} is not supported: only "
             "global and flash"
         )
-    window, length = given.pop("sliding_window_width", math.inf), given.default("seq_length")
+    window, length = values.pop("sliding_window_width", math.inf), values.default("seq_length")
     if window < length:
         raise UsageError(
             f"{option('sliding_window_width')} {window} is not supported: only "
             f"{option('seq_length')} {length} or more"
         )
-    epsilon = given.pop("rms_norm_epsilon", None)
-    if epsilon is not None and given.default("normalization") == "RMSNorm":
-        given["layernorm_epsilon"] = epsilon
+    epsilon = values.pop("rms_norm_epsilon", None)
+    if epsilon is not None and values.default("normalization") == "RMSNorm":
+        values["layernorm_epsilon"] = epsilon
 
 
-def _weights(given: Overrides) -> None:
+def _weights(values: Overrides) -> None:
     """Standard deviations of the initial weights, by GPT-NeoX's names for them."""
-    first, last = given.pop("init_method", None), given.pop("output_layer_init_method", None)
+    first, last = values.pop("init_method", None), values.pop("output_layer_init_method", None)
     if first is None and last is None:
         return
-    layers, width = max(given.default("num_layers"), 1), max(given.default("hidden_size"), 1)
-    std = given.default("init_method_std")
-    known = {
+    layers, width = max(values.default("num_layers"), 1), max(values.default("hidden_size"), 1)
+    std = values.default("init_method_std")
+    deviations = {
         "normal": std,
         "scaled_normal": std / math.sqrt(2 * layers),
         "single_residual_scaled_normal": std / math.sqrt(layers),
         "small_init": math.sqrt(2 / (5 * width)),
         "wang_init": 2 / layers / math.sqrt(width),
     }
-    given["init_method_std"] = known[first or "normal"]
-    given.setdefault("output_init_method_std", known[last or "scaled_normal"])
+    values["init_method_std"] = deviations[first or "normal"]
+    values.setdefault("output_init_method_std", deviations[last or "scaled_normal"])
 
 
-def _recomputation(given: Overrides) -> None:
+def _recomputation(values: Overrides) -> None:
     """Megatron's kinds of recomputation: here all blocks are recomputed, with the same result."""
-    words = {given.pop(name, None) for name in ("recompute_granularity", "recompute_method")}
+    words = {values.pop(name, None) for name in ("recompute_granularity", "recompute_method")}
     if words != {None}:
-        given["checkpoint_activations"] = True
+        values["checkpoint_activations"] = True
     for word in sorted({"selective", "block"} & words):
-        given.note(f"recomputation {word}: all blocks are recomputed, with the same result")
+        values.note(f"recomputation {word}: all blocks are recomputed, with the same result")
 
 
-def _engine(given: Overrides) -> None:
+def _engine(values: Overrides) -> None:
     """DeepSpeed where a file offloads to the CPU; torch for a pipeline, whoever asks for it."""
-    offloads = (given.get(f"zero_optimization.{name}") for name in _OFFLOADS)
+    offloads = (values.get(f"zero_optimization.{name}") for name in _OFFLOADS)
     offloading = any(to not in (None, False, "none") for to in offloads)
     if offloading:
-        given.setdefault("engine", "deepspeed")
-    if given.default("engine") != "deepspeed":
+        values.setdefault("engine", "deepspeed")
+    if values.default("engine") != "deepspeed":
         return
-    stages = given["pipeline_model_parallel_size"]
+    stages = values["pipeline_model_parallel_size"]
     if stages > 1 and offloading:
         raise UsageError(
             f"{option('pipeline_model_parallel_size')} {stages} needs engine torch, which does not "
             "offload to the CPU: take 1 stage, or offload nothing"
         )
     if stages > 1:
-        given["engine"] = "torch"
-        given.note(
+        values["engine"] = "torch"
+        values.note(
             f"engine torch, not deepspeed, trains the {stages} pipeline stages; the results are "
             "the same"
         )
-    elif given.get("sequence_parallel"):
-        given.note(
+    elif values.get("sequence_parallel"):
+        values.note(
             f"{option('sequence_parallel')} is the torch engine's; the results are the same without"
         )
 
 
-def _mlp(given: Overrides, neox: bool, like: str) -> None:
+def _mlp(values: Overrides, neox: bool, like: str) -> None:
     """Activation, width and biases, on which the programs do not agree."""
-    said, fused = "bias_gelu_fusion" in given, given.pop("bias_gelu_fusion", None)
-    kind = given.pop("mlp_type", "standard")
+    said, fused = "bias_gelu_fusion" in values, values.pop("bias_gelu_fusion", None)
+    kind = values.pop("mlp_type", "standard")
     if kind == "llama":  # of GPT-NeoX before 2024-09: gated, without biases, of the width it says
-        if given.default("activation") not in ("silu", "swiglu"):
+        if values.default("activation") not in ("silu", "swiglu"):
             raise UsageError(
-                f"{option('mlp_type')} llama with activation {given.default('activation')} is not "
+                f"{option('mlp_type')} llama with activation {values.default('activation')} is not "
                 "supported: only silu"
             )
-        given["activation"] = "swiglu"
-        given.setdefault("use_bias_in_mlp", False)
-    if given.pop("openai_gelu", False):
-        given["activation"], fused = "gelu", True
-    if given.pop("disable_bias_linear", False):
-        given["add_bias_linear"], fused = False, False  # in Megatron there is no fusion without
-    _biases(given)
-    activation = given.default("activation")
+        values["activation"] = "swiglu"
+        values.setdefault("use_bias_in_mlp", False)
+    if values.pop("openai_gelu", False):
+        values["activation"], fused = "gelu", True
+    if values.pop("disable_bias_linear", False):
+        values["add_bias_linear"], fused = False, False  # in Megatron there is no fusion without
+    _biases(values)
+    activation = values.default("activation")
     if activation == "gelu" and (neox or fused is not None):
         exact = not fused
-        given["activation"] = "gelu_erf" if exact else "gelu"
+        values["activation"] = "gelu_erf" if exact else "gelu"
         form, owner = "erf" if exact else "tanh", "GPT-NeoX" if neox else "Megatron"
         how = "without" if exact else "with"
         fusion = option("bias_gelu_fusion")
-        given.note(f"gelu in its {form} form, as {owner} computes it {how} {fusion}")
+        values.note(f"gelu in its {form} form, as {owner} computes it {how} {fusion}")
     elif said:
-        given.note(f"{option('bias_gelu_fusion')} does not concern activation {activation}")
+        values.note(f"{option('bias_gelu_fusion')} does not concern activation {activation}")
     if activation == "swiglu" and like in ("megatron", "microsoft"):
-        given.setdefault("ffn_hidden_size", int(given.default("hidden_size") * 8 / 3) // 64 * 64)
-    _width(given, neox and activation == "swiglu", kind == "llama")
+        values.setdefault("ffn_hidden_size", int(values.default("hidden_size") * 8 / 3) // 64 * 64)
+    _width(values, neox and activation == "swiglu", kind == "llama")
 
 
-def _biases(given: Overrides) -> None:
+def _biases(values: Overrides) -> None:
     """add_bias_linear from GPT-NeoX's two settings, which must be alike."""
     names = ("use_bias_in_mlp", "use_bias_in_attn_linear")
-    if any(name in given for name in names):
-        mlp, attention = (given.pop(name, True) for name in names)
+    if any(name in values for name in names):
+        mlp, attention = (values.pop(name, True) for name in names)
         if mlp != attention:
             raise UsageError(
                 f"{option('use_bias_in_mlp')} {mlp} with {option('use_bias_in_attn_linear')} "
                 f"{attention} (True where it is not said) is not supported: say the same for both, "
                 "or give --no-add-bias-linear"
             )
-        given["add_bias_linear"] = mlp
+        values["add_bias_linear"] = mlp
 
 
-def _width(given: Overrides, derived: bool, llama: bool) -> None:
+def _width(values: Overrides, derived: bool, llama: bool) -> None:
     """ffn_hidden_size from GPT-NeoX's settings; with ``derived`` also without any of them."""
-    hidden, factor = given.default("hidden_size"), given.pop("expansion_factor", None)
-    size, multiple = given.pop("intermediate_size", None), given.pop("mlp_multiple_of", None)
+    hidden, factor = values.default("hidden_size"), values.pop("expansion_factor", None)
+    size, multiple = values.pop("intermediate_size", None), values.pop("mlp_multiple_of", None)
     said = size is not None or factor is not None or multiple is not None
-    if "ffn_hidden_size" in given:
+    if "ffn_hidden_size" in values:
         if said:
             raise UsageError(
                 f"{option('ffn_hidden_size')} and {option('intermediate_size')} are given: give "
@@ -237,7 +237,7 @@ def _width(given: Overrides, derived: bool, llama: bool) -> None:
     if factor is not None and not 0 < factor < 1e6:
         raise UsageError(f"{option('expansion_factor')} is {factor}, expected a positive number")
     whole = size or int((factor or 4) * hidden)
-    gated, multiple = given.default("activation") == "swiglu", multiple or 1
+    gated, multiple = values.default("activation") == "swiglu", multiple or 1
     if llama:  # two thirds of 4 x hidden_size
         width = size or _rounded(int(8 * hidden / 3), 256)
     else:
@@ -251,34 +251,34 @@ def _width(given: Overrides, derived: bool, llama: bool) -> None:
                 f"give {width} rows and {columns} columns{' of a gated MLP' if gated else ''}, "
                 f"which GPT-NeoX cannot train: give {option('ffn_hidden_size')}"
             )
-    given["ffn_hidden_size"] = width
+    values["ffn_hidden_size"] = width
     if gated and not llama:
         name = option("ffn_hidden_size")
-        given.note(f"{name} {width}: GPT-NeoX takes a third of {whole} for a gated MLP")
+        values.note(f"{name} {width}: GPT-NeoX takes a third of {whole} for a gated MLP")
 
 
 def _rounded(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def _fill_in_batch(given: Overrides, world_size: int) -> None:
+def _fill_in_batch(values: Overrides, world_size: int) -> None:
     """Micro and global batch size, where they are left out. UsageError if they do not fit."""
     kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
-    given[kinds[1]] = given.get(kinds[1]) or 1  # GPT-NeoX writes 0
-    tensor, stages = (max(given.get(kind, 1), 1) for kind in kinds)
+    values[kinds[1]] = values.get(kinds[1]) or 1  # GPT-NeoX writes 0
+    tensor, stages = (max(values.get(kind, 1), 1) for kind in kinds)
     if world_size % (tensor * stages):
         raise UsageError(
             f"{world_size} processes do not divide into {option(kinds[0])} {tensor} x "
             f"{option(kinds[1])} {stages}"
         )
     ranks = world_size // (tensor * stages)
-    batch, ramp = given.get("global_batch_size"), given.get("rampup_batch_size") or ()
-    steps = given.pop("gradient_accumulation_steps", None)
+    batch, ramp = values.get("global_batch_size"), values.get("rampup_batch_size") or ()
+    steps = values.pop("gradient_accumulation_steps", None)
     parts = [size // ranks for size in (batch or 0, *ramp[:2])]
     whole = parts[0] // steps if batch and steps else math.gcd(_MICRO_BATCH, *parts)
-    micro = given.setdefault("micro_batch_size", max(whole, 1))
+    micro = values.setdefault("micro_batch_size", max(whole, 1))
     step = max(micro, 1) * ranks
-    batch = given.setdefault("global_batch_size", step * (steps or 1))
+    batch = values.setdefault("global_batch_size", step * (steps or 1))
     product = f"{option('micro_batch_size')} {micro} x {ranks} data parallel processes"
     for size, name in zip((batch, *ramp[:2]), ("global", "rampup", "rampup"), strict=False):
         if size % step:

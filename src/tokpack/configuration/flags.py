@@ -130,35 +130,35 @@ def resolve(
     notes: list[str] = []
     if "deepspeed_config" in said:
         said = _with_deepspeed(said, said["deepspeed_config"].value, notes)
-    given = Overrides({name: setting.value for name, setting in said.items()})
-    given.flags = flags_typed(flag_names(), argv) if values is None else {}
+    overrides = Overrides({name: setting.value for name, setting in said.items()})
+    overrides.flags = flags_typed(flag_names(), argv) if values is None else {}
     for name in ("conf_dir", "debug", "deepspeed_config"):
-        given.pop(name, None)
+        overrides.pop(name, None)
     for one in tables.DERIVED:
         if one.choices or one in tables.OWN:
-            one.check(given.get(one.name))
-    nproc = given.pop("nproc", None)
-    as_json, cluster = given.pop("json", False), _planned(given, nproc)
+            one.check(overrides.get(one.name))
+    nproc = overrides.pop("nproc", None)
+    as_json, cluster = overrides.pop("json", False), _planned(overrides, nproc)
     world_size = world_size if cluster is None else cluster.world_size
     if ignored := _by_reason(file.ignored | flags.ignored):
-        given.note(f"accepted, with nothing to do: {ignored}")
+        overrides.note(f"accepted, with nothing to do: {ignored}")
     if unlike := _by_reason(file.unlike | flags.unlike):
-        given.note(f"not implemented, the results are the same: {unlike}")
-    given.notes += tuple(notes)
-    _take_defaults(given, file.names | flags.names)
-    neox = bool(file.names & ALONE["neox"]) or given.get("like") == "neox"
+        overrides.note(f"not implemented, the results are the same: {unlike}")
+    overrides.notes += tuple(notes)
+    _take_defaults(overrides, file.names | flags.names)
+    neox = bool(file.names & ALONE["neox"]) or overrides.get("like") == "neox"
     neox = neox and "activation" not in flags.settings
-    config = configure(given, nproc or world_size, neox)
+    config = configure(overrides, nproc or world_size, neox)
     files = (word.partition("=")[2] or word for word in argv)
     inputs = tuple(filter(os.path.isfile, files))
     return RunRequest(config, nproc, inputs, tuple(argv), cluster, as_json)
 
 
-def _planned(given: Overrides, nproc: int | None) -> Cluster | None:
+def _planned(values: Overrides, nproc: int | None) -> Cluster | None:
     """The GPUs for which a run is planned; None where it is to be made."""
-    numbers = {name: given.pop(name) for name in ("gpu", "nodes", "gpus_per_node") if name in given}
-    if not given.pop("plan", False):
-        for name in numbers:
+    gpus = {name: values.pop(name) for name in ("gpu", "nodes", "gpus_per_node") if name in values}
+    if not values.pop("plan", False):
+        for name in gpus:
             raise UsageError(f"{option(name)} needs {option('plan')}")
         return None
     if nproc is not None:
@@ -166,7 +166,7 @@ def _planned(given: Overrides, nproc: int | None) -> Cluster | None:
             f"{option('nproc')} starts processes: with {option('plan')}, say {option('nodes')} and "
             f"{option('gpus_per_node')}"
         )
-    return cluster_of(**numbers)
+    return cluster_of(**gpus)
 
 
 def flag_names() -> dict[str, str]:
@@ -182,40 +182,40 @@ def _by_reason(words: Mapping[str, str]) -> str:
     return "; ".join(f"{', '.join(words)} ({reason})" for reason, words in groups.items())
 
 
-def _take_defaults(given: Overrides, names: set[str]) -> None:
+def _take_defaults(overrides: Overrides, names: set[str]) -> None:
     """Take the defaults of the program that ``like`` names.
 
     Without it, say which defaults are others in the program whose ``names`` were used.
     """
-    like = given.get("like")
+    like = overrides.get("like")
     program = like or _program(names)
     if program is None:
         return
     free = {
         name: value
         for name, value in tables.DEFAULTS[program].items()
-        if not any(one in given for one in (name, *_REPLACED.get(name, ())))
+        if not any(one in overrides for one in (name, *_REPLACED.get(name, ())))
     }
     if like:
-        given.update(free)
+        overrides.update(free)
         return
-    if given.get("precision") != "fp16":
+    if overrides.get("precision") != "fp16":
         free.pop("initial_loss_scale", None)
-    told = (
+    differences = (
         f"{option(name)} {SETTINGS[name].default_words} "
         f"({f'{value:g}' if isinstance(value, (int, float)) else value} there)"
         for name, value in free.items()
     )
-    given.unlike = (
-        f"defaults that are others in {tables.PROGRAMS[program]}: {', '.join(told)}; "
+    overrides.unlike = (
+        f"defaults that are others in {tables.PROGRAMS[program]}: {', '.join(differences)}; "
         f"--like {program} takes those"
     )
 
 
 def _program(names: set[str]) -> str | None:
     """Whose flags and files these are; None where all names are ours."""
-    found = (one for one in ("neox", "microsoft", "bigscience") if names & ALONE[one])
-    return next(found, "megatron") if names & (_FOREIGN | ALONE["neox"]) else None
+    programs = (one for one in ("neox", "microsoft", "bigscience") if names & ALONE[one])
+    return next(programs, "megatron") if names & (_FOREIGN | ALONE["neox"]) else None
 
 
 def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
@@ -352,7 +352,7 @@ def _word(written: str) -> str:
 
 def _hint(name: str, before: str, joint: str) -> str:
     """The name that was perhaps meant, as its place writes it; "" where none is near."""
-    near = nearest(name, (known for known in _KNOWN if "." not in known))
+    near = nearest(name, (word for word in _KNOWN if "." not in word))
     return f"; did you mean {before}{near.replace('_', joint)}?" if near else ""
 
 
@@ -376,8 +376,8 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
     setting = SETTINGS.get(name, Setting(name))
     if name in tables.BARE and str(value).lower() in ("true", "false"):  # of a file
         return {name: tables.BARE[name] if str(value).lower() == "true" else None}
-    if name == "save_interval" and (found := _MINUTES.fullmatch(str(value))):
-        minutes = float(found[1]) * {"m": 1, "h": 60}[found[2][0]]
+    if name == "save_interval" and (match := _MINUTES.fullmatch(str(value))):
+        minutes = float(match[1]) * {"m": 1, "h": 60}[match[2][0]]
         return {name: None, "save_interval_in_mins": minutes}
     try:
         value = setting.read(value)

@@ -69,7 +69,7 @@ def cluster_of(gpu: str | None = None, nodes: int = 1, gpus_per_node: int = 8) -
     A file may have ``gpu`` too, the name of one from which it differs. UsageError for a name that
     is not known, FormatError for a file of anything else.
     """
-    known, values = f"one of {', '.join(GPUS)}, or a file with its numbers", dict[str, Any]()
+    choices, values = f"one of {', '.join(GPUS)}, or a file with its numbers", dict[str, Any]()
     if gpu is not None and os.path.isfile(gpu):
         from tokpack.files.foreign_yaml import read_yaml
 
@@ -84,12 +84,12 @@ def cluster_of(gpu: str | None = None, nodes: int = 1, gpus_per_node: int = 8) -
     if gpu is None:
         absent = [one.name for one in fields(Cluster) if one.name not in values]
         if len(values) == 2:
-            raise UsageError(f"no GPU: add {option('gpu')} with {known}")
+            raise UsageError(f"no GPU: add {option('gpu')} with {choices}")
         if absent:
             raise FormatError(f"no numbers for {', '.join(absent)} of the GPU: add them, or a gpu")
         return Cluster(**values)
     if str(gpu).lower() not in GPUS:
         near = nearest(str(gpu).lower(), GPUS)
         hint = f"; did you mean {near}?" if near else ""
-        raise UsageError(f"GPU {gpu} is not known, only {known}{hint}")
+        raise UsageError(f"GPU {gpu} is not known, only {choices}{hint}")
     return replace(GPUS[str(gpu).lower()], **values)

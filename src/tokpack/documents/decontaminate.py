@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.documents.arguments import as_share
 from tokpack.documents.evaluation import check_tokenizers, read_evaluation_sets
-from tokpack.documents.given import as_share
 from tokpack.documents.passes import scan_documents
 from tokpack.documents.tables import BESIDE_VIEW, NAMED_TABLE, NewTable
 from tokpack.documents.write import NewViews, ViewSpec
@@ -125,12 +125,12 @@ def decontaminate(
         for dataset in datasets:
             dataset.validate()
         check_tokenizers(datasets, "compare those of each tokenizer by themselves")
-        found = find_tokenizer(datasets[0], **tokenizer)
-        if found.tokenizer and found.note:
-            raise UsageError(f"{found.note}: texts would have other ids than in the dataset")
+        lookup = find_tokenizer(datasets[0], **tokenizer)
+        if lookup.tokenizer and lookup.note:
+            raise UsageError(f"{lookup.note}: texts would have other ids than in the dataset")
         evaluation = read_evaluation_sets(
             sets,
-            found.tokenizer or found.note,
+            lookup.tokenizer or lookup.note,
             datasets[0],
             keys=keys,
             ngram=ngram,
@@ -139,7 +139,7 @@ def decontaminate(
         search = _Search(datasets, evaluation, common)
         search.run(progress, threads)
         if path is not None and files is not None:
-            search.write(path, files, {"inputs": prefixes, **rules}, found.tokenizer)
+            search.write(path, files, {"inputs": prefixes, **rules}, lookup.tokenizer)
         manifest = None
         if view is not None:
             spec = ViewSpec(os.fspath(output or ""), search.kept, {"decontaminate": rules})
@@ -147,7 +147,7 @@ def decontaminate(
             view.publish()
         elif files is not None:
             files.publish()
-        return search.result(manifest, prefixes, found.tokenizer)
+        return search.result(manifest, prefixes, lookup.tokenizer)
 
 
 def _common_of(value: float | str) -> float:
@@ -274,19 +274,19 @@ class _Search:
         hits: list[Int64s] = []
 
         def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
-            found = core.find(tokens, spans)
-            found[:, 0] += first
-            return found
+            matches = core.find(tokens, spans)
+            matches[:, 0] += first
+            return matches
 
-        for size, found in scan_documents(dataset, ends, look, threads=threads):
+        for size, matches in scan_documents(dataset, ends, look, threads=threads):
             stage.add(size)
-            if not len(found):
+            if not len(matches):
                 continue
-            is_spared[found[:, 0]] = True
-            here = (found[:, 0] - found[0, 0]) * len(counts) + found[:, 2]
+            is_spared[matches[:, 0]] = True
+            here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 2]
             np.add.at(counts, np.unique(here) % len(counts), 1)
             # What is common by now is not kept, so that little is.
-            hits.append(found[_is_rare(counts, most)[found[:, 2]]])
+            hits.append(matches[_is_rare(counts, most)[matches[:, 2]]])
         np.maximum(self._documents_with, counts, out=self._documents_with)
         rare = _is_rare(counts, most)
         self._is_common |= ~rare

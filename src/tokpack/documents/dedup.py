@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.documents.arguments import as_share
 from tokpack.documents.exact import equal_documents, token_hashes
-from tokpack.documents.given import as_share
 from tokpack.documents.near import NearRules, find_near
 from tokpack.documents.tables import BESIDE_VIEW, NewTable
 from tokpack.documents.write import NewViews, ViewSpec
@@ -159,7 +159,7 @@ class _Documents:
         keys = self._files.scratch(2 * self.count, np.uint64).reshape(self.count, 2)
         for begin, dataset, ends in zip(self._starts, self._datasets, self.ends, strict=False):
             out = keys[begin : begin + len(ends) - 1]
-            token_hashes(dataset, out, ends=ends, threads=threads, told=stage.add)
+            token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add)
         for pairs in equal_documents(keys, threads=threads):
             first, copy = pairs[self._has_tokens[pairs[:, 1]]].T
             self.firsts[copy] = first
@@ -175,7 +175,7 @@ class _Documents:
             rules,
             self._files,
             threads=threads,
-            told=stage.add,
+            on_bytes=stage.add,
         )
         copies = candidates[firsts != candidates]
         self._reasons[copies] = NEAR

@@ -73,10 +73,10 @@ class EvaluationSet:
         ends = np.cumsum([len(one) for one in self._tokens])
         tokens = np.concatenate([one.astype(np.uint32, copy=False) for one in self._tokens])
         core = _core.Phrases(tokens, ends, self._ngram, self._shortest)
-        found = core.phrases
-        texts = np.searchsorted(ends, found[:, 0], side="right")
+        phrases = core.phrases
+        texts = np.searchsorted(ends, phrases[:, 0], side="right")
         origins = np.array(self._origins, np.int64)[texts]
-        return Phrases(core, found[:, 1], origins[:, 0], origins[:, 1], tokens, found[:, 0])
+        return Phrases(core, phrases[:, 1], origins[:, 0], origins[:, 1], tokens, phrases[:, 0])
 
 
 class Phrases(NamedTuple):
@@ -160,9 +160,9 @@ def read_evaluation_sets(
 def check_tokenizers(datasets: Sequence[MMapIndexedDataset], advice: str) -> None:
     """UsageError where manifests say that datasets were made with different tokenizers."""
     named = [(one.path_prefix, one.tokenizer) for one in datasets]
-    known = [(prefix, one) for prefix, one in named if one is not None and one.get("sha256")]
-    for prefix, tokenizer in known:
-        first, other = known[0]
+    tokenizers = [(prefix, one) for prefix, one in named if one is not None and one.get("sha256")]
+    for prefix, tokenizer in tokenizers:
+        first, other = tokenizers[0]
         if tokenizer["sha256"] != other["sha256"]:
             raise UsageError(
                 f"{prefix}: made with the tokenizer {tokenizer.get('name')}, {first} with "

@@ -32,14 +32,14 @@ def token_hashes(
     *,
     ends: Int64s | None = None,
     threads: int,
-    told: Callable[[int], None],
+    on_bytes: Callable[[int], None],
 ) -> None:
     """Write XXH3-128 of each document's tokens to ``out``, uint64 [documents, 2].
 
     In [documents, 1] only the upper halves are written.
     They are hashed as int32, little endian, whatever the dtype of the dataset, and read from the
     table of its documents where there is one; else ``ends`` are the tokens before each document,
-    which are counted where they are not given. ``told`` hears how many bytes of the .bin are done.
+    which are counted where they are not given. ``on_bytes`` is told how many bytes are done.
     """
     width = out.shape[1]
     if has_table(dataset.path_prefix):
@@ -50,7 +50,7 @@ def token_hashes(
             base = np.empty((table.ends[-1], width), np.uint64)
             _read_hashes(table, base)
             out[:] = base[table.numbers]
-        told(dataset.token_count * dataset.dtype.itemsize)
+        on_bytes(dataset.token_count * dataset.dtype.itemsize)
         return
     if ends is None:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
@@ -59,7 +59,7 @@ def token_hashes(
         out[first : first + len(spans)] = _halves(token_digests(tokens, spans))[:, :width]
 
     for size, _ in scan_documents(dataset, ends, look, threads=threads):
-        told(size)
+        on_bytes(size)
 
 
 def equal_documents(keys: Keys, *, threads: int) -> Iterator[Int64s]:

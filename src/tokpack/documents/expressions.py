@@ -143,11 +143,11 @@ class _Query:
         ):
             if text is None:
                 continue
-            found = self._execute(
+            described = self._execute(
                 f"DESCRIBE SELECT ({expression}\n) AS value FROM {self._from}",
                 f"{option(name)} {text}",
             )
-            [kind] = [row[1] for row in found.fetchall()]
+            [kind] = [row[1] for row in described.fetchall()]
             if name == "where":
                 check_boolean(kind, f"{option(name)} {text}:")
             elif kind not in INTEGERS:

@@ -69,7 +69,7 @@ def find_near(
     new: NewFiles,
     *,
     threads: int,
-    told: Callable[[int], None],
+    on_bytes: Callable[[int], None],
 ) -> Int64s:
     """The first near copy of each candidate, itself where it is the first: numbers of documents.
 
@@ -80,7 +80,7 @@ def find_near(
     """
     hashes = new.scratch(rules.bands * len(candidates), np.uint64)
     hashes = hashes.reshape(rules.bands, len(candidates))
-    _sign(datasets, ends, candidates, rules, hashes, threads=threads, told=told)
+    _sign(datasets, ends, candidates, rules, hashes, threads=threads, on_bytes=on_bytes)
     parents = new.scratch(len(candidates), np.int64)
     parents[:] = np.arange(len(candidates))
     compare = _Comparison(datasets, candidates, rules)
@@ -105,7 +105,7 @@ def _sign(
     out: npt.NDArray[np.uint64],
     *,
     threads: int,
-    told: Callable[[int], None],
+    on_bytes: Callable[[int], None],
 ) -> None:
     """Write the hashes of the bands of candidates to ``out``, [bands, candidates]."""
     base = 0
@@ -119,7 +119,7 @@ def _sign(
             ).T
 
         for size, _ in scan_documents(dataset, bounds, look, threads=threads):
-            told(size)
+            on_bytes(size)
         base += dataset.documents
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.display import brief
+from tokpack.documents.arguments import as_count, as_share, as_table
 from tokpack.documents.expressions import Answer, Request, evaluate
-from tokpack.documents.given import as_count, as_share, as_table
 from tokpack.documents.joined import IN_MEMORY
 from tokpack.documents.shares import below, draw, lowest
 from tokpack.documents.write import NewViews, ViewSpec

@@ -38,7 +38,7 @@ def draw(base: Base, seed: int) -> Hashes:
     for number, record in enumerate(base.records):
         own = numbers[base.starts[number] : base.starts[number + 1], None]
         with MMapIndexedDataset(record.prefix) as dataset:
-            token_hashes(dataset, own, threads=usable_cores(), told=lambda size: None)
+            token_hashes(dataset, own, threads=usable_cores(), on_bytes=lambda size: None)
     for begin in range(0, len(numbers), _STEP):
         _mix(numbers[begin : begin + _STEP], _core.mix(seed))
     return numbers
@@ -79,11 +79,11 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
 
 def _in_bucket(numbers: Hashes, bucket: int) -> npt.NDArray[np.int64]:
     """Where the numbers of a bucket are, ascending."""
-    found = [np.zeros(0, np.int64)]
+    indices = [np.zeros(0, np.int64)]
     for begin in range(0, len(numbers), _STEP):
         part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
-        found.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
-    return np.concatenate(found)
+        indices.append(np.flatnonzero(part == np.uint64(bucket)) + begin)
+    return np.concatenate(indices)
 
 
 def _mix(numbers: Hashes, key: int) -> None:

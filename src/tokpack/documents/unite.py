@@ -46,8 +46,8 @@ def nulls_of_tables(
 
 def with_types(nulls: Mapping[str, str]) -> str:
     """What a query has behind its ``*`` to give columns of nothing but null another type."""
-    made = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in nulls.items())
-    return f"REPLACE ({made})" if made else ""
+    columns = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in nulls.items())
+    return f"REPLACE ({columns})" if columns else ""
 
 
 def _kind(schema: Any, column: str) -> str:

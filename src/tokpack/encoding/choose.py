@@ -99,15 +99,15 @@ class Chooser:
             batch.documents = dict.fromkeys(self._keys, empty)
             return
         try:
-            made, origin = mapped(function, rows.whole)
-            texts = texts_of(made, self._keys)
+            results, origin = mapped(function, rows.whole)
+            texts = texts_of(results, self._keys)
         except InputError as error:
             raise InputError(f"{error.args[0]} ({place(rows.lines)})") from error.__cause__
         copies = np.bincount(origin, minlength=count)
         batch.mapped_out = int(np.count_nonzero(copies == 0))
         batch.mapped_in = len(origin) - count + batch.mapped_out
         lines = rows.lines[origin]
-        encodable = batch_of_columns(texts, 0, self._most, values_of(made, self._kept))
+        encodable = batch_of_columns(texts, 0, self._most, values_of(results, self._kept))
         for documents in encodable.documents.values():
             documents.lines = lines[documents.lines]
         for record in encodable.bad:

@@ -34,9 +34,9 @@ def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Col
     """The columns that are read besides texts, or instead of them; ``types`` as a plan has them."""
     kept = list(options.kept.values())
     if options.chat:
-        known = {} if types is None else types["chosen"]
+        chosen_types = {} if types is None else types["chosen"]
         return PythonRecords(
-            {}, {one: known.get(one, "string") for one in columns_of(options.where)}
+            {}, {one: chosen_types.get(one, "string") for one in columns_of(options.where)}
         )
     if types is None:
         return kept
@@ -93,12 +93,12 @@ def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[
     """What a plan has of ``where`` and ``map``, which decide the bytes."""
     if columns is None:
         return {}
-    made: dict[str, Any] = {"columns": dict(columns)}
+    facts: dict[str, Any] = {"columns": dict(columns)}
     if options.where:
-        made |= {"where": options.where, "duckdb": version()}
+        facts |= {"where": options.where, "duckdb": version()}
     if options.map is not None:
-        made |= identity(options.map)
-    return made
+        facts |= identity(options.map)
+    return facts
 
 
 def _try(
@@ -107,17 +107,17 @@ def _try(
     """Do with the first records of inputs what is asked for. UsageError, InputError."""
     chooser = Chooser(options, types)
     function = load(options.map) if options.map is not None else None
-    made: dict[str, None] = {}
+    columns: dict[str, None] = {}
     for name, batch in batches:
         chooser.choose(batch, name)
         if function is None or batch.rows is None or not len(batch.rows.lines):
             continue
         try:
-            made |= dict.fromkeys(check_by_rows(function, batch.rows.whole, options.keys))
+            columns |= dict.fromkeys(check_by_rows(function, batch.rows.whole, options.keys))
         except InputError as error:
             raise InputError(f"{error.args[0]} (among the first records of {name})") from error
-    for key in required(options.keep) if made else ():
-        check_named("keep", tuple(key.split(".")), [], made)
+    for key in required(options.keep) if columns else ():
+        check_named("keep", tuple(key.split(".")), [], columns)
 
 
 def _apart(function: Callable[..., None], *arguments: Any) -> None:

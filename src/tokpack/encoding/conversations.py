@@ -50,33 +50,33 @@ _NUMBERS = {role: number for number, role in enumerate(ROLES)}
 
 @dataclass
 class Conversations(Documents):
-    """Rendered conversations as documents: ``made`` has what the template made of each."""
+    """Rendered conversations as documents: ``rendered`` has what the template writes for each."""
 
-    made: list[Rendered] = field(default_factory=list)
+    rendered: list[Rendered] = field(default_factory=list)
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Conversations:
         """Those that are chosen, bool [n]."""
         plain = super().select(chosen)
-        kept = list(compress(self.made, chosen.tolist()))
+        kept = list(compress(self.rendered, chosen.tolist()))
         return Conversations(plain.data, plain.spans, plain.lines, plain.columns, kept)
 
     def check(self, encoder: MarkingEncoder) -> None:
         """Hold ids and masks of the first ones to the library's. TokenizerError."""
-        sizes = np.cumsum([len(one.text) for one in self.made])
-        first = self.made[: max(int(np.searchsorted(sizes, _CHECKED)), 1)]
+        sizes = np.cumsum([len(one.text) for one in self.rendered])
+        first = self.rendered[: max(int(np.searchsorted(sizes, _CHECKED)), 1)]
         encoder.check([one.text for one in first], [one.trained for one in first])
 
     def encode(self, encoder: MarkingEncoder) -> MarkedIds:
         """Their ids, and which of them are trained. As ``MarkingEncoder.encode``."""
-        texts, spans = [one.text for one in self.made], [one.trained for one in self.made]
-        turns = [_numbered(one.turns) for one in self.made]
+        texts, spans = [one.text for one in self.rendered], [one.trained for one in self.rendered]
+        turns = [_numbered(one.turns) for one in self.rendered]
         return encoder.encode(texts, spans, (self.data.data, self.spans), turns)
 
     def tracks(self, encoded: MarkedIds, *, weighted: bool) -> list[npt.NDArray[Any]]:
         """The arrays aligned to their tokens: the mask, weights if asked for, and the roles."""
         if not weighted:
             return [encoded.mask, encoded.parts]
-        weights = np.array([one.weight for one in self.made], np.float16)
+        weights = np.array([one.weight for one in self.rendered], np.float16)
         return [encoded.mask, np.repeat(weights, encoded.lengths), encoded.parts]
 
 
@@ -169,7 +169,7 @@ class ConversationMaker:
 
     def _make(self, batch: DocumentBatch) -> None:
         rows = batch.rows
-        made: list[Rendered] = []
+        conversations: list[Rendered] = []
         texts: list[bytes] = []
         lines: list[int] = []
         values: list[list[Any]] = []
@@ -184,14 +184,14 @@ class ConversationMaker:
             except ConversationError as error:
                 bad.append(bad_record(record, line, error.reason, error.text))
                 continue
-            made += rendered
+            conversations += rendered
             texts += encoded
             lines += [line] * len(rendered)
             batch.mapped_in += len(rendered) - 1
         documents = joined(texts, np.array(lines, np.int64))
         columns = {key: of_objects([row[i] for row in values]) for i, key in enumerate(self._kept)}
         plain = documents.data, documents.spans, documents.lines
-        batch.documents = {self._key: Conversations(*plain, columns, made)}
+        batch.documents = {self._key: Conversations(*plain, columns, conversations)}
         batch.bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
         batch.rows = None
 
@@ -248,8 +248,8 @@ def said(documents: Conversations, encoded: MarkedIds) -> npt.NDArray[np.int64]:
     by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
     counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
     counts[:, 0] += counts[:, 1]  # trained tokens are tokens
-    thoughts = sum(one.thoughts_unwritten for one in documents.made)
-    messages = sum(one.messages_unwritten for one in documents.made)
+    thoughts = sum(one.thoughts_unwritten for one in documents.rendered)
+    messages = sum(one.messages_unwritten for one in documents.rendered)
     return np.concatenate((counts.ravel(), (thoughts, messages)))
 
 
@@ -266,7 +266,7 @@ class Samples(NamedTuple):
     settled: Mapping[str, Any]
     tokenizer: Tokenizer
     records: int
-    made: list[Sample]
+    conversations: list[Sample]
     reasons: Counter[str]
 
 
@@ -305,9 +305,11 @@ def sample(options: EncodeOptions) -> Samples:
     )
     cuts = np.cumsum(fitted.encoded.lengths)[:-1]
     ids, masks = (np.split(row, cuts) for row in (fitted.encoded.ids, fitted.encoded.mask))
-    made = [Sample(*pair) for pair in zip(ids, masks, strict=True)] if len(fitted.documents) else []
+    samples = (
+        [Sample(*pair) for pair in zip(ids, masks, strict=True)] if len(fitted.documents) else []
+    )
     reasons = Counter(one.kind for one in (*batch.bad, *fitted.left_out))
-    return Samples(settled, setup.tokenizer, len(records), made, reasons)
+    return Samples(settled, setup.tokenizer, len(records), samples, reasons)
 
 
 class Fitted(NamedTuple):

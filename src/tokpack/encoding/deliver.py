@@ -126,7 +126,7 @@ class Delivery:
         remove_file(self._note)
 
     def _send(self, plan: Plan, datasets: Mapping[str, Manifest]) -> None:
-        told: list[str] = []  # manifests that may stay
+        kept_urls: list[str] = []  # manifests that may stay
         if self._is_shard:
             self._check()
             # Without a manifest, what is there is an unfinished copy of the same bytes.
@@ -136,7 +136,7 @@ class Delivery:
                 return
             for prefix, manifest in datasets.items():
                 if tells_of(prefix, manifest):  # of files that were removed
-                    told.append(manifest_path(prefix))
+                    kept_urls.append(manifest_path(prefix))
                 elif not self._asked.overwrite and exists(manifest_path(prefix)):
                     self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
@@ -151,7 +151,9 @@ class Delivery:
             # Nothing is left that says of new files that they are the old ones. Data of a shard is
             # replaced in its place: another machine may rely on the same bytes there.
             for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._versions):
-                stays = url in told or (url in data and (self._is_shard or url.endswith(".bin")))
+                stays = url in kept_urls or (
+                    url in data and (self._is_shard or url.endswith(".bin"))
+                )
                 if not stays:
                     objects.remove(url)
             for url in data:
@@ -159,7 +161,7 @@ class Delivery:
                     put = functools.partial(self._send_file, url)
                     objects.write(url, put, stays=self._is_shard)
             for prefix, manifest in datasets.items():
-                if manifest_path(prefix) not in told:
+                if manifest_path(prefix) not in kept_urls:
                     self._send_manifest(prefix, manifest, plan, objects)
             objects.check()
 

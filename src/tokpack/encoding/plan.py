@@ -320,23 +320,23 @@ def make_plan(
     chat: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
-    told = [described(options, one) for one in setups]
+    descriptions = [described(options, one) for one in setups]
     deciding_values = deciding_options(options, setups[0], columns, chat)
     others = [{"dtype": s.dtype, "special_tokens": special_mode(options, s)} for s in setups[1:]]
     if options.tokenizers:
         names = ("name", "sha256", "eod_id", "frame")
         deciding_values["tokenizers"] = [
             {name: one.get(name) for name in names} | {"dtype": setup.dtype}
-            for one, setup in zip(told, setups, strict=True)
+            for one, setup in zip(descriptions, setups, strict=True)
         ]
     return Plan(
         version=__version__,
         sources=tuple(sources),
         fingerprints=tuple(fingerprints(sources)),
-        tokenizer=told[0],
+        tokenizer=descriptions[0],
         options=deciding_values,
         parts=tuple(parts),
-        others=tuple(map(_Other, told[1:], others)),
+        others=tuple(map(_Other, descriptions[1:], others)),
     )
 
 

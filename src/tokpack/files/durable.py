@@ -105,14 +105,14 @@ class AtomicFiles:
 
     def __init__(self) -> None:
         self._files: dict[str, BinaryIO] = {}
-        self._made: dict[str, os.stat_result] = {}
+        self._created: dict[str, os.stat_result] = {}
 
     def create(self, path: str) -> BinaryIO:
         """Open a new file, to write and read, that shall be ``path``. Raises OutputError."""
         with cannot_write(path):
             remove_file(path + UNFINISHED)
             file = open(path + UNFINISHED, "xb+", buffering=_BUFFER)  # noqa: SIM115
-            self._made[path] = os.fstat(file.fileno())
+            self._created[path] = os.fstat(file.fileno())
         self._files[path] = file
         return file
 
@@ -191,7 +191,7 @@ class AtomicFiles:
             named = os.stat(path + UNFINISHED)
         except FileNotFoundError:
             return False
-        return os.path.samestat(named, self._made[path])
+        return os.path.samestat(named, self._created[path])
 
     def __enter__(self) -> AtomicFiles:
         return self

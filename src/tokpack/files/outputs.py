@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 class Kind:
     """A kind of file that is written.
 
-    ``made`` tells from the content of a file whether it is one that tokpack made; None where no
-    content tells that. One that is made is replaced without being asked for, unless it is ``kept``.
+    ``recognizes`` tells from the content of a file whether tokpack wrote it; None where no content
+    tells that. Such a file is replaced without being asked for, unless it is ``kept``.
     ``beside`` is a file that goes with an output and has no name of its own from the user: where it
     is not one that tokpack made, it is not replaced whatever is asked for.
     """
 
     what: str  # for messages: "a manifest"
-    made: Callable[[str], bool] | None = None
+    recognizes: Callable[[str], bool] | None = None
     kept: bool = True
     beside: bool = False
 
@@ -101,7 +101,7 @@ def check_outputs(
 
 def check_replaceable(path: str, kind: Kind, *, overwrite: bool, detail: str = "") -> None:
     """OutputError where a file or object that is there must not be replaced."""
-    is_ours = kind.made is not None and kind.made(path)
+    is_ours = kind.recognizes is not None and kind.recognizes(path)
     if kind.beside and not is_ours:
         raise OutputError(
             f"{path}: exists and is not {kind.what}, so it is not overwritten: choose "

@@ -155,8 +155,8 @@ class _Recorded:
             raise FormatError(
                 f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
             )
-        known = (record.prefix, record.xxh3_128, record.fingerprint, record.tracks)
-        current = ShardRecord.of(shard, *known)
+        content = (record.prefix, record.xxh3_128, record.fingerprint, record.tracks)
+        current = ShardRecord.of(shard, *content)
         for field in fields(ShardRecord):
             now, then = getattr(current, field.name), getattr(record, field.name)
             if now != then:

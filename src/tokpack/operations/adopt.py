@@ -121,15 +121,15 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
             f"{dataset.path_prefix}: is a view, of which no table is made: adopt the datasets that "
             "it selects from"
         )
-    made = 0
+    count = 0
     for shard in dataset.shards():
         own = Manifest.load(shard.prefix) if dataset.records else manifest
         if own.table is None:
             shard.validate()
             ends = document_ends(shard.index.lengths, shard.index.doc_idx)
             _write(shard, own, _rows_by_manifest(shard, ends, own, stage))
-            made += 1
-    if not made:
+            count += 1
+    if not count:
         raise OutputError(f"{table_path(dataset.path_prefix)} is there: nothing is to be adopted")
 
 

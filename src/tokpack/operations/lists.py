@@ -234,8 +234,8 @@ def _open_bridge(file: _File) -> ForeignDataset:
             yield numbers, _Part(lengths, part.values)
 
     def parts(*names: str) -> Iterator[_Part]:
-        found = packed(*names)
-        return _in_order(file, found) if order else (part for _, part in found)
+        documents = packed(*names)
+        return _in_order(file, documents) if order else (part for _, part in documents)
 
     sequences = sum(len(part.lengths) for _, part in packed())
     return ForeignDataset(

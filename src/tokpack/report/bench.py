@@ -60,8 +60,8 @@ def bench(
     names = list(dict.fromkeys(["tokpack", *(libraries or installed_libraries())]))
     for name in names:
         if name not in bench_one.LIBRARIES:
-            known = ", ".join(bench_one.LIBRARIES)
-            raise UsageError(f"{name} is no library that is measured: {known}")
+            choices = ", ".join(bench_one.LIBRARIES)
+            raise UsageError(f"{name} is no library that is measured: {choices}")
     with tempfile.TemporaryDirectory(prefix="tokpack-bench-") as folder:
         work = Path(folder)
         library_of(tokenizer).save(str(work / "tokenizer.json"))

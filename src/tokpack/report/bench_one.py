@@ -152,9 +152,9 @@ def measure(library: str, folder: Path, documents: Documents) -> dict[str, Any]:
     for name, part in (("first", documents[:border]), ("later", documents[border:])):
         seconds = 0.0
         if part:
-            given = prepare(part)
+            batch = prepare(part)
             began = time.process_time()
-            ids = encode(given)
+            ids = encode(batch)
             seconds = time.process_time() - began
             _add(digest, ids)
         result[name] = {"bytes": sum(map(len, part)), "seconds": seconds}

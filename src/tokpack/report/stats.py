@@ -119,9 +119,9 @@ class Stats:
     def __repr__(self) -> str:
         return f"Stats({self.prefix!r}, {self.documents} documents, {self.tokens} tokens)"
 
-    def with_packing(self, made: Any) -> Stats:
-        """The same figures with those of ``made``, the PackingStats of a GPTDataset."""
-        return replace(self, packed=Packed(made.samples, made.fill, made.cut))
+    def with_packing(self, packing: Any) -> Stats:
+        """The same figures with ``packing``, the PackingStats of a GPTDataset."""
+        return replace(self, packed=Packed(packing.samples, packing.fill, packing.cut))
 
     def to_json(self) -> dict[str, Any]:
         """A form that ``json`` can write."""

@@ -63,9 +63,9 @@ def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
         at = begin // blocks.BLOCK_BYTES * _DIGITS
         if at > len(sums):
             return None
-        known = sums[at:].decode()
-        both = min(len(known), len(run))
-        if known[:both] != run[:both]:
+        before = sums[at:].decode()
+        both = min(len(before), len(run))
+        if before[:both] != run[:both]:
             raise ValueError("two checksums of one block")
         sums += run[both:].encode()
     return sums.decode() if len(sums) == length else None

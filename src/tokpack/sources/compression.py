@@ -100,12 +100,12 @@ COMPRESSIONS = {
         decoder=lambda head: bz2.BZ2Decompressor(),
     ),
 }
-SUFFIXES = tuple(suffix for known in COMPRESSIONS.values() for suffix in known.suffixes)
+SUFFIXES = tuple(suffix for one in COMPRESSIONS.values() for suffix in one.suffixes)
 
 
 def compression_of(head: bytes) -> str:
     """The compression of a stream that begins with ``head``, "" for none."""
-    return next((name for name, known in COMPRESSIONS.items() if known.begins(head)), "")
+    return next((name for name, one in COMPRESSIONS.items() if one.begins(head)), "")
 
 
 def bare_name(name: str) -> str:

@@ -75,10 +75,10 @@ def discover(
     paths = [path for listed in looked_at(_paths, map(os.fspath, inputs)) for path in listed]
     asked = _Asked(input_format, hf_split, pipes)
     identified = looked_at(lambda path: _identified(_path(path, asked)), paths)
-    found = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
-    if not any(sources for _, sources in found):
+    by_path = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
+    if not any(sources for _, sources in by_path):
         raise InputError("no input: name files, folders, patterns, or - for the standard input")
-    listed = _as_often_as_named(found)
+    listed = _as_often_as_named(by_path)
     if hf_split is not None and not any(source.format == "arrow" for source in listed):
         raise UsageError(f"--hf-split {hf_split}: no input is a Hugging Face dataset")
     if input_format == "auto":
@@ -150,22 +150,22 @@ def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
     return {identity: source for identity, source in listed if kept[identity] is source}
 
 
-def _as_often_as_named(found: list[tuple[str, dict[object, Source]]]) -> list[Source]:
+def _as_often_as_named(by_path: list[tuple[str, dict[object, Source]]]) -> list[Source]:
     """The sources of all paths, in order.
 
     A file that is named several times, itself or by a folder or pattern that is given again, is
     listed each such time; any other once, where it is found first.
     """
-    repeated = Counter(path for path, _ in found)
+    repeated = Counter(path for path, _ in by_path)
     named = Counter(
         identity
-        for path, sources in found
+        for path, sources in by_path
         for identity, source in sources.items()
         if repeated[path] > 1 or source.path == path
     )
     kept: dict[object, Source] = {}
     listed, passed_over = [], []
-    for path, sources in found:
+    for path, sources in by_path:
         for identity, source in sources.items():
             is_named = repeated[path] > 1 or source.path == path
             if is_named if named[identity] > 1 else identity not in kept:
@@ -262,19 +262,19 @@ def _pattern(pattern: str, asked: _Asked) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
-    found = list(looked_at(lambda path: _matching(path, asked), paths))
-    reasons = _reasons(found, paths)
-    if len(reasons) == len(found):
+    outcomes = list(looked_at(lambda path: _matching(path, asked), paths))
+    reasons = _reasons(outcomes, paths)
+    if len(reasons) == len(outcomes):
         raise no_documents(printable(pattern), [name for _, name in reasons])
     tell_passed_over(printable(pattern), reasons, asked.input_format)
-    for sources in found:
+    for sources in outcomes:
         if not isinstance(sources, str):
             yield from sources
 
 
-def _reasons(found: Sequence[object], paths: Sequence[str]) -> list[tuple[str, str]]:
+def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str, str]]:
     """Of the paths that are passed over, why, and the name."""
-    pairs = zip(found, paths, strict=True)
+    pairs = zip(outcomes, paths, strict=True)
     return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
 
 
@@ -317,13 +317,13 @@ def _folder(folder: str, asked: _Asked) -> Iterator[Source]:
         return
     hidden: list[str] = []
     paths = files_below(folder, hidden)
-    found = list(looked_at(lambda path: _document_file(path, asked.input_format), paths))
-    reasons = _reasons(found, paths)
-    if len(reasons) == len(found):
+    outcomes = list(looked_at(lambda path: _document_file(path, asked.input_format), paths))
+    reasons = _reasons(outcomes, paths)
+    if len(reasons) == len(outcomes):
         raise no_documents(printable(folder), [name for _, name in reasons])
     reasons += [("that are hidden or unfinished", printable(path)) for path in hidden]
     tell_passed_over(printable(folder), reasons, asked.input_format)
-    yield from (source for source in found if not isinstance(source, str))
+    yield from (source for source in outcomes if not isinstance(source, str))
 
 
 def _document_file(path: str, input_format: str) -> Source | str:

@@ -130,11 +130,11 @@ def matching(pattern: str) -> list[str]:
     base, rest = "/".join(components[:at]), "/".join(components[at + 1 :])
     if at == 1 and not base:  # below the root
         base = "/"
-    found: set[str] = set()
+    paths: set[str] = set()
     for folder in [base] if not has_magic(base) else matching(base):
         if os.path.isdir(folder or "."):
-            found.update(_matching_below(folder, rest))
-    return sorted(found, key=os.fsencode)
+            paths.update(_matching_below(folder, rest))
+    return sorted(paths, key=os.fsencode)
 
 
 def _matching_below(folder: str, rest: str) -> list[str]:
@@ -153,7 +153,7 @@ def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str,
     ``root``, else by that of the first link; a warning names the links that lead to it again.
     """
     entered: dict[tuple[int, int], str] = {}
-    found = []
+    listing = []
     again = []
     to_enter, links = deque([root]), deque[str]()
     while to_enter or links:
@@ -180,7 +180,7 @@ def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str,
                     to_enter.append(path)
         except OSError as error:
             raise InputError(f"{printable(folder)}: {error.strerror}") from error
-        found.append((folder, files))
+        listing.append((folder, files))
     if again:
         link, other = again[0]
         more = f", and so do {len(again) - 1} more" if len(again) > 1 else ""
@@ -188,7 +188,7 @@ def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str,
             "%s leads to the folder %s, whose files are read once%s",
             *(printable(link), printable(other or "."), more),
         )
-    return found
+    return listing
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -78,17 +78,19 @@ def hub_files(name: str, asked: str | None = None) -> tuple[str, list[str]]:
     silence = "" if os.path.exists(path) else _silence(datasets.config.HF_ENDPOINT)
     try:
         with _offline() if silence else nullcontext():
-            found: Any = datasets.load_dataset(path, split=split or None)
+            dataset: Any = datasets.load_dataset(path, split=split or None)
     except Exception as error:  # whatever a loader or the network throws
         raise InputError(
             f"hf://{printable(path)}: cannot be loaded as a Hugging Face dataset: {error}{silence}"
         ) from error
-    if isinstance(found, dict):
-        if "train" not in found and len(found) > 1:
-            raise InputError(f"hf://{path}: name a split of {', '.join(found)}: hf://{path}:SPLIT")
-        split = "train" if "train" in found else next(iter(found))
-        found = found[split]
-    files = [cached["filename"] for cached in found.cache_files]
+    if isinstance(dataset, dict):
+        if "train" not in dataset and len(dataset) > 1:
+            raise InputError(
+                f"hf://{path}: name a split of {', '.join(dataset)}: hf://{path}:SPLIT"
+            )
+        split = "train" if "train" in dataset else next(iter(dataset))
+        dataset = dataset[split]
+    files = [cached["filename"] for cached in dataset.cache_files]
     if not files:
         raise InputError(f"hf://{path}: the dataset was loaded without files in the cache")
     return f"hf://{path}:{split}", files

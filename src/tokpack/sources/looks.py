@@ -41,10 +41,10 @@ def looked_at(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator
     while batch := list(islice(rest, _AT_ONCE)):
         try:
             with ThreadPoolExecutor(_THREADS, initializer=_is_looking) as threads:
-                found = list(threads.map(look, batch))
+                results = list(threads.map(look, batch))
         except RuntimeError:  # the system gives no more threads
-            found = list(map(look, batch))
-        yield from found
+            results = list(map(look, batch))
+        yield from results
 
 
 def _is_looking() -> None:

@@ -26,36 +26,36 @@ _AT_ONCE = 64
 
 def objects(url: str, input_format: str) -> Iterator[Source]:
     """The objects that a URL names: one, those of a folder, or those that match. InputError."""
-    for folder, found in stores.find(url):
+    for folder, listed in stores.find(url):
         if folder:
-            yield from _documents(folder, found, input_format)
+            yield from _documents(folder, listed, input_format)
         else:
-            yield from (_source(one, head, input_format) for one, head in _with_heads(found))
+            yield from (_source(one, head, input_format) for one, head in _with_heads(listed))
 
 
 def _documents(
-    folder: str, found: list[stores.StoredObject], input_format: str
+    folder: str, listed: list[stores.StoredObject], input_format: str
 ) -> Iterator[Source]:
     """Those of a folder that hold documents, chosen as the files of a local one are."""
-    names = {one.url for one in found}
-    about = {one.url: why_sidecar(one.url, input_format, names.__contains__) for one in found}
+    names = {one.url for one in listed}
+    about = {one.url: why_sidecar(one.url, input_format, names.__contains__) for one in listed}
     reasons = [(reason, stores.shown(url)) for url, reason in sorted(about.items()) if reason]
-    for one, head in _with_heads(one for one in found if not about[one.url]):
+    for one, head in _with_heads(one for one in listed if not about[one.url]):
         make = partial(_source, one, head, opens_archives=input_format != "file")
         source = source_or_reason(one.url, input_format, make)
         if isinstance(source, str):
             reasons.append((source, stores.shown(one.url)))
         else:
             yield source
-    if len(reasons) == len(found):
+    if len(reasons) == len(listed):
         raise no_documents(stores.shown(folder), [name for _, name in reasons])
     tell_passed_over(stores.shown(folder), reasons, input_format)
 
 
 def _with_heads(
-    found: Iterable[stores.StoredObject],
+    listed: Iterable[stores.StoredObject],
 ) -> Iterator[tuple[stores.StoredObject, bytes]]:
-    rest = iter(found)
+    rest = iter(listed)
     while batch := list(islice(rest, _AT_ONCE)):
         yield from zip(batch, stores.heads(batch, HEAD_BYTES), strict=True)
 

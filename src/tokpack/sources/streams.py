@@ -296,10 +296,10 @@ def decompressed(raw: RawStream, compression: str, name: str) -> Stream:
     """The stream itself, or what it decompresses to; ``name`` is that of the file."""
     if compression == "":
         return raw
-    known = COMPRESSIONS[compression]
-    if known.decoder is None:
+    entry = COMPRESSIONS[compression]
+    if entry.decoder is None:
         return ZstdStream(raw, name)
-    return MembersStream(raw, name, compression, known.decoder, padded=known.padded)
+    return MembersStream(raw, name, compression, entry.decoder, padded=entry.padded)
 
 
 def open_stream(

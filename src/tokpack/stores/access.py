@@ -166,10 +166,10 @@ class Objects:
         OutputError where nothing can be written to it.
         """
         with cannot_write():
-            made: bool = self._tried(
+            is_new: bool = self._tried(
                 url, lambda: self._backend(url).create_repository(url), first=True
             )
-        return made
+        return is_new
 
     def put(
         self, url: str, content: bytes | Sequence[Range], mode: PutMode = "overwrite"

@@ -219,10 +219,10 @@ def _in_parts(
         check()
         if mode != "overwrite" and not matches(objects.stat(url), mode):
             raise TakenError(url)  # some stores do not know of conditions
-        made = objects.complete(url, upload, etags, mode)
-        if made is None:
+        result = objects.complete(url, upload, etags, mode)
+        if result is None:
             raise TakenError(url)
-        return made
+        return result
     except BaseException as error:
         with suppress(StoreError):
             objects.abort(url, upload)

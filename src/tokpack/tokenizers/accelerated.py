@@ -97,8 +97,8 @@ class AcceleratedTokenizer:
         masks = [[1] * len(row) for row in rows]
         if batch.padding is not None:
             rows, masks = _padded(rows, masks, batch.padding)
-        made = enumerate(zip(rows, masks, strict=True))
-        return [_Encoding(batch, number, row, mask) for number, (row, mask) in made]
+        pairs = enumerate(zip(rows, masks, strict=True))
+        return [_Encoding(batch, number, row, mask) for number, (row, mask) in pairs]
 
     encode_batch_fast = encode_batch
 
@@ -233,18 +233,18 @@ def _padded(
 def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
     """What ``Tokenizer.as_hf`` does."""
     library = _transformers()
-    made: Any
+    wrapped: Any
     config = [path.parent for path in tokenizer.files if (path.parent / _CONFIG).is_file()]
     if config:
-        made = library.AutoTokenizer.from_pretrained(config[0], local_files_only=True)
+        wrapped = library.AutoTokenizer.from_pretrained(config[0], local_files_only=True)
     else:
         eod = None if tokenizer.eod_id is None else tokenizer.decode([tokenizer.eod_id])
-        made = library.PreTrainedTokenizerFast(
+        wrapped = library.PreTrainedTokenizerFast(
             tokenizer_object=library_of(tokenizer), eos_token=eod
         )
-    if isinstance(made._tokenizer, load_library().Tokenizer):
-        made._tokenizer = AcceleratedTokenizer(made._tokenizer)
-    fast: transformers.PreTrainedTokenizerFast = made
+    if isinstance(wrapped._tokenizer, load_library().Tokenizer):
+        wrapped._tokenizer = AcceleratedTokenizer(wrapped._tokenizer)
+    fast: transformers.PreTrainedTokenizerFast = wrapped
     return fast
 
 

@@ -67,15 +67,15 @@ def encode_batch(
         return encoded.ids, encoded.lengths
 
     if threads == 1:
-        made = [encode(run) for run in _runs(texts)]
+        results = [encode(run) for run in _runs(texts)]
     else:
         with ThreadPoolExecutor(threads) as pool:
-            made = list(pool.map(encode, _runs(texts)))
-    if not made:
+            results = list(pool.map(encode, _runs(texts)))
+    if not results:
         return EncodedBatch(np.empty(0, tokenizer.check_dtype(dtype)), np.zeros(1, np.int64))
     offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(np.concatenate([lengths for _, lengths in made]), out=offsets[1:])
-    return EncodedBatch(np.concatenate([ids for ids, _ in made]), offsets)
+    np.cumsum(np.concatenate([lengths for _, lengths in results]), out=offsets[1:])
+    return EncodedBatch(np.concatenate([ids for ids, _ in results]), offsets)
 
 
 def _runs(texts: Sequence[str]) -> Iterator[list[bytes]]:

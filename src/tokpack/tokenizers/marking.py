@@ -181,15 +181,15 @@ class MarkingEncoder:
         frame, special = self._frame, set(self._tokenizer.special_ids.values())
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
-        lengths, found = [], []
+        lengths, specials = [], []
         for number, (text, (own, at)) in enumerate(zip(texts, encodings, strict=True)):
             before, after = (frame.before, frame.after) if own else ((), ())
             ids += [*before, *own, *after]
             offsets += [(0, 0)] * len(before) + at + [(len(text), len(text))] * len(after)
             lengths.append(len(before) + len(own) + len(after))
-            found += [number] * sum(one in special for one in own)
+            specials += [number] * sum(one in special for one in own)
         places = np.array(offsets, np.int32).reshape(-1, 2)
-        counted, special_in = np.array(lengths, np.int32), np.array(found, np.int64)
+        counted, special_in = np.array(lengths, np.int32), np.array(specials, np.int64)
         return _Placed(np.array(ids, self._dtype), counted, places, special_in)
 
     def _library_of(self) -> tokenizers.Tokenizer:

@@ -136,8 +136,8 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
         make = PAGES[site.items[number].kind].get(name)
         if make is None:
             raise HTTPException(404, f"a {site.items[number].kind} has no page {name}")
-        made = make(site, number, site.items[number], Query(request.query_params))
-        return JSONResponse(made) if isinstance(made, dict) else HTMLResponse(made)
+        content = make(site, number, site.items[number], Query(request.query_params))
+        return JSONResponse(content) if isinstance(content, dict) else HTMLResponse(content)
 
     def failed(request: Request, error: Exception) -> Response:
         code, text = 500, f"{type(error).__name__}: {error}"
@@ -162,10 +162,10 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
 def plotly() -> bytes:
     """The script that draws curves, as the package ``plotly`` has it. UsageError without it."""
     with needs_extra("view"):
-        found = find_spec("plotly")  # to import it takes longer than all the rest
-        if found is None or found.origin is None:
+        spec = find_spec("plotly")  # to import it takes longer than all the rest
+        if spec is None or spec.origin is None:
             raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
-    return Path(found.origin).parent.joinpath("package_data", "plotly.min.js").read_bytes()
+    return Path(spec.origin).parent.joinpath("package_data", "plotly.min.js").read_bytes()
 
 
 def serve(items: Sequence[Item], port: int, announce: Callable[[str], None]) -> None:

@@ -125,22 +125,22 @@ def _listed(
     places: Sequence[tuple[int, int]],
     named: Sequence[str] = (),
     *,
-    found: str = "",
+    needle: str = "",
 ) -> Html:
     """Some documents, each from one of its tokens on, with those of the named columns there are."""
     if not places:
         return none("No documents here.")
-    known = {name.lower(): name for name in item.sources.columns if name not in _SHOWN}
+    columns = {name.lower(): name for name in item.sources.columns if name not in _SHOWN}
     roots = dict.fromkeys(name.lower().partition(".")[0] for name in named)
-    asked = [known[name] for name in roots if name in known]
+    asked = [columns[name] for name in roots if name in columns]
     rows = []
     table_rows = item.sources.rows([document for document, _ in places], asked)
     for (document, at), row in zip(places, table_rows, strict=True):
         ids = item.dataset.document(document)
-        query = {"number": document, "from": at or None, "text": found or None}
+        query = {"number": document, "from": at or None, "text": needle or None}
         link = site.link(f"{document:,}", number, "document", **query)
         values = (_value(row.get(name)) for name in asked)
-        text = brief(ids[at : at + 64].tolist(), item.spelling, found)
+        text = brief(ids[at : at + 64].tolist(), item.spelling, needle)
         rows.append([link, f"{len(ids):,}", source_of(site, number, item, document), *values, text])
     head = ["document", "tokens", "source", *asked, "text"]
     return tag("section", table(head, rows, "numbers texts"))
@@ -170,11 +170,11 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
         raise UsageError(f"there is no document {document:,}: there are {data.documents:,}")
     tokens, first = data.document(document), query.number("from", 0)
     ids, with_ids = tokens[first : first + SHOWN].tolist(), min(query.number("ids", 1), 1)
-    found = query.text("text")
-    way = site.way(number, "document", number=document, ids=with_ids, text=found or None)
+    needle = query.text("text")
+    way = site.way(number, "document", number=document, ids=with_ids, text=needle or None)
     mask = None if data.mask is None else data.mask.document(document)
     trained = None if mask is None else mask[first : first + SHOWN].tolist()
-    marked = tokens_with(ids, item.spelling, first, found)
+    marked = tokens_with(ids, item.spelling, first, needle)
     more = len(tokens) - first - len(ids)
     parts: list[object] = []
     for turn in turns_of(data, document, first, first + len(ids)):
@@ -249,7 +249,7 @@ def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Ht
     return site.page(
         f"{shown(text, limit=80)} in {item.name}",
         _ways(site, number, item, text),
-        _listed(site, number, item, places, found=text) if places else none("Not found here."),
+        _listed(site, number, item, places, needle=text) if places else none("Not found here."),
         tag("p", f"documents {first:,} to {stop - 1:,} of {end:,} were searched")
         if stop > first
         else "",

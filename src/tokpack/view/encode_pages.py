@@ -57,7 +57,7 @@ def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Htm
 
 def _made(site: Pages, item: EncodeItem) -> Html:
     """It is finished: links to what it has become."""
-    links = [tag("li", site.link(one.name, site.add(one))) for one in item.made()]
+    links = [tag("li", site.link(one.name, site.add(one))) for one in item.datasets()]
     if not links:
         return none("There is no run, no plan and no dataset of this name any more.")
     return html(tag("p", "It is finished."), tag("ul", *links))

@@ -43,8 +43,8 @@ def _run(site: Pages, number: int, item: RunItem) -> Html:
     except (TokpackError, OSError) as error:
         return tag("section", title, none(str(error)))
     losses, step, steps = points.of["loss"][""], points.last.get("iteration", 0), points.end
-    made = f" step {step:,}" if steps is None else f" step {step:,} of {steps:,} "
-    how = tag("b", state, class_=f"state {state}"), made, bar(step / steps) if steps else ""
+    position = f" step {step:,}" if steps is None else f" step {step:,} of {steps:,} "
+    how = tag("b", state, class_=f"state {state}"), position, bar(step / steps) if steps else ""
     parts = [title, tag("p", *how)]
     if losses:  # without the first tenth, beside whose fall nothing else would be seen
         spark = thinned(losses[len(losses) // 10 :], _SPARKS)

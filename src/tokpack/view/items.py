@@ -148,8 +148,8 @@ class RunItem:
         points = self.points
         if points.end is not None and points.last.get("iteration", 0) >= points.end:
             return "finished"
-        made, pace = points.steps[-2:], points.last.get("seconds_per_step")
-        usual = pace * (made[-1] - made[0]) if isinstance(pace, float) else 0.0
+        last_steps, pace = points.steps[-2:], points.last.get("seconds_per_step")
+        usual = pace * (last_steps[-1] - last_steps[0]) if isinstance(pace, float) else 0.0
         silent = time.time() - self._path.stat().st_mtime
         return "running" if silent < max(_SILENT_SECONDS, 10 * usual) else "stopped"
 
@@ -201,7 +201,7 @@ class EncodeItem:
             keys = run.plan.options.get("keys", ()) if run.plan else ()
             self._names |= {f"{self.name}_{key}" for key in keys}
             return run
-        if _is_planned(self.name) and not list(self.made()):
+        if _is_planned(self.name) and not list(self.datasets()):
             plan = ShardPlan.load(self.name, any_version=True)
             standings = survey(plan, self.name, self._standings.get(plan.id, ()))
             self._standings = {plan.id: standings}
@@ -209,7 +209,7 @@ class EncodeItem:
             return plan, standings
         return None
 
-    def made(self) -> Iterator[DatasetItem]:
+    def datasets(self) -> Iterator[DatasetItem]:
         """What it has become, as far as that is there."""
         for name in sorted(self._names):
             with suppress(TokpackError):

@@ -173,7 +173,7 @@ def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
                 site.link(f"{step.number:,}", number, "step", number=step.number),
                 site.link(f"{sample:,}", number, "sample", number=sample),
             )
-            state = "seen" if step.number <= course.made else "to come"
+            state = "seen" if step.number <= course.steps_made else "to come"
             rows.append([*links, *step.place(sample), state])
     head, words = (
         ["step", "sample", "rank", "micro batch", ""],

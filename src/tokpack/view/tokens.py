@@ -59,28 +59,28 @@ def token_text(
     return tag("div", *parts, class_=kind, dir="ltr")
 
 
-def tokens_with(ids: Sequence[int], spelling: Spelling | None, first: int, found: str) -> set[int]:
+def tokens_with(ids: Sequence[int], spelling: Spelling | None, first: int, needle: str) -> set[int]:
     """The numbers of tokens, counted from ``first``, with a part of a text that is found."""
-    if spelling is None or not found:
+    if spelling is None or not needle:
         return set()
     spelled = spelling.whole(ids)
     text, ends = "".join(one.text for one in spelled), [*accumulate(len(s.text) for s in spelled)]
     numbers = [*accumulate((len(one.ids) for one in spelled), initial=first)]
     hits: set[int] = set()
-    at = text.find(found)
+    at = text.find(needle)
     while at >= 0:
-        behind = at + len(found)
+        behind = at + len(needle)
         begin, end = bisect_right(ends, at), bisect_left(ends, behind)
         hits.update(range(numbers[begin], numbers[end + 1]))
-        at = text.find(found, behind)
+        at = text.find(needle, behind)
     return hits
 
 
-def brief(ids: Sequence[int], spelling: Spelling | None, found: str = "") -> Html:
+def brief(ids: Sequence[int], spelling: Spelling | None, needle: str = "") -> Html:
     """The beginning of some tokens in a line, with a text that was found in it marked."""
     some = list(ids[:_BRIEF_TOKENS])
     if spelling is None:
         return html(shown(" ".join(map(str, some)), limit=_BRIEF))
     text = shown(spelling.text(some).decode("utf-8", "replace"), limit=_BRIEF)
-    before, *others = text.split(shown(found)) if found else [text]
-    return html(before, *(html(tag("mark", found), other) for other in others))
+    before, *others = text.split(shown(needle)) if needle else [text]
+    return html(before, *(html(tag("mark", needle), other) for other in others))
