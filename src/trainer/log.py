@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.checkpoints.course import read_log
 from tokpack.checkpoints.run_files import check_log, save_config, save_plot
+from tokpack.checkpoints.run_history import read_log
 from tokpack.display import tell
 from tokpack.errors import OutputError, TokpackError, option, worded
 from tokpack.files.durable import cannot_write

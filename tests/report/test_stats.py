@@ -25,7 +25,7 @@ from tokpack.indexed.lengths import document_ends
 from tokpack.quantities import percent
 from tokpack.report import counts, stats
 from tokpack.report.facts import source_table
-from tokpack.report.sources import Share
+from tokpack.report.sources import SourceShare
 
 V1 = GOLDEN / "v1"
 EOD = 0
@@ -266,7 +266,7 @@ def test_percent() -> None:
 
 
 def test_many_sources_are_summed_up() -> None:
-    sources = [Share(f"/d/{i}.jsonl", 1, i, 4 * i) for i in range(1, 41)]
+    sources = [SourceShare(f"/d/{i}.jsonl", 1, i, 4 * i) for i in range(1, 41)]
     table = source_table(sources, 10)
     assert table
     assert (len(table.rows), table.note) == (11, "in /d/")

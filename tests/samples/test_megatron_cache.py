@@ -20,7 +20,7 @@ from support.places import GOLDEN
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset
 from tokpack.errors import UsageError
 from tokpack.samples.blend.open import open_blend
-from tokpack.samples.megatron.cache_files import PARTS, IndexFiles, Request, write_index_files
+from tokpack.samples.megatron.cache_files import PARTS, IndexFiles, IndexRequest, write_index_files
 from tokpack.samples.megatron.orders import blend_request
 
 INDEX = SHARED / "index"
@@ -58,7 +58,7 @@ def check(arrays_of: Any, part: str, written: IndexFiles, kind: str, arrays: lis
 @pytest.mark.parametrize("file", cases(blends=False))
 def test_datasets_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) -> None:
     case = single_case(file.stem)
-    request = Request(
+    request = IndexRequest(
         paths=(f"data/{case['dataset']}",),
         weights=None,
         samples=tuple(case["num_samples"]),
@@ -89,7 +89,7 @@ def test_datasets_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) 
 def test_blends_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) -> None:
     case = blend_case(file.stem)
     weights = case["weights"]
-    request = Request(
+    request = IndexRequest(
         paths=tuple(f"data/{name}" for name in weights),
         weights=tuple(weights.values()),
         samples=tuple(case["num_samples"]),
@@ -158,7 +158,7 @@ def test_megatron_itself_finds_its_cache(shared: Path, tmp_path: Path) -> None:
     cases = []
     for number, (names, weights, samples) in enumerate(CASES):
         paths = [str(shared / "index" / name) for name in names]
-        request = Request(
+        request = IndexRequest(
             paths=tuple(paths),
             weights=None if weights is None else tuple(weights),
             samples=tuple(samples),
@@ -214,7 +214,7 @@ def test_names_of_other_programs(tmp_path: Path, index: Path) -> None:
     common |= {"split": "980,10,10", "paths": ("/data/my/short",), "weights": None}
     for order, ending in (("neox", "_packedpi"), ("bigscience", "")):
         folder = tmp_path / order
-        row = next(write_index_files(folder, Request(**common, order=order), [source]))
+        row = next(write_index_files(folder, IndexRequest(**common, order=order), [source]))
         start = f"short_train_indexmap_200ns_2048sl_99s{ending}"
         names = [f"{start}_{array}_idx.npy" for array in ("doc", "sample", "shuffle")]
         assert [Path(path).name for path in row.paths] == names
@@ -226,7 +226,7 @@ def test_names_of_other_programs(tmp_path: Path, index: Path) -> None:
                     found = np.load(path)
                     assert found.dtype == expected.dtype
                     np.testing.assert_array_equal(found, expected)
-    request = Request(**(common | {"weights": (2.0,)}), order="microsoft")
+    request = IndexRequest(**(common | {"weights": (2.0,)}), order="microsoft")
     one, blend = islice(write_index_files(tmp_path / "ms", request, [source]), 2)
     text = Path(one.paths[-1]).read_text()
     assert text.startswith("GPT Dataset\n\nData prefix /data/my/short\nDataset name train\n")
@@ -239,7 +239,7 @@ def test_names_of_other_programs(tmp_path: Path, index: Path) -> None:
 
 
 def test_what_leaves_nothing_for_valid_leaves_no_half_files(tmp_path: Path) -> None:
-    request = Request(
+    request = IndexRequest(
         paths=("edge",),
         weights=None,
         samples=(10, 1, 1),
@@ -260,7 +260,7 @@ def test_blends_of_arm_processors(tmp_path: Path) -> None:
     paths = tuple(str(GOLDEN / "index" / name) for name in names)
     found = []
     for fused in (False, True):
-        request = Request(
+        request = IndexRequest(
             paths=paths,
             weights=(30.0, 20.0, 50.0),
             samples=(1000, 0, 0),

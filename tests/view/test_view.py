@@ -26,7 +26,7 @@ from tokpack.samples.iterate import fingerprint_of
 
 pytest.importorskip("uvicorn")
 
-from tokpack.checkpoints.course import open_training
+from tokpack.checkpoints.run_history import open_training
 from tokpack.view.items import open_items
 
 if TYPE_CHECKING:

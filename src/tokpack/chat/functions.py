@@ -35,7 +35,7 @@ def raise_exception(message: str) -> None:
     raise TemplateError(message)
 
 
-class Clock:
+class FixedClock:
     """``strftime_now``: the day that the request names, since the same request has one result."""
 
     def __init__(self, day: date | None) -> None:

@@ -45,7 +45,7 @@ class Program:
             tree = environment.parse(source)
             self.reads = frozenset(find_undeclared_variables(tree))
             self.syntax = syntax.Syntax(tree)
-            counted = syntax.Counted().visit(tree)
+            counted = syntax.WorkCounter().visit(tree)
             self.syntax.watch()
             counted.set_environment(environment)
             code = environment.compile(counted)

@@ -18,7 +18,7 @@ with needs_extra("chat"):
     from jinja2.sandbox import ImmutableSandboxedEnvironment
     from jinja2.utils import Cycler, Joiner
 
-    from tokpack.chat.functions import Clock, DictMaker, SafeNamespace, raise_exception, tojson
+    from tokpack.chat.functions import DictMaker, FixedClock, SafeNamespace, raise_exception, tojson
     from tokpack.chat.watched import WatchedLoop
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = tojson
         self.globals |= {
             "raise_exception": raise_exception,
-            "strftime_now": Clock(day),
+            "strftime_now": FixedClock(day),
             "dict": DictMaker(),
             "namespace": SafeNamespace,
         }
@@ -336,7 +336,7 @@ def plain_environment(day: date | None) -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_PlainGeneration, loopcontrols]
     )
     plain.filters["tojson"] = tojson
-    plain.globals |= {"raise_exception": raise_exception, "strftime_now": Clock(day)}
+    plain.globals |= {"raise_exception": raise_exception, "strftime_now": FixedClock(day)}
     return plain
 
 

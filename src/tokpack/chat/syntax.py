@@ -213,7 +213,7 @@ def _bodies(node: nodes.Node) -> Iterator[list[Any]]:
             yield part
 
 
-class Counted(NodeTransformer):
+class WorkCounter(NodeTransformer):
     """Puts in what counts work, and what tells of loops and their effects."""
 
     def visit_For(self, node: Any) -> Any:  # noqa: N802 - jinja2's names

@@ -130,7 +130,7 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
     """
     end = list(argv).index("--") if "--" in argv else len(argv)
     words = _with_dashes(argv[:end])
-    parser = Parser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
+    parser = FlagParser(prog=f"tokpack {page.command}", allow_abbrev=False, add_help=False)
     parser.add_argument("inputs", nargs="*", metavar="INPUT")
     accepted: list[str] = []
     for group in (*page.groups, COMMON):
@@ -290,7 +290,7 @@ def _row(one: Flag, width: int, column: int) -> list[str]:
     return [(first + lines[0]).rstrip(), *(" " * column + line for line in lines[1:])]
 
 
-class Parser(argparse.ArgumentParser):
+class FlagParser(argparse.ArgumentParser):
     """Raises UsageError where argparse would print and exit."""
 
     def error(self, message: str) -> NoReturn:

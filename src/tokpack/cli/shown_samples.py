@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import RunHistory
+    from tokpack.checkpoints.run_history import RunHistory
     from tokpack.configuration.schedule import Step
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.samples.blend.mixture import Portion
@@ -32,7 +32,7 @@ _MOST_LISTED = 12
 
 def print_first(plan: BlendPlan, arguments: argparse.Namespace) -> None:
     """Print the first samples of a blend."""
-    shows = _Shows(plan, arguments)
+    shows = _SamplePrinter(plan, arguments)
     for sample in _first(plan, arguments.show):
         limit = arguments.max_tokens
         shows.print(sample, "", MAX_TOKENS if limit is None else limit)
@@ -40,48 +40,50 @@ def print_first(plan: BlendPlan, arguments: argparse.Namespace) -> None:
 
 def first_as_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """The first samples of a blend."""
-    shows = _Shows(plan, arguments)
+    shows = _SamplePrinter(plan, arguments)
     return [shows.as_json(sample) for sample in _first(plan, arguments.show)]
 
 
-def show_step(course: RunHistory, arguments: argparse.Namespace) -> None:
+def show_step(history: RunHistory, arguments: argparse.Namespace) -> None:
     """Print the samples of ``--step``, with ``--rank`` those of one rank. UsageError."""
-    step, rank = course.step(arguments.step), arguments.rank
+    step, rank = history.step(arguments.step), arguments.rank
     if rank is not None and rank >= step.ranks:
         raise UsageError(f"--rank {rank}: step {step.number} has ranks 0 to {step.ranks - 1}")
     if not arguments.json:
-        put(f"step {step.number:,} of {len(course.steps):,}: {course.describe(step)}")
-    show_samples(course, arguments, [k for k in step.samples if rank in (None, step.place(k)[0])])
+        put(f"step {step.number:,} of {len(history.steps):,}: {history.describe(step)}")
+    show_samples(history, arguments, [k for k in step.samples if rank in (None, step.place(k)[0])])
 
 
-def show_samples(course: RunHistory, arguments: argparse.Namespace, numbers: Sequence[int]) -> None:
+def show_samples(
+    history: RunHistory, arguments: argparse.Namespace, numbers: Sequence[int]
+) -> None:
     """Print samples, each with the step that takes it. UsageError."""
-    shows = _Shows(course.plan, arguments)
+    shows = _SamplePrinter(history.plan, arguments)
     for number in numbers:
         try:
-            sample = look(course.train, number)
+            sample = look(history.train, number)
         except IndexError as error:
             raise UsageError(f"there is no {error}") from None
-        step = course.steps.taking(number)
+        step = history.steps.taking(number)
         if arguments.json:
             put_json({**_place_json(step, number), **shows.as_json(sample)})
         else:
             shows.print(sample, f" ({_place(step, number)})", arguments.max_tokens)
 
 
-def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
+def find_document(history: RunHistory, arguments: argparse.Namespace) -> None:
     """Print the samples, and their steps, that have tokens of ``--document``. UsageError."""
-    portion, document = _document(course, arguments.document)
+    portion, document = _document(history, arguments.document)
     dataset, prefix = portion.dataset, portion.prefix
     if not arguments.json:
         size = counted(len(dataset.document(document)), "token")
         source = _source_text(Sources(dataset), document)
         put(f"document {document} of {prefix}: {size}{source}")
     samples = 0
-    for number in find(course.train, prefix, document, course.steps.samples):
-        sample, step = look(course.train, number), course.steps.taking(number)
+    for number in find(history.train, prefix, document, history.steps.samples):
+        sample, step = look(history.train, number), history.steps.taking(number)
         pieces = [piece for piece in sample.pieces if piece.document == document]
-        seen = step is not None and step.number <= course.steps_made
+        seen = step is not None and step.number <= history.steps_made
         samples += 1
         if arguments.json:
             values = {**_place_json(step, number), "sample": number, "seen": seen}
@@ -97,7 +99,7 @@ def find_document(course: RunHistory, arguments: argparse.Namespace) -> None:
         first, stop = dataset.doc_idx[document : document + 2].tolist()
         inside = portion.begin <= first and stop <= portion.end
         why = "" if inside else ": the split keeps it out of training"
-        put(f"  in none of the {course.steps.samples:,} samples{why}")
+        put(f"  in none of the {history.steps.samples:,} samples{why}")
 
 
 def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
@@ -115,7 +117,7 @@ def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
     return map(partial(look, train), range(min(most, len(train))))
 
 
-class _Shows:
+class _SamplePrinter:
     """What is said of the samples of a plan: with their text, by the tokenizer of its datasets."""
 
     def __init__(self, plan: BlendPlan, arguments: argparse.Namespace) -> None:
@@ -237,10 +239,10 @@ def _place_json(step: Step | None, sample: int) -> dict[str, Any]:
     return {"step": step and step.number, "rank": rank, "micro_batch": batch}
 
 
-def _document(course: RunHistory, text: str) -> tuple[Portion, int]:
+def _document(history: RunHistory, text: str) -> tuple[Portion, int]:
     """The training portion of the dataset that is named, and the number of its document."""
     name, colon, digits = text.rpartition(":")
-    portions = {portion.prefix: portion for portion in course.plan.train.portions}
+    portions = {portion.prefix: portion for portion in history.plan.train.portions}
     matching = [
         p for prefix, p in portions.items() if f"/{prefix}".endswith(f"/{name}" if name else "")
     ]

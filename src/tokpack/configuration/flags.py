@@ -47,7 +47,7 @@ for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCL
     _REPLACED |= {name: list(_group) for name in _group}
 
 
-class _Said(NamedTuple):
+class _Setting(NamedTuple):
     """The value that a flag or a file gives a setting."""
 
     value: Any
@@ -58,8 +58,8 @@ class _Said(NamedTuple):
 class _Source:
     """What the flags, a file, or DeepSpeed's JSON say."""
 
-    settings: dict[str, _Said] = field(default_factory=dict)
-    refused: list[tuple[str, _Said]] = field(default_factory=list)  # switches that are false in it
+    settings: dict[str, _Setting] = field(default_factory=dict)
+    refused: list[tuple[str, _Setting]] = field(default_factory=list)  # switches, false in it
     ignored: dict[str, str] = field(default_factory=dict)  # what names.txt has no use for, and why
     unlike: dict[str, str] = field(default_factory=dict)  # what it says is done in another way
     names: set[str] = field(default_factory=set)  # all names in it, as they are written there
@@ -82,13 +82,13 @@ class _Source:
                 self.unlike[written] = row.target
         elif row.kind == "setting":
             for target, converted in _convert(row.target, value, written).items():
-                self._set(target, _Said(converted, written))
+                self._set(target, _Setting(converted, written))
         elif str(value).lower() == "false":
-            self.refused.append((row.target, _Said(row.value, written)))
+            self.refused.append((row.target, _Setting(row.value, written)))
         else:
-            self._set(row.target, _Said(row.value, written))
+            self._set(row.target, _Setting(row.value, written))
 
-    def _set(self, name: str, setting: _Said) -> None:
+    def _set(self, name: str, setting: _Setting) -> None:
         """Take in a value. Of a flag that is given twice the last value counts.
 
         UsageError where a switch, or a name in a file, contradicts another name of the setting.
@@ -218,7 +218,7 @@ def _program(names: set[str]) -> str | None:
     return next(programs, "megatron") if names & (_FOREIGN | ALONE["neox"]) else None
 
 
-def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict[str, _Said]:
+def _with_deepspeed(said: dict[str, _Setting], path: str, notes: list[str]) -> dict[str, _Setting]:
     """The same settings, and those of DeepSpeed's JSON, which must not contradict them.
 
     Where this changes no result, those of the JSON replace them.
@@ -237,10 +237,10 @@ def _with_deepspeed(said: dict[str, _Said], path: str, notes: list[str]) -> dict
     if replaced:
         notes.append(f"{path} goes before the flags: {'; '.join(replaced.values())}")
     kept = {name: one for name, one in said.items() if name not in replaced}
-    return {**deepspeed.settings, "engine": _Said("deepspeed", ""), **kept}
+    return {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **kept}
 
 
-def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
+def _with_blend(said: dict[str, _Setting]) -> dict[str, _Setting]:
     """The same settings, and those of a blend file that is given as the data."""
     words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
     from tokpack.samples.blend.file import read_values
@@ -252,7 +252,7 @@ def _with_blend(said: dict[str, _Said]) -> dict[str, _Said]:
     for key in tables.BLEND.split():
         if key in values:
             blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
-    blend.settings.setdefault("split", _Said(None, ""))  # such a file may do without one
+    blend.settings.setdefault("split", _Setting(None, ""))  # such a file may do without one
     return blend.settings | said
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.documents.again import Again, Recipe, format_of_inputs
 from tokpack.documents.passes import scan_documents
+from tokpack.documents.reencode import EncodeRecipe, Reencoder, format_of_inputs
 from tokpack.errors import UsageError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
@@ -108,7 +108,7 @@ def compare_with_inputs(
     sentences and of conversations; and for a view.
     """
     dataset = prefix if isinstance(prefix, MMapIndexedDataset) else MMapIndexedDataset(prefix)
-    recipe = Recipe.of(dataset, **tokenizer)
+    recipe = EncodeRecipe.of(dataset, **tokenizer)
     read_as = input_format or format_of_inputs(dataset)
     sources = discover(paths_of(inputs), input_format=read_as, pipes=False)
     if recipe.limits is not None and len(recipe.limits) != len(sources):
@@ -117,7 +117,7 @@ def compare_with_inputs(
             f"were encoded, and these are {len(sources)}: name the same ones, in their order"
         )
     workers = threads or usable_cores()
-    again = Again(recipe, sources)
+    again = Reencoder(recipe, sources)
     if recipe.limits is None:
         parts = make_parts(sources, ways=workers)
     else:  # the first records are those of the first part
@@ -136,7 +136,7 @@ class _Read(NamedTuple):
     unlike: list[tuple[int, int]]  # source and line, both from 0
 
 
-def _read(again: Again, part: Part) -> _Read:
+def _read(again: Reencoder, part: Part) -> _Read:
     digests, unlike = [np.empty(0, np.uint64)], []
     records = empty = rejected = 0
     for source, one in again.of(part):
@@ -153,7 +153,7 @@ class _Inputs:
 
     def __init__(
         self,
-        again: Again,
+        again: Reencoder,
         sources: Sequence[Source],
         parts: Sequence[Part],
         threads: int,

@@ -40,7 +40,7 @@ _STEP = 1 << 20
 
 
 @dataclass(frozen=True)
-class Share:
+class DocumentCount:
     """Documents of a dataset, and their tokens."""
 
     documents: int
@@ -52,10 +52,10 @@ class DedupShare:
     """What became of the documents of one dataset: ``read == kept + exact + near``."""
 
     prefix: str
-    read: Share
-    kept: Share
-    exact: Share
-    near: Share
+    read: DocumentCount
+    kept: DocumentCount
+    exact: DocumentCount
+    near: DocumentCount
 
 
 @dataclass(frozen=True)
@@ -227,5 +227,5 @@ class _Documents:
         return dataset, documents - self._starts[dataset]
 
 
-def _share(lengths: Int64s) -> Share:
-    return Share(len(lengths), int(lengths.sum()))
+def _share(lengths: Int64s) -> DocumentCount:
+    return DocumentCount(len(lengths), int(lengths.sum()))

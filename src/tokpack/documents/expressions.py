@@ -35,7 +35,7 @@ _UNKNOWN = re.compile(r'Referenced column "(.+)" not found')
 _SHORT = re.compile(r"\s*(\d+)\s+if\s+(.+)", re.DOTALL | re.IGNORECASE)
 
 
-class Request(NamedTuple):
+class SelectRequest(NamedTuple):
     """What is asked of the documents: expressions in SQL, and a table to join by its keys."""
 
     where: str | None
@@ -45,7 +45,7 @@ class Request(NamedTuple):
     table: Any = None  # one of Arrow, in the place of files to join
 
 
-class Answer(NamedTuple):
+class SelectResult(NamedTuple):
     """Which documents of the base are chosen, bool [documents], and how often each of them comes.
 
     ``times`` is uint16 [documents], None where each comes once. ``unmatched`` is how many documents
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     unmatched: int | None
 
 
-def evaluate(request: Request, base: Base) -> Answer:
+def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     """Evaluate expressions on the tables of the documents of all datasets.
 
     UsageError for an expression that cannot be evaluated, InputError where a table is missing or a
@@ -82,7 +82,7 @@ class _Query:
     def __init__(
         self,
         connection: Any,
-        request: Request,
+        request: SelectRequest,
         tables: Sequence[str],
         starts: Sequence[int],
         nulls: Sequence[dict[str, str]],
@@ -97,7 +97,7 @@ class _Query:
         connection.execute(f"CREATE VIEW docs AS {rows}")
         self._joined = JoinedTable(connection, request) if request.join else None
 
-    def run(self, documents: int) -> Answer:
+    def run(self, documents: int) -> SelectResult:
         """Go through all documents once."""
         request = self._request
         where = f"coalesce(({request.where}\n), false)" if request.where else "true"
@@ -128,7 +128,7 @@ class _Query:
                 repeats[numbers] = self._times(values, numbers)
         if joined is not None and not matched and documents:
             raise joined.matches_nothing(documents)
-        return Answer(result, repeats, None if joined is None else documents - matched)
+        return SelectResult(result, repeats, None if joined is None else documents - matched)
 
     @property
     def _from(self) -> str:

@@ -14,7 +14,7 @@ from tokpack.stores import exists, near
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokpack.documents.expressions import Request
+    from tokpack.documents.expressions import SelectRequest
 
 IN_MEMORY = "the table in memory"  # as messages name it
 HIDDEN = "tokpack:"  # begins the names of columns that no user sees
@@ -44,7 +44,7 @@ class JoinedTable:
     one that cannot be read or has not the keys, InputError for a file that is missing.
     """
 
-    def __init__(self, connection: Any, request: Request) -> None:
+    def __init__(self, connection: Any, request: SelectRequest) -> None:
         self._connection, self._request = connection, request
         self.name, self._keys = request.join[0], request.keys
         self._documents = columns_there(connection, "docs", HIDDEN)

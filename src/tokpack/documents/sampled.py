@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokpack.documents.again import Again, Recipe, format_of_inputs
+from tokpack.documents.reencode import EncodeRecipe, Reencoder, format_of_inputs
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, Origins
 from tokpack.indexed.table import has_table
@@ -81,7 +81,7 @@ def verify_sample(
     if count < 1:
         raise UsageError(f"a sample of {count} documents: the least is 1")
     dataset = prefix if isinstance(prefix, MMapIndexedDataset) else MMapIndexedDataset(prefix)
-    recipe = replace(Recipe.of(dataset, **tokenizer), limits=None)
+    recipe = replace(EncodeRecipe.of(dataset, **tokenizer), limits=None)
     total = dataset.documents
     numbers = sorted(random.Random(seed).sample(range(total), min(count, total)))
     by_line = has_table(dataset.path_prefix)
@@ -89,7 +89,7 @@ def verify_sample(
     names = list(paths_of(inputs)) or list(wanted)
     there = discover(names, input_format=input_format or format_of_inputs(dataset), pipes=False)
     sources = [_source_of(name, there) for name in wanted]
-    again = Again(recipe, sources)
+    again = Reencoder(recipe, sources)
     stage = ProgressStage(progress, "inputs", sum(source.size for source in sources))
 
     def check(index: int, places: dict[int, list[int]]) -> list[str]:
@@ -154,7 +154,7 @@ def _file_name(name: str) -> str:
 
 def _wrong(
     dataset: MMapIndexedDataset,
-    again: Again,
+    again: Reencoder,
     sources: Sequence[Source],
     index: int,
     places: dict[int, list[int]],

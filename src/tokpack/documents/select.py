@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tokpack.display import brief
 from tokpack.documents.arguments import as_count, as_share, as_table
-from tokpack.documents.expressions import Answer, Request, evaluate
+from tokpack.documents.expressions import SelectRequest, SelectResult, evaluate
 from tokpack.documents.joined import IN_MEMORY
 from tokpack.documents.shares import below, draw, lowest
 from tokpack.documents.write import NewViews, ViewSpec
@@ -120,7 +120,7 @@ class _Selection:
 class _Choice:
     """What is chosen, as ``select`` has it."""
 
-    request: Request
+    request: SelectRequest
     random: float | None
     tokens: int | None
     first: int | None
@@ -182,7 +182,7 @@ class _Choice:
     def of(self, base: Base, *, with_left: bool) -> _Selection:
         """Choose among the documents of datasets; what a share leaves out is noted if asked for."""
         documents = int(base.starts[-1])
-        answer = Answer(np.ones(documents, np.bool_), None, None)
+        answer = SelectResult(np.ones(documents, np.bool_), None, None)
         if self.request.where is not None or self.request.repeat is not None:
             answer = evaluate(self.request, base)
         within = self._within(base, answer)
@@ -227,7 +227,7 @@ class _Choice:
     def _can_drop(self, why: str) -> bool:
         return why == self.share or bool(why and getattr(self.request, why, None))
 
-    def _within(self, base: Base, answer: Answer) -> Bools | None:
+    def _within(self, base: Base, answer: SelectResult) -> Bools | None:
         """Which documents of the base are in the share, None where that is not by their hashes."""
         if self.random is None and self.tokens is None:
             return None
@@ -261,7 +261,7 @@ def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s | slice]]:
             yield np.arange(begin, first + here.stop, dtype=dtype), base.places(number, here)
 
 
-def _request(where: Any, repeat: Any, join: Any, on: str | Sequence[str] | None) -> Request:
+def _request(where: Any, repeat: Any, join: Any, on: str | Sequence[str] | None) -> SelectRequest:
     """What is asked of the documents. UsageError."""
     repeat = str(repeat) if isinstance(repeat, int) else repeat
     if not (repeat is None or isinstance(repeat, str)):
@@ -270,9 +270,9 @@ def _request(where: Any, repeat: Any, join: Any, on: str | Sequence[str] | None)
             "such as '2 if score > 0.9'"
         )
     if is_table(join):
-        return Request(where, repeat, [IN_MEMORY], _keys(on), as_table("join", join))
+        return SelectRequest(where, repeat, [IN_MEMORY], _keys(on), as_table("join", join))
     files = [] if join is None else paths_of(join, option("join"))
-    return Request(where, repeat, files, _keys(on))
+    return SelectRequest(where, repeat, files, _keys(on))
 
 
 def _keys(on: str | Sequence[str] | None) -> list[tuple[str, str]]:

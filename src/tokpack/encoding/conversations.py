@@ -253,24 +253,24 @@ def said(documents: Conversations, encoded: MarkedIds) -> npt.NDArray[np.int64]:
     return np.concatenate((counts.ravel(), (thoughts, messages)))
 
 
-class Sample(NamedTuple):
+class MarkedConversation(NamedTuple):
     """A conversation as the dataset would have it: ids int32 [n], mask uint8 [n]."""
 
     ids: npt.NDArray[Any]
     mask: npt.NDArray[np.uint8]
 
 
-class Samples(NamedTuple):
+class FirstConversations(NamedTuple):
     """What the first records of a request become: conversations, and why some become none."""
 
     settled: Mapping[str, Any]
     tokenizer: Tokenizer
     records: int
-    conversations: list[Sample]
+    conversations: list[MarkedConversation]
     reasons: Counter[str]
 
 
-def sample(options: EncodeOptions) -> Samples:
+def sample(options: EncodeOptions) -> FirstConversations:
     """What the first records would become; nothing is written. Raises as encode before any work."""
     from tokpack.encoding.setup import load_setups
 
@@ -305,14 +305,14 @@ def sample(options: EncodeOptions) -> Samples:
     )
     cuts = np.cumsum(fitted.encoded.lengths)[:-1]
     ids, masks = (np.split(row, cuts) for row in (fitted.encoded.ids, fitted.encoded.mask))
-    samples = (
-        [Sample(*pair) for pair in zip(ids, masks, strict=True)] if len(fitted.documents) else []
-    )
+    samples = [MarkedConversation(*pair) for pair in zip(ids, masks, strict=True)]
     reasons = Counter(one.kind for one in (*batch.bad, *fitted.left_out))
-    return Samples(settled, setup.tokenizer, len(records), samples, reasons)
+    return FirstConversations(
+        settled, setup.tokenizer, len(records), samples[: len(fitted.documents)], reasons
+    )
 
 
-class Fitted(NamedTuple):
+class FitResult(NamedTuple):
     """Conversations that are short enough and have a trained token, and those that are left out.
 
     ``truncated`` of those that stay have lost tokens.
@@ -332,7 +332,7 @@ def fit(
     truncate: str,
     in_pairs: bool,
     frame: Frame,
-) -> Fitted:
+) -> FitResult:
     """Cut conversations to ``max_length`` tokens, or leave them out, and those without a mask.
 
     ``truncate`` says which: ``drop``, or where tokens go, ``left`` or ``right``; those of ``frame``
@@ -356,7 +356,7 @@ def fit(
     if in_pairs:
         out |= out.reshape(-1, 2)[:, ::-1].reshape(-1)
     if not out.any() and not is_cut.any():
-        return Fitted(documents, encoded, [], 0)
+        return FitResult(documents, encoded, [], 0)
     left_out = []
     for i in np.flatnonzero(out).tolist():
         if too_long[i] and not is_cut[i]:
@@ -381,4 +381,4 @@ def fit(
         special,
         encoded.parts[tokens],
     )
-    return Fitted(documents.select(stays), kept, left_out, int((is_cut & stays).sum()))
+    return FitResult(documents.select(stays), kept, left_out, int((is_cut & stays).sum()))

@@ -48,14 +48,14 @@ def run_here(job: Job, counters: Any, coordinator: Coordinator, poll: Callable[[
 
     ``poll`` is called a few times a second, and may raise.
     """
-    worker = Worker(job, Counters(counters), _Direct(coordinator, poll))
+    worker = Worker(job, Counters(counters), _DirectLink(coordinator, poll))
     try:
         worker.serve()
     finally:
         worker.close()
 
 
-class _Direct:
+class _DirectLink:
     """The link of a worker that is in the same process as the run."""
 
     def __init__(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
@@ -204,7 +204,7 @@ class Processes:
         return "the work folder" if task is not None else "its wait for work"
 
 
-class _Piped:
+class _PipeLink:
     """The link of a worker in a process of its own. Events go together, where none is waited for.
 
     A thread takes what comes, so that the run never waits for a worker that is busy.
@@ -282,7 +282,7 @@ def _work(
     use_in_this_process()  # it forks nothing
     for other in inherited:  # or the end of the parent would not be the end of the pipes
         other.close()
-    link = _Piped(connection, parent)
+    link = _PipeLink(connection, parent)
     try:
         link.start()
         Worker(job, Counters(counters), link, slots=slots).serve()

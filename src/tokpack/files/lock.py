@@ -145,7 +145,7 @@ class Lock:
         return BusyError(f"{who} is writing to {self._folder}: {hint}")
 
 
-class _Held:
+class _Lease:
     """A lock that a thread keeps young."""
 
     def __init__(self, folder: str) -> None:
@@ -165,7 +165,7 @@ class _Held:
                 self._lock.beat()
 
 
-_held: dict[str, _Held] = {}  # by folder: those that this process writes to until it ends
+_held: dict[str, _Lease] = {}  # by folder: those that this process writes to until it ends
 
 
 def hold(folder: Path) -> None:
@@ -175,13 +175,13 @@ def hold(folder: Path) -> None:
     """
     name = str(folder.resolve())
     if name not in _held:
-        _held[name] = _Held(name)
+        _held[name] = _Lease(name)
 
 
 @contextlib.contextmanager
 def held(folder: str) -> Iterator[None]:
     """Keep other runs out of ``folder`` meanwhile. BusyError where one is in it."""
-    lock = _Held(folder)
+    lock = _Lease(folder)
     try:
         yield
     finally:

@@ -55,7 +55,7 @@ def scan(
     chunk = chunk or CHUNK_BYTES
     # Two more than there are cores: some wait for the disk.
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
-    source = _source(path, size) if tokens is None else _Gathered(tokens)
+    source = _source(path, size) if tokens is None else _GatheredTokens(tokens)
     free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
     bounds = [*range(0, size, chunk), size] if cuts is None else cuts.tolist()
     left = list(pairwise(bounds))[::-1]
@@ -87,11 +87,11 @@ def _at_least(block: ByteBlock, size: int) -> ByteBlock:
     return block if len(block) >= size else np.empty(size, np.uint8)
 
 
-def _source(path: str, size: int) -> _File | _Stored:
-    return _Stored(path, size) if is_url(path) else _File(path)
+def _source(path: str, size: int) -> _FileBlocks | _ObjectBlocks:
+    return _ObjectBlocks(path, size) if is_url(path) else _FileBlocks(path)
 
 
-class _Gathered:
+class _GatheredTokens:
     """Tokens that are gathered by the threads, in any order."""
 
     def __init__(self, tokens: LazyTokens) -> None:
@@ -109,7 +109,7 @@ class _Gathered:
         pass
 
 
-class _File:
+class _FileBlocks:
     """A file of which blocks are read by the threads, in any order."""
 
     def __init__(self, path: str) -> None:
@@ -128,7 +128,7 @@ class _File:
         os.close(self._file)
 
 
-class _Stored:
+class _ObjectBlocks:
     """An object whose blocks are read in order, with requests ahead."""
 
     def __init__(self, path: str, size: int) -> None:

@@ -106,7 +106,7 @@ def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> 
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
     counts = [record.sequences for record in records]
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    recorded = _Recorded(prefix, manifest, check=check)
+    recorded = _RecordedShards(prefix, manifest, check=check)
     # lru_cache holds no lock while it opens, so threads and forked processes may use it.
     opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
     return Shards(
@@ -126,7 +126,7 @@ def piece_prefix(prefix: str, record: ShardRecord) -> str:
     return piece_path(manifest_path(prefix), record.prefix)
 
 
-class _Recorded:
+class _RecordedShards:
     """The shards of a virtual dataset; of those on a store it is looked once where they are."""
 
     def __init__(self, prefix: str, manifest: Manifest, *, check: bool) -> None:

@@ -116,7 +116,7 @@ def convert(
             remove_left(shown(name))
             here = _brought(name, source, stack.enter_context(ScratchFolder(shown(name))))
         opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
-        asked = _Asked(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
+        asked = _Request(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
         write = _to_dataset if target == "mmap" else _to_format
         paths, content, notes = write(asked, opened, stack)
     counts = len(content.doc_idx) - 1, len(content.lengths), content.tokens
@@ -124,7 +124,7 @@ def convert(
     return ConvertResult(paths, target, *counts, str(content.dtype), notes)
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """What was asked for, as ``convert`` was told it."""
 
     name: str
@@ -141,7 +141,7 @@ class _Asked(NamedTuple):
 _Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes for users
 
 
-def _to_dataset(asked: _Asked, opened: ForeignDataset, stack: ExitStack) -> _Made:
+def _to_dataset(asked: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
     """Write ``.bin/.idx`` with tracks, tables and manifest."""
     prefix = _output_prefix(asked.output)
     paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
@@ -168,7 +168,7 @@ def _to_dataset(asked: _Asked, opened: ForeignDataset, stack: ExitStack) -> _Mad
     return paths, content, []
 
 
-def _to_format(asked: _Asked, opened: ForeignDataset, stack: ExitStack) -> _Made:
+def _to_format(asked: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
     """Write the files of another format."""
     target, output = asked.target, asked.output
     if opened.modes is not None:
@@ -234,7 +234,7 @@ def _open(
     return openers[source]()
 
 
-def _facts(content: Content, asked: _Asked) -> dict[str, Any]:
+def _facts(content: Content, asked: _Request) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")

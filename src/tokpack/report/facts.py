@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.quantities import counted, percent
-from tokpack.report.sources import Share
+from tokpack.report.sources import SourceShare
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +126,7 @@ def token_table(stats: Stats, most: int) -> Table | None:
     )
 
 
-def source_table(sources: Sequence[Share], most: int) -> Table | None:
+def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
     """The ``most`` sources with the most tokens, and all others in one row at the end."""
     if not sources:
         return None
@@ -137,7 +137,7 @@ def source_table(sources: Sequence[Share], most: int) -> Table | None:
     if others := ranked[len(shown) :]:
         values = ((s.documents, s.tokens, s.text_bytes, s.trained) for s in others)
         name = f"{folder}{len(others):,} others"
-        shown.append(Share(name, *map(sum, zip(*values, strict=True))))
+        shown.append(SourceShare(name, *map(sum, zip(*values, strict=True))))
     largest = max(source.tokens for source in shown) or 1
     has_trained = any(source.trained for source in shown)
     return Table(
@@ -226,7 +226,7 @@ def duplicate_table(stats: Stats, most: int) -> Table | None:
     )
 
 
-def common_folder(sources: Sequence[Share]) -> str:
+def common_folder(sources: Sequence[SourceShare]) -> str:
     """The folder that all sources are in, with its slash; "" for none."""
     # os.path.commonpath would refuse to mix paths and URLs: their text is compared.
     shared = os.path.commonprefix([source.name for source in sources])  # noqa: RUF071

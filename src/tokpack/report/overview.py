@@ -20,7 +20,7 @@ from tokpack.stores import identity, is_url
 
 if TYPE_CHECKING:
     from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report.sources import Share
+    from tokpack.report.sources import SourceShare
 
 _SAMPLE = 200  # documents to measure bytes a token by
 _SAMPLE_TOKENS = 1 << 16
@@ -55,7 +55,7 @@ class Overview:
     bytes_per_token: float | None
     measured: bool
     lengths: Lengths | None
-    sources: tuple[Share, ...]
+    sources: tuple[SourceShare, ...]
     columns: dict[str, str]  # the kept ones of the table of its documents, with their types
     files: dict[str, int]
 

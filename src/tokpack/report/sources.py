@@ -54,7 +54,7 @@ def bytes_per_token(dataset: MMapIndexedDataset) -> float | None:
 
 
 @dataclass(frozen=True)
-class Share:
+class SourceShare:
     """What one input gave to a dataset, by its manifest; ``trained`` of conversations alone."""
 
     name: str
@@ -69,11 +69,11 @@ class Share:
         return self.text_bytes / self.tokens if self.tokens else 0.0
 
 
-def shares(dataset: MMapIndexedDataset) -> list[Share]:
+def shares(dataset: MMapIndexedDataset) -> list[SourceShare]:
     """What each input gave, in their order; [] without a manifest."""
     manifest = own_manifest(dataset)
     return [
-        Share(
+        SourceShare(
             str(entry.get("name", "?")),
             *(_count(entry.get(key)) for key in ("documents", "tokens", "text_bytes", "trained")),
         )
@@ -149,7 +149,7 @@ class Sources:
             return None
 
     @cached_property
-    def _shares(self) -> list[Share]:
+    def _shares(self) -> list[SourceShare]:
         return shares(self._dataset)
 
     def _name(self, number: int) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.progress import Show
-    from tokpack.report.sources import Share
+    from tokpack.report.sources import SourceShare
     from tokpack.report.spelling import Spelling
 
 TOP = 30
@@ -108,7 +108,7 @@ class Stats:
     eods: Eods | None
     unknown: int | None
     outside: int
-    sources: tuple[Share, ...]
+    sources: tuple[SourceShare, ...]
     shared: CrossDuplicates | None = None
     trained: int | None = None
     trained_texts: tuple[tuple[int, str], ...] = ()

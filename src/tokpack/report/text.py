@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokpack.report.spelling import Spelling
 
 
-class Turn(NamedTuple):
+class RoleSpan(NamedTuple):
     """Tokens [begin, end) of one role, "" where none speaks."""
 
     role: str
@@ -23,18 +23,18 @@ class Turn(NamedTuple):
     end: int
 
 
-def turns_of(dataset: MMapIndexedDataset, number: int, begin: int, end: int) -> list[Turn]:
+def turns_of(dataset: MMapIndexedDataset, number: int, begin: int, end: int) -> list[RoleSpan]:
     """The tokens [begin, end) of document ``number`` by who speaks, counted from ``begin``.
 
     Two messages of one role that follow each other are one turn. All of them are of no role where
     the dataset has no roles. Raises as its ``track``.
     """
     if "roles" not in dataset.tracks:
-        return [Turn("", 0, end - begin)]
+        return [RoleSpan("", 0, end - begin)]
     roles = dataset.track("roles").document(number)[begin:end]
     cuts = [0, *(np.flatnonzero(np.diff(roles)) + 1).tolist(), len(roles)]
     return [
-        Turn(role_name(int(roles[first])), first, stop)
+        RoleSpan(role_name(int(roles[first])), first, stop)
         for first, stop in pairwise(cuts)
         if first < stop
     ]

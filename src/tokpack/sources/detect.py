@@ -187,7 +187,7 @@ def is_tar(head: bytes) -> bool:
     return sum(head[:148]) + 8 * ord(" ") + sum(head[156:512]) == int(stored, 8)
 
 
-class _Stored(io.BytesIO):
+class _HeadStream(io.BytesIO):
     """The first bytes of a file, which somebody has read, as a stream."""
 
     stored = property(io.BytesIO.tell)
@@ -197,7 +197,7 @@ def _decompressed_head(source: Source, compression: str, stored: bytes | None) -
     """The first decompressed bytes: of what is ``stored``, if that suffices, else of the file."""
     if stored is not None:
         with suppress(InputError):  # it may be cut anywhere
-            return _head(_Stored(stored), compression, source.name)
+            return _head(_HeadStream(stored), compression, source.name)
     return _head(FileStream(source, until=0), compression, source.name)
 
 

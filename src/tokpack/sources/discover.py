@@ -73,7 +73,7 @@ def discover(
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
     paths = [path for listed in looked_at(_paths, map(os.fspath, inputs)) for path in listed]
-    asked = _Asked(input_format, hf_split, pipes)
+    asked = _ReadAs(input_format, hf_split, pipes)
     identified = looked_at(lambda path: _identified(_path(path, asked)), paths)
     by_path = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
     if not any(sources for _, sources in by_path):
@@ -115,7 +115,7 @@ def _warn_of_running_text(sources: Sequence[Source]) -> None:
         )
 
 
-class _Asked(NamedTuple):
+class _ReadAs(NamedTuple):
     """How the inputs are to be read."""
 
     input_format: str
@@ -224,7 +224,7 @@ def _listed(path: str) -> list[str]:
     return paths
 
 
-def _path(path: str, asked: _Asked) -> Iterator[Source]:
+def _path(path: str, asked: _ReadAs) -> Iterator[Source]:
     if path == STDIN:
         yield _named(path, asked)
     elif is_url(path):
@@ -243,7 +243,7 @@ def _path(path: str, asked: _Asked) -> Iterator[Source]:
         raise InputError(f"{printable(path)}: no such file or folder{_hint(path)}")
 
 
-def _named(path: str, asked: _Asked) -> Source:
+def _named(path: str, asked: _ReadAs) -> Source:
     if not asked.pipes and is_pipe(path):
         name = "<stdin>" if path == STDIN else printable(path)
         raise UsageError(f"{name} can be read only once: put it in a file first")
@@ -258,7 +258,7 @@ def _hint(path: str) -> str:
     return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 
 
-def _pattern(pattern: str, asked: _Asked) -> Iterator[Source]:
+def _pattern(pattern: str, asked: _ReadAs) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
@@ -278,7 +278,7 @@ def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str
     return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
 
 
-def _matching(path: str, asked: _Asked) -> list[Source] | str:
+def _matching(path: str, asked: _ReadAs) -> list[Source] | str:
     """The sources of what a pattern matches; or why it is passed over."""
     if _leads_to_nothing(path, asked.input_format):
         return _TO_NOTHING
@@ -311,7 +311,7 @@ def _why_no_status(path: str) -> str:
     return "it is there now"
 
 
-def _folder(folder: str, asked: _Asked) -> Iterator[Source]:
+def _folder(folder: str, asked: _ReadAs) -> Iterator[Source]:
     if is_saved_dataset(folder):
         yield from _arrow_files(*saved_files(folder, asked.hf_split))
         return

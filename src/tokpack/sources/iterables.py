@@ -158,10 +158,10 @@ class DocumentReader:
             yield None
         yield gathered.batch(self._segment.records)
 
-    def _gathered(self, keys: Sequence[str], limits: Limits) -> _Gathered:
+    def _gathered(self, keys: Sequence[str], limits: Limits) -> _PendingDocuments:
         if isinstance(self._columns, WholeRecords):
             return _GatheredRecords(limits.max_document_bytes, self._columns)
-        return _Gathered(keys, limits.max_document_bytes, self._columns)
+        return _PendingDocuments(keys, limits.max_document_bytes, self._columns)
 
     def _tables(
         self, keys: Sequence[str], segment_bytes: int, limits: Limits, most: int | None
@@ -188,7 +188,7 @@ class DocumentReader:
                 return
 
 
-class _Gathered:
+class _PendingDocuments:
     """Documents that come a few at a time, on their way to a batch."""
 
     def __init__(
@@ -274,7 +274,7 @@ class _Gathered:
         return DocumentBatch(documents, self._bad, self._records, self._records, 0, self._bytes)
 
 
-class _GatheredRecords(_Gathered):
+class _GatheredRecords(_PendingDocuments):
     """Whole documents, whose texts nobody knows yet."""
 
     def __init__(self, max_document_bytes: int, whole: WholeRecords) -> None:

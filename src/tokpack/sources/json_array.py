@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tokpack._core import JsonArray
 from tokpack.errors import InputError
 from tokpack.sources.base import BOM
-from tokpack.sources.streams import MadeStream, fill
+from tokpack.sources.streams import DerivedStream, fill
 
 if TYPE_CHECKING:
     from tokpack.sources.streams import Stream
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 256 << 10
 
 
-class JsonArrayStream(MadeStream):
+class JsonArrayStream(DerivedStream):
     """The elements of the array in ``stream``, one a line."""
 
     def __init__(self, stream: Stream, name: str) -> None:

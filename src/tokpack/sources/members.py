@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from tokpack.errors import InputError
 from tokpack.sources.base import printable
 from tokpack.sources.peekable import READ_BYTES
-from tokpack.sources.streams import FOREVER, MadeStream, fill
+from tokpack.sources.streams import FOREVER, DerivedStream, fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def drain(stream: Stream, most: int = FOREVER) -> int:
 
 def tar_members(stream: Stream, name: str) -> Iterator[Member]:
     """The files of a tar; InputError if it is cut off, or goes on with what is no tar."""
-    watched = _Watched(stream)
+    watched = _WatchedStream(stream)
     end = 0
     raw = cast("IO[bytes]", watched)
     with _reported(name), tarfile.open(fileobj=raw, mode="r|", tarinfo=_Header) as tar:
@@ -106,7 +106,7 @@ def _sparse(member: tarfile.TarInfo) -> tarfile.ReadError:
     return tarfile.ReadError(f"{name} is a sparse file; repack the archive without --sparse")
 
 
-class _Watched(MadeStream):
+class _WatchedStream(DerivedStream):
     """Notes how far a stream was read, and where its last byte is that is not zero."""
 
     def __init__(self, stream: Stream) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.sources.detect import HEAD_BYTES
-from tokpack.sources.streams import MadeStream, fill
+from tokpack.sources.streams import DerivedStream, fill
 
 if TYPE_CHECKING:
     from tokpack.sources.streams import Stream
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 READ_BYTES = 256 << 10
 
 
-class PeekableStream(MadeStream):
+class PeekableStream(DerivedStream):
     """A stream whose first bytes are known: ``head``."""
 
     def __init__(self, stream: Stream, head: bytes | None = None) -> None:

@@ -140,7 +140,7 @@ class FileStream:
         return InputError(f"{self._name}: {error.strerror} after {self.stored} bytes")
 
 
-class MadeStream(ABC):
+class DerivedStream(ABC):
     """A stream that is made from another one, which is closed with it."""
 
     def __init__(self, stream: Stream) -> None:
@@ -162,7 +162,7 @@ class MadeStream(ABC):
         self._stream.close()
 
 
-class _Decompressed(MadeStream):
+class _Decompressed(DerivedStream):
     """What the decompressing streams share: their raw stream, and how they fail."""
 
     def __init__(self, raw: RawStream, name: str, compression: str) -> None:
@@ -185,7 +185,7 @@ class _Decompressed(MadeStream):
         )
 
 
-class _Followed:
+class _ZstdFollower:
     """Gives compressed bytes to the zstd decoder, and notes whether they end with a frame.
 
     The decoder does not tell a frame that is cut off from one that is whole.
@@ -210,7 +210,7 @@ class ZstdStream(_Decompressed):
 
     def __init__(self, raw: RawStream, name: str) -> None:
         super().__init__(raw, name, "zst")
-        self._followed = _Followed(raw)
+        self._followed = _ZstdFollower(raw)
         decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
         self._reader = decoder.stream_reader(
             self._followed,  # type: ignore[arg-type]  # anything with read() will do

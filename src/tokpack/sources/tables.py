@@ -30,7 +30,7 @@ _HASHED_BYTES = 1 << 30  # of text: of a larger table only some rows are looked 
 _HASHED_ROWS = 4096
 
 
-class Rows:
+class MemoryRows:
     """Rows of this process, in groups of about a megabyte that can be read alone.
 
     ``slice(first, last)`` gives some of them as a pyarrow Table; ``names`` are those of all columns
@@ -119,7 +119,7 @@ def table_source(
     """
     name, all_names = "table", names or table.schema.names
     if isinstance(columns, WholeRecords):
-        rows = Rows(
+        rows = MemoryRows(
             *(table.schema, table.num_rows, table.nbytes),
             *(lambda a, b: table.slice(a, b - a), all_names),
         )
@@ -129,7 +129,7 @@ def table_source(
     texts = table.select(list(keys))
     own = table.select(_with_roots(keys, values, table.schema))
     size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, texts.columns))
-    rows = Rows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a), all_names)
+    rows = MemoryRows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a), all_names)
     return _source(name, rows, rows.fingerprint(keys, values))
 
 
@@ -168,11 +168,11 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = 
         own = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
     stored = own.data
     size = stored.nbytes * len(own) // max(stored.num_rows, 1)  # it may be some of its rows
-    rows = Rows(stored.schema, len(own), size, lambda a, b: own[a:b], schema.names)
+    rows = MemoryRows(stored.schema, len(own), size, lambda a, b: own[a:b], schema.names)
     return _source(name, rows, xxhash.xxh3_128_hexdigest(dataset._fingerprint.encode()))
 
 
-def _source(name: str, rows: Rows, fingerprint: str) -> Source:
+def _source(name: str, rows: MemoryRows, fingerprint: str) -> Source:
     if not rows.rows:
         raise InputError(f"{name}: empty, so there is no document to encode")
     return Source(printable(name), "", "table", "", rows.bytes, 0, seen=fingerprint, memory=rows)

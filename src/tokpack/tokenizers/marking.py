@@ -46,7 +46,7 @@ class MarkedIds(NamedTuple):
     parts: npt.NDArray[np.uint8]
 
 
-class _Placed(NamedTuple):
+class _TextPlaces(NamedTuple):
     """What the library makes of texts: as MarkedIds, ``places`` int32 [n, 2] in characters."""
 
     ids: npt.NDArray[Any]
@@ -175,7 +175,7 @@ class MarkingEncoder:
         kinds = _kinds(placed.places, placed.lengths, parts)
         return MarkedIds(placed.ids, placed.lengths, mask, placed.special, kinds)
 
-    def _placed(self, texts: Sequence[str]) -> _Placed:
+    def _placed(self, texts: Sequence[str]) -> _TextPlaces:
         library = self._library_of()
         encodings = encode_with_offsets(library, list(texts))
         frame, special = self._frame, set(self._tokenizer.special_ids.values())
@@ -190,7 +190,7 @@ class MarkingEncoder:
             specials += [number] * sum(one in special for one in own)
         places = np.array(offsets, np.int32).reshape(-1, 2)
         counted, special_in = np.array(lengths, np.int32), np.array(specials, np.int64)
-        return _Placed(np.array(ids, self._dtype), counted, places, special_in)
+        return _TextPlaces(np.array(ids, self._dtype), counted, places, special_in)
 
     def _library_of(self) -> tokenizers.Tokenizer:
         if self._library is None:

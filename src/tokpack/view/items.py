@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokpack.checkpoints.course import LOG, course_of_run, open_training, read_log, spec_of_run
+from tokpack.checkpoints.run_history import LOG, open_training, read_history, read_log, spec_of_run
 from tokpack.encoding.folder import SUFFIX
 from tokpack.encoding.standing import begun_prefix, unfinished
 from tokpack.errors import InputError, TokpackError
@@ -29,7 +29,7 @@ from tokpack.view.run_pages import RunPoints
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import RunHistory, RunLog, Samples
+    from tokpack.checkpoints.run_history import RunHistory, RunLog, Samples
     from tokpack.encoding.standing import Unfinished
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.shards.survey import ShardStatus
@@ -115,7 +115,7 @@ class BlendItem:
         """The samples of training."""
         return open_training(self.spec)[1]
 
-    course: RunHistory | None = None
+    history: RunHistory | None = None
 
 
 class RunItem:
@@ -126,7 +126,7 @@ class RunItem:
     def __init__(self, folder: str) -> None:
         self.name, self._path = folder, Path(folder) / LOG
         self._read: tuple[tuple[int, int], RunPoints] | None = None
-        self._course: RunHistory | None = None
+        self._history: RunHistory | None = None
 
     @property
     def log(self) -> RunLog:
@@ -163,22 +163,22 @@ class RunItem:
         return (entry.prefix for _, entries in groups for entry in entries)
 
     @property
-    def course(self) -> RunHistory:
+    def history(self) -> RunHistory:
         """Its samples and steps. InputError where the data is not there."""
         log = self.log
-        if self._course is None or len(self._course.log.begins) != len(log.begins):
-            self._course = course_of_run(self._path.parent)
-        return replace(self._course, log=log)
+        if self._history is None or len(self._history.log.begins) != len(log.begins):
+            self._history = read_history(self._path.parent)
+        return replace(self._history, log=log)
 
     @property
     def plan(self) -> BlendPlan:
         """The plan of its data."""
-        return self.course.plan
+        return self.history.plan
 
     @property
     def train(self) -> Samples:
         """The samples of training."""
-        return self.course.train
+        return self.history.train
 
 
 class EncodeItem:

@@ -41,10 +41,10 @@ class Listing:
 
     def _evaluate(self, where: str) -> npt.NDArray[Any]:
         from tokpack.documents.base import Base  # a room that only filters need
-        from tokpack.documents.expressions import Request, evaluate
+        from tokpack.documents.expressions import SelectRequest, evaluate
 
         base, count = Base([self._dataset]), self._dataset.documents
-        chosen = evaluate(Request(where, None, (), ()), base).chosen
+        chosen = evaluate(SelectRequest(where, None, (), ()), base).chosen
         numbers = np.flatnonzero(chosen[base.numbers(0, np.arange(count))])
         return numbers.astype(selection_dtype(count))
 

@@ -16,7 +16,7 @@ from tokpack.view.site import choose, field
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.checkpoints.course import RunLog
+    from tokpack.checkpoints.run_history import RunLog
     from tokpack.report.plot import Point
     from tokpack.view.items import RunItem
     from tokpack.view.site import Pages, Query

@@ -16,7 +16,7 @@ from tokpack.view.tokens import brief, token_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.checkpoints.course import RunHistory
+    from tokpack.checkpoints.run_history import RunHistory
     from tokpack.configuration.schedule import Step
     from tokpack.samples.look import SamplePiece, SampleView
     from tokpack.view.items import BlendItem, DatasetItem, RunItem
@@ -29,21 +29,23 @@ FOUND = 200  # samples of a document on a page
 
 def step_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     """The samples that a step took."""
-    course = item.course
-    step = course.step(query.number("number"))
+    history = item.history
+    step = history.step(query.number("number"))
     rank = query.number("rank", step.ranks)  # none of them
     samples = [k for k in step.samples if rank >= step.ranks or step.place(k)[0] == rank]
     first = query.number("from", 0)
-    rows = [_row(site, number, step, look(course.train, k)) for k in samples[first : first + LINES]]
+    rows = [
+        _row(site, number, step, look(history.train, k)) for k in samples[first : first + LINES]
+    ]
     head = ["sample", "rank", "micro batch", "dataset", "documents", "text"]
     way = site.way(number, "step", number=step.number, rank=rank if rank < step.ranks else None)
     ranks = [way(f"rank {r}", rank=r) for r in range(step.ranks)] if step.ranks > 1 else []
     return site.page(
         f"Step {step.number:,} of {item.name}",
-        tag("p", course.describe(step)),
+        tag("p", history.describe(step)),
         steps_around(
             way("step before", number=step.number - 1) if step.number > 1 else None,
-            way("next step", number=step.number + 1) if step.number < len(course.steps) else None,
+            way("next step", number=step.number + 1) if step.number < len(history.steps) else None,
         ),
         steps_around(way("all ranks", rank=None), *ranks[:64]) if ranks else "",
         tag("section", table(head, rows, "texts")),
@@ -77,8 +79,8 @@ def sample_page(site: Pages, number: int, item: BlendItem | RunItem, query: Quer
         sample = look(item.train, query.number("number"))
     except IndexError as error:
         raise UsageError(f"there is no {error}") from None
-    course = item.course
-    step, place = None if course is None else course.steps.taking(sample.number), Html()
+    history = item.history
+    step, place = None if history is None else history.steps.taking(sample.number), Html()
     if step is not None:
         rank, batch = step.place(sample.number)
         link = site.link(f"step {step.number:,}", number, "step", number=step.number)
@@ -164,16 +166,16 @@ def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     other = site.items[dataset] if dataset < len(site.items) else None
     if other is None or other.kind != "dataset":
         raise UsageError(f"item {dataset} is no dataset")
-    course: RunHistory = item.course
-    samples = find(course.train, other.name, document, course.steps.samples)
+    history: RunHistory = item.history
+    samples = find(history.train, other.name, document, history.steps.samples)
     rows = []
     for sample, _ in zip(samples, range(FOUND + 1), strict=False):
-        if (step := course.steps.taking(sample)) is not None:
+        if (step := history.steps.taking(sample)) is not None:
             links = (
                 site.link(f"{step.number:,}", number, "step", number=step.number),
                 site.link(f"{sample:,}", number, "sample", number=sample),
             )
-            state = "seen" if step.number <= course.steps_made else "to come"
+            state = "seen" if step.number <= history.steps_made else "to come"
             rows.append([*links, *step.place(sample), state])
     head, words = (
         ["step", "sample", "rank", "micro batch", ""],

@@ -73,16 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"ask for one of --step N, --sample K and --document D; given: {flags}")
     if arguments.rank is not None and questions != ["step"]:
         raise UsageError("--rank goes with --step")
-    from tokpack.checkpoints.course import course_of_run
+    from tokpack.checkpoints.run_history import read_history
     from tokpack.cli import shown_samples
 
-    course = course_of_run(arguments.inputs[0])
+    history = read_history(arguments.inputs[0])
     if not any(tokenizer_given(arguments).values()):
-        vars(arguments).update(course.tokenizer)
+        vars(arguments).update(history.tokenizer)
     if arguments.document is not None:
-        shown_samples.find_document(course, arguments)
+        shown_samples.find_document(history, arguments)
     elif arguments.step is not None:
-        shown_samples.show_step(course, arguments)
+        shown_samples.show_step(history, arguments)
     else:
-        shown_samples.show_samples(course, arguments, arguments.sample)
+        shown_samples.show_samples(history, arguments, arguments.sample)
     return 0

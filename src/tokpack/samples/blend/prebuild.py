@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import OutputError, UsageError
 from tokpack.samples.blend.blended import BlendedDataset
 from tokpack.samples.blend.open import open_blend
-from tokpack.samples.megatron.cache_files import Request, write_index_files
+from tokpack.samples.megatron.cache_files import IndexRequest, write_index_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -87,7 +87,7 @@ def index_files(
             "give the datasets of training and a split"
         )
     weights = None if train.weights is None else train.blend_weights(train.weights)
-    request = Request(
+    request = IndexRequest(
         paths=tuple(_rename(portion.prefix, rename or {}) for portion in train.portions),
         weights=None if weights is None else tuple(weights),
         samples=(train.requested, spec.valid_samples, spec.test_samples),

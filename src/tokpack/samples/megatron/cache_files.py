@@ -45,7 +45,7 @@ _OLD_BLEND_NAMES = {"dataset_index": "index", "dataset_sample_index": "sample_in
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class IndexRequest:
     """What a program asks of its datasets.
 
     ``paths`` are the datasets' prefixes as the program is given them, letter by letter; ``weights``
@@ -99,7 +99,7 @@ class IndexFiles:
 
 def write_index_files(
     folder: str | os.PathLike[str],
-    request: Request,
+    request: IndexRequest,
     datasets: Sequence[MMapIndexedDataset],
     *,
     overwrite: bool = False,
@@ -126,7 +126,7 @@ class _Writer:
     """Writes the files of one of PARTS, and replaces others as ``write_index_files`` says."""
 
     _folder: str
-    _request: Request
+    _request: IndexRequest
     _datasets: Sequence[MMapIndexedDataset]
     _place: int  # in PARTS
     _inputs: tuple[str, ...]
@@ -284,7 +284,7 @@ class _Writer:
         return paths
 
 
-def _check_counts(datasets: Any, samples: Sequence[int], request: Request) -> None:
+def _check_counts(datasets: Any, samples: Sequence[int], request: IndexRequest) -> None:
     """UsageError where a blend takes more of a dataset than it has; the program stops too."""
     taken = np.bincount(datasets, minlength=len(samples)).tolist()
     for path, count, had in zip(request.paths, taken, samples, strict=True):

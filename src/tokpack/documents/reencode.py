@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _OTHERWISE = ("split_sentences", "ftfy", "where", "map", "chat")
 
 
-class EncodedAgain(NamedTuple):
+class ReencodedBatch(NamedTuple):
     """Documents of a source and their tokens: document i has those of spans[i], none if empty.
 
     ``records`` were read for them, ``rejected`` of these can be no document; ``unlike`` are the
@@ -49,7 +49,7 @@ class EncodedAgain(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EncodeRecipe:
     """How texts became the tokens of a dataset."""
 
     tokenizer: Tokenizer
@@ -61,7 +61,7 @@ class Recipe:
     limits: tuple[int, ...] | None  # records of each input, where not all of them were read
 
     @classmethod
-    def of(cls, dataset: MMapIndexedDataset, **tokenizer: Unpack[TokenizerFiles]) -> Recipe:
+    def of(cls, dataset: MMapIndexedDataset, **tokenizer: Unpack[TokenizerFiles]) -> EncodeRecipe:
         """What a manifest says. InputError, UsageError where documents are no records' texts."""
         manifest, prefix = dataset.manifest, dataset.path_prefix
         if manifest is None:
@@ -108,17 +108,17 @@ def format_of_inputs(dataset: MMapIndexedDataset) -> str:
     return next(iter(formats)) if formats in ({"file"}, {"text"}) else "auto"
 
 
-class Again:
+class Reencoder:
     """Reads and encodes parts of sources as a recipe says; in threads."""
 
-    def __init__(self, recipe: Recipe, sources: Sequence[Source]) -> None:
+    def __init__(self, recipe: EncodeRecipe, sources: Sequence[Source]) -> None:
         self._recipe, self._sources = recipe, sources
         self._bytes = recipe.tokenizer.token_bytes()
         self._idle: list[Encoder] = []
 
     def of(
         self, part: Part, lines: npt.NDArray[np.int64] | None = None
-    ) -> Generator[tuple[int, EncodedAgain]]:
+    ) -> Generator[tuple[int, ReencodedBatch]]:
         """The documents of a part, or of some lines, with the numbers of their sources. InputError.
 
         They are valid until the next ones are asked for.
@@ -142,7 +142,7 @@ class Again:
 
     def _encoded(
         self, batch: DocumentBatch, encoder: Encoder, lines: npt.NDArray[np.int64] | None
-    ) -> EncodedAgain:
+    ) -> ReencodedBatch:
         documents = batch.documents[self._recipe.key]
         if lines is not None:
             documents = documents.select(np.isin(documents.lines, lines))
@@ -155,7 +155,7 @@ class Again:
         ends = np.cumsum(encoded.lengths, dtype=np.int64)
         spans = np.stack([ends - encoded.lengths, ends], axis=1)
         unlike = self._unlike(documents, encoded, spans)
-        return EncodedAgain(documents, encoded.ids, spans, batch.records, len(batch.bad), unlike)
+        return ReencodedBatch(documents, encoded.ids, spans, batch.records, len(batch.bad), unlike)
 
     def _unlike(
         self, documents: Documents, encoded: Encoded, spans: npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""The course of a run: its log read back, its samples, and the steps that take them. No torch."""
+"""The history of a run: its log read back, its samples, and the steps that take them. No torch."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class RunHistory:
         return max((record["iteration"] for record in records), default=0)
 
 
-def course_of_run(folder: str | os.PathLike[str]) -> RunHistory:
+def read_history(folder: str | os.PathLike[str]) -> RunHistory:
     """What `tokpack train` did that writes, or wrote, its log.jsonl into ``folder``.
 
     InputError where there is none, or where the data is missing or is not what it was trained on.
