@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -69,8 +70,9 @@ WITH_THINKING = {
 }
 
 
-def renderer_of(family: Family, **options: Any) -> Renderer:
-    """tokpack's renderer with a family's template."""
+@functools.cache
+def renderer_of(family: Family, **options: str) -> Renderer:
+    """tokpack's renderer with a family's template; it takes long to compile one."""
     chosen = ChatOptions(variables={"date": DATE}, **options)
     return Renderer(ChatTemplate(family.source, family.tokens), chosen)
 
