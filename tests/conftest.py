@@ -18,6 +18,7 @@ from support.browser import Browser
 from support.encoding_tools import byte_tokenizer
 from support.optional import BARE, SHARED, program
 from support.places import GOLDEN
+from support.small_caches import use_small_caches
 from support.stand_in import stand_in
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONUNBUFFERED", None)
 # No test reads what an earlier one left in the home folder, nor leaves something there.
 os.environ["TOKPACK_TOKENIZER_CACHE"] = "0"
-
+use_small_caches()
 
 # What tokpack writes it syncs, and to wait for a disk is most of the time of many tests. So
 # temporary files lie in memory where there is room, but for TOKPACK_TESTS_ON_DISK=1.

@@ -172,6 +172,7 @@ def _load() -> None:
         if not module.name.startswith((*_NEED_TORCH, "tokpack.__main__")):
             importlib.import_module(module.name)
     importlib.import_module("tokenizers")  # which every run that encodes needs
+    importlib.import_module("support.small_caches").use_small_caches()
     gc.collect()
     gc.freeze()
 

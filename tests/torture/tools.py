@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 from support.encoding_tools import byte_tokenizer, documents
+from support.small_caches import CACHE_BYTES
 
 import tokpack
 
@@ -38,6 +39,7 @@ def sizes(part_bytes: int) -> dict[str, Any]:
         },
         "tokpack.encoding.worker.HELD_BYTES": part_bytes // 2,
         "tokpack.files.blocks.BLOCK_BYTES": part_bytes // 8,
+        "tokpack.tokenizers.native.CACHE_BYTES": CACHE_BYTES,
     }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokpack import _core
 
 SAMPLE_BYTES = 1 << 18
-_CACHE_BYTES = 1 << 24  # room for the vocabulary and the sample's words; more takes longer to clear
+CACHE_BYTES = 1 << 24  # room for the vocabulary and the sample's words; more takes longer to clear
 _SHOWN = 10  # ids shown on either side of a difference
 
 
@@ -46,12 +46,12 @@ def self_check(
     core: _core.AnyEncoder
     if isinstance(tokenizer, CoreTokenizer):
         mode = tokenizer.special_mode(special_tokens)
-        core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=_CACHE_BYTES)
+        core = tokenizer.core(dtype="int32", special_tokens=mode, cache_bytes=CACHE_BYTES)
         expected = encode_batch(reference(tokenizer, mode), texts)
     elif isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.native:
         if importlib.util.find_spec("sentencepiece") is None:
             return False
-        core = tokenizer.core(dtype="int32", cache_bytes=_CACHE_BYTES)
+        core = tokenizer.core(dtype="int32", cache_bytes=CACHE_BYTES)
         expected = tokenizer.library_model().encode(texts, out_type=int)
     else:
         return False

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, IdType
     from tokpack.tokenizers.spec import BpeSpec, ByteLevelSpec, MetaspaceSpec
 
+CACHE_BYTES = 64 << 20  # of the words that an encoder remembers
+
 
 class CoreTokenizer(Tokenizer):
     """A tokenizer whose definition, ``spec``, the native core encodes by.
@@ -52,18 +54,18 @@ class CoreTokenizer(Tokenizer):
         dtype: str,
         special_tokens: str = "auto",
         level: _core.Level = "auto",
-        cache_bytes: int = 64 << 20,
+        cache_bytes: int | None = None,
     ) -> _core.AnyEncoder:
         """The native object itself; ``level`` chooses the instruction set.
 
-        ``cache_bytes`` are those of the cache of words, and an eighth more is for longer ones.
+        ``cache_bytes`` are those of the cache of words, CACHE_BYTES unless given, and an eighth
+        more is for longer ones.
         TokenizerError for a definition that the core refuses.
         """
         mode, width = self.special_mode(special_tokens), self.check_dtype(dtype)
+        size = CACHE_BYTES if cache_bytes is None else cache_bytes
         try:
-            return self._build_core(
-                special_tokens=mode, dtype=width, level=level, cache_bytes=cache_bytes
-            )
+            return self._build_core(special_tokens=mode, dtype=width, level=level, cache_bytes=size)
         except ValueError as error:
             raise TokenizerError(f"tokenizer {self.name}: {error}") from None
 

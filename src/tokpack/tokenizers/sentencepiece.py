@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.files.foreign import read_object
+from tokpack.tokenizers import native
 from tokpack.tokenizers.base import SpecialFinder, TextEncoder, Tokenizer
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.native import NativeEncoder
@@ -132,11 +133,12 @@ class SentencePieceTokenizer(Tokenizer):
         return TextEncoder(rows_of, dtype, frame, SpecialFinder(self.special_ids))
 
     def core(
-        self, *, dtype: str, level: _core.Level = "auto", cache_bytes: int = 64 << 20
+        self, *, dtype: str, level: _core.Level = "auto", cache_bytes: int | None = None
     ) -> _core.PieceEncoder:
         """The native object itself; ``level`` chooses the instruction set."""
+        size = native.CACHE_BYTES if cache_bytes is None else cache_bytes
         return _core.PieceEncoder(
-            self.model, dtype=self.check_dtype(dtype), cache_bytes=cache_bytes, level=level
+            self.model, dtype=self.check_dtype(dtype), cache_bytes=size, level=level
         )
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
