@@ -113,6 +113,7 @@ def _template() -> tuple[socket.socket, IO[str]]:
     def end() -> None:
         ours.close()
         template.wait()
+        said.close()
 
     atexit.register(end)
     return ours, said
