@@ -116,11 +116,11 @@ def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None
             notes.append(f"{option('valid_by_source')}: {name} is of one dataset")
             continue
         for source in samples.datasets:
-            own = f"{name} of {source.path_prefix}"
+            title = f"{name} of {source.path_prefix}"
             if len(source) < step:
-                notes.append(f"no {own}: its {len(source)} samples do not fill one micro batch")
+                notes.append(f"no {title}: its {len(source)} samples do not fill one micro batch")
             else:
-                valid[own] = source
+                valid[title] = source
 
 
 def _tokenizer(config: Config, notes: list[str]) -> dict[str, Any] | None:

@@ -77,7 +77,7 @@ class StepMeter:
                 "since; lower the learning rate, or look at the data"
             )
         rate = self.samples * self.seq_length / seconds
-        own = rate / self.topology.world_size
+        per_gpu = rate / self.topology.world_size
         peak = _peak(self.topology.device)
         return {
             **self._last,
@@ -87,9 +87,9 @@ class StepMeter:
             "skipped": len(self.results) - len(steps),
             "seconds_per_step": seconds / len(self.results),
             "tokens_per_second": rate,
-            "tokens_per_second_per_gpu": own,
-            "tflops_per_gpu": own * self.flops_per_token / 1e12,
-            "mfu": own * self.flops_per_token / peak if peak else None,
+            "tokens_per_second_per_gpu": per_gpu,
+            "tflops_per_gpu": per_gpu * self.flops_per_token / 1e12,
+            "mfu": per_gpu * self.flops_per_token / peak if peak else None,
             "data_wait": self.waited / seconds,
         }
 

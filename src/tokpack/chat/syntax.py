@@ -172,8 +172,8 @@ def _asks(node: nodes.Node) -> int:
 
 def _variables(node: nodes.Node) -> set[str]:
     """The variables in a tree."""
-    own = {node.name} if isinstance(node, nodes.Name) else set()
-    return own | {n.name for n in node.find_all(nodes.Name)}
+    names = {node.name} if isinstance(node, nodes.Name) else set()
+    return names | {n.name for n in node.find_all(nodes.Name)}
 
 
 def _names(node: nodes.Node) -> set[str]:
@@ -341,8 +341,8 @@ class Writer(CodeGenerator):
         """Begin with what a variable that is a dict has under a key; what else, is to follow."""
         if not isinstance(node, nodes.Name) or node.name == "loop":
             return False
-        own = frame.symbols.ref(node.name)
-        self.write(f"({own}[{key!r}] if {own}.__class__ is dict and {key!r} in {own} else ")
+        ref = frame.symbols.ref(node.name)
+        self.write(f"({ref}[{key!r}] if {ref}.__class__ is dict and {key!r} in {ref} else ")
         return True
 
     def visit_Call(  # noqa: N802

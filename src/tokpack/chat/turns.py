@@ -119,8 +119,8 @@ class Turns:
             kept = up_to.text.startswith(before.text[: before.end])
             raise _no_prompt(i) if kept else _rewritten(i)
         if turn is not None and begun[0] < turn[0]:  # more is written of messages before
-            own = self._ask(messages[:i], variables)
-            begun = None if own is None else _behind(up_to.text, turn[0], own)
+            prompt_before = self._ask(messages[:i], variables)
+            begun = None if prompt_before is None else _behind(up_to.text, turn[0], prompt_before)
             if begun is None:
                 raise _rewritten(i)
         begin, closing = begun
@@ -156,12 +156,12 @@ class Turns:
         follows = messages[i + 1]["role"] if i < len(messages) - 1 else ""
         if follows in ("tool", "function"):  # may be written with the call
             alone = self.render(messages[: i + 1], variables)
-            own = alone.turns[i] if alone.turns else None
-            first = _behind(alone.text, own[0], prompt) if own else None
+            turn_alone = alone.turns[i] if alone.turns else None
+            first = _behind(alone.text, turn_alone[0], prompt) if turn_alone else None
             said, closing = (
                 ("", "")
-                if own is None or first is None
-                else (alone.text[first[0] : own[1]], first[1])
+                if turn_alone is None or first is None
+                else (alone.text[first[0] : turn_alone[1]], first[1])
             )
             unthought = said[thinking(said, closing=closing)[1] :]
             end = _end_of((said, unthought), whole.text, (begun[0], end))

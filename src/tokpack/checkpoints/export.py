@@ -174,7 +174,7 @@ def family_of(model: ModelConfig) -> Family:
 
 def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
     """The values of config.json, under the names of older and newer releases."""
-    values = {name: getattr(model, own) for own, name in family.settings.items()}
+    values = {name: getattr(model, setting) for setting, name in family.settings.items()}
     activation = ACTIVATIONS[model.activation]
     if family == GPT2:
         values |= {"activation_function": activation, "embd_pdrop": model.hidden_dropout}

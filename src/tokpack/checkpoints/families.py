@@ -43,7 +43,7 @@ class Family(NamedTuple):
     @property
     def settings(self) -> dict[str, str]:
         """Our settings that it has, and their names in its config.json."""
-        return {own: names[self.column] for own, names in SETTINGS.items() if names[self.column]}
+        return {ours: names[self.column] for ours, names in SETTINGS.items() if names[self.column]}
 
     def name_of(self, module: str) -> str:
         """What it calls one of our modules; "" where it has no such module."""

@@ -170,8 +170,8 @@ def _settings(
     values = _DEFAULTS[column] | {"initializer_range": 0.02} | values | rope
     qwen = {"qk_layernorm": family == QWEN3, "add_qkv_bias": family == QWEN2}
     settings = {**_OURS[column], **qwen, **scaled}
-    for own, name in family.settings.items():
-        settings[own] = _value(path, values, name, FIELDS[own].kind, _DEFAULTS[column])
+    for setting, name in family.settings.items():
+        settings[setting] = _value(path, values, name, FIELDS[setting].kind, _DEFAULTS[column])
     act = "activation_function" if family == GPT2 else "hidden_act"
     word = values[act]
     if not isinstance(word, str) or word not in _ACTIVATIONS[column]:
@@ -212,7 +212,7 @@ def _rope(
         return {}, {}
     scaled: dict[str, Any] = {}
     said: dict[str, Any] = {}
-    base, share = (family.settings.get(own, "") for own in ("rotary_base", "rotary_percent"))
+    base, share = (family.settings.get(one, "") for one in ("rotary_base", "rotary_percent"))
     settings = {base: values.get(base, 10000.0)}
     whole = values.get(share, 0.25) if share else 1.0
     for key in ("rope_scaling", "rope_parameters"):

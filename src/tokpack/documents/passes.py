@@ -44,8 +44,8 @@ def scan_documents(
     first = 0
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
-        own = ends[first : stop + 1] - ends[first]
-        yield from _scan_shard(shard, own, first, look, threads)
+        bounds = ends[first : stop + 1] - ends[first]
+        yield from _scan_shard(shard, bounds, first, look, threads)
         shard.check_current("read")
         first = stop
 

@@ -188,17 +188,17 @@ class _Choice:
         within = self._within(base, answer)
         kept, left = [], []
         passed = outside = lost = 0  # by the expression; by the share; by a repeat of 0
-        for numbers, own in _documents(base):
-            passes = answer.chosen[own]
+        for numbers, rows in _documents(base):
+            passes = answer.chosen[rows]
             passing = int(np.count_nonzero(passes))
-            inside = self._inside(passes, None if within is None else within[own], passed)
+            inside = self._inside(passes, None if within is None else within[rows], passed)
             passed += passing
             outside += passing - int(np.count_nonzero(inside))
             if with_left:
                 left.append(numbers[passes & ~inside])
             chosen = numbers[inside]
             if answer.times is not None:
-                times = answer.times[own][inside]
+                times = answer.times[rows][inside]
                 lost += int(np.count_nonzero(times == 0))
                 chosen = np.repeat(chosen, times)
             kept.append(chosen)
@@ -239,11 +239,11 @@ class _Choice:
             times *= answer.times
         if any(dataset.view is not None for dataset in base.datasets) or len(base.moves) > 1:
             listed = np.zeros(len(times), np.int64)
-            for _, own in _documents(base):
-                if isinstance(own, slice):
-                    listed[own] += 1
+            for _, rows in _documents(base):
+                if isinstance(rows, slice):
+                    listed[rows] += 1
                 else:
-                    np.add.at(listed, own, 1)
+                    np.add.at(listed, rows, 1)
             times *= listed
         for number, shard in enumerate(base.shards()):
             part = times[base.starts[number] : base.starts[number + 1]]

@@ -36,9 +36,9 @@ def draw(base: Base, seed: int) -> Hashes:
     """
     numbers = np.full(int(base.starts[-1]), NO_TOKENS, np.uint64)
     for number, record in enumerate(base.records):
-        own = numbers[base.starts[number] : base.starts[number + 1], None]
+        out = numbers[base.starts[number] : base.starts[number + 1], None]
         with MMapIndexedDataset(record.prefix) as dataset:
-            token_hashes(dataset, own, threads=usable_cores(), on_bytes=lambda size: None)
+            token_hashes(dataset, out, threads=usable_cores(), on_bytes=lambda size: None)
     for begin in range(0, len(numbers), _STEP):
         _mix(numbers[begin : begin + _STEP], _core.mix(seed))
     return numbers

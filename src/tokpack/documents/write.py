@@ -109,10 +109,10 @@ class NewViews:
         beside: Sequence[Output] = (),
         read: Sequence[str] = (),
     ) -> None:
-        own = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
+        files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
         self._outputs, self._datasets = outputs, datasets
         self.files = new_datasets(
-            outputs, [*own, *read], overwrite=overwrite, views=True, beside=beside
+            outputs, [*files, *read], overwrite=overwrite, views=True, beside=beside
         )
         try:
             self.base = Base(datasets)
@@ -162,8 +162,8 @@ class _Counts:
         tokens = int(self._lengths[dataset][documents].sum(dtype=np.int64))
         self.tokens[dataset] += tokens
         if self.trained is not None:
-            own = self._trained[dataset]
-            self.trained += tokens if own is None else int(own[documents].sum())
+            trained = self._trained[dataset]
+            self.trained += tokens if trained is None else int(trained[documents].sum())
         bounds = self._doc_idx[dataset]
         if bounds is None:
             self.sequences += len(documents)
@@ -232,11 +232,11 @@ def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
             numbers = np.sort(numbers)
         for number, record in enumerate(base.records):
             begin, end = base.starts[number : number + 2].tolist()
-            own = within(numbers, begin, end)
+            inside = within(numbers, begin, end)
             table = TableReader(table_file(record.prefix))
             if "bytes" not in table.schema.names:
                 return 0
-            for sizes, rows in table.of_rows("bytes", own - begin if begin else own):
+            for sizes, rows in table.of_rows("bytes", inside - begin if begin else inside):
                 if sizes.null_count:
                     return 0
                 total += int(sizes.to_numpy()[rows].sum())
@@ -266,9 +266,9 @@ def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
         part = numbers[begin : begin + _STEP]
         for dataset in np.flatnonzero(np.bincount(datasets)).tolist():
             here = datasets == dataset
-            own = documents[here] - base.firsts[dataset]
-            counts.add(dataset, own)
-            part[here] = base.numbers(dataset, own)
+            inside = documents[here] - base.firsts[dataset]
+            counts.add(dataset, inside)
+            part[here] = base.numbers(dataset, inside)
     return numbers
 
 

@@ -196,7 +196,7 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
     if count < _LEAST_ROWS:
         return names
     parts = [(a, *mapped(function, columns.slice(a, b - a))) for a, b in pairwise(cuts)]
-    origins = np.concatenate([begin + own for begin, _, own in parts])
+    origins = np.concatenate([begin + rows for begin, _, rows in parts])
     name = getattr(function, "__qualname__", "the function")
     own_texts = [texts_of(part, keys) for _, part, _ in parts]
     pieces = {key: [one for texts in own_texts for one in texts[key].to_pylist()] for key in keys}

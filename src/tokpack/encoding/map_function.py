@@ -87,13 +87,13 @@ def place_of(error: BaseException, function: Callable[..., Any]) -> str:
     """Where in the user's code an exception comes from: file:line, in function: what it says."""
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
-    own = [frame for frame in frames if frame.filename == file] or frames[-1:]
+    ours = [frame for frame in frames if frame.filename == file] or frames[-1:]
     said = f"{type(error).__name__}: {brief_text(error)}"
-    if not own:
+    if not ours:
         return said
-    names = (frame.name for frame in reversed(own))
-    name = next((one for one in names if not one.startswith("<")), own[-1].name)  # no <listcomp>
-    return f"{own[-1].filename}:{own[-1].lineno}, in {name}: {said}"
+    names = (frame.name for frame in reversed(ours))
+    name = next((one for one in names if not one.startswith("<")), ours[-1].name)  # no <listcomp>
+    return f"{ours[-1].filename}:{ours[-1].lineno}, in {name}: {said}"
 
 
 def brief_text(error: BaseException) -> str:
@@ -252,5 +252,5 @@ def _file_of(module: ModuleType | None) -> str | None:
 
 
 def _name_of(function: Any) -> str:
-    own = getattr(function, "func", function)  # of a partial
-    return str(getattr(own, "__qualname__", type(own).__name__))
+    inner = getattr(function, "func", function)  # of a partial
+    return str(getattr(inner, "__qualname__", type(inner).__name__))

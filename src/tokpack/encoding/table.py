@@ -162,11 +162,11 @@ class _Columns:
                 except (StopIteration, arrow.ArrowException) as error:
                     raise OutputError(f"{self._path} is cut off; run again anew") from error
             count = min(rows, len(self._left[0]))
-            for own, array in zip(chunks, self._left, strict=True):
-                own.append(array.slice(0, count))
+            for column, array in zip(chunks, self._left, strict=True):
+                column.append(array.slice(0, count))
             self._left = [array.slice(count) for array in self._left]
             rows -= count
-        return [arrow.chunked_array(own) for own in chunks]
+        return [arrow.chunked_array(column) for column in chunks]
 
     def close(self) -> None:
         """Let go of the file."""
@@ -207,12 +207,12 @@ def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]
             lines = np.fromfile(file, "<i8", count)
             if lines.size != count:
                 raise OutputError(f"{path} is cut off; run again anew")
-            own = [(line, EMPTY) for line in (lines + 1 + before).tolist()]
+            rows = [(line, EMPTY) for line in (lines + 1 + before).tolist()]
             end = before + counts[_LINES]
             while following is not None and following[0] == source and following[1] <= end:
-                own.append(following[1:])
+                rows.append(following[1:])
                 following = next(bad, None)
-            if own:
-                own.sort()
-                columns = [[names[source]] * len(own), *map(list, zip(*own, strict=True))]
+            if rows:
+                rows.sort()
+                columns = [[names[source]] * len(rows), *map(list, zip(*rows, strict=True))]
                 yield arrow.table(dict(zip(dropped_schema().names, columns, strict=True)))

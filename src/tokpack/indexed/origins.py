@@ -118,8 +118,8 @@ class Origins:
         if self.table.numbers is None:
             return [replace(origin, document=number)]
         places = np.flatnonzero(self.table.numbers == number).tolist()
-        own = f"it is document {origin.document} of {self.table.prefixes[shard]}"
-        left_out = replace(origin, became="unselected", document=None, reason=own)
+        reason = f"it is document {origin.document} of {self.table.prefixes[shard]}"
+        left_out = replace(origin, became="unselected", document=None, reason=reason)
         return [replace(origin, document=place) for place in places] or [left_out]
 
     def _left_out(self, shard: int, source: str, line: int) -> Iterator[Origin]:

@@ -273,9 +273,9 @@ class TableReader:
         Groups without any are not read.
         """
         for group, (begin, end) in enumerate(pairwise(self._ends)):
-            own = within(rows, begin, end)
-            if len(own):
-                yield self._read(group, (column,))[column], own.astype(np.int64) - begin
+            inside = within(rows, begin, end)
+            if len(inside):
+                yield self._read(group, (column,))[column], inside.astype(np.int64) - begin
 
     def column(self, name: str) -> Iterator[Any]:
         """A column of all rows, as Arrow arrays; more than a row group is never in memory."""

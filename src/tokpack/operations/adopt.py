@@ -123,11 +123,11 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
         )
     count = 0
     for shard in dataset.shards():
-        own = Manifest.load(shard.prefix) if dataset.records else manifest
-        if own.table is None:
+        its_manifest = Manifest.load(shard.prefix) if dataset.records else manifest
+        if its_manifest.table is None:
             shard.validate()
             ends = document_ends(shard.index.lengths, shard.index.doc_idx)
-            _write(shard, own, _rows_by_manifest(shard, ends, own, stage))
+            _write(shard, its_manifest, _rows_by_manifest(shard, ends, its_manifest, stage))
             count += 1
     if not count:
         raise OutputError(f"{table_path(dataset.path_prefix)} is there: nothing is to be adopted")
@@ -228,13 +228,13 @@ def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]
     """What tokens alone tell of documents, as Arrow tables, and the tokens."""
     arrow = import_parquet()
     for first in range(0, len(ends) - 1, _ROWS):
-        own = ends[first : first + _ROWS + 1]
-        spans = np.stack((own[:-1], own[1:]), axis=1) - own[0]
-        tokens = shard.tokens[int(own[0]) : int(own[-1])]
+        bounds = ends[first : first + _ROWS + 1]
+        spans = np.stack((bounds[:-1], bounds[1:]), axis=1) - bounds[0]
+        tokens = shard.tokens[int(bounds[0]) : int(bounds[-1])]
         digests, count = token_digests(tokens, spans), len(spans)
         columns = {
             "bytes": arrow.nulls(count, arrow.int64()),
-            "tokens": arrow.array(np.diff(own)),
+            "tokens": arrow.array(np.diff(bounds)),
             "text_xxh3": arrow.nulls(count, arrow.binary(16)),
             "tokens_xxh3": arrow.Array.from_buffers(
                 arrow.binary(16), count, [None, arrow.py_buffer(digests)]

@@ -252,8 +252,8 @@ def _open_bridge(file: _File) -> ForeignDataset:
 def _in_order(file: _File, parts: Iterator[tuple[npt.NDArray[np.int64], _Part]]) -> Iterator[_Part]:
     """Documents by their numbers, as soon as all before are there. FormatError."""
     numbers, held, following = np.zeros(0, np.int64), list[_Part](), 0
-    for own, part in parts:
-        numbers, held = np.append(numbers, own), [*held, part]
+    for more, part in parts:
+        numbers, held = np.append(numbers, more), [*held, part]
         lengths = np.concatenate([one.lengths for one in held])
         values = {name: np.concatenate([one.values[name] for one in held]) for name in part.values}
         by_number = np.argsort(numbers, kind="stable")

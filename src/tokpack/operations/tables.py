@@ -134,9 +134,9 @@ def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
     for reader in readers:
         for field in reader.schema:
             if field.name not in COLUMNS:
-                own = types.setdefault(field.name, set())
-                own |= set() if reader.is_null(field.name) else {str(field.type)}
-    return {name: widest_type(own) for name, own in types.items()}
+                kinds = types.setdefault(field.name, set())
+                kinds |= set() if reader.is_null(field.name) else {str(field.type)}
+    return {name: widest_type(kinds) for name, kinds in types.items()}
 
 
 def _fitted(table: Any, schema: Any) -> Any:

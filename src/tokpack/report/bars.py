@@ -13,17 +13,17 @@ _ROW, _TITLE, _GAP = 22, 26, 14
 _OWN, _OTHER, _TEXT = "#2563eb", "#94a3b8", "#64748b"  # seen on light and on dark pages
 
 
-def bars(panels: Sequence[tuple[str, Mapping[str, float]]], own: str = "tokpack") -> str:
-    """Panels, each with a title and named values, one below the other; ``own`` first, marked."""
+def bars(panels: Sequence[tuple[str, Mapping[str, float]]], ours: str = "tokpack") -> str:
+    """Panels, each with a title and named values, one below the other; ``ours`` first, marked."""
     parts: list[str] = []
     y = 0
     for title, values in panels:
         parts.append(_text(8, y + 17, title, weight="bold"))
         y += _TITLE
         largest = max(values.values(), default=0.0) or 1.0
-        for name in sorted(values, key=lambda name: (name != own, -values[name])):
+        for name in sorted(values, key=lambda name: (name != ours, -values[name])):
             length = max(1, round(_ROOM * values[name] / largest))
-            colour = _OWN if name == own else _OTHER
+            colour = _OWN if name == ours else _OTHER
             parts.append(_text(_NAMES - 8, y + 15, name, anchor="end"))
             parts.append(
                 f'<rect x="{_NAMES}" y="{y + 3}" width="{length}" height="{_ROW - 6}" rx="2" '

@@ -54,8 +54,8 @@ class _Parquet:
         return [(group.num_rows, group.total_byte_size) for group in groups]
 
     def batches(self, begin: int, end: int, keys: list[str], block_bytes: int) -> Iterator[Any]:
-        own = self.groups()[begin:end]
-        rows, size = sum(rows for rows, _ in own), sum(size for _, size in own)
+        groups = self.groups()[begin:end]
+        rows, size = sum(rows for rows, _ in groups), sum(size for _, size in groups)
         return self._file.iter_batches(  # type: ignore[no-any-return]
             batch_size=max(1, min(_MOST_ROWS, block_bytes * rows // max(size, 1))),
             row_groups=range(begin, end),

@@ -65,10 +65,10 @@ def cast(column: Values, kind: str, name: str) -> tuple[Values, dict[int, str]]:
     """A column of JSON values in a type; null, and why, by index, where a value is not of it."""
     import pyarrow
 
-    goal, own = pyarrow.type_for_alias(kind), str(column.type)
-    if own == kind:
+    goal, kind_now = pyarrow.type_for_alias(kind), str(column.type)
+    if kind_now == kind:
         return column, {}
-    if own == "null" or (own, kind) in (("large_string", "string"), ("int64", "double")):
+    if kind_now == "null" or (kind_now, kind) in (("large_string", "string"), ("int64", "double")):
         return column.cast(goal, safe=False), {}
     values, bad = objects_of(column), {}
     for index, value in enumerate(values):

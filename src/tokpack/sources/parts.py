@@ -59,16 +59,16 @@ def _grouped_files(cut: Iterable[Sequence[_Range]], size: int) -> Iterator[Part]
     """The parts of all sources; neighbours that are whole make one, up to a weight of ``size``."""
     begin = weight = index = 0  # of the group that is open: sources [begin, index)
     for index, ranges in enumerate(cut):
-        kind, _, _, own = ranges[0]
+        kind, _, _, share = ranges[0]
         whole = kind == "whole"
-        if begin < index and (not whole or weight + own / 2 > size):
+        if begin < index and (not whole or weight + share / 2 > size):
             yield _group(begin, index, weight)
             begin, weight = index, 0
         if whole:
-            weight += own + _FILE_COST
+            weight += share + _FILE_COST
             continue
-        for kind, first, last, own in ranges:
-            yield Part(index, kind, first, last, own)
+        for kind, first, last, share in ranges:
+            yield Part(index, kind, first, last, share)
         begin = index + 1
     if weight:
         yield _group(begin, index + 1, weight)
@@ -136,10 +136,10 @@ def _frame_ranges(source: Source, size: int, ways: int) -> Sequence[_Range]:
 def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[_Range]:
     """Runs of neighbours, each of a weight of about ``size``."""
     begin = weight = 0
-    for index, own in enumerate(weights):
-        if weight and weight + own / 2 > size:
+    for index, share in enumerate(weights):
+        if weight and weight + share / 2 > size:
             yield kind, begin, index, weight
             begin, weight = index, 0
-        weight += own
+        weight += share
     if begin < len(weights):
         yield kind, begin, len(weights), weight

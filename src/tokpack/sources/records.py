@@ -69,21 +69,21 @@ class JsonLinesParser:
         spans: dict[str, npt.NDArray[np.int64]] = {}
         more = bytearray()  # behind the block: texts that are not in it
         for column in self._columns:
-            own, (_, *above) = places[column].copy(), _names_of(column)
+            at, (_, *above) = places[column].copy(), _names_of(column)
             records = dict(slow)
             if above:
                 inside = places[above[0]]
-                for index in np.flatnonzero((inside[:, 1] > 0) & (own[:, 1] == 0)).tolist():
+                for index in np.flatnonzero((inside[:, 1] > 0) & (at[:, 1] == 0)).tolist():
                     begin, end = inside[index].tolist()
                     records[index] = {above[0]: _parsed(block[begin:end])}
             for index, record in records.items():
                 value = value_at(record, column)
                 begin = len(block) + len(more)
                 more += b"" if value is None else as_text(value)
-                own[index] = begin, len(block) + len(more)
-            spans[column] = own
+                at[index] = begin, len(block) + len(more)
+            spans[column] = at
         data = b"".join((block, more)) if more else block
-        return {column: of_json(data, own) for column, own in spans.items()}
+        return {column: of_json(data, at) for column, at in spans.items()}
 
 
 def _names_of(column: str) -> list[str]:

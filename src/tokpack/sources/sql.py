@@ -183,8 +183,8 @@ def _nodes(value: Any, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
             yield from _nodes(one, names)
     elif isinstance(value, dict):
         if value.get("class") == "LAMBDA":
-            own = [node for node, _ in _nodes(value["lhs"], names)]
-            inside = {n["column_names"][0] for n in own if n.get("class") == "COLUMN_REF"}
+            parameters = [node for node, _ in _nodes(value["lhs"], names)]
+            inside = {n["column_names"][0] for n in parameters if n.get("class") == "COLUMN_REF"}
             yield from _nodes(value["expr"], names | inside)
             return
         if "class" in value:

@@ -127,9 +127,11 @@ def table_source(
     check_columns(name, table.schema, keys)
     values = _values(keys, columns, table.schema)
     texts = table.select(list(keys))
-    own = table.select(_with_roots(keys, values, table.schema))
-    size = 4 * len(keys) * own.num_rows + sum(map(_text_bytes, texts.columns))
-    rows = MemoryRows(own.schema, own.num_rows, size, lambda a, b: own.slice(a, b - a), all_names)
+    part = table.select(_with_roots(keys, values, table.schema))
+    size = 4 * len(keys) * part.num_rows + sum(map(_text_bytes, texts.columns))
+    rows = MemoryRows(
+        part.schema, part.num_rows, size, lambda a, b: part.slice(a, b - a), all_names
+    )
     return _source(name, rows, rows.fingerprint(keys, values))
 
 
@@ -161,14 +163,14 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = 
     name = ":".join(["datasets", "/".join(str(part) for part in about if part)]).rstrip(":")
     schema = dataset.features.arrow_schema
     if isinstance(columns, WholeRecords):
-        own = dataset.with_format("arrow")
+        part = dataset.with_format("arrow")
     else:
         check_columns(name, schema, keys)
         values = _values(keys, columns, schema)
-        own = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
-    stored = own.data
-    size = stored.nbytes * len(own) // max(stored.num_rows, 1)  # it may be some of its rows
-    rows = MemoryRows(stored.schema, len(own), size, lambda a, b: own[a:b], schema.names)
+        part = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
+    stored = part.data
+    size = stored.nbytes * len(part) // max(stored.num_rows, 1)  # it may be some of its rows
+    rows = MemoryRows(stored.schema, len(part), size, lambda a, b: part[a:b], schema.names)
     return _source(name, rows, xxhash.xxh3_128_hexdigest(dataset._fingerprint.encode()))
 
 

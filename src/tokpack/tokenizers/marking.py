@@ -111,7 +111,7 @@ class MarkingEncoder:
         fast, slow = self.encode(texts, spans), self._placed(texts)
         masks = _marked(slow.places, slow.lengths, spans)
         rows = zip(_rows_of(fast.lengths), _rows_of(slow.lengths), strict=True)
-        for text, own, (left, right) in zip(texts, spans, rows, strict=True):
+        for text, marks, (left, right) in zip(texts, spans, rows, strict=True):
             ids, expected = fast.ids[left], slow.ids[right]
             mask, mask_there = fast.mask[left], masks[right]
             for name, one, other, is_equal in (
@@ -122,7 +122,7 @@ class MarkingEncoder:
                     shown = ", ".join(f"{row[:_SHOWN].tolist()}" for row in (one, other))
                     raise TokenizerError(
                         f"tokenizer {self._name} fails its self-check: of {text[:_SHOWN]!r} with "
-                        f"the spans {list(own)[:_SHOWN]} the native core and the Hugging Face "
+                        f"the spans {list(marks)[:_SHOWN]} the native core and the Hugging Face "
                         f"library give different {name}: {shown}. This is a fault of tokpack: "
                         "please report it with this text"
                     )
@@ -155,15 +155,15 @@ class MarkingEncoder:
             at = 0
             for number, length in zip(unplaced, again.lengths.tolist(), strict=True):
                 end = int(behind[number])
-                own = slice(end - int(encoded.lengths[number]), end)
-                if not np.array_equal(encoded.ids[own], again.ids[at : at + length]):
+                tokens = slice(end - int(encoded.lengths[number]), end)
+                if not np.array_equal(encoded.ids[tokens], again.ids[at : at + length]):
                     raise TokenizerError(
                         f"tokenizer {self._name}: the native core and the Hugging Face library "
                         f"give different ids for {texts[number][:80]!r}. This is a fault of "
                         "tokpack: please report it with this text"
                     )
-                mask[own] = again.mask[at : at + length]
-                kinds[own] = again.parts[at : at + length]
+                mask[tokens] = again.mask[at : at + length]
+                kinds[tokens] = again.parts[at : at + length]
                 at += length
         return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special, kinds)
 
@@ -182,12 +182,12 @@ class MarkingEncoder:
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
         lengths, specials = [], []
-        for number, (text, (own, at)) in enumerate(zip(texts, encodings, strict=True)):
-            before, after = (frame.before, frame.after) if own else ((), ())
-            ids += [*before, *own, *after]
+        for number, (text, (text_ids, at)) in enumerate(zip(texts, encodings, strict=True)):
+            before, after = (frame.before, frame.after) if text_ids else ((), ())
+            ids += [*before, *text_ids, *after]
             offsets += [(0, 0)] * len(before) + at + [(len(text), len(text))] * len(after)
-            lengths.append(len(before) + len(own) + len(after))
-            specials += [number] * sum(one in special for one in own)
+            lengths.append(len(before) + len(text_ids) + len(after))
+            specials += [number] * sum(one in special for one in text_ids)
         places = np.array(offsets, np.int32).reshape(-1, 2)
         counted, special_in = np.array(lengths, np.int32), np.array(specials, np.int64)
         return _TextPlaces(np.array(ids, self._dtype), counted, places, special_in)
@@ -213,25 +213,25 @@ def _marked(
     offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], spans: Sequence[Spans]
 ) -> npt.NDArray[np.uint8]:
     counts = np.fromiter(map(len, spans), np.int64, len(spans))
-    rows = np.array([span for own in spans for span in own], np.int32).reshape(-1, 2)
+    rows = np.array([span for marks in spans for span in marks], np.int32).reshape(-1, 2)
     return _core.mark_tokens(offsets, lengths, rows, counts)
 
 
 def _agree(
-    own: npt.NDArray[np.uint8], theirs: npt.NDArray[np.uint8], places: npt.NDArray[np.int32]
+    ours: npt.NDArray[np.uint8], theirs: npt.NDArray[np.uint8], places: npt.NDArray[np.int32]
 ) -> bool:
     """Whether the masks of a text are equal, as far as the library's places of tokens tell.
 
     It has one place for all bytes of neighbouring characters that are unknown to a Unigram model,
     so it marks all of them where one is meant.
     """
-    if np.array_equal(own, theirs):
+    if np.array_equal(ours, theirs):
         return True
-    differ = own != theirs
-    if (own > theirs).any() or (np.diff(places[differ], axis=1) <= 1).any():
+    differ = ours != theirs
+    if (ours > theirs).any() or (np.diff(places[differ], axis=1) <= 1).any():
         return False
     begins = np.flatnonzero((np.diff(places, axis=0, prepend=-1) != 0).any(axis=1))
-    return np.array_equal(np.maximum.reduceat(own, begins), np.maximum.reduceat(theirs, begins))
+    return np.array_equal(np.maximum.reduceat(ours, begins), np.maximum.reduceat(theirs, begins))
 
 
 def _kinds(
@@ -244,8 +244,8 @@ def _kinds(
     texts = np.arange(len(lengths), dtype=np.int64) << 32
     begins = np.repeat(texts, lengths) + offsets[:, 0]
     flat = np.fromiter(chain.from_iterable(chain.from_iterable(parts)), np.int64).reshape(-1, 2)
-    own = np.repeat(texts, np.fromiter(map(len, parts), np.int64, len(parts))) + flat[:, 0]
-    cuts, kinds = np.append(texts, own), np.append(np.zeros_like(texts), flat[:, 1])
+    starts = np.repeat(texts, np.fromiter(map(len, parts), np.int64, len(parts))) + flat[:, 0]
+    cuts, kinds = np.append(texts, starts), np.append(np.zeros_like(texts), flat[:, 1])
     order = np.argsort(cuts, kind="stable")
     first = np.searchsorted(begins, cuts[order])
     counts = np.diff(first, append=total)

@@ -112,10 +112,10 @@ class HostCheck:
 def application(items: Sequence[Item], token: str) -> ASGIApp:
     """The pages of items, below /TOKEN/."""
     site = Pages(list(items), f"/{token}/")
-    own = resources.files("tokpack.view")
-    sheet = style() + own.joinpath("view.css").read_text("utf-8")
+    folder = resources.files("tokpack.view")
+    sheet = style() + folder.joinpath("view.css").read_text("utf-8")
     scripts = dict(
-        zip(SCRIPTS, (plotly(), own.joinpath("view.js").read_text("utf-8")), strict=True)
+        zip(SCRIPTS, (plotly(), folder.joinpath("view.js").read_text("utf-8")), strict=True)
     )
 
     def front(request: Request) -> Response:

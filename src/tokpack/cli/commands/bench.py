@@ -100,13 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(trials: Sequence[LibraryTrial], title: str) -> None:
     from tokpack.cli.figures import bold, table
 
-    own = trials[0]
+    ours = trials[0]
     later = any(trial.later for trial in trials)
     head = ["", "first MB/s", *(["later MB/s"] if later else []), "tokpack", "load s", "ids"]
-    rows, highest = [head], own.first
+    rows, highest = [head], ours.first
     for trial in (one for one in trials if not one.failure):
-        times = "" if trial is own else f"{own.first / trial.first:,.1f}x"
-        ids = "" if trial is own else "the same" if trial.same_ids else "others"
+        times = "" if trial is ours else f"{ours.first / trial.first:,.1f}x"
+        ids = "" if trial is ours else "the same" if trial.same_ids else "others"
         name = f"{trial.library} {trial.version}"
         speeds = [f"{trial.first:,.1f}", *([f"{trial.later:,.1f}"] if later else [])]
         rows.append([name, *speeds, times, f"{trial.construction:.2f}", ids])
