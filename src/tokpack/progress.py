@@ -111,10 +111,10 @@ def with_bar(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def run(*arguments: _P.args, **keywords: _P.kwargs) -> _R:
-        asked = keywords.get("progress")
-        if not isinstance(asked, bool):
+        bar = keywords.get("progress")
+        if not isinstance(bar, bool):
             return function(*arguments, **keywords)
-        with shown(asked) as show:
+        with shown(bar) as show:
             keywords["progress"] = show
             return function(*arguments, **keywords)
 

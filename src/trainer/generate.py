@@ -32,11 +32,11 @@ class LanguageModel(Stage):
         ``more`` may have ``position_ids`` int64 [B, S], and ``cu_seqlens`` of documents, as a batch
         of training has them. UsageError for more positions than the model has learned.
         """
-        most, asked = self.model.max_position_embeddings, tokens.shape[1]
+        most, positions = self.model.max_position_embeddings, tokens.shape[1]
         if "position_ids" in more:
-            asked = int(more["position_ids"].max()) + 1
-        if asked > most and self.model.position_embedding_type == "learned_absolute":
-            raise UsageError(f"{asked:,} positions are asked for, the model has learned {most:,}")
+            positions = int(more["position_ids"].max()) + 1
+        if positions > most and self.model.position_embedding_type == "learned_absolute":
+            raise UsageError(f"{positions:,} positions, of which the model has learned {most:,}")
         return self.logits({"tokens": tokens, **more})
 
 

@@ -102,9 +102,9 @@ def _make_steps(run: TrainingRun, signals: list[int], before: Callable[[int], No
         if reason:
             return reason
         before(run.step + 1)
-        lr, asked = run.schedule.lr(first), time.perf_counter()
+        lr, began = run.schedule.lr(first), time.perf_counter()
         batches = list(islice(run.stream, size // run.smallest))
-        run.meter.waited += time.perf_counter() - asked
+        run.meter.waited += time.perf_counter() - began
         run.meter.labels.append(sum(int(one["loss_mask"].count_nonzero()) for one in batches))
         if config.calculate_per_token_loss:
             weigh(batches, run.topology)
@@ -135,7 +135,7 @@ def _asked(run: TrainingRun, signals: list[int], minutes: float) -> tuple[str, b
     config, main = run.config, run.topology.is_main
     every = config.save_interval_in_mins if config.save else None
     timed = main and every is not None and time.monotonic() - run.saved_at >= 60 * every
-    asked = {
+    requests = {
         "a signal": bool(signals),
         "the kill switch": main and os.path.exists(config.kill_switch_path or ""),
         option("exit_duration_in_mins"): main
@@ -144,12 +144,12 @@ def _asked(run: TrainingRun, signals: list[int], minutes: float) -> tuple[str, b
         and run.step % (config.exit_interval or math.inf) == 0,
     }
     writes = run.saving is not None and not run.saving.saving.is_written
-    votes = torch.tensor([*asked.values(), timed, writes], dtype=torch.uint8)
+    votes = torch.tensor([*requests.values(), timed, writes], dtype=torch.uint8)
     if run.topology.world_size > 1:
         dist.all_reduce(votes, dist.ReduceOp.MAX)
     if not votes[-1]:  # all ranks have written what they were writing
         _try(run, _end_save)
-    reasons = (reason for reason, vote in zip(asked, votes, strict=False) if vote)
+    reasons = (reason for reason, vote in zip(requests, votes, strict=False) if vote)
     return next(reasons, ""), bool(votes[-2])
 
 

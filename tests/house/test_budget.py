@@ -1,5 +1,7 @@
 """The house does not grow unnoticed: budget.txt has the lines of each room, and of some words.
 
+No file has over 400 lines.
+
 A room that needs more lines gets a larger number there, where whoever reviews the change sees it.
 ``TOKPACK_WRITE_BUDGET=1 make test ROOM=house`` writes the numbers of now.
 """
@@ -16,6 +18,7 @@ from support.places import ROOT
 BUDGET = Path(__file__).with_name("budget.txt")
 # Participles that stand for nouns: tokens, header and entries say more than what was found or made.
 WORDS = ("found", "known", "own", "given", "made")
+MOST_LINES = 400  # of a file
 SLACK = 40  # lines that a room may shrink by before its number must follow
 
 
@@ -48,3 +51,12 @@ def test_no_room_grows_unnoticed() -> None:
     assert not grown, "larger than budget.txt says"
     shrunk = {name: count for name, count in now.items() if count < budget[name] - SLACK}
     assert not shrunk, "smaller than budget.txt says: lower the numbers"
+
+
+def test_no_file_is_long() -> None:
+    lengths = {
+        path: len(path.read_text(encoding="utf-8").splitlines())
+        for folder in ("src", "tests", "benchmarks", "tools")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert not {path: count for path, count in lengths.items() if count > MOST_LINES}

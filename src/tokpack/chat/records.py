@@ -200,10 +200,10 @@ class RecordReader:
         return Conversation(messages, len(before))
 
     def _alpaca(self, record: Mapping[str, Any]) -> list[dict[str, Any]]:
-        asked = [one for one in (record["instruction"], record.get("input")) if one]
-        if wrong := [one for one in asked if not isinstance(one, str)]:
+        questions = [one for one in (record["instruction"], record.get("input")) if one]
+        if wrong := [one for one in questions if not isinstance(one, str)]:
             raise ConversationError(MALFORMED, f"its instruction or input is {brief(wrong[0])}")
-        turns = [("\n".join(asked), record["output"])]
+        turns = [("\n".join(questions), record["output"])]
         history = plain(record.get("history")) or []
         if not isinstance(history, list) or any(
             not isinstance(turn, list) or len(turn) != 2 for turn in history
@@ -277,8 +277,8 @@ def _as_messages(value: Any, role: str) -> list[Any]:
     """A text as the message of a role, or those of Human and Assistant; messages as they are."""
     if isinstance(value, str) and _HH.match(value):
         parts = _HH.split(value)[1:]
-        said = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
-        messages = [{"role": _ROLES[who.lower()], "content": text} for who, text in said]
+        turns = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
+        messages = [{"role": _ROLES[who.lower()], "content": text} for who, text in turns]
         is_prompt = messages[-1] == {"role": "assistant", "content": ""}  # for an answer
         return messages[:-1] if is_prompt else messages
     if isinstance(value, str):

@@ -286,9 +286,9 @@ class _Rendering:
             whole.turns[i] = turn[0], span[1]  # type: ignore[index] # the token behind belongs to it
         header = self._turns.header
         if header not in ("", HARMONY) and whole.text.find(header, *span) >= 0:
-            said = whole.text[slice(*span)]
+            text = whole.text[slice(*span)]
             if json.dumps(header)[1:-1] not in json.dumps(messages[i]):
-                raise ConversationError(OUTSIDE, f"{brief(said)} has the beginning of an answer")
+                raise ConversationError(OUTSIDE, f"{brief(text)} has the beginning of an answer")
         if "tool_calls" in messages[i] and not self._options.loss_on_tool_calls:
             hole = self._turns.without_calls(messages, i, answer, whole, variables)
             return without(span, hole)

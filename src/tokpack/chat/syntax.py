@@ -91,18 +91,18 @@ class Syntax:
         sets = any(one.find(nodes.NSRef) for one in behind)
         if sets or not all(self._is_known(one) for one in behind if _writes(one)):
             return None
-        asked = [sum(map(_asks, behind))]
+        counts = [sum(map(_asks, behind))]
         if isinstance(node, nodes.For):
             self._loops.append(node)
-            asked += [_asks(one) for one in node.body if self._is_last_prompt(one)]
+            counts += [_asks(one) for one in node.body if self._is_last_prompt(one)]
         elif isinstance(node, nodes.If) and self._is_free(node.test):
             inside = [self._prompts(part) for part in _bodies(node)]
             if None in inside:
                 return None
-            asked += [count or 0 for count in inside]
+            counts += [count or 0 for count in inside]
         else:
             return None
-        return sum(asked)
+        return sum(counts)
 
     def _is_last_prompt(self, node: nodes.Node) -> bool:
         """Whether a statement of the loop's body writes the prompt behind the last message."""

@@ -55,9 +55,9 @@ def load_template(tokenizer: Tokenizer, options: ChatOptions) -> ChatTemplate:
     folders = list(_folders(tokenizer))
     named, where = next((one for one in map(_templates, folders) if one[0]), ({}, tokenizer.name))
     tokens = next((one for one in map(_tokens, folders) if one is not None), None)
-    asked = options.template
-    if asked is not None:
-        return _asked(asked, named, tokens, where)
+    template = options.template
+    if template is not None:
+        return _asked(template, named, tokens, where)
     if "default" in named:
         return ChatTemplate(
             named["default"], tokens, named.get("tool_use"), where, tuple(sorted(named))
@@ -74,17 +74,17 @@ def load_template(tokenizer: Tokenizer, options: ChatOptions) -> ChatTemplate:
 
 
 def _asked(
-    asked: str, named: Mapping[str, str], tokens: Mapping[str, str] | None, where: str
+    template: str, named: Mapping[str, str], tokens: Mapping[str, str] | None, where: str
 ) -> ChatTemplate:
-    if asked in named:
-        return ChatTemplate(named[asked], tokens, None, f"{where}, {asked}")
-    if "{%" in asked or "{{" in asked or "\n" in asked:
-        return ChatTemplate(asked, tokens)
-    path = Path(asked).expanduser()
+    if template in named:
+        return ChatTemplate(named[template], tokens, None, f"{where}, {template}")
+    if "{%" in template or "{{" in template or "\n" in template:
+        return ChatTemplate(template, tokens)
+    path = Path(template).expanduser()
     if not path.is_file():
         names = f"; the tokenizer's templates are {', '.join(sorted(named))}" if named else ""
         raise UsageError(
-            f"{option('chat_template', asked)}: no such file, and no template's name{names}"
+            f"{option('chat_template', template)}: no such file, and no template's name{names}"
         )
     if path.suffix == ".json":
         text = read_object(path, missing=UsageError, wrong=UsageError).get("chat_template")

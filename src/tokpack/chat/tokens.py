@@ -78,8 +78,10 @@ def render(
         raise UsageError(f"{option('pairs')} takes two keys")
     if not isinstance(tokenizer, Tokenizer):
         tokenizer = load_tokenizer(tokenizer)
-    asked = ChatOptions(**{name: value for name, value in names.items() if value is not None})
-    rendered = Renderer(load_template(tokenizer, asked), asked).render(record)
+    chat_options = ChatOptions(
+        **{name: value for name, value in names.items() if value is not None}
+    )
+    rendered = Renderer(load_template(tokenizer, chat_options), chat_options).render(record)
     encoder = MarkingEncoder(tokenizer, dtype="int32")
     result = []
     for one in rendered:

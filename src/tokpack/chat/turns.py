@@ -158,13 +158,13 @@ class Turns:
             alone = self.render(messages[: i + 1], variables)
             turn_alone = alone.turns[i] if alone.turns else None
             first = _behind(alone.text, turn_alone[0], prompt) if turn_alone else None
-            said, closing = (
+            answer, closing = (
                 ("", "")
                 if turn_alone is None or first is None
                 else (alone.text[first[0] : turn_alone[1]], first[1])
             )
-            unthought = said[thinking(said, closing=closing)[1] :]
-            end = _end_of((said, unthought), whole.text, (begun[0], end))
+            unthought = answer[thinking(answer, closing=closing)[1] :]
+            end = _end_of((answer, unthought), whole.text, (begun[0], end))
             if end < 0:
                 raise not_found(i)
         return Answer(begun[0], end, begun[1])
@@ -178,24 +178,24 @@ class Turns:
         self._check_prompt(i)
         if not i:
             return whole, self.answer(whole, messages, i, variables)
-        asked, beginnings = self._asked(messages[:i], variables)
+        prompted, beginnings = self._asked(messages[:i], variables)
         if _behind(whole.text, 0, beginnings) is not None:
             return whole, self.answer(whole, messages, i, variables)
         turn = whole.turns[i] if whole.turns else None
         before = self.render(messages[:i], variables)
         start = before.text[: before.end]
         begun = None
-        if turn is not None and asked.text.startswith(start):
-            begun = _behind(whole.text, turn[0], prompts(asked.text[len(start) :]))
+        if turn is not None and prompted.text.startswith(start):
+            begun = _behind(whole.text, turn[0], prompts(prompted.text[len(start) :]))
         if turn is None or begun is None:
             raise _no_prompt(i) if whole.text.startswith(start) else _rewritten(i)
-        text = asked.text + whole.text[begun[0] :]
-        moved = len(asked.text) - begun[0]
+        text = prompted.text + whole.text[begun[0] :]
+        moved = len(prompted.text) - begun[0]
         end = turn[1] + moved
         turns = None if before.turns is None else [*before.turns, (before.end, end)]
         behind = [(b + moved, e + moved) for b, e in whole.generations if b >= begun[0]]
         rendered = Text(text, turns, end, behind, Seen([(0, EVERY)]))
-        return rendered, Answer(len(asked.text), end, begun[1])
+        return rendered, Answer(len(prompted.text), end, begun[1])
 
     def said(
         self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
@@ -259,11 +259,11 @@ class Turns:
 
     def _asked(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, _Prompt]:
         """The text of messages with a generation prompt, and up to where an answer may begin."""
-        asked = self._program.run(messages, variables, prompt=True)
-        beginnings = prompts(asked.text)
+        prompted = self._program.run(messages, variables, prompt=True)
+        beginnings = prompts(prompted.text)
         if len(beginnings) > 1 and len(beginnings[1][0]) < self.render(messages, variables).end:
-            beginnings = [(asked.text, "")]  # a message ends like a prompt
-        return asked, beginnings
+            beginnings = [(prompted.text, "")]  # a message ends like a prompt
+        return prompted, beginnings
 
     def _ask(
         self, messages: Messages, variables: Mapping[str, Any], *, placed: bool = False
@@ -275,9 +275,9 @@ class Turns:
         before = self.render(messages, variables)
         if placed and before.turns is None:
             return None
-        asked = self._program.run(messages, variables, prompt=True).text
+        prompted = self._program.run(messages, variables, prompt=True).text
         start = before.text[: before.end]
-        return prompts(asked[len(start) :]) if asked.startswith(start) else None
+        return prompts(prompted[len(start) :]) if prompted.startswith(start) else None
 
     def _try(self, variables: Mapping[str, Any]) -> Ends:
         """What ends turns, and what begins an assistant's."""
@@ -305,8 +305,8 @@ class Turns:
             ends = [one[1] for one in spans if one is not None]
             tails = [self._tail(whole.text[:end]) for end in ends]
             if not any(tails):
-                said = whole.text.find(_SAID) + len(_SAID)
-                first = said if whole.turns is None else ends[0] if ends else 0
+                at = whole.text.find(_SAID) + len(_SAID)
+                first = at if whole.turns is None else ends[0] if ends else 0
                 several = whole.text.count(_SAID) > 1
                 follows = follows or (several and starts_with_mark(whole.text, first))
                 tails = [] if follows else [self._tail(whole.text)]
@@ -341,8 +341,8 @@ class Turns:
 
 def _instead(content: Any, i: int) -> Any:
     """Something else in the place of what somebody says."""
-    said = f"{_SAID} {i}."
-    return said if isinstance(content, str) else [{"type": "text", "text": said}]
+    placeholder = f"{_SAID} {i}."
+    return placeholder if isinstance(content, str) else [{"type": "text", "text": placeholder}]
 
 
 def _no_prompt(i: int) -> ConversationError:
@@ -363,11 +363,11 @@ def _rewritten(i: int) -> ConversationError:
     )
 
 
-def _end_of(said: tuple[str, ...], text: str, span: Span) -> int:
+def _end_of(answers: tuple[str, ...], text: str, span: Span) -> int:
     """Where the first of some answers ends that stands at the beginning of a span; -1 for none."""
     begin, end = span
     begin = end - len(text[begin:end].lstrip())
-    for one in said:
+    for one in answers:
         if one.strip() and text.startswith(one.lstrip(), begin):
             return begin + len(one.lstrip())
     return -1

@@ -197,8 +197,8 @@ def _value(
         return None
     if type(value) is kind or (kind is float and type(value) is int):
         return kind(value)
-    said = "missing" if name not in values else brief(value)
-    raise FormatError(f"{path}: {name} is {said}, expected {EXPECTED[kind]}")
+    word = "missing" if name not in values else brief(value)
+    raise FormatError(f"{path}: {name} is {word}, expected {EXPECTED[kind]}")
 
 
 def _rope(
@@ -211,20 +211,20 @@ def _rope(
     if family == GPT2:
         return {}, {}
     scaled: dict[str, Any] = {}
-    said: dict[str, Any] = {}
+    rope: dict[str, Any] = {}
     base, share = (family.settings.get(one, "") for one in ("rotary_base", "rotary_percent"))
     settings = {base: values.get(base, 10000.0)}
     whole = values.get(share, 0.25) if share else 1.0
     for key in ("rope_scaling", "rope_parameters"):
         inner = values.get(key) or {}
         words = inner if isinstance(inner, dict) else {str(inner): None}
-        for name in words.keys() & said.keys():
-            if words[name] != said[name]:
+        for name in words.keys() & rope.keys():
+            if words[name] != rope[name]:
                 raise UsageError(
-                    f"{path}: {name} is {brief(said[name])} in rope_scaling and "
+                    f"{path}: {name} is {brief(rope[name])} in rope_scaling and "
                     f"{brief(words[name])} in rope_parameters: change one of them"
                 )
-        said |= words
+        rope |= words
         kind = words.get("rope_type", words.get("type", "default"))
         if words.items() >= SCALED_ROPE.items() and set(words) <= {*_ROPE, *SCALED_ROPE, "factor"}:
             factor = _value(path, words, "factor", float, {})

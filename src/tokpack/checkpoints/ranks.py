@@ -87,12 +87,12 @@ def open_ranks(
     """
     first = files[min(files)]
     if config is not None:
-        said = [config]
+        arguments = [config]
     elif LAYER_FILE.fullmatch(first.name):
         raise UsageError(f"{folder}: layer files do not say which model they are of: add --config")
     else:
-        said = _arguments(first, load_file(first).get("args"))
-    settings = resolve([*said, *UNSPLIT]).config
+        arguments = _arguments(first, load_file(first).get("args"))
+    settings = resolve([*arguments, *UNSPLIT]).config
     ids = vocab_size or (settings.vocab_size if config is not None else None)
     if not ids and settings.vocab_file and os.path.exists(settings.vocab_file):
         ids = count_ids(settings.vocab_file)

@@ -22,22 +22,24 @@ def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
     ``otherwise`` says what holds without it, where that is not what encode does.
     """
     one = _FIELDS[name]
-    said, default = about(one), default_of(one)
-    names = said.flags.split() or [f"--{name.replace('_', '-')}"]
-    without = otherwise or said.otherwise or (default if isinstance(default, str) else "")
-    argument: dict[str, Any] = {"help": f"{said.help} ({without})" if without else said.help}
+    described, default = about(one), default_of(one)
+    names = described.flags.split() or [f"--{name.replace('_', '-')}"]
+    without = otherwise or described.otherwise or (default if isinstance(default, str) else "")
+    argument: dict[str, Any] = {
+        "help": f"{described.help} ({without})" if without else described.help
+    }
     if default is True:
         argument |= {"action": argparse.BooleanOptionalAction, "default": True}
     elif default is False:
         argument["action"] = "store_true"
     else:
         argument["default"] = default or None
-        if said.value:
-            argument["metavar"] = said.value
-        if said.choices and "type" not in settings:
-            argument["choices"] = said.choices
-        elif said.least is not None:
-            argument["type"] = size if said.value == "SIZE" else number(said.least)
+        if described.value:
+            argument["metavar"] = described.value
+        if described.choices and "type" not in settings:
+            argument["choices"] = described.choices
+        elif described.least is not None:
+            argument["type"] = size if described.value == "SIZE" else number(described.least)
     if f"--{name.replace('_', '-')}" not in names:
         argument["dest"] = name
     return flag(*names, **{**argument, **settings})

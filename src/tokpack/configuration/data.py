@@ -39,12 +39,12 @@ def vocabulary_of(config: Config, size: int | None) -> int | None:
             f"{file} has {in_file:,} ids, the tokenizer of the data {size:,}: give the file that "
             "the data was made with, or none"
         )
-    asked = config.vocab_size
-    if size is not None and asked is not None and asked < size:
+    configured = config.vocab_size
+    if size is not None and configured is not None and configured < size:
         raise UsageError(
-            f"{option('vocab_size')} is {asked:,}, the tokenizer of the data has {size:,} ids"
+            f"{option('vocab_size')} is {configured:,}, the tokenizer of the data has {size:,} ids"
         )
-    return asked or size or in_file
+    return configured or size or in_file
 
 
 def _settings(config: Config) -> dict[str, Any]:

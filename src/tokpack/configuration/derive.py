@@ -70,8 +70,8 @@ def _needs(values: Overrides) -> None:
     """UsageError for a name that needs another setting, which has another value."""
     for name, (value, setting, needed) in NEEDS.items():
         if values.pop(name, None) is value and values.default(setting) != needed:
-            said, word = str(value).lower(), "true" if needed is True else needed
-            raise UsageError(f"{option(name)} {said} needs {option(setting)} {word}")
+            text, word = str(value).lower(), "true" if needed is True else needed
+            raise UsageError(f"{option(name)} {text} needs {option(setting)} {word}")
 
 
 def _samples(values: Overrides) -> None:
@@ -176,7 +176,7 @@ def _engine(values: Overrides) -> None:
 
 def _mlp(values: Overrides, neox: bool, like: str) -> None:
     """Activation, width and biases, on which the programs do not agree."""
-    said, fused = "bias_gelu_fusion" in values, values.pop("bias_gelu_fusion", None)
+    is_named, fused = "bias_gelu_fusion" in values, values.pop("bias_gelu_fusion", None)
     kind = values.pop("mlp_type", "standard")
     if kind == "llama":  # of GPT-NeoX before 2024-09: gated, without biases, of the width it says
         if values.default("activation") not in ("silu", "swiglu"):
@@ -199,7 +199,7 @@ def _mlp(values: Overrides, neox: bool, like: str) -> None:
         how = "without" if exact else "with"
         fusion = option("bias_gelu_fusion")
         values.note(f"gelu in its {form} form, as {owner} computes it {how} {fusion}")
-    elif said:
+    elif is_named:
         values.note(f"{option('bias_gelu_fusion')} does not concern activation {activation}")
     if activation == "swiglu" and like in ("megatron", "microsoft"):
         values.setdefault("ffn_hidden_size", int(values.default("hidden_size") * 8 / 3) // 64 * 64)
@@ -224,15 +224,15 @@ def _width(values: Overrides, derived: bool, llama: bool) -> None:
     """ffn_hidden_size from GPT-NeoX's settings; with ``derived`` also without any of them."""
     hidden, factor = values.default("hidden_size"), values.pop("expansion_factor", None)
     size, multiple = values.pop("intermediate_size", None), values.pop("mlp_multiple_of", None)
-    said = size is not None or factor is not None or multiple is not None
+    is_named = size is not None or factor is not None or multiple is not None
     if "ffn_hidden_size" in values:
-        if said:
+        if is_named:
             raise UsageError(
                 f"{option('ffn_hidden_size')} and {option('intermediate_size')} are given: give "
                 "one of them"
             )
         return
-    if not (said or derived or llama):
+    if not (is_named or derived or llama):
         return
     if factor is not None and not 0 < factor < 1e6:
         raise UsageError(f"{option('expansion_factor')} is {factor}, expected a positive number")

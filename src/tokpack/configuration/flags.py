@@ -126,11 +126,11 @@ def resolve(
     for name in flags.settings:
         for other in _REPLACED.get(name, ()):
             file.settings.pop(other, None)
-    said = _with_blend(file.settings | flags.settings)
+    settings = _with_blend(file.settings | flags.settings)
     notes: list[str] = []
-    if "deepspeed_config" in said:
-        said = _with_deepspeed(said, said["deepspeed_config"].value, notes)
-    overrides = Overrides({name: setting.value for name, setting in said.items()})
+    if "deepspeed_config" in settings:
+        settings = _with_deepspeed(settings, settings["deepspeed_config"].value, notes)
+    overrides = Overrides({name: setting.value for name, setting in settings.items()})
     overrides.flags = flags_typed(flag_names(), argv) if values is None else {}
     for name in ("conf_dir", "debug", "deepspeed_config"):
         overrides.pop(name, None)
@@ -218,7 +218,7 @@ def _program(names: set[str]) -> str | None:
     return next(programs, "megatron") if names & (_FOREIGN | ALONE["neox"]) else None
 
 
-def _with_deepspeed(said: dict[str, _Setting], path: str, notes: list[str]) -> dict[str, _Setting]:
+def _with_deepspeed(named: dict[str, _Setting], path: str, notes: list[str]) -> dict[str, _Setting]:
     """The same settings, and those of DeepSpeed's JSON, which must not contradict them.
 
     Where this changes no result, those of the JSON replace them.
@@ -228,32 +228,32 @@ def _with_deepspeed(said: dict[str, _Setting], path: str, notes: list[str]) -> d
         deepspeed.add(key, value, f"{key} {_plain(value)}")
     pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
     for name, there, refused in (*pairs, *((*pair, True) for pair in deepspeed.refused)):
-        if name not in said or (said[name].value == there.value) is not refused:
+        if name not in named or (named[name].value == there.value) is not refused:
             continue
-        written = said[name].written
+        written = named[name].written
         if name not in tables.JSON_ALONE.split():
             raise UsageError(f"{written} contradicts {there.written} in {path}: change one of them")
         replaced[name] = f"{there.written}, not {written}"
     if replaced:
         notes.append(f"{path} goes before the flags: {'; '.join(replaced.values())}")
-    kept = {name: one for name, one in said.items() if name not in replaced}
+    kept = {name: one for name, one in named.items() if name not in replaced}
     return {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **kept}
 
 
-def _with_blend(said: dict[str, _Setting]) -> dict[str, _Setting]:
+def _with_blend(named: dict[str, _Setting]) -> dict[str, _Setting]:
     """The same settings, and those of a blend file that is given as the data."""
-    words = [w for n in ("data_path", "train_data_path") if n in said for w in said[n].value]
+    words = [w for n in ("data_path", "train_data_path") if n in named for w in named[n].value]
     from tokpack.samples.blend.file import read_values
     from tokpack.samples.blend.words import is_blend_file
 
     if len(words) != 1 or not is_blend_file(words[0]):
-        return said
+        return named
     blend, values = _Source(), _load(words[0], read_values)
     for key in tables.BLEND.split():
         if key in values:
             blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
     blend.settings.setdefault("split", _Setting(None, ""))  # such a file may do without one
-    return blend.settings | said
+    return blend.settings | named
 
 
 def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:

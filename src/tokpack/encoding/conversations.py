@@ -105,29 +105,29 @@ def settled_chat(
     """
     if not options.chat:
         return None
-    asked, records = options.conversations, first.records
-    form = detect(records, asked)
+    chat, records = options.conversations, first.records
+    form = detect(records, chat)
     if records and not form:
         keys = ", ".join(map(str, list(records[0])[:_SHOWN])) or "none"
         raise InputError(
             f"none of the first {counted(len(records), 'record')} has a conversation: their keys "
             f"are {keys}; name that of the messages with {option('messages_key')}"
         )
-    if asked.pairs is None and "pairs" in form:
+    if chat.pairs is None and "pairs" in form:
         if form != "pairs":
             raise InputError(
                 f"the first records are {form}: encode pairs, with {option('pairs')}, and others "
                 "each into a dataset of their own"
             )
-        asked = replace(asked, pairs=PAIR)
-    template = load_template(tokenizer, asked)
-    asked = replace(asked, template=None)
-    renderer = Renderer(template, asked)
+        chat = replace(chat, pairs=PAIR)
+    template = load_template(tokenizer, chat)
+    chat = replace(chat, template=None)
+    renderer = Renderer(template, chat)
     return {
-        **asdict(asked),
+        **asdict(chat),
         **renderer.identity(),
-        "variables": dict(asked.variables),
-        "pairs": list(asked.pairs) if asked.pairs else None,
+        "variables": dict(chat.variables),
+        "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
         "template": template.source,
         "tool_use": template.tool_use,
@@ -231,9 +231,9 @@ def _check_turns(rendered: Rendered) -> None:
         while at < len(turns) and turns[at][1] <= begin:
             at += 1
         if at == len(turns) or begin < turns[at][0] or end > turns[at][1]:
-            said = rendered.text[begin:end][:_SHOWN]
+            text = rendered.text[begin:end][:_SHOWN]
             raise ConversationError(
-                OUTSIDE, f"{said!r} at character {begin} is in no turn of an assistant"
+                OUTSIDE, f"{text!r} at character {begin} is in no turn of an assistant"
             )
 
 

@@ -88,12 +88,12 @@ def place_of(error: BaseException, function: Callable[..., Any]) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
     ours = [frame for frame in frames if frame.filename == file] or frames[-1:]
-    said = f"{type(error).__name__}: {brief_text(error)}"
+    message = f"{type(error).__name__}: {brief_text(error)}"
     if not ours:
-        return said
+        return message
     names = (frame.name for frame in reversed(ours))
     name = next((one for one in names if not one.startswith("<")), ours[-1].name)  # no <listcomp>
-    return f"{ours[-1].filename}:{ours[-1].lineno}, in {name}: {said}"
+    return f"{ours[-1].filename}:{ours[-1].lineno}, in {name}: {message}"
 
 
 def brief_text(error: BaseException) -> str:

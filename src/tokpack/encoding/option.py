@@ -52,8 +52,8 @@ def about(one: Field[Any]) -> Option:
 
 def text_of(one: Field[Any]) -> str:
     """What is said of a field of EncodeOptions in Python, and what holds without it."""
-    said = about(one)
-    return f"{said.help} ({said.otherwise})" if said.otherwise else said.help
+    described = about(one)
+    return f"{described.help} ({described.otherwise})" if described.otherwise else described.help
 
 
 def list_of(options: Iterable[Field[Any]]) -> str:
@@ -66,17 +66,17 @@ def default_of(one: Field[Any]) -> Any:
     return None if one.default is MISSING else one.default
 
 
-def check(name: str, value: object, default: object, said: Option) -> None:
+def check(name: str, value: object, default: object, described: Option) -> None:
     """UsageError for a word that is no choice, and for a number that is too small."""
-    if said.choices and value not in said.choices:
-        allowed = ", ".join(said.choices)
+    if described.choices and value not in described.choices:
+        allowed = ", ".join(described.choices)
         raise UsageError(f"{option(name)} is {value!r}; it can be {allowed}")
-    if said.least is None or (value is None and default is None):
+    if described.least is None or (value is None and default is None):
         return
     if not isinstance(value, SupportsIndex):
         raise UsageError(f"{option(name)} is {value!r}, which is no whole number")
-    if operator.index(value) < said.least:
-        raise UsageError(f"{option(name)} is {value}; the least is {said.least}")
+    if operator.index(value) < described.least:
+        raise UsageError(f"{option(name)} is {value}; the least is {described.least}")
 
 
 def texts_of(name: str, value: object) -> tuple[str, ...]:

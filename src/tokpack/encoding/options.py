@@ -212,8 +212,8 @@ class EncodeOptions(ChatRequest):
             raise UsageError(
                 f"{option('keys')} is {list(self.keys)}; it needs one or more different names"
             )
-        for name, default, said in _limited():
-            check(name, getattr(self, name), default, said)
+        for name, default, described in _limited():
+            check(name, getattr(self, name), default, described)
         if self.max_rejects is not None and self.on_error == "fail":
             raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
         if self.keep_newlines and not self.split_sentences:
@@ -255,19 +255,19 @@ class EncodeOptions(ChatRequest):
         if os.path.basename(output) in ("", ".", ".."):
             raise UsageError(f"output {output!r} is a folder: add a name for the dataset")
         names = dict(self.output_names)
-        asked = [one.name for one in self.datasets]
-        if not names and len(asked) == 1 and not self.tokenizers:
-            names = {asked[0]: output}
+        datasets = [one.name for one in self.datasets]
+        if not names and len(datasets) == 1 and not self.tokenizers:
+            names = {datasets[0]: output}
         elif not names:
-            names = {name: f"{output}_{name}" for name in asked}
+            names = {name: f"{output}_{name}" for name in datasets}
         home = os.path.dirname(os.path.abspath(output))
-        if set(names) != set(asked) or len(set(names.values())) != len(names):
+        if set(names) != set(datasets) or len(set(names.values())) != len(names):
             raise UsageError(f"output_names is {names}; it needs a name of its own for each key")
         for name in names.values():
             if os.path.dirname(os.path.abspath(name)) != home:
                 raise UsageError(f"the output {name!r} is not in the folder of {output!r}")
         object.__setattr__(self, "output", output)
-        object.__setattr__(self, "output_names", {name: names[name] for name in asked})
+        object.__setattr__(self, "output_names", {name: names[name] for name in datasets})
 
     @property
     def has_table(self) -> bool:
@@ -307,8 +307,8 @@ class EncodeOptions(ChatRequest):
 @cache
 def _limited() -> list[tuple[str, Any, Option]]:
     """The fields with choices, or with a least number: their names, defaults, and what is said."""
-    said = [(one.name, one.default, about(one)) for one in fields(EncodeOptions)]
-    return [one for one in said if one[2].choices or one[2].least is not None]
+    described = [(one.name, one.default, about(one)) for one in fields(EncodeOptions)]
+    return [one for one in described if one[2].choices or one[2].least is not None]
 
 
 EncodeOptions.__doc__ = f"{getdoc(EncodeOptions)}\n\n{list_of(fields(EncodeOptions))}\n"

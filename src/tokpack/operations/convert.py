@@ -116,9 +116,9 @@ def convert(
             remove_left(shown(name))
             here = _brought(name, source, stack.enter_context(ScratchFolder(shown(name))))
         opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
-        asked = _Request(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
+        request = _Request(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
         write = _to_dataset if target == "mmap" else _to_format
-        paths, content, notes = write(asked, opened, stack)
+        paths, content, notes = write(request, opened, stack)
     counts = len(content.doc_idx) - 1, len(content.lengths), content.tokens
     notes = [*opened.notes, *notes]
     return ConvertResult(paths, target, *counts, str(content.dtype), notes)
@@ -141,49 +141,49 @@ class _Request(NamedTuple):
 _Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes for users
 
 
-def _to_dataset(asked: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
+def _to_dataset(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
     """Write ``.bin/.idx`` with tracks, tables and manifest."""
-    prefix = _output_prefix(asked.output)
+    prefix = _output_prefix(request.output)
     paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
     paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
-    stored = storage_dtype(asked.dtype) if asked.dtype else _default_dtype(opened.dtype)
-    tables = tables_of([prefix_of(asked.name)]) if asked.source == "mmap" else None
+    stored = storage_dtype(request.dtype) if request.dtype else _default_dtype(opened.dtype)
+    tables = tables_of([prefix_of(request.name)]) if request.source == "mmap" else None
     new = stack.enter_context(
         new_datasets(
             [prefix],
-            _input_files(asked.name, asked.source),
-            overwrite=asked.overwrite,
+            _input_files(request.name, request.source),
+            overwrite=request.overwrite,
             tables=tables is not None,
             tracks=opened.tracks,
         )
     )
-    content = Content(opened, stored, new, progress=asked.progress)
+    content = Content(opened, stored, new, progress=request.progress)
     out = NewDataset(prefix, new, tracks=opened.tracks)
     for ids, tracks in content.with_tracks(*opened.tracks):
         out.append(ids, tracks)
-    facts = _facts(content, asked)
+    facts = _facts(content, request)
     write = functools.partial(all_tables, tables, prefix, new, facts=facts)
     out.complete(stored, content.lengths, content.doc_idx, facts, opened.modes, tables=write)
     new.publish()
     return paths, content, []
 
 
-def _to_format(asked: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
+def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
     """Write the files of another format."""
-    target, output = asked.target, asked.output
+    target, output = request.target, request.output
     if opened.modes is not None:
         raise UsageError(
             f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
             "sequence: only .bin/.idx has (mmap)"
         )
-    stored = export_dtype(target, opened.dtype, asked.dtype or _smallest(target, opened))
-    eod = _appended_eod(opened.manifest) if asked.eod is None else asked.eod
-    inputs = _input_files(asked.name, asked.source)
+    stored = export_dtype(target, opened.dtype, request.dtype or _smallest(target, opened))
+    eod = _appended_eod(opened.manifest) if request.eod is None else request.eod
+    inputs = _input_files(request.name, request.source)
     new = stack.enter_context(
-        new_export(target, output, inputs, opened.tracks, overwrite=asked.overwrite)
+        new_export(target, output, inputs, opened.tracks, overwrite=request.overwrite)
     )
     content = Content(
-        opened, stored, new, eod=eod, seq_length=asked.seq_length, progress=asked.progress
+        opened, stored, new, eod=eod, seq_length=request.seq_length, progress=request.progress
     )
     notes = export(content, target, output, new)
     new.publish()
@@ -234,15 +234,15 @@ def _open(
     return openers[source]()
 
 
-def _facts(content: Content, asked: _Request) -> dict[str, Any]:
+def _facts(content: Content, request: _Request) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
         kept = {key: getattr(manifest, key) for key in (*keys, *CHOSEN_COUNTS)}
-        return {**kept, "options": {**manifest.options, "dtype": asked.dtype}}
+        return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
     size = content.tokens * opened.dtype.itemsize
-    facts = plain_facts(shown(asked.name), len(content.doc_idx) - 1, content.tokens, size)
-    facts["inputs"][0]["format"] = asked.source
+    facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)
+    facts["inputs"][0]["format"] = request.source
     if opened.tokenizer:
         facts["tokenizer"] = {"name": opened.tokenizer}
     facts["options"] |= opened.options

@@ -145,8 +145,8 @@ class ShardRunner:
         return min(size, size * one.report.done // one.report.total)
 
 
-def _last_line(said: str) -> str:
-    lines = said.strip().splitlines()
+def _last_line(output: str) -> str:
+    lines = output.strip().splitlines()
     return lines[-1].removeprefix("tokpack: error: ") if lines else ""
 
 

@@ -112,11 +112,11 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
         errors="replace",
     )
     try:
-        _, said = process.communicate()
+        _, output = process.communicate()
     except BaseException:  # cancelled
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
         process.kill()
         raise
-    return process.returncode, said[-_SAID:]
+    return process.returncode, output[-_SAID:]

@@ -73,8 +73,8 @@ def discover(
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
     paths = [path for listed in looked_at(_paths, map(os.fspath, inputs)) for path in listed]
-    asked = _ReadAs(input_format, hf_split, pipes)
-    identified = looked_at(lambda path: _identified(_path(path, asked)), paths)
+    read_as = _ReadAs(input_format, hf_split, pipes)
+    identified = looked_at(lambda path: _identified(_path(path, read_as)), paths)
     by_path = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
     if not any(sources for _, sources in by_path):
         raise InputError("no input: name files, folders, patterns, or - for the standard input")
@@ -224,30 +224,30 @@ def _listed(path: str) -> list[str]:
     return paths
 
 
-def _path(path: str, asked: _ReadAs) -> Iterator[Source]:
+def _path(path: str, read_as: _ReadAs) -> Iterator[Source]:
     if path == STDIN:
-        yield _named(path, asked)
+        yield _named(path, read_as)
     elif is_url(path):
-        yield from objects(path, asked.input_format)
+        yield from objects(path, read_as.input_format)
     elif path.startswith(HUB_SCHEME):
         with _hub:
-            name, files = hub_files(path.removeprefix(HUB_SCHEME), asked.hf_split)
+            name, files = hub_files(path.removeprefix(HUB_SCHEME), read_as.hf_split)
         yield from _arrow_files(name, files)
     elif os.path.isdir(path):
-        yield from _folder(path, asked)
+        yield from _folder(path, read_as)
     elif os.path.lexists(path):
-        yield _named(path, asked)
+        yield _named(path, read_as)
     elif has_magic(path):
-        yield from _pattern(path, asked)
+        yield from _pattern(path, read_as)
     else:
         raise InputError(f"{printable(path)}: no such file or folder{_hint(path)}")
 
 
-def _named(path: str, asked: _ReadAs) -> Source:
-    if not asked.pipes and is_pipe(path):
+def _named(path: str, read_as: _ReadAs) -> Source:
+    if not read_as.pipes and is_pipe(path):
         name = "<stdin>" if path == STDIN else printable(path)
         raise UsageError(f"{name} can be read only once: put it in a file first")
-    return _source(path, asked.input_format)
+    return _source(path, read_as.input_format)
 
 
 def _hint(path: str) -> str:
@@ -258,15 +258,15 @@ def _hint(path: str) -> str:
     return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
 
 
-def _pattern(pattern: str, asked: _ReadAs) -> Iterator[Source]:
+def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
-    outcomes = list(looked_at(lambda path: _matching(path, asked), paths))
+    outcomes = list(looked_at(lambda path: _matching(path, read_as), paths))
     reasons = _reasons(outcomes, paths)
     if len(reasons) == len(outcomes):
         raise no_documents(printable(pattern), [name for _, name in reasons])
-    tell_passed_over(printable(pattern), reasons, asked.input_format)
+    tell_passed_over(printable(pattern), reasons, read_as.input_format)
     for sources in outcomes:
         if not isinstance(sources, str):
             yield from sources
@@ -278,12 +278,12 @@ def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str
     return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
 
 
-def _matching(path: str, asked: _ReadAs) -> list[Source] | str:
+def _matching(path: str, read_as: _ReadAs) -> list[Source] | str:
     """The sources of what a pattern matches; or why it is passed over."""
-    if _leads_to_nothing(path, asked.input_format):
+    if _leads_to_nothing(path, read_as.input_format):
         return _TO_NOTHING
     try:
-        return list(_path(path, asked))
+        return list(_path(path, read_as))
     except NoTextError as error:
         return error.reason
 
@@ -311,18 +311,18 @@ def _why_no_status(path: str) -> str:
     return "it is there now"
 
 
-def _folder(folder: str, asked: _ReadAs) -> Iterator[Source]:
+def _folder(folder: str, read_as: _ReadAs) -> Iterator[Source]:
     if is_saved_dataset(folder):
-        yield from _arrow_files(*saved_files(folder, asked.hf_split))
+        yield from _arrow_files(*saved_files(folder, read_as.hf_split))
         return
     hidden: list[str] = []
     paths = files_below(folder, hidden)
-    outcomes = list(looked_at(lambda path: _document_file(path, asked.input_format), paths))
+    outcomes = list(looked_at(lambda path: _document_file(path, read_as.input_format), paths))
     reasons = _reasons(outcomes, paths)
     if len(reasons) == len(outcomes):
         raise no_documents(printable(folder), [name for _, name in reasons])
     reasons += [("that are hidden or unfinished", printable(path)) for path in hidden]
-    tell_passed_over(printable(folder), reasons, asked.input_format)
+    tell_passed_over(printable(folder), reasons, read_as.input_format)
     yield from (source for source in outcomes if not isinstance(source, str))
 
 

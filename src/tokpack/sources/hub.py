@@ -44,28 +44,28 @@ def saved_files(folder: str, split: str | None = None) -> tuple[str, list[str]]:
     return printable(folder), files
 
 
-def _one_split(folder: str, splits: list[str], asked: str | None) -> str:
-    if asked is None and len(splits) == 1:
+def _one_split(folder: str, splits: list[str], split: str | None) -> str:
+    if split is None and len(splits) == 1:
         return splits[0]
-    if asked in splits:
-        return asked
+    if split in splits:
+        return split
     shown = printable(folder)
     if not splits:
         raise InputError(f"{shown}: the saved dataset has no splits")
-    trouble = f"has no split {asked!r}" if asked else "has several splits, which are not joined"
+    trouble = f"has no split {split!r}" if split else "has several splits, which are not joined"
     raise InputError(
         f"{shown}: {trouble}: name one of {', '.join(splits)}, as the input "
         f"{os.path.join(shown, splits[0])} or with --hf-split {splits[0]}"
     )
 
 
-def hub_files(name: str, asked: str | None = None) -> tuple[str, list[str]]:
+def hub_files(name: str, default_split: str | None = None) -> tuple[str, list[str]]:
     """Load ``name[:split]`` with ``datasets``; its shown name and the Arrow files in its cache.
 
     ``asked`` is the split where the name has none.
     """
     path, _, split = name.partition(":")
-    split = split or asked or ""
+    split = split or default_split or ""
     if split and not _PLAIN_SPLIT.fullmatch(split):
         raise InputError(f"hf://{name}: {split!r} is no name of a split; slices are not supported")
     try:

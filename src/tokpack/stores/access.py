@@ -9,13 +9,13 @@ import atexit
 import os
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokpack import machine
-from tokpack.errors import InputError, OutputError, StoreError, UnreachableError
+from tokpack.errors import InputError, StoreError, UnreachableError
 from tokpack.stores import listing
 from tokpack.stores import ranges as limits
 from tokpack.stores.helper import Helper
@@ -28,6 +28,7 @@ from tokpack.stores.trouble import (
     ChangedError,
     MissingError,
     TransientError,
+    cannot_write,
     changed,
     not_found,
 )
@@ -293,10 +294,6 @@ class Objects:
             for at, count in enumerate((requests, read, written)):
                 self._amounts[at] += count
 
-    def forget_answers(self) -> None:
-        """Take every store for one that was never asked: its settings are others now."""
-        self._answered.clear()
-
     def _again(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
         """As ``_tried``; StoreError also for an object that is missing, or another one."""
         try:
@@ -312,8 +309,7 @@ class Objects:
         ``first``: nothing need have been asked of this store before. If it does not answer and
         never has, a setting is probably wrong: that is an error at once.
         """
-        begun = machine.clock.now()
-        longest = patience_seconds() * _TURNS
+        begun, longest = machine.clock.now(), patience_seconds() * _TURNS
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -346,15 +342,6 @@ class _Write:
             raise
 
 
-@contextmanager
-def cannot_write() -> Iterator[None]:
-    """Raise OutputError where a store fails."""
-    try:
-        yield
-    except StoreError as error:
-        raise OutputError(f"cannot write {error}") from error
-
-
 threads = Threads(_AT_ONCE)
 # These wait for requests, and so are not those who make them.
 copiers, senders = Threads(_COPIES), Threads(_PARTS)
@@ -382,7 +369,7 @@ def _backend(url: str) -> Backend:
     with _beginning:
         if _helper is None or _helper.environment != _settings():
             _helper = Helper(_settings())
-            objects.forget_answers()
+            objects._answered.clear()  # no store was asked with these settings
         return _helper
 
 

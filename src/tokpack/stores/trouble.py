@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from tokpack.errors import StoreError
+from tokpack.errors import OutputError, StoreError
 from tokpack.stores.urls import Location, place_of, scrubbed, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _STATUS = re.compile(r"status code: (\d{3})([^:<]*)")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -195,3 +200,12 @@ def _settings_of_endpoint(place: Location) -> str:
     if not names:
         return "check the address, and HTTPS_PROXY where there is a proxy"
     return f"check {endpoint(place.kind)[0] or names[:2][-1]}, and HTTPS_PROXY"
+
+
+@contextmanager
+def cannot_write() -> Iterator[None]:
+    """Raise OutputError where a store fails."""
+    try:
+        yield
+    except StoreError as error:
+        raise OutputError(f"cannot write {error}") from error

@@ -16,10 +16,10 @@ from tokpack.errors import InputError, OutputError, StoreError, UsageError
 from tokpack.files.durable import identity
 from tokpack.stores import access
 from tokpack.stores import ranges as limits
-from tokpack.stores.access import cannot_write, objects
+from tokpack.stores.access import objects
 from tokpack.stores.ranges import LocalFile, Range, file_chunks
 from tokpack.stores.reading import Ranges
-from tokpack.stores.trouble import ChangedError
+from tokpack.stores.trouble import ChangedError, cannot_write
 from tokpack.stores.urls import StoredObject, hub_repository, matches, place_of, shown
 
 if TYPE_CHECKING:

@@ -111,8 +111,8 @@ def _filter(site: Pages, number: int, item: DatasetItem, where: str, sort: str) 
     orders = {"": "their number", RANDOM: "chance"}
     for name in (TOKENS, *columns):
         orders |= {name: f"{name}, lowest first", f"-{name}": f"{name}, highest first"}
-    asked = field("where", "where", where) if item.sources.columns else ""
-    form = site.form(number, "documents", "show", asked, choose("by", "sort", orders, sort))
+    where_field = field("where", "where", where) if item.sources.columns else ""
+    form = site.form(number, "documents", "show", where_field, choose("by", "sort", orders, sort))
     named = ", ".join(f"{k} ({v})" for k, v in item.sources.columns.items() if k not in _DIGESTS)
     words = f"An SQL expression, as of tokpack select --where, on {named}."
     return tag("div", form, tag("small", words) if named else "", class_="ask")
@@ -132,17 +132,17 @@ def _listed(
         return none("No documents here.")
     columns = {name.lower(): name for name in item.sources.columns if name not in _SHOWN}
     roots = dict.fromkeys(name.lower().partition(".")[0] for name in named)
-    asked = [columns[name] for name in roots if name in columns]
+    names = [columns[name] for name in roots if name in columns]
     rows = []
-    table_rows = item.sources.rows([document for document, _ in places], asked)
+    table_rows = item.sources.rows([document for document, _ in places], names)
     for (document, at), row in zip(places, table_rows, strict=True):
         ids = item.dataset.document(document)
         query = {"number": document, "from": at or None, "text": needle or None}
         link = site.link(f"{document:,}", number, "document", **query)
-        values = (_value(row.get(name)) for name in asked)
+        values = (_value(row.get(name)) for name in names)
         text = brief(ids[at : at + 64].tolist(), item.spelling, needle)
         rows.append([link, f"{len(ids):,}", source_of(site, number, item, document), *values, text])
-    head = ["document", "tokens", "source", *asked, "text"]
+    head = ["document", "tokens", "source", *names, "text"]
     return tag("section", table(head, rows, "numbers texts"))
 
 

@@ -108,14 +108,14 @@ def _against(prefixes: Sequence[str], arguments: argparse.Namespace) -> int:
     """Compare a dataset with its inputs, or a sample of it."""
     from tokpack.documents import compare_with_inputs, verify_sample
 
-    asked = "sample" if arguments.sample else "against"
+    flag = "sample" if arguments.sample else "against"
     if len(prefixes) > 1:
-        raise UsageError(f"{option(asked)} takes one dataset, not {len(prefixes)}")
+        raise UsageError(f"{option(flag)} takes one dataset, not {len(prefixes)}")
     flags = {name: getattr(arguments, name) for name in ("quick", "vocab_size", "eod")}
     for name, value in flags.items():
         if value is not None and value is not False:
             raise UsageError(
-                f"{option(name)} is of the check of tokens, which {option(asked)} does not make: "
+                f"{option(name)} is of the check of tokens, which {option(flag)} does not make: "
                 "run both"
             )
     more = {"input_format": arguments.input_format, **tokenizer_given(arguments)}

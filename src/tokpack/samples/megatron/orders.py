@@ -125,12 +125,12 @@ def blend_request(
         shares = normalise([weight / total for weight in weights])
     if rules.blend_size == "targets":
         targets = [int(np.ceil(num_samples * share)) for share in shares]
-        asked = [int(np.ceil(target * (1 + surplus))) for target in targets]
+        counts = [int(np.ceil(target * (1 + surplus))) for target in targets]
         size: int | None = sum(targets)
     else:
-        asked = [int(np.ceil(num_samples * share * (1 + surplus))) for share in shares]
-        size = sum(asked) if rules.blend_size == "asked" else None
-    return BlendRequest(shares, asked, size)
+        counts = [int(np.ceil(num_samples * share * (1 + surplus))) for share in shares]
+        size = sum(counts) if rules.blend_size == "asked" else None
+    return BlendRequest(shares, counts, size)
 
 
 def megatron_blend(
