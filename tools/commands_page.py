@@ -22,6 +22,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGE, API = DOCS / "commands.md", DOCS / "api.md"
 TABLES = {EncodeOptions: "encode", Settings: "GPTDataset"}  # whose options each record has
 BEGIN, END = "<!-- options of {}: made by tools/commands_page.py -->", "<!-- end -->"
+LONG = 4  # flags of a group that is shown once, for the first of the commands that have it
 HEAD = """\
 # Commands
 
@@ -45,7 +46,8 @@ tokenizer, `--help` shows `--tokenizer`, and `--help-all` the other ways to name
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *(line for one in pages() for line in _command(one))])
+    shown: dict[tuple[str, ...], str] = {}  # the rows of a group, and the first command with it
+    return "\n".join([HEAD, *(line for one in pages() for line in _command(one, shown))])
 
 
 def api_page(text: str) -> str:
@@ -67,14 +69,19 @@ def _option(one: Field[Any]) -> str:
     return f"| `{one.name}` | {_code(str(one.type))} | {default} | {_escaped(said)} |\n"
 
 
-def _command(command: Page) -> Iterator[str]:
+def _command(command: Page, shown: dict[tuple[str, ...], str]) -> Iterator[str]:
     yield f"## tokpack {command.command}\n"
     yield f"{command.summary}\n"
     yield f"    tokpack {command.command} {command.usage}\n"
     for group in command.shown_groups:
-        if group.title:
+        rows = tuple(map(_row, group.flags))
+        first = shown.setdefault(rows, command.command)
+        if first != command.command and len(rows) >= LONG:
+            link = f"[tokpack {first}](#tokpack-{first.replace(' ', '-')})"
+            yield f"{group.title.capitalize()}: as for {link}.\n"
+        elif group.title:
             yield f"| {group.title} | |\n|---|---|"
-            yield from map(_row, group.flags)
+            yield from rows
             yield ""
     yield "".join(f"    {line}".rstrip() + "\n" for line in command.epilog.strip().splitlines())
 

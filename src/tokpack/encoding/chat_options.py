@@ -57,14 +57,14 @@ class ChatRequest:
     loss_on_empty_thinking: bool = _chat(False, "train an empty <think></think>, too")
     rewriting: Rewriting = _chat(  # noqa: RUF009
         "refuse",
-        "of a template that writes earlier turns anew: refuse it, a document for each turn of the "
-        "assistant (split), or one of the last text (as-is)",
+        "where a template rewrites earlier turns: refuse it, make a document for each turn of the "
+        "assistant (split), or one of the final text (as-is)",
         choices=_REWRITING,
     )
     max_length: int | None = _chat(None, "the most tokens of a conversation", "N", least=1)
     truncate: Truncate = _chat(  # noqa: RUF009
         "drop",
-        "a longer one is left out (drop), or loses its first (left) or last (right) tokens",
+        "leave a longer one out (drop), or cut its first (left) or last (right) tokens off",
         choices=_TRUNCATE,
     )
     pairs: Sequence[str] | None = _chat(

@@ -19,7 +19,7 @@ PAGE = Page(
         Group(
             "the tokenizer that made it",
             (
-                tokenizer_flag("must be named, but for a dataset of tokpack"),
+                tokenizer_flag("required, except for a dataset of tokpack"),
                 flag_of("eod_token"),
                 flag_of(
                     "append_eod",

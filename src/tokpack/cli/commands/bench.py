@@ -55,7 +55,7 @@ PAGE = Page(
     ),
     """\
 INPUT is text, as encode takes it (Python's library). Each library encodes it in one thread of a
-process of its own, each text once: the first 10 MB, and what of --sample is behind them.
+process of its own, each text once; the first 10 MB and the rest of --sample are measured apart.
 
 examples:
   tokpack bench wiki.jsonl

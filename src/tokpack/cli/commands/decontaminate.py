@@ -32,9 +32,9 @@ PAGE = Page(
                 --ngram N              tokens in a row that make a match (13)
                 --shortest N           a text with fewer tokens than an n-gram is matched whole, one
                                        with fewer than this is passed over (8)
-                --common N|SHARE       what is in more documents of a dataset than this, or than
-                                       this share of them, as 1%, is a common phrase and no match;
-                                       0: nothing is (50)
+                --common N|SHARE       a phrase in more than N documents of a dataset, or in more
+                                       than this share of them, such as 1%, is common and no match;
+                                       0: no phrase is (50)
                 """,
                 against={"default": []},
                 keys={"default": ["text"]},

@@ -25,12 +25,11 @@ PAGE = Page(
             (
                 *flags(
                     """
-                    --near SHARE  also documents whose sets of n-grams share so much of all that
-                                  they have, as 0.8 (Jaccard similarity); without it only equal
-                                  tokens
+                    --near SHARE  near copies too: documents whose n-grams have at least this
+                                  Jaccard similarity, such as 0.8 (only equal tokens)
                     --ngram N   tokens in an n-gram (5)
                     --bands N   bands of a signature (14)
-                    --rows N    values of a band, all of which agree in near copies (8)
+                    --rows N    values of a band; near copies agree in all of at least one band (8)
                     """,
                     ngram={"default": 5},
                     bands={"default": 14},
@@ -40,7 +39,7 @@ PAGE = Page(
                     "--no-verify",
                     dest="verify",
                     action="store_false",
-                    help="do not compare the sets of what agrees in a band: more goes",
+                    help="leave out all that agrees in a band: the n-grams are not compared",
                 ),
             ),
         ),

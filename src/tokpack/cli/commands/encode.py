@@ -43,7 +43,7 @@ PAGE = Page(
                     """
                     --log-interval N|Ns  without a terminal: a line every N documents or N seconds
                                          (10s)
-                    --dry-run            of conversations: show the first ones, with what is
+                    --dry-run            with --chat: show the first conversations and what is
                                          trained of them, and encode nothing
                     --json               print the manifests as JSON on stdout
                     """,

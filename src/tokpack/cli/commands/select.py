@@ -37,7 +37,7 @@ PAGE = Page(
             flags(
                 """
                 --random SHARE  by a hash of the documents, such as 0.1; a larger one contains it
-                --tokens N      as many, by the same hash, as have at most N tokens with repeats
+                --tokens N      as many, by the same hash, as fit into N tokens, repeats counted
                 --first N       the first N documents
                 --seed N        draws others for --random and --tokens (default 0)
                 """,

@@ -45,7 +45,7 @@ PAGE = Page(
             "check against the inputs",
             flags(
                 """
-                --against INPUT...  its documents are those of these inputs, each as often as there
+                --against INPUT...  compare all documents with those of these inputs
                 --sample N          encode N random documents again, from the inputs it was made of
                 --input-format F    of the inputs, as for encode (as the manifest says)
                 """,
@@ -57,7 +57,7 @@ PAGE = Page(
     ),
     """\
 INPUT is the PREFIX of PREFIX.bin and .idx, one of these files, or a folder with datasets. A good
-dataset is one line on stdout; of a broken one the first fault is told, and the exit code is 1.
+dataset is one line on stdout; for a broken one the first fault is printed, and the exit code is 1.
 
 examples:
   tokpack verify the-pile wiki
