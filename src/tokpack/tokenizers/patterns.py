@@ -6,6 +6,7 @@ expression that a user gives becomes a pre_tokenizer.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import string
@@ -61,9 +62,13 @@ def recognize(pre_tokenizer: Any) -> str:
 
     NotNativeError for one that the native core does not understand.
     """
-    steps = steps_of(pre_tokenizer)
+    return _recognized(tuple(steps_of(pre_tokenizer)))
+
+
+@functools.lru_cache(maxsize=32)  # it takes milliseconds
+def _recognized(steps: tuple[Step, ...]) -> str:
     try:
-        return _core.Pretokenizer(steps).name or json.dumps(steps)
+        return _core.Pretokenizer(list(steps)).name or json.dumps(steps)
     except ValueError as error:
         raise NotNativeError(f"its pre_tokenizer has {error}") from None
 
