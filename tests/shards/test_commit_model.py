@@ -26,7 +26,7 @@ Program = Any  # Generator[Request, answer, result]
 Request = tuple[Any, ...]
 PLAN, WHOLE, MANIFEST, DATA = range(4)  # where in the store
 Store = tuple[Any, Any, Any, Any]
-DEAD = ("dead",)
+DEAD = "dead"
 LEFT_OUT: set[str] = set()  # steps of the programs, for a test of the search
 
 
@@ -122,12 +122,28 @@ def committer(who: str) -> Program:
     return "refused"
 
 
-class Machine(NamedTuple):
-    """What a machine runs, and where it is: the answers that it has got."""
+class Machine:
+    """What a machine runs, and where it is: the answers that it has got. One object for each."""
 
-    program: Any
-    who: str
-    answers: tuple[Any, ...] = ()
+    def __init__(self, program: Program, who: str, *answers: Any) -> None:
+        self._made, self._after = (program, who, *answers), dict[Any, Machine]()
+        self.request: Request | None = None  # the next one
+        self.result = DEAD
+        if DEAD in answers:
+            return
+        running = program(who)
+        try:
+            self.request = next(running)
+            for answer in answers:
+                self.request = running.send(answer)
+        except StopIteration as end:
+            self.request, self.result = None, end.value
+
+    def after(self, answer: Any) -> Machine:
+        """The same machine when its request is answered, or DEAD."""
+        if answer not in self._after:
+            self._after[answer] = Machine(*self._made, answer)
+        return self._after[answer]
 
 
 class State(NamedTuple):
@@ -137,21 +153,6 @@ class State(NamedTuple):
     machines: tuple[Machine, ...]
     late: frozenset[Request] = frozenset()
     said: frozenset[Any] = frozenset()
-
-
-@cache
-def at(machine: Machine) -> tuple[str, Any]:
-    """("request", the next one), or ("result", what came out)."""
-    if machine.answers[-1:] == DEAD:
-        return "result", "dead"
-    running = machine.program(machine.who)
-    try:
-        request = next(running)
-        for answer in machine.answers:
-            request = running.send(answer)
-    except StopIteration as end:
-        return "result", end.value
-    return "request", request
 
 
 def done(store: Store, request: Request) -> tuple[Store, Any]:
@@ -172,27 +173,22 @@ def done(store: Store, request: Request) -> tuple[Store, Any]:
 
 def following(state: State) -> Generator[State, None, None]:
     """All states that can be the next one."""
-    for request in state.late:
-        yield state._replace(store=done(state.store, request)[0], late=state.late - {request})
-    for number, machine in enumerate(state.machines):
-        kind, request = at(machine)
-        if kind == "result":
+    store, machines, late, said = state
+    for request in late:
+        yield State(done(store, request)[0], machines, late - {request}, said)
+    for number, machine in enumerate(machines):
+        request = machine.request
+        if request is None:
             continue
-
-        def others(*answers: Any, number: int = number, one: Machine = machine) -> Any:
-            now = one._replace(answers=one.answers + answers)
-            return (*state.machines[:number], now, *state.machines[number + 1 :])
-
-        store, answer = done(state.store, request)
-        machines = others(answer)
-        said = state.said
-        if at(machines[number]) == ("result", "committed"):
-            said |= {store[WHOLE]} - {None}
-        yield state._replace(store=store, machines=machines, said=said)
-        killed = others(*DEAD)
-        yield state._replace(machines=killed)
+        before, behind = machines[:number], machines[number + 1 :]
+        then, answer = done(store, request)
+        now = machine.after(answer)
+        is_said = now.request is None and now.result == "committed" and then[WHOLE]
+        yield State(then, (*before, now, *behind), late, said | {then[WHOLE]} if is_said else said)
+        killed = (*before, machine.after(DEAD), *behind)
+        yield State(store, killed, late, said)
         if request[0] != "get":
-            yield state._replace(machines=killed, late=state.late | {request})
+            yield State(store, killed, late | {request}, said)
 
 
 def is_torn(state: State) -> bool:
@@ -205,18 +201,19 @@ def is_finished(store: Store) -> bool:
     """Whether one machine without faults can do what is left, by the plan that there is."""
     for program in (maker, committer):
         machine = Machine(program, "last")
-        while at(machine)[0] == "request":
-            store, answer = done(store, at(machine)[1])
-            machine = machine._replace(answers=(*machine.answers, answer))
+        while machine.request is not None:
+            store, answer = done(store, machine.request)
+            machine = machine.after(answer)
     plan, whole, manifest, data = store
     return bool(whole and manifest and plan == whole[0] == manifest[0] == data)
 
 
-def search(store: Store, machines: tuple[Machine, ...]) -> tuple[int, list[State]]:
+def search(store: Store, programs: tuple[tuple[Program, str], ...]) -> tuple[int, list[State]]:
     """How many states there are, and the way to the first one that is wrong."""
-    at.cache_clear()
+    machines = tuple(Machine(*one) for one in programs)
     first = State(store, machines, said=frozenset({store[WHOLE]} - {None}))
     before: dict[State, State | None] = {first: None}
+    finished = cache(is_finished)
     left = deque([first])
     while left:
         state = left.popleft()
@@ -226,7 +223,7 @@ def search(store: Store, machines: tuple[Machine, ...]) -> tuple[int, list[State
             if one not in before:
                 before[one] = state
                 left.append(one)
-        if is_torn(state) or (is_last and not is_finished(state.store)):
+        if is_torn(state) or (is_last and not finished(state.store)):
             way: list[State] = [state]
             while before[way[0]] is not None:
                 way.insert(0, before[way[0]])  # type: ignore[arg-type]
@@ -241,18 +238,18 @@ STORES: dict[str, Store] = {
     "committed": (1, (1, "before"), (1, "before"), 1),
     "planned anew": (2, (1, "before"), (1, "before"), 1),
 }
-MACHINES = (
-    Machine(planner, "planner"),
-    *(Machine(maker, f"maker {number}") for number in range(2)),
-    *(Machine(committer, f"committer {number}") for number in range(2)),
+PROGRAMS = (
+    (planner, "planner"),
+    *((maker, f"maker {number}") for number in range(2)),
+    *((committer, f"committer {number}") for number in range(2)),
 )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_no_order_of_three_machines_tears_a_dataset(name: str) -> None:
-    for machines in combinations(MACHINES, 3):
-        assert not search(STORES[name], machines)[1]
+    for programs in combinations(PROGRAMS, 3):
+        assert not search(STORES[name], programs)[1]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +259,7 @@ def test_no_order_of_three_machines_tears_a_dataset(name: str) -> None:
 def test_a_step_that_is_left_out_is_missed(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.LEFT_OUT", {step})
     assert any(
-        search(store, machines)[1]
+        search(store, programs)[1]
         for store in STORES.values()
-        for machines in combinations(MACHINES, 3)
+        for programs in combinations(PROGRAMS, 3)
     )
