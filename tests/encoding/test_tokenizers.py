@@ -13,7 +13,7 @@ from support.stopped_runs import STOP_AT_RENAME, Place
 
 import tokpack
 from tokpack.encoding import plan
-from tokpack.encoding.standing import finished
+from tokpack.encoding.run_status import finished
 
 
 @pytest.fixture(scope="module")

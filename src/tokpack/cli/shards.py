@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tokpack.cli.parser import Page
     from tokpack.encoding import EncodeOptions
-    from tokpack.encoding.standing import Unfinished
+    from tokpack.encoding.run_status import RunStatus
     from tokpack.indexed import Manifest
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import ShardStatus
@@ -168,15 +168,15 @@ def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
     }
 
 
-def status_facts(plan: ShardPlan, prefix: str, standings: Sequence[ShardStatus]) -> dict[str, Any]:
+def status_facts(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) -> dict[str, Any]:
     """How far a plan is, for programs."""
     from tokpack.shards.survey import missing
 
     return {
         **plan_facts(plan, prefix),
-        "states": _counts(standings),
-        "missing": missing(standings),
-        "each": [_shard_facts(one) for one in standings],
+        "states": _counts(statuses),
+        "missing": missing(statuses),
+        "each": [_shard_facts(one) for one in statuses],
     }
 
 
@@ -188,14 +188,14 @@ def _shard_facts(one: ShardStatus) -> dict[str, Any]:
     return facts
 
 
-def run_facts(run: Unfinished) -> dict[str, Any]:
+def run_facts(run: RunStatus) -> dict[str, Any]:
     """How far a run on this machine is, for programs."""
     from dataclasses import asdict
 
     return {"folder": run.folder, "state": run.state, **(asdict(run.report) if run.report else {})}
 
 
-def show_run(run: Unfinished) -> None:
+def show_run(run: RunStatus) -> None:
     """Print how far a run on this machine is."""
     report = run.report
     if report is None:
@@ -218,28 +218,28 @@ def show_run(run: Unfinished) -> None:
 
 
 def show_status(
-    plan: ShardPlan, prefix: str, standings: Sequence[ShardStatus], *, every: bool
+    plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus], *, every: bool
 ) -> None:
     """Print how far a plan is: counts, the shards that want attention, the next command."""
     from tokpack.shards.survey import missing, ranges
 
-    counts = ", ".join(f"{count:,} {state}" for state, count in _counts(standings).items())
+    counts = ", ".join(f"{count:,} {state}" for state, count in _counts(statuses).items())
     terminal.put(f"{prefix}: {_shards(plan)}: {counts}")
-    listed = [one for one in standings if every or one.state not in ("done", "open")]
+    listed = [one for one in statuses if every or one.state not in ("done", "open")]
     for one in listed if every else listed[:_SHOWN]:
         terminal.put(f"  {one.number:>5}  {one.state:<8}{_told(one)}".rstrip())
     if not every and len(listed) > _SHOWN:
         terminal.put(f"  and {len(listed) - _SHOWN:,} more: --all lists them")
-    left = missing(standings)
+    left = missing(statuses)
     name = shlex.quote(prefix)
     # Of a shard that was done files have gone since: what is left of it is replaced.
-    incomplete = [one.number for one in standings if one.state == "open" and one.report]
+    incomplete = [one.number for one in statuses if one.state == "open" and one.report]
     whole = sorted({*left} - {*incomplete})
     for numbers, flag in ((whole, ""), (incomplete, " --overwrite")):
         if numbers:
             command = f"tokpack encode --plan {name} --shard {ranges(numbers)}{flag}"
             terminal.put(f"to make what is missing: {command}")
-    if all(one.state == "done" for one in standings):
+    if all(one.state == "done" for one in statuses):
         terminal.put(f"all are there: tokpack shards commit {name}")
 
 
@@ -247,8 +247,8 @@ def _shards(plan: ShardPlan) -> str:
     return counted(plan.shards, "shard")
 
 
-def _counts(standings: Sequence[ShardStatus]) -> dict[str, int]:
-    return dict(Counter(one.state for one in standings))
+def _counts(statuses: Sequence[ShardStatus]) -> dict[str, int]:
+    return dict(Counter(one.state for one in statuses))
 
 
 def _told(one: ShardStatus) -> str:

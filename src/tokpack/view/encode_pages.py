@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tokpack.encoding.report import Report
-    from tokpack.encoding.standing import Unfinished
+    from tokpack.encoding.run_status import RunStatus
     from tokpack.shards.plan import ShardPlan
     from tokpack.shards.survey import ShardStatus
     from tokpack.view.items import EncodeItem
@@ -34,9 +34,9 @@ def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Htm
     if work is None:
         parts, is_busy = [_made(site, item)], False
     elif isinstance(work, tuple):
-        plan, standings = work
-        is_busy = any(one.state == "running" for one in standings)
-        parts = [_shards(site, number, plan, standings, query)]
+        plan, statuses = work
+        is_busy = any(one.state == "running" for one in statuses)
+        parts = [_shards(site, number, plan, statuses, query)]
     else:
         is_busy = work.state in ("running", "starting")
         parts = [*_run(work), _inputs(site, number, work, query)]
@@ -63,13 +63,13 @@ def _made(site: Pages, item: EncodeItem) -> Html:
     return html(tag("p", "It is finished."), tag("ul", *links))
 
 
-def _run(unfinished: Unfinished) -> Iterable[Html]:
-    report, state = unfinished.report, unfinished.state
+def _run(run: RunStatus) -> Iterable[Html]:
+    report, state = run.report, run.state
     if report is None or state == "starting":
         yield tag("p", "A run has begun it, and has not told yet how far it is.")
         return
     if state != "running":
-        yield tag("p", _ENDS[state], unfinished.advice.capitalize(), ".")
+        yield tag("p", _ENDS[state], run.advice.capitalize(), ".")
     if report.message:
         yield tag("p", report.message)
     if report.total:  # 0 of a stream
@@ -105,8 +105,8 @@ def _bar(done: int, total: int) -> Html:
     return tag("p", bar, f" {percent(done, total)}", class_="making")
 
 
-def _inputs(site: Pages, number: int, unfinished: Unfinished, query: Query) -> Html:
-    plan, first = unfinished.plan, query.number("from", 0)
+def _inputs(site: Pages, number: int, run: RunStatus, query: Query) -> Html:
+    plan, first = run.plan, query.number("from", 0)
     if plan is None:
         return none("Its plan cannot be read.")
     rows = [
@@ -123,10 +123,10 @@ def _inputs(site: Pages, number: int, unfinished: Unfinished, query: Query) -> H
 
 
 def _shards(
-    site: Pages, number: int, plan: ShardPlan, standings: Sequence[ShardStatus], query: Query
+    site: Pages, number: int, plan: ShardPlan, statuses: Sequence[ShardStatus], query: Query
 ) -> Html:
-    first, states = query.number("from", 0), Counter(one.state for one in standings)
-    rows = [[f"{one.number:,}", one.state, *_told(one)] for one in standings[first:][:LISTED]]
+    first, states = query.number("from", 0), Counter(one.state for one in statuses)
+    rows = [[f"{one.number:,}", one.state, *_told(one)] for one in statuses[first:][:LISTED]]
     head = ["shard", "", "read", "tokens", "for", "on", ""]
     still = query.text("still") or None
     words = ", ".join(f"{states[state]:,} {state}" for state in dict.fromkeys(states))
@@ -136,7 +136,7 @@ def _shards(
         _bar(states["done"], plan.shards),
         tag("p", f"{counted(plan.shards, 'shard')} of {bytes_text(plan.size)} as stored: {words}"),
         tag("section", table(head, rows, "numbers narrow")),
-        pager(first, LISTED, len(standings), site.way(number, "", still=still)),
+        pager(first, LISTED, len(statuses), site.way(number, "", still=still)),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokpack.checkpoints.run_history import LOG, open_training, read_history, read_log, spec_of_run
 from tokpack.encoding.folder import SUFFIX
-from tokpack.encoding.standing import begun_prefix, unfinished
+from tokpack.encoding.run_status import begun_prefix, run_status
 from tokpack.errors import InputError, TokpackError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.report import Sources, Spelling, Stats, doubt, find_tokenizer, stats
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.checkpoints.run_history import RunHistory, RunLog, Samples
-    from tokpack.encoding.standing import Unfinished
+    from tokpack.encoding.run_status import RunStatus
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.shards.survey import ShardStatus
     from tokpack.tokenizers import TokenizerFiles
@@ -189,24 +189,24 @@ class EncodeItem:
     def __init__(self, prefix: str, tokenizer: TokenizerFiles) -> None:
         self.name, self._given = prefix, tokenizer
         self._names = {prefix}
-        self._standings: dict[str, list[ShardStatus]] = {}  # at the last look, by the plan's id
+        self._statuses: dict[str, list[ShardStatus]] = {}  # at the last look, by the plan's id
 
-    def look(self) -> Unfinished | tuple[ShardPlan, list[ShardStatus]] | None:
+    def look(self) -> RunStatus | tuple[ShardPlan, list[ShardStatus]] | None:
         """The run or the shards as they are now; None where nobody makes it any more.
 
         InputError, FormatError and ResumeError.
         """
-        run = unfinished(self.name)
+        run = run_status(self.name)
         if run is not None:
             keys = run.plan.options.get("keys", ()) if run.plan else ()
             self._names |= {f"{self.name}_{key}" for key in keys}
             return run
         if _is_planned(self.name) and not list(self.datasets()):
             plan = ShardPlan.load(self.name, any_version=True)
-            standings = survey(plan, self.name, self._standings.get(plan.id, ()))
-            self._standings = {plan.id: standings}
+            statuses = survey(plan, self.name, self._statuses.get(plan.id, ()))
+            self._statuses = {plan.id: statuses}
             self._names |= set(plan.whole(self.name).values())
-            return plan, standings
+            return plan, statuses
         return None
 
     def datasets(self) -> Iterator[DatasetItem]:

@@ -39,21 +39,21 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards status``."""
-    from tokpack.encoding.standing import finished, unfinished
+    from tokpack.encoding.run_status import finished, run_status
     from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
     from tokpack.shards.survey import survey
 
     (name,) = arguments.inputs
     prefix = prefix_of(name)
-    begun = None if is_url(prefix) else unfinished(name)
+    begun = None if is_url(prefix) else run_status(name)
     if begun is None and exists(plan_path(prefix)):
         plan = ShardPlan.load(prefix)
-        standings = survey(plan, prefix)
+        statuses = survey(plan, prefix)
         if arguments.json:
-            terminal.put_json(shards.status_facts(plan, prefix, standings))
+            terminal.put_json(shards.status_facts(plan, prefix, statuses))
         elif not arguments.quiet:
-            shards.show_status(plan, prefix, standings, every=arguments.all)
-        return 0 if all(one.state == "done" for one in standings) else 1
+            shards.show_status(plan, prefix, statuses, every=arguments.all)
+        return 0 if all(one.state == "done" for one in statuses) else 1
     if begun is None and not finished(name):
         raise InputError(f"{name}: no dataset, no run that makes one, and no plan of shards")
     if arguments.json:

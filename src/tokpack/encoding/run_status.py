@@ -23,8 +23,8 @@ Condition = Literal["running", "lost", "failed", "stopped", "starting"]
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """A run that has not finished: its plan and report, None where there is none to be read."""
+class RunStatus:
+    """How a run stands that has not finished: its plan and report, None where none can be read."""
 
     folder: str
     plan: Plan | None
@@ -58,7 +58,7 @@ def begun_prefix(text: str) -> str | None:
     return None
 
 
-def unfinished(text: str) -> Unfinished | None:
+def run_status(text: str) -> RunStatus | None:
     """The run that ``text`` names as for ``begun_prefix``, None where there is none. InputError."""
     prefix = begun_prefix(text)
     if prefix is None:
@@ -70,7 +70,7 @@ def unfinished(text: str) -> Unfinished | None:
         plan = None
     except OutputError as error:  # it is not to be written here
         raise InputError(str(error)) from error
-    return Unfinished(folder.path, plan, _report(folder(NAME)))
+    return RunStatus(folder.path, plan, _report(folder(NAME)))
 
 
 def finished(prefix: str) -> bool:
