@@ -43,11 +43,22 @@ def environment(endpoint: str) -> dict[str, str]:
     }
 
 
+# Moto's server, which would look through its own folder for each request, and write a line of it.
+MOTO = """
+import logging, sys
+from moto import backends, server
+modules = list(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: modules
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
+server.main(sys.argv[1:])
+"""
+
+
 @contextmanager
 def s3_server() -> Iterator[str]:
     """Moto's server in a process of its own, with an empty bucket; gives its address."""
     port = own_port()
-    moto = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    moto = [sys.executable, "-W", "ignore", "-c", MOTO, "-H", "127.0.0.1", "-p", str(port)]
     with listening(moto, port):
         endpoint = f"http://127.0.0.1:{port}"
         S3(endpoint).request("PUT", "")
