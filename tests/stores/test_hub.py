@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.encoding_tools import dataset, documents, write_jsonl
 from support.hub_server import hub
 
@@ -48,13 +47,8 @@ def run(there: Hub, folder: Path, *words: object, code: int = 0, **settings: str
     """A command in a process of its own: the hub's library reads its settings once."""
     environment = os.environ | there.settings() | {"TOKPACK_CACHE": str(folder / "cache")}
     environment |= {"TMPDIR": str(folder), **settings}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tokpack", *map(str, words)],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
+    done = forked.run(
+        ["-m", "tokpack", *words], capture_output=True, text=True, env=environment, timeout=300
     )
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tokpack.tokenizers import check, native
 
-CACHE_BYTES = 1 << 20
+CACHE_BYTES = 1 << 18
 
 
 def use_small_caches() -> None:
-    """Give the caches of words a megabyte: the system takes 10 ms to clear what is usual.
+    """Give the caches of words 256 KiB: the system takes 10 ms to clear what is usual.
 
     They forget words sooner then, which must not change any id.
     """
