@@ -89,7 +89,9 @@ def in_child(request: dict[str, Any], report: int) -> None:
 
 def main() -> None:
     """Load what commands need, once, and serve until the input ends."""
-    rooms = (module.name for module in pkgutil.walk_packages(tokpack.__path__, "tokpack."))
+    # An editable install has the folder above on its path, too.
+    paths = [path for path in tokpack.__path__ if os.path.basename(path) == "tokpack"]
+    rooms = (module.name for module in pkgutil.walk_packages(paths, "tokpack."))
     light = [name for name in rooms if not name.startswith(HEAVY)]
     for name in [*light, *json.loads(sys.argv[1])]:
         with contextlib.suppress(ImportError):
