@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.encoding_tools import (
     DRIVER,
     finish,
@@ -139,8 +140,7 @@ run.stage = late
     if overwrite:
         mine.write_text("old")
     options = json.dumps({**place.options(), "overwrite": overwrite})
-    command = [sys.executable, "-c", script + DRIVER, options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = forked.run(["-c", script + DRIVER, options], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "out.bin exists: choose another output" in done.stderr
     assert mine.read_text() == "mine"
@@ -270,8 +270,8 @@ def test_a_disk_without_room_for_the_index_is_an_error(small_disk: Path, place: 
     free = os.statvfs(small_disk)
     with (small_disk / "filler").open("wb") as file:
         file.write(bytes(free.f_bavail * free.f_bsize - (64 << 10)))
-    command = [sys.executable, "-c", SMALL + DRIVER, json.dumps(place.options())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    command = ["-c", SMALL + DRIVER, json.dumps(place.options())]
+    done = forked.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.returncode
     assert "No space left on device" in done.stderr
     (small_disk / "filler").unlink()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import zstandard
-from support import cli_tools
+from support import cli_tools, forked
 from support.archives import dat, tar
 from support.encoding_tools import (
     DRIVER,
@@ -186,8 +186,8 @@ def test_standard_input(tmp_path: Path, bpe: Path) -> None:
     options = {"inputs": "-", "output": str(tmp_path / "out"), "tokenizer": str(bpe)}
     for _ in range(2):  # a pipe is never "already encoded"
         with source.open("rb") as file:
-            subprocess.run(
-                [sys.executable, "-c", DRIVER, json.dumps({**options, "overwrite": True})],
+            forked.run(
+                ["-c", DRIVER, json.dumps({**options, "overwrite": True})],
                 stdin=file,
                 check=True,
                 stdout=subprocess.DEVNULL,
@@ -268,8 +268,8 @@ def test_small_files_are_opened_twice(tmp_path: Path, bpe: Path) -> None:
     )
     options = {"inputs": str(folder), "output": str(tmp_path / "out"), "tokenizer": str(bpe)}
     options |= {"workers": 1}
-    command = [sys.executable, "-c", script, json.dumps(options)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = ["-c", script, json.dumps(options)]
+    out = forked.run(command, capture_output=True, text=True, check=True).stdout
     assert 60 <= int(out.split()[-1]) < 90  # with those of the self-check, and the journal
 
 

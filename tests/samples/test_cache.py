@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support import forked
 from support.places import GOLDEN
 
 from tokpack import GPTDataset, MMapIndexedDatasetBuilder
@@ -82,10 +83,8 @@ def check(arrays: Any) -> None:
 
 
 def start(folder: Path, builds: Path, key: int, slow: float, others: int) -> subprocess.Popen[str]:
-    words = [str(folder), str(builds), str(key), str(slow), str(others)]
-    return subprocess.Popen(
-        [sys.executable, "-c", PROCESS, *words], stdout=subprocess.PIPE, text=True
-    )
+    words = [folder, builds, key, slow, others]
+    return forked.Process(["-c", PROCESS, *words], stdout=subprocess.PIPE, text=True)
 
 
 def test_built_once_then_mapped(tmp_path: Path) -> None:
@@ -270,9 +269,7 @@ else:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 """
-    run = subprocess.run(
-        [sys.executable, "-c", code + PROCESS], capture_output=True, text=True, check=True
-    )
+    run = forked.run(["-c", code + PROCESS], capture_output=True, text=True, check=True)
     assert run.stdout == "same\n"
     assert os.listdir(tmp_path / "cache") == []
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.encoding_tools import documents, write_jsonl
 from support.stores import Fault, Plan, web_server
 
@@ -73,10 +73,9 @@ def test_one_process_fetches(store: Store, url: str, copies: Path) -> None:
     code = f"import tokpack; print(tokpack.MMapIndexedDataset({url!r})[3].size)"
     slow = Fault("call", "GET", "one.idx", times=1, act=lambda: time.sleep(1))
     store.plan.faults.append(slow)
-    command = [sys.executable, "-c", code]
     patient = os.environ | {"TOKPACK_STORE_TIMEOUT": "30"}
     pipe = subprocess.PIPE
-    both = [subprocess.Popen(command, stdout=pipe, text=True, env=patient) for _ in range(2)]
+    both = [forked.Process(["-c", code], stdout=pipe, text=True, env=patient) for _ in range(2)]
     answers = [process.communicate(timeout=100)[0] for process in both]
     assert answers[0] == answers[1] == f"{MMapIndexedDataset(url)[3].size}\n"
     assert store.asked("GET", "one.idx") == 1

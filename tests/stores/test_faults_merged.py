@@ -6,14 +6,13 @@ import errno
 import os
 import re
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support import forked
 from support.stores import Fault
 
 import tokpack
@@ -121,12 +120,12 @@ def test_old_new_or_nothing(
 def test_killed_at_each_request(store: Store, work: Path, name: str, done: bool) -> None:
     """kill -9 before a request, and while it waits for its answer: the next run leaves no rest."""
     put_back(store, {})
-    command = [sys.executable, "-m", "tokpack", *COMMANDS[name].format(data="large").split()]
+    command = COMMANDS[name].format(data="large").split()
     if name in GOES_FIRST:
         assert main(COMMANDS[name].format(data="small").split()) == 0
     old = there(store)
     store.plan.requests.clear()
-    assert main(command[3:]) == 0
+    assert main(command) == 0
     new = there(store)
     requests = [tuple(line.partition("=")[0].split()) for line in store.plan.requests]
     for number, (method, path) in enumerate(requests):
@@ -135,21 +134,21 @@ def test_killed_at_each_request(store: Store, work: Path, name: str, done: bool)
         after = sum(m == method and path in p for m, p in requests[:number])
         put_back(store, old)
         fault = Fault("call" if done else "reset", method, path, after=after, times=1)
-        runs: list[subprocess.Popen[bytes]] = []
+        runs: list[forked.Process] = []
         fault.act = partial(kill, runs)
         store.plan.faults[:] = [fault]
-        runs.append(subprocess.Popen(command, start_new_session=True))
+        runs.append(forked.Process(["-m", "tokpack", *command], start_new_session=True))
         where = f"{method} {path}"
         assert runs[0].wait() == -signal.SIGKILL, where
         assert not done or fault.over.wait(10), where
         # What was whole before the kill is refused without --overwrite.
         is_whole = where == "PUT /texts/faulty/x.json" and done and not old
-        assert main(command[3:]) == (1 if is_whole else 0), where
+        assert main(command) == (1 if is_whole else 0), where
         assert there(store) == new, where
         assert not [key for key in store.s3.keys("faulty/x") if key.endswith(".tokpack.tmp")]
 
 
-def kill(runs: list[subprocess.Popen[bytes]]) -> None:
+def kill(runs: list[forked.Process]) -> None:
     """End a process and its helpers, as a machine does that goes down."""
     os.killpg(runs[0].pid, signal.SIGKILL)
     runs[0].wait()

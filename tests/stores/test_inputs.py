@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import zstandard
+from support import forked
 from support.certificates import certificate
 from support.encoding_tools import dataset
 from support.stores import KEYS, Fault, Plan, web_server
@@ -357,5 +356,5 @@ def test_a_missing_package(url: str, blocked: str, extra: str) -> None:
         f"try: stores.find({url!r})\n"
         "except UsageError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = forked.run(["-c", code], capture_output=True, text=True, check=True)
     assert f"pip install 'tokpack[{extra}]'" in done.stdout

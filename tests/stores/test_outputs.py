@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.encoding_tools import DRIVER, dataset
 from support.stores import Fault, Store
 
@@ -176,7 +175,7 @@ def test_a_kill_while_it_sends(
     options = {"inputs": str(texts), "output": "s3://texts/four/four", "workers": 2}
     options["tokenizer"] = str(tokenizer)
     driver = f"import tokpack.stores.ranges as ranges\nranges.PART_BYTES = {MANY}\n{DRIVER}"
-    run = subprocess.Popen([sys.executable, "-c", driver, json.dumps(options)])
+    run = forked.Process(["-c", driver, json.dumps(options)])
     assert arrived.wait(100)
     while not store.s3.uploads():  # until its other part is there
         time.sleep(0.02)

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import forked
 from support.tiny_tokenizers import ALPHABET, EOD, pair, save, tiny
 from support.tokenizers_twin import block, rows
 
@@ -277,9 +278,7 @@ except TokenizerError as error:
 """
     environment = {**os.environ, "HF_ENDPOINT": endpoint}
     del environment["HF_HUB_OFFLINE"]
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, env=environment
-    )
+    done = forked.run(["-c", program], capture_output=True, check=True, env=environment)
     answer = json.loads(done.stdout)
     return ({}, answer) if isinstance(answer, str) else (answer, "")
 

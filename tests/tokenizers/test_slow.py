@@ -6,12 +6,11 @@ import io
 import json
 import pickle
 import random
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support import forked
 from support.tiny_tokenizers import EOD, save, tiny
 from support.tokenizers_twin import block, rows
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -164,8 +163,8 @@ def test_threads_and_counts_of_a_training(tmp_path: Path) -> None:
     for workers in (1, 3):
         out = tmp_path / f"{workers}.json"
         flags = ["--size", "900", "--workers", str(workers), "--pattern", "llama3", "-q"]
-        command = [sys.executable, "-m", "tokpack", "vocab", str(text), "-o", str(out), *flags]
-        subprocess.run(command, check=True, capture_output=True)
+        command = ["-m", "tokpack", "vocab", text, "-o", out, *flags]
+        forked.run(command, check=True, capture_output=True)
         made.append(out.read_bytes())
     assert made[0] == made[1]
     texts = text.read_text().splitlines()

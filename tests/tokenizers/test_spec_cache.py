@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from support import forked
 from support.optional import needs_root
 from support.tiny_tokenizers import added, save, tiny
 
@@ -247,8 +248,8 @@ def test_many_processes_at_once(cache: Path, large: Path) -> None:
         "import sys; from tokpack import load_tokenizer\n"
         "for _ in range(5): print(load_tokenizer(sys.argv[1]).fingerprint)"
     )
-    command = [sys.executable, "-c", program, str(large)]
-    runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    command = ["-c", program, large]
+    runs = [forked.Process(command, stdout=subprocess.PIPE, text=True) for _ in range(6)]
     said = {line for run in runs for line in run.communicate()[0].split()}
     assert [run.returncode for run in runs] == [0] * 6
     assert said == {load_tokenizer(large).fingerprint}
