@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from support.tokenizers_twin import EMPTY_MODEL
+from support.tokenizers_twin import EMPTY_MODEL, MODES, Twin
+from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -52,6 +54,35 @@ def some_added(draw: st.DrawFn, texts: Sequence[str], most: int) -> list[dict[st
         )
         for _ in range(draw(st.integers(0, most)))
     ]
+
+
+def any_vocabulary(
+    definitions: st.SearchStrategy[dict[str, Any]], pieces: Sequence[str], examples: int
+) -> Callable[..., None]:
+    """A test that made up tokenizers, where they are native, give their library's ids."""
+    text = st.lists(st.sampled_from(pieces) | st.text(max_size=3), max_size=15).map("".join)
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.filter_too_much,
+            HealthCheck.too_slow,
+        ],
+    )
+    @given(
+        written=definitions,
+        texts=st.lists(text, min_size=1, max_size=8),
+        mode=st.sampled_from(MODES),
+    )
+    def compare(tmp_path: Path, written: dict[str, Any], texts: list[str], mode: str) -> None:
+        tokenizer = load_tokenizer(save(tmp_path, written))
+        assume(tokenizer.native)
+        Twin(tokenizer).compare(texts, modes=[mode])
+
+    return compare
 
 
 def tiny(**model: Any) -> dict[str, Any]:

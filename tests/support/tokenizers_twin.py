@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import random
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,12 @@ class Twin:
                 wrong = [i for i, ids in enumerate(actual) if ids != expected[i]]
                 shown = [(texts[i][:200], actual[i][:30], expected[i][:30]) for i in wrong[:5]]
                 assert not wrong, f"{len(wrong)} differ at {level}, {mode}: {shown}"
+
+
+def made_of(pieces: Sequence[str], count: int, seed: str) -> list[str]:
+    """Texts of up to 40 pieces in any order."""
+    draw = random.Random(seed)
+    return ["".join(draw.choices(pieces, k=draw.randrange(40))) for _ in range(count)]
 
 
 def corpus(shared: Path, name: str, limit: int = sys.maxsize) -> list[str]:

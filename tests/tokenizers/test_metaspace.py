@@ -6,11 +6,16 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.sentencepiece_tools import HOSTILE, hugging_face, mistral, sentencepiece
-from support.tiny_tokenizers import added, save, some_added, with_ids
-from support.tokenizers_twin import MODES, Twin, corpus, is_as_with_the_library, loaded_and_kept
+from support.tiny_tokenizers import added, any_vocabulary, save, some_added, with_ids
+from support.tokenizers_twin import (
+    Twin,
+    corpus,
+    is_as_with_the_library,
+    loaded_and_kept,
+    made_of,
+)
 
 from tokpack.tokenizers import load_tokenizer
 
@@ -126,11 +131,6 @@ def twin(folder: Path, written: dict[str, Any]) -> Twin:
     return Twin(load_tokenizer(save(folder, written)))
 
 
-def made_of(pieces: list[str], count: int, seed: str) -> list[str]:
-    draw = random.Random(seed)
-    return ["".join(draw.choices(pieces, k=draw.randrange(40))) for _ in range(count)]
-
-
 PIECES = [
     *(" ", "  ", "a", "b", "ab", "bb", SPACE, "\n", "\t", "\u3000", "\u00e9", "\u4e2d", "c", "\0"),
     *(
@@ -199,29 +199,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
     return definition(characters, draw(st.permutations(merges)), form, tokens, **model)
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
-)
-@given(
-    written=definitions(),
-    texts=st.lists(
-        st.lists(st.sampled_from([*PIECES, *TOKENS]) | st.text(max_size=3), max_size=15).map(
-            "".join
-        ),
-        min_size=1,
-        max_size=8,
-    ),
-    mode=st.sampled_from(MODES),
-)
-def test_any_vocabulary(
-    tmp_path: Path, written: dict[str, Any], texts: list[str], mode: str
-) -> None:
-    tokenizer = load_tokenizer(save(tmp_path, written))
-    assume(tokenizer.native)
-    Twin(tokenizer).compare(texts, modes=[mode])
+test_any_vocabulary = any_vocabulary(definitions(), [*PIECES, *TOKENS], examples=30)
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,16 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.sentencepiece_tools import CONVERTED, HOSTILE, TEXTS, pb, trained, unigram_json
-from support.tiny_tokenizers import added, save, some_added, with_ids
+from support.tiny_tokenizers import added, any_vocabulary, save, some_added, with_ids
 from support.tokenizers_twin import (
-    MODES,
     Twin,
     block,
     corpus,
     is_as_with_the_library,
     loaded_and_kept,
+    made_of,
 )
 
 from tokpack.tokenizers import load_tokenizer
@@ -43,11 +42,6 @@ def twin(folder: Path, written: str) -> Twin:
     path = folder / "tokenizer.json"
     path.write_text(written)
     return Twin(load_tokenizer(path))
-
-
-def made_of(pieces: list[str], count: int, seed: str) -> list[str]:
-    draw = random.Random(seed)
-    return ["".join(draw.choices(pieces, k=draw.randrange(30))) for _ in range(count)]
 
 
 # Equal ids.
@@ -170,33 +164,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    database=None,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.filter_too_much,
-        HealthCheck.too_slow,
-    ],
-)
-@given(
-    written=definitions(),
-    texts=st.lists(
-        st.lists(st.sampled_from([*PIECES, *TOKENS, *CHARACTERS]) | st.text(max_size=3)).map(
-            "".join
-        ),
-        min_size=1,
-        max_size=8,
-    ),
-    mode=st.sampled_from(MODES),
-)
-def test_any_vocabulary(
-    tmp_path: Path, written: dict[str, Any], texts: list[str], mode: str
-) -> None:
-    tokenizer = load_tokenizer(save(tmp_path, written))
-    assume(tokenizer.native)
-    Twin(tokenizer).compare(texts, modes=[mode])
+test_any_vocabulary = any_vocabulary(definitions(), [*PIECES, *TOKENS, *CHARACTERS], examples=40)
 
 
 def test_golden_ids(tmp_path: Path) -> None:
