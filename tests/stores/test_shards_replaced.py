@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import shutil
 import subprocess
 import threading
 from typing import TYPE_CHECKING
@@ -26,8 +25,8 @@ LONG = {"TOKPACK_STORE_TIMEOUT": "100"}  # it waits for an answer as long as the
 
 @pytest.fixture(scope="module")
 def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """JSON lines of which a shard is made soon, 400 KB."""
-    return write_jsonl(tmp_path_factory.mktemp("few") / "x.jsonl", documents(450, words=150))
+    """JSON lines of which a shard is made soon, 50 KB."""
+    return write_jsonl(tmp_path_factory.mktemp("few") / "x.jsonl", documents(60, words=150))
 
 
 @pytest.mark.parametrize(
@@ -82,15 +81,13 @@ def test_a_shard_of_an_old_plan_is_late(
 
 @pytest.mark.parametrize("name", ["pile.json", "pile-00000.json", "pile-00001.docs.parquet"])
 def test_a_plan_and_a_commit_replace_nothing_of_others(
-    store: Store, few: Path, tokenizer: Path, tmp_path: Path, name: str
+    store: Store, tokenizer: Path, tmp_path: Path, name: str
 ) -> None:
     """Neither an input that has the name of an output, nor an object that tokpack did not make."""
     key = f"{tmp_path.name}/pile"
     url, precious = f"s3://texts/{key}", b'{"text": "of somebody"}\n'
-    other = shutil.copy(
-        few, tmp_path / "y.jsonl"
-    )  # a part of a shard is a whole file, or megabytes
-    inputs = [few, other]
+    # A part of a shard is a whole file, or megabytes.
+    inputs = [write_jsonl(tmp_path / f"{i}.jsonl", documents(450, words=150)) for i in range(2)]
     options = {"tokenizer": str(tokenizer), "shard_size": 300_000, "scratch": str(tmp_path)}
     tokpack.plan(inputs, url, **options)
     for number in range(2):

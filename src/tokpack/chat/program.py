@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat import syntax
@@ -19,6 +19,8 @@ with needs_extra("chat"):
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date
+
+    from jinja2 import Template
 
     from tokpack.chat.watched import Text
 
@@ -123,11 +125,14 @@ class Program:
         else:
             next(one for one in reversed(run.generations) if one[1] < 0)[1] = len(run.pieces)
 
+    @cached_property
+    def _plain(self) -> Template:
+        return plain_environment(self._day).from_string(self.source)
+
     def plain_text(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
         """The text of messages by jinja2 alone, as `run` has to give it; or why it gives none."""
-        template = plain_environment(self._day).from_string(self.source)
         try:
-            return template.render({**variables, "messages": messages, syntax.PROMPT: False})
+            return self._plain.render({**variables, "messages": messages, syntax.PROMPT: False})
         except Exception as error:  # `run` had none
             return f"{type(error).__name__}: {_first_line(error)}"
 
