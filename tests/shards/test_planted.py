@@ -215,6 +215,8 @@ BUGS: dict[str, Bug] = {
         "whole", 1_500, method(NewFiles, "__init__", _manifest_last)
     ),
 }
+# Seeds by which rare ones were found: they are tried first.
+FOUND = {126, 159, 237, 239, 315, 381, 463, 565}
 
 
 @pytest.fixture(scope="module")
@@ -228,4 +230,5 @@ def test_it_is_found(studio: simulate.Studio, name: str) -> None:
     bug = BUGS[name]
     with bug.planted():
         scenario = simulate.SCENARIOS[bug.scenario]
-        assert any(simulate.Round(studio, seed, [scenario]).run() for seed in range(bug.most))
+        seeds = sorted(range(bug.most), key=lambda seed: seed not in FOUND)
+        assert any(simulate.Round(studio, seed, [scenario]).run() for seed in seeds)
