@@ -58,9 +58,9 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
         "inspect --doc 0",
         "stats",
         "stats --json",
-        "inspect --trace --doc 0",
-        "inspect --trace --doc 0 --json",
-        "inspect --trace",
+        "trace --doc 0",
+        "trace --doc 0 --json",
+        "trace --all",
         "verify",
         "verify --json",
         "verify --quick",
@@ -183,7 +183,7 @@ def test_hostile_json(what: str, kind: str, prefix: str, tmp_path: Path) -> None
     path = tmp_path / "x.json"
     path.write_bytes(JSON[what].encode("utf-8", "surrogateescape"))
     commands: dict[str, list[Any]] = {
-        "manifest": ["inspect", tmp_path / "x", "--trace"],
+        "manifest": ["trace", tmp_path / "x", "--all"],
         "vocabulary": ["verify", prefix, "--tokenizer-type", "Whitespace", "--vocab-file", path],
         "tokenizer": ["verify", prefix, "--tokenizer", path],
         "deepspeed": ["train", "--deepspeed_config", path],

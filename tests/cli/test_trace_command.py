@@ -1,4 +1,4 @@
-"""``tokpack inspect --trace``: from documents to lines and back."""
+"""``tokpack inspect --trace``, once ``tokpack trace``: from documents to lines and back."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def test_the_command(bpe: Path, tmp_path: Path) -> None:
     assert made.returncode == 0
     assert ".docs.parquet (" in made.stderr
     assert ".dropped.parquet (" in made.stderr
-    asked = command("inspect", out, "--trace", "--doc", "-2:")
+    asked = command("trace", out, "--doc", "-2:")
     assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
     asked = command("inspect", out, "--trace", "--doc", "1,-1")
     assert (asked.returncode, asked.stdout) == (0, f"{path}:3\n{path}:6\n")
     lines = [f"x.jsonl:{line}" for line in range(1, 7)]
-    asked = command("inspect", out, "--trace", "--source", *lines)
+    asked = command("trace", out, "--source", *lines)
     assert asked.returncode == 0
     assert asked.stdout.splitlines()[:4] == [
         *("0", "no record: blank, or behind the last line", "1", "empty, left out: no token"),
     ]
     assert asked.stdout.splitlines()[4].startswith("rejected: malformed JSON")
     assert asked.stdout.splitlines()[5] == "2"
-    ranges = command("inspect", out, "--trace", "--doc", "0:2", "--doc=-1").stdout
+    ranges = command("trace", out, "--doc", "0:2", "--doc=-1").stdout
     assert ranges.splitlines() == [f"{path}:1", f"{path}:3", f"{path}:6"]
-    all_ = command("inspect", out, "--trace").stdout
-    assert all_ == f"0\t{path}\t1\n1\t{path}\t3\n2\t{path}\t6\n"
-    found = json.loads(command("inspect", out, "--trace", "--json", "--source", "x.jsonl:6").stdout)
+    for all_ in (("trace", out, "--all"), ("inspect", out, "--trace")):
+        assert command(*all_).stdout == f"0\t{path}\t1\n1\t{path}\t3\n2\t{path}\t6\n"
+    found = json.loads(command("trace", out, "--json", "--source", "x.jsonl:6").stdout)
     assert found == {
         "source": str(path),
         "line": 6,

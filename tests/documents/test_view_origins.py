@@ -82,8 +82,8 @@ def test_documents_and_lines_of_a_view(encoded: Path) -> None:
     assert origins.find("b.jsonl", 99)[0].became == "nothing"
     found = Sources(MMapIndexedDataset("view"))
     assert [str(found.find(number)) for number in range(30)] == expected
-    assert command("inspect", "view", "--trace", "--doc", "0:3").stdout.splitlines() == expected[:3]
-    asked = command("inspect", "view", "--trace", "--source", names[left_out[0]])
+    assert command("trace", "view", "--doc", "0:3").stdout.splitlines() == expected[:3]
+    asked = command("trace", "view", "--source", names[left_out[0]])
     assert asked.stdout.startswith("not in the view: it is document ")
     # A view of a virtual dataset, and of views, has the same rows.
     tokpack.merge(["a", "b"], "both", virtual=True)

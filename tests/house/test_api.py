@@ -106,7 +106,7 @@ def test_a_tokenizer_is_named_alike_everywhere(prefix: Path, tmp_path: Path) -> 
     words.write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2, "b": 3, "c": 4, "d": 5}')
     given: TokenizerFiles = {"vocab_file": words, "tokenizer_type": "Whitespace"}
     assert tokpack.load_tokenizer(**given).vocab_size == 6
-    assert tokpack.load_tokenizer(words, tokenizer_type="Whitespace").vocab_size == 6
+    assert tokpack.load_tokenizer(name=words, tokenizer_type="Whitespace").vocab_size == 6
     assert "token ids" in tokpack.verify(prefix, **given).checked
     assert tokpack.stats(prefix, **given).vocab_size == 6
     words.write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2}')

@@ -45,7 +45,7 @@ def test_it_becomes_a_dataset_like_any_other(tmp_path: Path) -> None:
     assert rows["tokens"] == [len(one) for one in documents]
     assert rows["tokens_xxh3"] == [token_digest(one) for one in documents]
     assert rows["bytes"] == rows["text_xxh3"] == [None] * len(texts)
-    assert run("inspect", prefix, "--trace", "--doc", "2").stdout.split()[-1].endswith("made:3")
+    assert run("trace", prefix, "--doc", "2").stdout.split()[-1].endswith("made:3")
 
 
 @pytest.mark.parametrize("files", [1, 2])

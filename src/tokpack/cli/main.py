@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokpack.cli.parser import Page
 
 INTERRUPTED = 130
-_TAKE_SETTINGS = ("train", "blend", "samples")  # files of options, among their words
+_TAKE_SETTINGS = ("train", "blend", "samples", "index")  # files of options, among their words
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -83,6 +83,14 @@ ALIASES = {
     "vocab": "tokenizer train",
     "import": "model import",
     "export": "model export",
+    "trace": "inspect",
+}
+_IMPLIED = {"trace": ["--trace"]}
+
+# Former commands, and what does their work.
+MOVED = {
+    "index": "tokpack blend BLEND --cache DIR",
+    "completion": "tokpack --completion SHELL",
 }
 
 HELP = """\
@@ -134,7 +142,7 @@ def command_of(words: Sequence[str]) -> tuple[str, list[str]]:
     two = " ".join(words[:2])
     if two in COMMANDS:
         return two, list(words[2:])
-    return ALIASES.get(words[0], words[0]), list(words[1:])
+    return ALIASES.get(words[0], words[0]), [*_IMPLIED.get(words[0], []), *words[1:]]
 
 
 def _dispatch(name: str, arguments: Sequence[str]) -> int:
@@ -213,6 +221,8 @@ def _second_words(name: str) -> list[str]:
 def _unknown_command(name: str) -> str:
     if second := _second_words(name):
         return f"name one of {', '.join(f'tokpack {key}' for key in second)}"
+    if name in MOVED:
+        return f"there is no command {name!r} any more: its work is done by `{MOVED[name]}`"
     if name.startswith("-") or os.path.exists(name):
         return f"no command before {name!r}: did you mean `tokpack encode {name} ...`?"
     hint = nearest(name, [*COMMANDS, *ALIASES])

@@ -23,7 +23,7 @@ from tokpack.indexed.lengths import by_part
 from tokpack.indexed.manifest import Manifest, manifest_path
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.shards import is_virtual, piece_prefix
-from tokpack.stores import head, identity, near, open_file
+from tokpack.stores import exists, head, identity, near, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -150,7 +150,9 @@ def table_file(prefix: str) -> str:
     if manifest is None or manifest.table is None:
         if manifest is None and (what := not_a_dataset(prefix)):
             raise InputError(what)
-        raise InputError(f"{prefix}: has no table of its documents; {_ADVICE}")
+        old = exists(f"{prefix}.trace")
+        more = " (its .trace is of an earlier version)" if old else ""
+        raise InputError(f"{prefix}: has no table of its documents{more}; {_ADVICE}")
     file = identity(path)
     if file is None:
         raise InputError(f"{path} is missing, of which {manifest_path(prefix)} tells; {_ADVICE}")

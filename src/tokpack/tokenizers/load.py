@@ -120,6 +120,7 @@ def load_tokenizer(
     pattern: str | None = None,
     vocab_size: int | None = None,
     special_tokens_count: int | None = None,
+    name: PathLike | None = None,
 ) -> Tokenizer:
     """Load a tokenizer; GPT-2's when nothing is said.
 
@@ -130,7 +131,8 @@ def load_tokenizer(
     ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``. ``eod_token`` is
     the end-of-document token, or in digits its id, where it is not one of the usual ones.
     ``pattern`` says how text is cut into words, by a name or as an expression, for a .tiktoken
-    file. ``vocab_size`` (ids) and ``special_tokens_count`` are for the type TikTokenizer.
+    file. ``vocab_size`` (ids) and ``special_tokens_count`` are for the type TikTokenizer. ``name``
+    is the former name of ``tokenizer``.
 
     Raises UsageError for a request that contradicts itself, TokenizerError for a tokenizer that is
     unknown, incomplete or contradictory.
@@ -138,7 +140,7 @@ def load_tokenizer(
     kind = _kind(tokenizer_type)
     if kind == "bytes":
         return CharLevelTokenizer(eod_token)
-    named = [fspath(s) for s in (tokenizer, tokenizer_model, vocab_file) if s is not None]
+    named = [fspath(s) for s in (tokenizer, name, tokenizer_model, vocab_file) if s is not None]
     source = _only_one(named, kind, tokenizer_type)
     if merge_file is not None and (vocab_file is None or kind not in _WITH_MERGES):
         raise UsageError(

@@ -62,6 +62,7 @@ PAGE = Page(
                 """
             ),
         ),
+        Group("of the former command trace", flags("--all  "), hidden=True),
     ),
     """\
 INPUT is the PREFIX of a dataset's .bin and .idx, made by tokpack or by any other program; for
