@@ -28,12 +28,16 @@ def choose_interface() -> None:
     names = [name for _, name in socket.if_nameindex()]
     fitting = (name for word in prefixes for name in names if word and name.startswith(word))
     # From the first machine itself, the one that leads to any other.
-    chosen = next(fitting, None) or _leading_to(master, names) or _leading_to(_ANYWHERE, names)
+    chosen = (
+        next(fitting, None)
+        or _outgoing_interface(master, names)
+        or _outgoing_interface(_ANYWHERE, names)
+    )
     if chosen is not None:
         os.environ[VARIABLE] = chosen
 
 
-def _leading_to(host: str, names: list[str]) -> str | None:
+def _outgoing_interface(host: str, names: list[str]) -> str | None:
     """The interface that leads to another machine; None where this is this machine itself."""
     with suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # chooses a route, and sends nothing

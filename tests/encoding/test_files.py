@@ -177,9 +177,9 @@ def test_manifests_of_a_replaced_dataset_go_before_its_data(tmp_path: Path) -> N
     names = [f"out-0000{n}-of-00002.{end}" for n in range(2) for end in ("bin", "idx", "json")]
     for name in names:
         (tmp_path / name).touch()
-    looked_at = {name: renames._identity(f"{tmp_path}/{name}") for name in names}
+    versions = {name: renames._identity(f"{tmp_path}/{name}") for name in names}
     (tmp_path / names[0]).write_text("another by now")
-    paths = renames._stale(options, looked_at, [f"{tmp_path}/{names[3]}"])
+    paths = renames._stale(options, versions, [f"{tmp_path}/{names[3]}"])
     stale = [os.path.basename(path) for path in paths]
     assert stale == [*names[1:3], *names[4:], "out.rejects.jsonl"]
 

@@ -38,7 +38,7 @@ def write_empty_sequences(prefix: Path, sequences: int) -> None:
     open(f"{prefix}.bin", "wb").close()
 
 
-def looked_at(command: list[str]) -> tuple[str, int]:
+def output_and_memory(command: list[str]) -> tuple[str, int]:
     """What a command prints, and the MB of memory that it took."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *command], capture_output=True, text=True, check=True
@@ -57,6 +57,6 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", [["inspect"], ["inspect", "--json"], ["verify"]])
 def test_memory_is_bounded(command: list[str], many: Path) -> None:
-    out, megabytes = looked_at([*command, str(many)])
+    out, megabytes = output_and_memory([*command, str(many)])
     assert f"{SEQUENCES:,}" in out or str(SEQUENCES) in out
     assert megabytes < 125  # the documents' lengths alone would be 250

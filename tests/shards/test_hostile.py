@@ -53,7 +53,7 @@ def test_an_input_given_twice_and_shards_without_a_token(corpus: Corpus, tmp_pat
     inputs = [blank, twice, twice, blank]
     prefix, keys = str(tmp_path / "pile"), ("a", "b")
     plan = plan_of(corpus, inputs, prefix, trace=True, keys=keys)
-    assert any(shard.goes_on for shard in plan.each_shard())
+    assert any(shard.begins_inside_source for shard in plan.each_shard())
     for number in range(plan.shards):
         encode_shard(plan, prefix, number, workers=1)
     made = commit(plan, prefix)[0]

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tokpack.errors import InputError
-from tokpack.sources.looks import looked_at
+from tokpack.sources.looks import map_concurrently
 
 SECONDS = 0.004
 
@@ -41,20 +41,20 @@ class Look:
 
 def test_results_are_in_order_and_no_thread_stays() -> None:
     before, look = threading.active_count(), Look()
-    assert list(looked_at(look, iter(range(200)))) == [n * n for n in range(200)]
+    assert list(map_concurrently(look, iter(range(200)))) == [n * n for n in range(200)]
     assert 1 < look.most <= 32
     assert threading.active_count() == before
 
 
 def test_quick_looks_are_made_one_by_one() -> None:
     thread = threading.get_ident()
-    assert set(looked_at(lambda _: threading.get_ident(), range(200))) == {thread}
+    assert set(map_concurrently(lambda _: threading.get_ident(), range(200))) == {thread}
 
 
 def test_the_first_error_in_order_is_raised() -> None:
     before = threading.active_count()
     with pytest.raises(InputError, match=r"^40 is wrong$"):
-        list(looked_at(Look((40, 41, 60)), range(200)))
+        list(map_concurrently(Look((40, 41, 60)), range(200)))
     assert threading.active_count() == before
 
 
@@ -62,16 +62,16 @@ def test_looks_inside_of_looks_begin_no_threads() -> None:
     look = Look()
 
     def several(number: int) -> list[int]:
-        return list(looked_at(look, range(number, number + 18)))
+        return list(map_concurrently(look, range(number, number + 18)))
 
-    assert list(looked_at(several, range(20)))[19] == [n * n for n in range(19, 37)]
+    assert list(map_concurrently(several, range(20)))[19] == [n * n for n in range(19, 37)]
     assert look.most <= 32
 
 
 FEW_THREADS = """
 import resource, threading, time
 import concurrent.futures.thread
-from tokpack.sources.looks import looked_at
+from tokpack.sources.looks import map_concurrently
 def look(number):
     time.sleep(0.002)
     return number
@@ -79,7 +79,7 @@ threading.stack_size(64 << 20)
 with open("/proc/self/statm") as file:
     size = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + (200 << 20), resource.RLIM_INFINITY))
-assert list(looked_at(look, range(100))) == list(range(100))
+assert list(map_concurrently(look, range(100))) == list(range(100))
 try:
     for _ in range(32):
         threading.Thread(target=time.sleep, args=(1,), daemon=True).start()

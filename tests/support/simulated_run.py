@@ -245,7 +245,7 @@ class Simulation:
             for file, end, name in zip(files.files, ends, self.job.tracks, strict=True):
                 os.ftruncate(file, end)
                 if name.endswith(".ids"):
-                    whole = blocks.sums_of(file, 0, end)
+                    whole = blocks.file_sums(file, 0, end)
                     assert self.coordinator.digests()[f"{files.name}.{name}"] == whole
 
     def touch(self, source: int) -> None:

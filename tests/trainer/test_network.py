@@ -22,7 +22,9 @@ VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "LOCAL_WORLD_SIZE", "LO
 
 def outer() -> tuple[str, str]:
     """An interface of this machine that leads out, and its address."""
-    name = network._leading_to(network._ANYWHERE, [name for _, name in socket.if_nameindex()])
+    name = network._outgoing_interface(
+        network._ANYWHERE, [name for _, name in socket.if_nameindex()]
+    )
     if name is None:
         pytest.skip("this machine has no network")
     with socket.socket(type=socket.SOCK_DGRAM) as probe:

@@ -108,7 +108,7 @@ def check_engine(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{name} is for --engine ray, and for tokpack shards plan")
 
 
-def encode_on(arguments: argparse.Namespace, options: EncodeOptions) -> int:
+def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) -> int:
     """Make all of ``encode --engine``: plan, a task for each shard, commit."""
     from tokpack.shards.commit import commit
     from tokpack.shards.cut import make_shard_plan

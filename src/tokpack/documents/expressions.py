@@ -65,7 +65,7 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     """
     if request.where is not None:
         parse(request.where)  # refuses what is no function of the document alone, as encode does
-    if (repeat := repeat_of(request.repeat)) is not None:
+    if (repeat := repeat_expression(request.repeat)) is not None:
         parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
     tables = [path for record in base.records for path in table_paths(record.prefix)]
     named = dict.fromkeys(_roots(repeat), "repeat") | {here: "on" for here, _ in request.keys}
@@ -101,7 +101,7 @@ class _Query:
         """Go through all documents once."""
         request = self._request
         where = f"coalesce(({request.where}\n), false)" if request.where else "true"
-        repeat = repeat_of(request.repeat)
+        repeat = repeat_expression(request.repeat)
         times = f"({repeat}\n)" if repeat else "1"
         self._check(request.where, times)
         joined = self._joined
@@ -216,7 +216,7 @@ class _Query:
         )
 
 
-def repeat_of(text: str | None) -> str | None:
+def repeat_expression(text: str | None) -> str | None:
     """An expression for how often a document comes: ``2 if score > 0.9`` is short for a CASE."""
     match = _SHORT.fullmatch(text or "")
     return f"case when ({match[2]}\n) then {match[1]} else 1 end" if match else text

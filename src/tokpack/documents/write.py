@@ -31,7 +31,7 @@ from tokpack.indexed.track import trained_ends
 from tokpack.operations.merge import (
     MergeInput,
     merged_facts,
-    name_beside,
+    relative_name,
     tell_of_tracks,
     warn_of_distant,
 )
@@ -211,7 +211,7 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
         bin=FileDigest(bytes=sum(counts.tokens) * dtype.itemsize, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
         pieces=tuple(
-            replace(record, prefix=name_beside(output, record.prefix)) for record in base.records
+            replace(record, prefix=relative_name(output, record.prefix)) for record in base.records
         ),
         tracks=tracks_of_pieces(base.records, sum(counts.tokens)),
         trained=counts.trained,

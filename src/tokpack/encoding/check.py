@@ -35,7 +35,7 @@ def check_first_documents(job: Job) -> None:
         for one in job.setups:
             mode = job.options.special_tokens
             if not one.tokenizer.native:
-                _warn_of(one.tokenizer, documents, mode)
+                _warn_slow(one.tokenizer, documents, mode)
             elif documents is not None:
                 self_check(one.tokenizer, documents.data, documents.spans, special_tokens=mode)
     except MemoryError as error:
@@ -69,7 +69,7 @@ def _first_documents(job: Job) -> Documents | None:
     return None
 
 
-def _warn_of(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> None:
+def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> None:
     """Say that a tokenizer is slow, and how slow where there are documents enough."""
     speed = None if documents is None else _speed(tokenizer, documents, mode)
     _log.warning(

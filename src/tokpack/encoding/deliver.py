@@ -21,7 +21,7 @@ from tokpack.files.lock import Lock
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.digests import checksum_of
 from tokpack.indexed.hub_card import write_hub_card
-from tokpack.indexed.outputs import same_data, tells_of
+from tokpack.indexed.outputs import describes_same_data, same_data
 from tokpack.indexed.table import dropped_path, table_path
 from tokpack.indexed.track import track_path
 from tokpack.stores import exists, shown, stat
@@ -135,7 +135,7 @@ class Delivery:
             if _are_made(datasets):  # in the meantime: it may be part of a whole already
                 return
             for prefix, manifest in datasets.items():
-                if tells_of(prefix, manifest):  # of files that were removed
+                if describes_same_data(prefix, manifest):  # of files that were removed
                     kept_urls.append(manifest_path(prefix))
                 elif not self._asked.overwrite and exists(manifest_path(prefix)):
                     self._check_plan(prefix, plan)
@@ -195,7 +195,7 @@ class Delivery:
                 raise
             self._check()
             there = stat(manifest_path(prefix))
-            if there is None or tells_of(prefix, manifest):  # it is under way, or done
+            if there is None or describes_same_data(prefix, manifest):  # it is under way, or done
                 raise
             self._check_plan(prefix, plan)
             error = self._differs(prefix, manifest)

@@ -13,7 +13,7 @@ from tokpack.sources import DocumentBatch, Part, read
 from tokpack.sources.base import Limits
 from tokpack.sources.iterables import DocumentReader
 from tokpack.sources.records import value_at
-from tokpack.sources.rows import PythonRecords, WholeRecords, with_rows_of
+from tokpack.sources.rows import PythonRecords, WholeRecords, batch_with_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -126,7 +126,7 @@ class FirstRecords:
             yield from _of_reader(reader, self._options, columns)
         elif self.records and isinstance(columns, WholeRecords):
             count = len(self.records)
-            yield with_rows_of(
+            yield batch_with_rows(
                 DocumentBatch({}, [], count, count), self.records, np.arange(count), columns
             )
         elif self.records:

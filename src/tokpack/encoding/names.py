@@ -70,7 +70,7 @@ def _stem(name: str) -> str:
     return name
 
 
-def label_of(tokenizer: PathLike) -> str:
+def tokenizer_label(tokenizer: PathLike) -> str:
     """What the dataset of one of several tokenizers is called: its last name, or its folder's."""
     path = os.fspath(tokenizer).rstrip("/")
     folder, name = os.path.split(path)

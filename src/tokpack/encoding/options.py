@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokpack.display import brief
 from tokpack.encoding.chat_options import ChatRequest
-from tokpack.encoding.names import default_output, label_of
+from tokpack.encoding.names import default_output, tokenizer_label
 from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
@@ -229,7 +229,7 @@ class EncodeOptions(ChatRequest):
         if not self.tokenizers:
             return [DatasetRequest(key, key, 0) for key in self.keys]
         several = len(self.keys) > 1
-        labels = [label_of(one) for one in self.tokenizers]
+        labels = [tokenizer_label(one) for one in self.tokenizers]
         return [
             DatasetRequest(f"{key}_{label}" if several else label, key, number)
             for key in self.keys

@@ -111,7 +111,9 @@ def _found(plan: Plan, prefix: str) -> str:
     """What makes the dataset that has the name another one, for the message; "" where unknown."""
     try:
         manifest = Manifest.load(prefix)
-        difference = plan.difference_of(manifest) or plan.other_files(len(manifest.pieces or "1"))
+        difference = plan.manifest_difference(manifest) or plan.other_files(
+            len(manifest.pieces or "1")
+        )
     except (InputError, FormatError):
         return ""
     return f" and is another dataset ({difference})" if difference else ""

@@ -77,7 +77,7 @@ class Plan:
         return whole + sum(part.end - part.begin for part in ranges)
 
     @property
-    def goes_on(self) -> bool:
+    def begins_inside_source(self) -> bool:
         """Whether the first part begins inside a source, whose begin another plan has."""
         return self.parts[0].kind in RANGES and self.parts[0].begin > 0
 
@@ -147,7 +147,7 @@ class Plan:
             raise ResumeError(f"its {NAME} cannot be understood")
         return plan
 
-    def difference_of(self, manifest: Manifest) -> str:
+    def manifest_difference(self, manifest: Manifest) -> str:
         """What makes a finished dataset another one than this plan's; "" for nothing that shows."""
         try:
             inputs = [{name: one[name] for name in _OF_INPUT} for one in manifest.inputs]
@@ -201,7 +201,7 @@ class Plan:
             sources=self.sources[first:last],
             fingerprints=self.fingerprints[first:last],
             options={**self.options, "shard": number},
-            parts=tuple(part.counted_from(first) for part in parts),
+            parts=tuple(part.renumbered(first) for part in parts),
             files=(0,),
         )
 

@@ -61,9 +61,9 @@ def write_commit(
     there = {path: version for path, version in versions.items() if version is not None}
     replaced = {**{path: versions.get(path) for path in targets}, **there}
     check_unchanged(replaced)
-    looked_at = {os.path.basename(path): version for path, version in replaced.items()}
+    by_name = {os.path.basename(path): version for path, version in replaced.items()}
     prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
-    folder.write_json(COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": looked_at})
+    folder.write_json(COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": by_name})
 
 
 def finish(job: Job, *, resumed: bool = False) -> bool:

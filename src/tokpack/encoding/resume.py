@@ -174,7 +174,7 @@ class ResumeState:
         count = self.streams[part].segments if kind == "stream" else 1
         return any((part, segment) not in self.pieces for segment in range(count))
 
-    def forget_behind(self, gaps: Iterable[range]) -> None:
+    def drop_dependents(self, gaps: Iterable[range]) -> None:
         """Leave out what depends on parts that are lacking, and may have had other content.
 
         Each range begins with such a part and ends with its source. What follows there may begin
@@ -189,7 +189,7 @@ class ResumeState:
             if key[0] in unsure or (is_joined and key[0] > first):
                 del self.pieces[key]
 
-    def forget_from(self, part: int) -> None:
+    def drop_following(self, part: int) -> None:
         """Leave out what was made of a part and all that follow."""
         pieces = [key for key in self.pieces if key[0] >= part]
         streams = [number for number in self.streams if number >= part]
@@ -217,7 +217,7 @@ def resume(
     _leave_out_damaged(job, state, joined, beat)
     if job.options.limit is not None:  # how many records are left for a part depends on all before
         kinds = enumerate(part.kind for part in job.parts)
-        state.forget_from(next((n for n, kind in kinds if state.lacks(n, kind)), len(job.parts)))
+        state.drop_following(next((n for n, kind in kinds if state.lacks(n, kind)), len(job.parts)))
     used = {piece.stored.place for piece in state.pieces.values() if piece.stored is not None}
     for name in os.listdir(job.folder.path):
         if name.startswith(SPILL) and name.partition(".")[0] not in used:
@@ -263,7 +263,7 @@ def _leave_out_changed(
     with closing(compared):
         for share, same in compared:
             if not same:
-                state.forget_from(share.first)
+                state.drop_following(share.first)
                 name = job.sources[share.source].name
                 _log.warning("%s has changed: it is encoded again, with what follows it", name)
                 break
@@ -271,7 +271,7 @@ def _leave_out_changed(
     for parts in (job.parts_of[source] for source in touched):
         gap = next((number for number in parts if number not in blocks_of_pieces), parts.stop)
         gaps.append(range(gap, parts.stop))
-    state.forget_behind(gaps)
+    state.drop_dependents(gaps)
 
 
 class _Share(NamedTuple):
@@ -369,7 +369,7 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
                 contents[number] = content_checksum(block_checksums(source, 0, source.size))
             same = content == contents[number]
         else:  # of an earlier version of tokpack: only an older file is surely the same
-            same = mtime is None and source.mtime_ns < _made_at(manifest)
+            same = mtime is None and source.mtime_ns < _creation_time(manifest)
         if not same:
             changed = "has changed" if isinstance(content, str) else "may have changed"
             raise OutputError(
@@ -379,7 +379,7 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
             )
 
 
-def _made_at(manifest: Manifest) -> int:
+def _creation_time(manifest: Manifest) -> int:
     """When a dataset was made, in ns; 0 where the manifest does not tell."""
     try:
         return int(datetime.fromisoformat(manifest.created).timestamp()) * 1_000_000_000

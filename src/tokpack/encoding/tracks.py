@@ -15,7 +15,7 @@ import numpy as np
 
 from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.piece import SPILL, Stored
-from tokpack.files.blocks import BlockSums, read_blocks, spans, sums_of
+from tokpack.files.blocks import BlockSums, file_sums, read_blocks, spans
 from tokpack.files.durable import cannot_write, start_writeback
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
     """Whether the tracks of a piece are what was stored. Raises OutputError."""
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
         with cannot_write(files.paths[track]):
-            sums = sums_of(files.files[track], begin, begin + size)
+            sums = file_sums(files.files[track], begin, begin + size)
         if sums != stored.sums[track]:
             return False
     return True

@@ -13,7 +13,7 @@ from tokpack.encoding.part import PartEncoder
 from tokpack.encoding.piece import SOURCE_COLUMNS, SPILL, Piece
 from tokpack.encoding.tracks import TrackFiles, Tracks, copy_piece
 from tokpack.errors import OutputError, RecordError
-from tokpack.files.blocks import sum_of
+from tokpack.files.blocks import block_sum
 from tokpack.sources import LineBlock, LineStream, count_newlines
 
 if TYPE_CHECKING:
@@ -265,11 +265,11 @@ class Worker:
         files = self._joined[block.file]
         data = files.read(block.track, begin, end)
         if data is None or any(
-            sum_of(data[first - begin : last - begin]) != digest
+            block_sum(data[first - begin : last - begin]) != digest
             for first, last, digest in block.shares
         ):
             raise _not_as_written(f"bytes {begin} to {end} of {files.paths[block.track]}")
-        return sum_of(data)
+        return block_sum(data)
 
 
 def _not_as_written(what: str) -> OutputError:

@@ -60,7 +60,7 @@ def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
         begin = stop
 
 
-def sums_of(file: int, begin: int, end: int) -> bytes | None:
+def file_sums(file: int, begin: int, end: int) -> bytes | None:
     """The sums of bytes [begin, end) of an open file; None where it is shorter. OSError."""
     sums = BlockSums(begin)
     for data in read_blocks(file, begin, end):
@@ -91,7 +91,7 @@ def checksum_of_sums(sums: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(sums)
 
 
-def sum_of(data: memoryview) -> bytes:
+def block_sum(data: memoryview) -> bytes:
     """The sum of the bytes of one block."""
     return xxhash.xxh3_64_digest(data)
 

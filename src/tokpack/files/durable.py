@@ -247,7 +247,7 @@ def open_regular(path: str) -> BinaryIO:
     raise OSError(errno.EINVAL, "no regular file", path)
 
 
-def make_folder_of(path: str) -> None:
+def make_parent(path: str) -> None:
     """Make the folder in which ``path`` shall lie, and those above it. Raises OutputError."""
     with cannot_write(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

@@ -39,7 +39,7 @@ class LengthSums:
 
     def total(self, begin: int, end: int) -> int:
         """Tokens of the sequences [begin, end)."""
-        return self._up_to(end) - self._up_to(begin) if begin < end else 0
+        return self._tokens_before(end) - self._tokens_before(begin) if begin < end else 0
 
     def ending_within(self, tokens: int) -> int:
         """How many sequences, from the first on, end within so many tokens."""
@@ -48,7 +48,7 @@ class LengthSums:
         ends = np.cumsum(self.lengths[start : start + STEP], dtype=np.int64)
         return start + int(np.searchsorted(ends, tokens - self.before[step], side="right"))
 
-    def _up_to(self, number: int) -> int:
+    def _tokens_before(self, number: int) -> int:
         step = number // STEP
         rest = self.lengths[step * STEP : number]
         return int(self.before[step]) + int(rest.sum(dtype=np.int64))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack.files.durable import UNFINISHED, AtomicFiles, cannot_write, make_folder_of
+from tokpack.files.durable import UNFINISHED, AtomicFiles, cannot_write, make_parent
 from tokpack.files.outputs import check_not_inputs, remove_partial
 from tokpack.indexed.format import idx_path
 from tokpack.indexed.hub_card import write_hub_card
@@ -78,7 +78,7 @@ class NewFiles(AtomicFiles):
 
     def create(self, path: str) -> BinaryIO:
         here = self._here(path)
-        make_folder_of(here)
+        make_parent(here)
         return super().create(here)
 
     def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -87,7 +87,7 @@ class NewFiles(AtomicFiles):
         if size <= _SCRATCH_IN_MEMORY:
             return np.zeros(count, dtype)
         path = self._here(self._outputs[-1][0])
-        make_folder_of(path)
+        make_parent(path)
         with (
             cannot_write(path),
             tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as file,

@@ -110,7 +110,7 @@ class Origins:
                 kept = {key: value for key, value in row.items() if key not in _WHERE}
                 origin = Origin(name, line, "document", number, kept=kept)
                 origins += self._with_number(origin, shard, first + number)
-            origins += self._left_out(shard, name, line)
+            origins += self._dropped_origins(shard, name, line)
         return origins or [Origin(name, line, "nothing", reason=self._no_record(name))]
 
     def _with_number(self, origin: Origin, shard: int, number: int) -> list[Origin]:
@@ -122,7 +122,7 @@ class Origins:
         left_out = replace(origin, became="unselected", document=None, reason=reason)
         return [replace(origin, document=place) for place in places] or [left_out]
 
-    def _left_out(self, shard: int, source: str, line: int) -> Iterator[Origin]:
+    def _dropped_origins(self, shard: int, source: str, line: int) -> Iterator[Origin]:
         """Those of the records of a line that a shard has left out."""
         dropped = self._dropped(self.table.prefixes[shard])
         for row in [] if dropped is None else dropped.find(source, line, (*_WHERE, "reason")):

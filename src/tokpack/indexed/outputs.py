@@ -71,12 +71,12 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
     """Whether the dataset that is there has the data that ``manifest`` tells of, by its own
     manifest and the sizes of its files. InputError where a store does not answer.
     """
-    return tells_of(prefix, manifest) and all(
+    return describes_same_data(prefix, manifest) and all(
         (one := identity(path)) and one.size == size for path, size in sizes(prefix, manifest)
     )
 
 
-def tells_of(prefix: str, manifest: Manifest) -> bool:
+def describes_same_data(prefix: str, manifest: Manifest) -> bool:
     """Whether the manifest that is there is of the same data, which may have been removed."""
     try:
         there = Manifest.load(prefix)

@@ -158,7 +158,7 @@ class StoredFiles(NamedTuple):
     bin: StoredObject
 
 
-def look_at(prefixes: Sequence[str]) -> list[StoredFiles | None]:
+def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
     """The objects of datasets on stores, whose .idx are copied to this machine, many at a time.
 
     None where they are missing, or replaced meanwhile. InputError.

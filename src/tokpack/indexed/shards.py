@@ -15,7 +15,7 @@ from tokpack.indexed.fingerprint import shard_fingerprint
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import Manifest, is_manifest, manifest_path
 from tokpack.indexed.records import ShardRecord
-from tokpack.indexed.shard import Shard, StoredFiles, look_at, open_shard
+from tokpack.indexed.shard import Shard, StoredFiles, find_stored_files, open_shard
 from tokpack.indexed.trust import piece_path
 from tokpack.stores import exists, is_url
 
@@ -140,7 +140,7 @@ class _RecordedShards:
         """Look where shards on a store are, all at once. InputError."""
         new = [n for n in numbers if n not in self._stored and is_url(self._paths[n])]
         if new:
-            objects = look_at([self._paths[number] for number in new])
+            objects = find_stored_files([self._paths[number] for number in new])
             self._stored |= zip(new, objects, strict=True)
 
     def open(self, number: int) -> Shard:

@@ -266,7 +266,7 @@ def _check_no_view(inputs: list[MergeInput]) -> None:
 def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:
     prefixes = [shard.record.prefix for dataset in inputs for shard in dataset.shards]
     records = tuple(
-        replace(shard.record, prefix=name_beside(output, shard.record.prefix))
+        replace(shard.record, prefix=relative_name(output, shard.record.prefix))
         for dataset in inputs
         for shard in dataset.shards
     )
@@ -303,7 +303,7 @@ def warn_of_distant(path: str, prefixes: Sequence[str]) -> None:
         )
 
 
-def name_beside(output: str, prefix: str) -> str:
+def relative_name(output: str, prefix: str) -> str:
     """How the manifest of ``output`` names a dataset: where it can, from its own folder."""
     if is_url(output):
         if not is_url(prefix):

@@ -104,7 +104,7 @@ def _check(
     for shard, one, name in zip(shards, manifests, names, strict=True):
         where = shown(manifest_path(name))
         if not shard.matches(one) or one.options.get("key") != key:
-            why = shard.difference_of(one)
+            why = shard.manifest_difference(one)
             raise FormatError(
                 f"{where}: not the shard that was planned{f' ({why})' if why else ''}: remove its "
                 "files and make it again"
@@ -164,7 +164,7 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
     inputs: list[dict[str, Any]] = []
     for shard, manifest in zip(shards, manifests, strict=True):
         entries = [dict(entry) for entry in manifest.inputs]
-        if shard.goes_on:
+        if shard.begins_inside_source:
             last, more = inputs[-1], entries.pop(0)
             for name in (*_COUNTS, "special_tokens"):
                 last[name] += more[name]

@@ -80,7 +80,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
             {"fingerprint": prints[n], **_shared(sources[n]).to_json()}
             for n in range(begin, parts[-1].sources.stop)
         ]
-        rows = [list(part.counted_from(begin).to_json().values()) for part in parts]
+        rows = [list(part.renumbered(begin).to_json().values()) for part in parts]
         lines.append(json.dumps({"inputs": inputs, "parts": rows}))
     return ShardPlan(
         version=__version__,

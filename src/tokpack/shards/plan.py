@@ -125,11 +125,11 @@ class ShardPlan:
             return False
         pairs = zip(self.each_shard(), other.each_shard(), strict=True)
         return all(
-            not old.goes_on or old.sources[0].mtime_ns == new.sources[0].mtime_ns
+            not old.begins_inside_source or old.sources[0].mtime_ns == new.sources[0].mtime_ns
             for old, new in pairs
         )
 
-    def is_at(self, prefix: str) -> bool:
+    def is_current(self, prefix: str) -> bool:
         """Whether this still is the plan of the dataset ``prefix``. InputError."""
         begin = self._first_line[:_ID_BYTES]
         return head(plan_path(prefix), len(begin)) == begin
@@ -173,8 +173,8 @@ class ShardPlan:
     def shared_sources(self, shard: Plan) -> set[int]:
         """Which sources of a shard other shards read too: its first, its last, both or none."""
         number = shard.options["shard"]
-        shared = {0} if shard.goes_on else set()
-        if number + 1 < self.shards and self.shard(number + 1).goes_on:
+        shared = {0} if shard.begins_inside_source else set()
+        if number + 1 < self.shards and self.shard(number + 1).begins_inside_source:
             shared.add(len(shard.sources) - 1)
         return shared
 
@@ -268,7 +268,7 @@ class ShardPlan:
             prints = tuple(str(one.pop("fingerprint")) for one in inputs)
             sources = tuple(Source(**one) for one in inputs)
             parts = tuple(Part(*row) for row in entry["parts"])
-            is_sound = bool(parts) and all(part.is_of(len(sources)) for part in parts)
+            is_sound = bool(parts) and all(part.fits_sources(len(sources)) for part in parts)
             is_sound = is_sound and all(source.is_sound for source in sources)
         except (KeyError, TypeError, ValueError, AttributeError):
             is_sound = False
@@ -331,7 +331,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
             f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
             "replace it and its shards with --overwrite"
         )
-    versions = _looked_at(plan, old, prefix, overwrite=overwrite)
+    versions = _existing_outputs(plan, old, prefix, overwrite=overwrite)
     if old is None:
         for file, there in versions.items():
             _removed(file, there)
@@ -352,7 +352,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     return plan
 
 
-def _looked_at(
+def _existing_outputs(
     plan: ShardPlan, old: ShardPlan | None, prefix: str, *, overwrite: bool
 ) -> dict[str, Version]:
     """What is there of the plan that goes, and under the names of the new; may it be removed."""
@@ -381,7 +381,7 @@ def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
 
 def check_current(plan: ShardPlan, prefix: str) -> None:
     """Raise OutputError where ``plan`` is no longer the one of the dataset ``prefix``."""
-    if not plan.is_at(prefix):
+    if not plan.is_current(prefix):
         raise OutputError(
             f"{shown(plan_path(prefix))} is no longer the plan that was followed: it was replaced "
             "or removed meanwhile, so what was made by it is not written; begin again"

@@ -18,7 +18,7 @@ from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import BOM, PATH, RAW_BYTES_KEPT, BadRecord, DocumentBatch, printable
 from tokpack.sources.compression import compression_of
 from tokpack.sources.detect import DAT_HEADER, format_of, is_tar, why_no_text
-from tokpack.sources.folders import tell_passed_over
+from tokpack.sources.folders import log_passed_over
 from tokpack.sources.json_array import JsonArrayStream
 from tokpack.sources.lines import LineReader
 from tokpack.sources.members import (
@@ -72,7 +72,7 @@ def read_members(
         now = max(stored, reading.stored or stream.stored)
         batch.bytes_read, stored = now - stored, now
         yield batch
-    tell_passed_over(source.name, reading.passed_over, source.format)
+    log_passed_over(source.name, reading.passed_over, source.format)
 
 
 class _Reading:

@@ -201,7 +201,7 @@ class Part:
         last = self.end if self.kind == "files" else self.source + 1
         return range(self.source, last)
 
-    def counted_from(self, first: int) -> Part:
+    def renumbered(self, first: int) -> Part:
         """The same part where the source ``first`` has number 0."""
         files = self.kind == "files"
         begin, end = (self.begin - first, self.end - first) if files else (self.begin, self.end)
@@ -211,7 +211,7 @@ class Part:
         """Arguments of ``Part``, as JSON values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def is_of(self, sources: int) -> bool:
+    def fits_sources(self, sources: int) -> bool:
         """Whether it can be a part of so many sources."""
         numbers = (self.source, self.begin, self.end, self.weight)
         return (

@@ -26,14 +26,14 @@ from tokpack.sources.folders import (
     files_below,
     has_document_name,
     has_magic,
+    log_passed_over,
     matching,
     no_documents,
     source_or_reason,
-    tell_passed_over,
     why_sidecar,
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
-from tokpack.sources.looks import looked_at
+from tokpack.sources.looks import map_concurrently
 from tokpack.sources.objects import objects
 from tokpack.stores import is_url, named, open_object, shown
 
@@ -72,9 +72,9 @@ def discover(
         raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
-    paths = [path for listed in looked_at(_paths, map(os.fspath, inputs)) for path in listed]
+    paths = [path for listed in map_concurrently(_paths, map(os.fspath, inputs)) for path in listed]
     read_as = _ReadAs(input_format, hf_split, pipes)
-    identified = looked_at(lambda path: _identified(_path(path, read_as)), paths)
+    identified = map_concurrently(lambda path: _identified(_path(path, read_as)), paths)
     by_path = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
     if not any(sources for _, sources in by_path):
         raise InputError("no input: name files, folders, patterns, or - for the standard input")
@@ -104,7 +104,7 @@ def _warn_of_running_text(sources: Sequence[Source]) -> None:
     texts = [one for one in sources if one.format == "text" and not one.is_pipe]
     texts = [one for one in texts if not bare_name(one.path).endswith(_MARKUP)]
     step = max(len(texts) // _LOOKED_AT, 1)
-    running = [is_running_text(head) for head in looked_at(decompressed_head, texts[::step])]
+    running = [is_running_text(head) for head in map_concurrently(decompressed_head, texts[::step])]
     if 2 * sum(running) > len(running):
         others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
         _log.warning(
@@ -132,7 +132,7 @@ def _paths(text: str) -> list[str]:
 def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
     """The sources, each with what is the same for all names of its file."""
     listed = list(sources)
-    return list(zip(looked_at(_identity, listed), listed, strict=True))
+    return list(zip(map_concurrently(_identity, listed), listed, strict=True))
 
 
 def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
@@ -262,11 +262,11 @@ def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
-    outcomes = list(looked_at(lambda path: _matching(path, read_as), paths))
+    outcomes = list(map_concurrently(lambda path: _matching(path, read_as), paths))
     reasons = _reasons(outcomes, paths)
     if len(reasons) == len(outcomes):
         raise no_documents(printable(pattern), [name for _, name in reasons])
-    tell_passed_over(printable(pattern), reasons, read_as.input_format)
+    log_passed_over(printable(pattern), reasons, read_as.input_format)
     for sources in outcomes:
         if not isinstance(sources, str):
             yield from sources
@@ -317,12 +317,14 @@ def _folder(folder: str, read_as: _ReadAs) -> Iterator[Source]:
         return
     hidden: list[str] = []
     paths = files_below(folder, hidden)
-    outcomes = list(looked_at(lambda path: _document_file(path, read_as.input_format), paths))
+    outcomes = list(
+        map_concurrently(lambda path: _document_file(path, read_as.input_format), paths)
+    )
     reasons = _reasons(outcomes, paths)
     if len(reasons) == len(outcomes):
         raise no_documents(printable(folder), [name for _, name in reasons])
     reasons += [("that are hidden or unfinished", printable(path)) for path in hidden]
-    tell_passed_over(printable(folder), reasons, read_as.input_format)
+    log_passed_over(printable(folder), reasons, read_as.input_format)
     yield from (source for source in outcomes if not isinstance(source, str))
 
 

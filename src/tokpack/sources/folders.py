@@ -77,7 +77,7 @@ def source_or_reason(
     return source if input_format == "auto" else replace(source, format=input_format)
 
 
-def tell_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format: str) -> None:
+def log_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format: str) -> None:
     """Say how many files were passed over for which reason: pairs of a reason and a name."""
     names: dict[str, list[str]] = {}
     for reason, name in reasons:

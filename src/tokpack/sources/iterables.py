@@ -21,8 +21,8 @@ from tokpack.sources.columns import (
     DOCUMENT_BYTES,
     RowCutter,
 )
-from tokpack.sources.records import NoKeyError, joined, text_under, value_at
-from tokpack.sources.rows import TEXT, WholeRecords, with_rows_of
+from tokpack.sources.records import NoKeyError, joined, utf8_at, value_at
+from tokpack.sources.rows import TEXT, WholeRecords, batch_with_rows
 from tokpack.sources.values import ContentHash, as_text, compact, compact_rows, of_objects
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class _GatheredRecords(_PendingDocuments):
     def batch(self, line: int) -> DocumentBatch:
         lines = np.arange(line, line + self._records, dtype=np.int64)
         lines = np.delete(lines, [record.line for record in self._bad])
-        return with_rows_of(super().batch(line), self._taken, lines, self._whole)
+        return batch_with_rows(super().batch(line), self._taken, lines, self._whole)
 
 
 def _weight_of(value: Any) -> int:
@@ -322,10 +322,10 @@ def _encoded(document: Any, key: str, keys: int) -> bytes:
     if isinstance(document, str):
         if keys > 1:
             raise UsageError("documents that are str have no keys; give mappings, or one key")
-        return text_under({key: document}, key)
+        return utf8_at({key: document}, key)
     if not isinstance(document, Mapping):
         raise ValueError(_not_a_document(document))
-    return text_under(document, key)
+    return utf8_at(document, key)
 
 
 def _not_a_document(document: Any) -> str:

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def looked_at(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def map_concurrently(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """``look(item)`` of every item, in order; an error is that of the first item that has one.
 
     Threads end with the iterator, so that the process may fork then. A look that looks at others
@@ -53,4 +53,4 @@ def _is_looking() -> None:
 
 def fingerprints(sources: Iterable[Source]) -> list[str]:
     """The fingerprint of each source. InputError."""
-    return list(looked_at(lambda source: source.fingerprint(), sources))
+    return list(map_concurrently(lambda source: source.fingerprint(), sources))

@@ -12,9 +12,9 @@ from tokpack.errors import InputError
 from tokpack.sources.base import Source
 from tokpack.sources.detect import HEAD_BYTES, detect
 from tokpack.sources.folders import (
+    log_passed_over,
     no_documents,
     source_or_reason,
-    tell_passed_over,
     why_sidecar,
 )
 
@@ -49,7 +49,7 @@ def _documents(
             yield source
     if len(reasons) == len(listed):
         raise no_documents(stores.shown(folder), [name for _, name in reasons])
-    tell_passed_over(stores.shown(folder), reasons, input_format)
+    log_passed_over(stores.shown(folder), reasons, input_format)
 
 
 def _with_heads(

@@ -10,7 +10,7 @@ from tokpack.files import blocks
 from tokpack.sources.base import Part
 from tokpack.sources.columns import row_weights
 from tokpack.sources.compression import COMPRESSIONS
-from tokpack.sources.looks import looked_at
+from tokpack.sources.looks import map_concurrently
 from tokpack.sources.read import LINE_FORMATS
 from tokpack.sources.zstd_frames import frame_ends
 
@@ -51,7 +51,9 @@ def make_parts(
     texts = [source.size * COMPRESSIONS[source.compression].expansion for source in sources]
     fair = int(sum(texts) / (ways * _PARTS_A_WORKER))
     size = max(min(target_bytes, fair), smallest_bytes, 1)
-    cut = looked_at(lambda source: _ranges(source, size, fair, ways, smallest_bytes), sources)
+    cut = map_concurrently(
+        lambda source: _ranges(source, size, fair, ways, smallest_bytes), sources
+    )
     return list(_grouped_files(cut, min(size, max(fair, _SMALL_GROUP))))
 
 

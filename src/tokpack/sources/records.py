@@ -165,7 +165,7 @@ def string_at(record: bytes, key: str) -> bytes:
     ValueError with the reason where there is none.
     """
     # Numbers are not looked at, so one of a million digits is as good as any.
-    return text_under(record_of(record, parse_int=_as_number, parse_float=_as_number), key)
+    return utf8_at(record_of(record, parse_int=_as_number, parse_float=_as_number), key)
 
 
 def record_of(
@@ -189,7 +189,7 @@ def record_of(
     return value
 
 
-def text_under(record: Mapping[str, Any], key: str) -> bytes:
+def utf8_at(record: Mapping[str, Any], key: str) -> bytes:
     """The UTF-8 text under a key of a record, as ``string_at`` finds it."""
     text = _value_at(record, key)
     if text is None:

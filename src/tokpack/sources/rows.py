@@ -135,7 +135,7 @@ class _RecordParser:
                 text = raw[:RAW_BYTES_KEPT].rstrip(b"\n")
                 bad.append(BadRecord(line + first_line, str(error), text))
         batch = DocumentBatch({}, bad, len(lines), extracted.line_count)
-        return with_rows_of(batch, records, np.array(good, np.int64) + first_line, self._whole)
+        return batch_with_rows(batch, records, np.array(good, np.int64) + first_line, self._whole)
 
 
 class _LineParser:
@@ -158,10 +158,10 @@ def with_text_rows(batch: DocumentBatch, columns: Columns) -> DocumentBatch:
     arrays = {**documents.columns, TEXT: text_array(documents)}  # beside it the name of a file
     batch.documents = {}
     records: Records = _flat(arrays, len(documents)).to_pylist()
-    return with_rows_of(batch, records, documents.lines, columns)
+    return batch_with_rows(batch, records, documents.lines, columns)
 
 
-def with_rows_of(
+def batch_with_rows(
     batch: DocumentBatch, records: Records, lines: npt.NDArray[np.int64], whole: WholeRecords
 ) -> DocumentBatch:
     """A batch with rows in the place of documents; some of the records may be bad as rows."""

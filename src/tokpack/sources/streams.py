@@ -172,7 +172,7 @@ class _Decompressed(DerivedStream):
         self._compression = compression
         self._given = 0
 
-    def _cut_off(self) -> InputError:
+    def _truncated_error(self) -> InputError:
         return InputError(
             f"{self._name}: the {self._compression} stream is cut off after {self._given} "
             "decompressed bytes; the file is incomplete: fetch or make it again"
@@ -227,7 +227,7 @@ class ZstdStream(_Decompressed):
                 raise MemoryError(f"{self._name}: {error}") from error
             raise self._corrupt(error) from error
         if count == 0 and not self._followed.whole:
-            raise self._cut_off()
+            raise self._truncated_error()
         self._given += count
         return count
 
@@ -289,7 +289,7 @@ class MembersStream(_Decompressed):
             if not self._pending:
                 self._pending = self._raw.read(_CHUNK_BYTES)
                 if not self._pending:
-                    raise self._cut_off()
+                    raise self._truncated_error()
 
 
 def decompressed(raw: RawStream, compression: str, name: str) -> Stream:

@@ -121,7 +121,7 @@ class Objects:
     def check_same(self, *objects: StoredObject) -> None:
         """StoreError where one of the objects has been replaced or removed."""
         for one, now in zip(objects, self.stats(one.url for one in objects), strict=True):
-            if now is None or not now.same_as(one):
+            if now is None or not now.has_same_content(one):
                 raise changed(one.url)
 
     def read(self, source: StoredObject, begin: int, end: int) -> Any:
@@ -226,7 +226,7 @@ class Objects:
             now = self.stat(url)
             if now is None:
                 return True
-            if version and not now.same_as(version):
+            if version and not now.has_same_content(version):
                 return False
             try:
                 self._tried(url, lambda: self._backend(url).delete(url, version))

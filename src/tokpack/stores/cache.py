@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from tokpack.errors import OutputError, UsageError
-from tokpack.files.blocks import BlockSums, checksum_of_sums, sums_of
+from tokpack.files.blocks import BlockSums, checksum_of_sums, file_sums
 from tokpack.files.cache_root import cache_root
 from tokpack.files.durable import AtomicFiles, cannot_write
 from tokpack.files.lock import try_flock, turn
@@ -119,7 +119,7 @@ def _is_whole(path: Path) -> bool:
             status = os.fstat(file.fileno())
             copy = (str(path), status.st_ino, status.st_size)
             if copy not in _checked:
-                sums = sums_of(file.fileno(), 0, status.st_size) or b""
+                sums = file_sums(file.fileno(), 0, status.st_size) or b""
                 if Path(f"{path}{_SUM}").read_text("ascii") != checksum_of_sums(sums):
                     return False
                 _checked.add(copy)

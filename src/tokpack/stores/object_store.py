@@ -85,7 +85,7 @@ class ObjectStores:
             return result.meta, result.bytes()
 
         meta, data = self._try(source.url, get)
-        if not _object(source.url, meta).same_as(source):
+        if not _object(source.url, meta).has_same_content(source):
             raise ChangedError(source.url)
         if len(data) != end - begin:
             raise TransientError(f"the answer has {len(data)} bytes instead of {end - begin}")

@@ -167,5 +167,5 @@ class NewObjects:
 
 def _same(one: Version, other: Version) -> bool:
     if isinstance(one, StoredObject) and isinstance(other, StoredObject):
-        return one.same_as(other)
+        return one.has_same_content(other)
     return one == other

@@ -86,7 +86,7 @@ class Disk:
         return files
 
     def put(self, path: str, content: bytes, mode: Any) -> durable.Identity | None:
-        durable.make_folder_of(path)
+        durable.make_parent(path)
         if mode == "create":
             if not durable.create_file(path, content) and self.contents([path], -1) != [content]:
                 return None

@@ -46,7 +46,7 @@ class StoredObject:
     written: float = field(default=0.0, compare=False)
     ours: bool = field(default=True, compare=False)
 
-    def same_as(self, other: StoredObject) -> bool:
+    def has_same_content(self, other: StoredObject) -> bool:
         """Whether both are one content: of one size, and of one ETag or, without it, one time."""
         if self.size != other.size or bool(self.etag) != bool(other.etag):
             return False
@@ -157,4 +157,4 @@ def matches(current: StoredObject | None, mode: PutMode) -> bool:
     """Whether ``mode`` allows to write where ``current`` is."""
     if current is None or isinstance(mode, str):
         return mode == "overwrite" or (current is None and mode == "create")
-    return current.same_as(mode)
+    return current.has_same_content(mode)

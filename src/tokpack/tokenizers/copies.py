@@ -48,7 +48,7 @@ class FileRecord:
         except RuntimeError:  # a user without a home
             return None
 
-    def is_at(self, path: str) -> bool:
+    def matches_file(self, path: str) -> bool:
         """Whether a regular file has this content. OSError."""
         if os.stat(path).st_size != self.bytes:
             return False
@@ -76,7 +76,7 @@ def keep_copies(files: Iterable[Path], records: Iterable[FileRecord]) -> None:
         if path is None:
             return
         with suppress(OSError):
-            if record.is_at(path):
+            if record.matches_file(path):
                 os.utime(path)  # it is among the newest
                 continue
         with suppress(OSError, OutputError):
@@ -109,7 +109,7 @@ def _find(record: FileRecord, folders: Sequence[str]) -> str:
                 others = True
                 continue
             path = near(place)
-            if record.is_at(path):
+            if record.matches_file(path):
                 return path
             others = True
     if others:

@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_sample(options)
         return 0
     if arguments.engine != "local":
-        return shards.encode_on(arguments, options)
+        return shards.encode_with_engine(arguments, options)
     with without_collection():
         from tokpack.encoding import encode
         from tokpack.encoding.folder import SUFFIX

@@ -14,7 +14,7 @@ from tokpack.cli import terminal
 from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.parser import Group, Page, flags, keep_one
 from tokpack.errors import OutputError, RecordError, UsageError
-from tokpack.files.durable import make_folder_of
+from tokpack.files.durable import make_parent
 from tokpack.quantities import bytes_text, time_text
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _count_words(corpus: Corpus, arguments: argparse.Namespace) -> tuple[str, in
 
 def _make_folder(path: str) -> None:
     # Before the training, which may take a while.
-    make_folder_of(path)
+    make_parent(path)
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.access(folder, os.W_OK):
         raise OutputError(f"cannot write {path}: it is a folder, or in one that is read-only")

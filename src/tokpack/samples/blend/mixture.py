@@ -160,7 +160,7 @@ class Mixture:
         return list(self._shares(weights))
 
     @property
-    def is_used_up(self) -> bool:
+    def is_exhaustive(self) -> bool:
         """Whether it ends when each sample of its portions was given once, as in Megatron."""
         return self.blend_weights(self.weights) is None and len(self.portions) > 1
 
@@ -169,10 +169,10 @@ class Mixture:
         """The number of samples; an order of another program may round it up."""
         if not self.portions:
             return 0
-        if self.requested is not None and not self.is_used_up:
+        if self.requested is not None and not self.is_exhaustive:
             return self.requested
         lengths = [self.epoch_samples(portion) for portion in self.portions]
-        if self.is_used_up:
+        if self.is_exhaustive:
             return sum(lengths) if self.requested is None else min(self.requested, sum(lengths))
         if self.name == "train" or not self.spec.rules.endless or len(self.portions) == 1:
             return self.epoch_samples(*self.portions)

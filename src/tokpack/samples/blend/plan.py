@@ -75,9 +75,9 @@ class BlendPlan:
         for mixture in self.mixtures:
             warnings += _seldom_or_often(mixture, max_epochs)
             warnings += _twice(mixture)
-            warnings += [] if self.spec.allow_empty else _left_without(mixture)
+            warnings += [] if self.spec.allow_empty else _shortfall_warnings(mixture)
             if mixture is not self.train:
-                warnings += _trained_on(mixture, self.train)
+                warnings += _overlap_warnings(mixture, self.train)
         if self.spec.settings.packing_rules.group == 1:
             warnings += pairs_alone(self.datasets)
         return warnings + unchecked(self.datasets) + framed_apart(self.datasets)
@@ -95,7 +95,7 @@ def _seldom_or_often(mixture: Mixture, max_epochs: float) -> Iterator[str]:
             yield f"{portion.prefix} gives less than one of {mixture.samples:,} samples{where}"
 
 
-def _left_without(mixture: Mixture) -> list[str]:
+def _shortfall_warnings(mixture: Mixture) -> list[str]:
     if mixture.missing and mixture.is_absent:
         return [f"the split leaves less than one sample of any dataset for {mixture.name}: none"]
     return [
@@ -116,7 +116,7 @@ def _twice(mixture: Mixture) -> Iterator[str]:
             yield f"{first} and {portion.prefix} hold the same tokens"
 
 
-def _trained_on(mixture: Mixture, train: Mixture) -> list[str]:
+def _overlap_warnings(mixture: Mixture, train: Mixture) -> list[str]:
     return [
         f"{portion.prefix} is in {mixture.name}, and its documents are trained on too: measure on "
         "others"
@@ -228,9 +228,9 @@ def _check_mixture(mixture: Mixture) -> None:
     mixture.phases  # noqa: B018  raises UsageError where the weights have no finite sum
     spec, settings = mixture.spec, mixture.spec.settings
     count = {"train": "samples", "test": "test_samples"}.get(mixture.name, "valid_samples")
-    counted = mixture.requested is not None and not mixture.is_used_up
+    counted = mixture.requested is not None and not mixture.is_exhaustive
     if settings.packing_rules.needs_samples and not counted:
-        weights_too = " and the weights of its datasets" if mixture.is_used_up else ""
+        weights_too = " and the weights of its datasets" if mixture.is_exhaustive else ""
         raise UsageError(
             f"{option('packing', settings.packing)} must know how many samples {mixture.name} has: "
             f"give {option(count)}=N{weights_too}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.errors import UsageError
-from tokpack.files.durable import make_folder_of
+from tokpack.files.durable import make_parent
 from tokpack.files.outputs import write_output
 from tokpack.indexed.outputs import dataset_files
 from tokpack.samples.cache import ChunkedArray
@@ -279,7 +279,7 @@ class _Writer:
         paths = []
         for name, chunks in files:
             paths.append(os.path.join(self._folder, name))
-            make_folder_of(paths[-1])
+            make_parent(paths[-1])
             write_output(paths[-1], chunks, self._inputs, overwrite=self._overwrite)
         return paths
 

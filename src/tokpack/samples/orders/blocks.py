@@ -98,7 +98,7 @@ class BlockOrder(EpochOrder):
         def places_in(epoch: int) -> Iterator[int]:
             for sequence in sequences_here:
                 for number in self._cut_from(sequence, epoch):
-                    yield self._taken_as(number, epoch)
+                    yield self._mixed_position(number, epoch)
 
         return places_in
 
@@ -163,7 +163,7 @@ class BlockOrder(EpochOrder):
             first = max((begin - self._data.extra) // self._data.seq_length, 0)
             yield from range(first, min((end - 1) // self._data.seq_length + 1, self.samples))
 
-    def _taken_as(self, number: int, epoch: int) -> int:
+    def _mixed_position(self, number: int, epoch: int) -> int:
         """The place in its epoch of a sample whose number is the one in which it was cut."""
         layout = self._epochs[epoch]
         window = int(np.searchsorted(layout.samples, number, side="right")) - 1
