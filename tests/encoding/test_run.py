@@ -107,7 +107,7 @@ def test_several_files_keep_their_order(tmp_path: Path, bpe: Path, workers: int)
     assert tokpack.Manifest.load(output) == manifest
 
 
-@pytest.mark.parametrize(("name", "workers"), [("owt", 2), ("nasty", 1), ("nasty", 3)])
+@pytest.mark.parametrize(("name", "workers"), [("owt", 2), ("nasty", 3)])
 def test_real_corpora_gpt2(tmp_path: Path, data: Path, name: str, workers: int) -> None:
     expected = json.loads((data / "corpora" / "expected.json").read_text())[f"{name}.gpt2"]
     manifest = tokpack.encode(
@@ -122,9 +122,7 @@ def test_real_corpora_gpt2(tmp_path: Path, data: Path, name: str, workers: int) 
     assert manifest.tokens == expected["tokens"]
 
 
-@pytest.mark.parametrize(
-    ("name", "tokenizer"), [("english", "gpt2"), ("code", "neox20b"), ("multi", "neox20b")]
-)
+@pytest.mark.parametrize(("name", "tokenizer"), [("english", "gpt2"), ("multi", "neox20b")])
 def test_larger_real_corpora(tmp_path: Path, data: Path, name: str, tokenizer: str) -> None:
     key = f"{name}.{tokenizer}"
     expected = json.loads((data / "corpora" / "expected.json").read_text())[key]
