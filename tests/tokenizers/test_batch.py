@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tokenizers_twin import ids as apart
 
 from tokpack.errors import UsageError
 from tokpack.tokenizers import train_bpe
@@ -35,7 +36,20 @@ def test_a_batch_is_its_texts(tokenizer: Tokenizer, texts: list[str], threads: i
     assert ids.dtype == np.int32
     assert len(offsets) == len(texts) + 1
     rows = [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)]
+    assert rows == (apart(tokenizer, texts) if texts else [])
     assert rows == [tokenizer.encode(text) for text in texts]
+
+
+def test_one_text_after_the_other_takes_one_encoder(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    build = tokenizer.encoder
+    monkeypatch.setattr(tokenizer, "encoder", lambda **how: built.append("one") or build(**how))
+    for mode in ("text", "encode", "text"):
+        for text in ("the cat", "sat", "on the mat"):
+            assert [tokenizer.encode(text, special_tokens=mode)] == apart(tokenizer, [text], mode)
+    assert len(built) == 2 + 9  # the latter are apart()'s
 
 
 def test_threads_share_long_texts_in_order(tokenizer: Tokenizer) -> None:

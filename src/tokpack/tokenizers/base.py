@@ -160,12 +160,12 @@ class Tokenizer(ABC):
         if not isinstance(text, str):
             raise UsageError(
                 f"encode takes one text, a str, not {type(text).__name__}: decode bytes first, and "
-                "give several texts one by one, or to an encoder(...)"
+                "give several texts to encode_batch"
             )
-        data = np.frombuffer(as_utf8(text, "the text"), np.uint8)
-        spans = np.array([[0, len(data)]], np.int64)
-        encoder = self.encoder(dtype="int32", append_eod=False, special_tokens=special_tokens)
-        ids: list[int] = encoder.encode(data, spans).ids.tolist()
+        from tokpack.tokenizers.batch import encode_texts
+
+        settings = "int32", False, special_tokens
+        ids: list[int] = encode_texts(self, [as_utf8(text, "the text")], settings).ids.tolist()
         return ids
 
     def encode_batch(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.tokenizers.base import Encoder, Tokenizer
+    from tokpack.tokenizers.base import Encoded, Encoder, Tokenizer
 
 _RUN_BYTES = 1 << 18  # of texts that are encoded at a time: text and ids stay in the cache
 
@@ -30,11 +30,11 @@ class EncodedBatch(NamedTuple):
     offsets: npt.NDArray[np.int64]  # [n + 1]
 
 
-_Settings = tuple[str, bool, str]
+Settings = tuple[str, bool, str]  # dtype, append_eod, special_tokens of an encoder
 
 # Encoders that nobody uses now, by their settings: as many as threads have used at once. They are
 # beside tokenizers, not in them, since they have no pickle.
-_idle: WeakKeyDictionary[Tokenizer, dict[_Settings, list[Encoder]]] = WeakKeyDictionary()
+_idle: WeakKeyDictionary[Tokenizer, dict[Settings, list[Encoder]]] = WeakKeyDictionary()
 
 
 def encode_batch(
@@ -53,18 +53,10 @@ def encode_batch(
         raise UsageError("encode_batch takes several texts, not one str: use encode, or a list")
     if not isinstance(texts, Sequence):
         raise UsageError(f"encode_batch takes texts in a list, not {_kind(texts)}: give list(...)")
-    idle = _idle.setdefault(tokenizer, {}).setdefault((dtype, append_eod, special_tokens), [])
+    settings = dtype, append_eod, special_tokens
 
-    def encode(run: list[bytes]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-        try:
-            encoder = idle.pop()
-        except IndexError:
-            encoder = tokenizer.encoder(
-                dtype=dtype, append_eod=append_eod, special_tokens=special_tokens
-            )
-        encoded = encoder.encode(*_joined(run))
-        idle.append(encoder)
-        return encoded.ids, encoded.lengths
+    def encode(run: list[bytes]) -> Encoded:
+        return encode_texts(tokenizer, run, settings)
 
     if threads == 1:
         results = [encode(run) for run in _runs(texts)]
@@ -74,8 +66,21 @@ def encode_batch(
     if not results:
         return EncodedBatch(np.empty(0, tokenizer.check_dtype(dtype)), np.zeros(1, np.int64))
     offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(np.concatenate([lengths for _, lengths in results]), out=offsets[1:])
-    return EncodedBatch(np.concatenate([ids for ids, _ in results]), offsets)
+    np.cumsum(np.concatenate([one.lengths for one in results]), out=offsets[1:])
+    return EncodedBatch(np.concatenate([one.ids for one in results]), offsets)
+
+
+def encode_texts(tokenizer: Tokenizer, texts: list[bytes], settings: Settings) -> Encoded:
+    """Encode texts, UTF-8, with an encoder that nobody uses now, or a new one."""
+    idle = _idle.setdefault(tokenizer, {}).setdefault(settings, [])
+    try:
+        encoder = idle.pop()
+    except IndexError:
+        dtype, append_eod, mode = settings
+        encoder = tokenizer.encoder(dtype=dtype, append_eod=append_eod, special_tokens=mode)
+    encoded = encoder.encode(*_joined(texts))
+    idle.append(encoder)
+    return encoded
 
 
 def _runs(texts: Sequence[str]) -> Iterator[list[bytes]]:
