@@ -14,6 +14,7 @@ from support.tokenizers_twin import ids as apart
 
 from tokpack.errors import UsageError
 from tokpack.tokenizers import train_bpe
+from tokpack.tokenizers.batch import borrowed
 from tokpack.tokenizers.load import load_tokenizer
 
 if TYPE_CHECKING:
@@ -75,3 +76,22 @@ def test_what_is_no_batch_is_refused(tokenizer: Tokenizer) -> None:
         tokenizer.encode_batch(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"takes texts in a list, not a generator"):
         tokenizer.encode_batch(text for text in "ab")  # type: ignore[arg-type]
+
+
+def test_an_encoder_is_kept_unless_something_failed(tokenizer: Tokenizer) -> None:
+    built = itertools.count()
+
+    def use(*, fail: bool = False) -> int:
+        with borrowed(tokenizer, "a test", lambda: next(built)) as number:
+            with borrowed(tokenizer, "a test", lambda: next(built)) as other:
+                assert other != number  # each has its own
+            if fail:
+                raise KeyError
+            return number
+
+    assert use() == 0
+    assert use() in (0, 1)
+    with pytest.raises(KeyError):
+        use(fail=True)
+    assert use() in (0, 1)
+    assert next(built) == 3  # 0 and 1, and one in the place of that which failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +15,7 @@ from tokpack.chat.template import load_template
 from tokpack.display import nearest, shown
 from tokpack.errors import UsageError, option
 from tokpack.tokenizers import MarkingEncoder, Tokenizer, load_tokenizer
+from tokpack.tokenizers.batch import borrowed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,12 +84,13 @@ def render(
         **{name: value for name, value in names.items() if value is not None}
     )
     rendered = Renderer(load_template(tokenizer, chat_options), chat_options).render(record)
-    encoder = MarkingEncoder(tokenizer, dtype="int32")
+    build = partial(MarkingEncoder, tokenizer, dtype="int32")
     result = []
-    for one in rendered:
-        utf8(one.text)
-        encoded = encoder.encode([one.text], [one.trained])
-        ids, mask = encoded.ids.copy(), encoded.mask
-        turns = tuple(starmap(Turn, one.turns))
-        result.append(RenderedTokens(one.text, ids, mask, one.trained, turns, one.weight))
+    with borrowed(tokenizer, MarkingEncoder, build) as encoder:
+        for one in rendered:
+            utf8(one.text)
+            encoded = encoder.encode([one.text], [one.trained])
+            ids, mask = encoded.ids.copy(), encoded.mask
+            turns = tuple(starmap(Turn, one.turns))
+            result.append(RenderedTokens(one.text, ids, mask, one.trained, turns, one.weight))
     return result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,11 +15,13 @@ from tokpack.errors import UsageError
 from tokpack.tokenizers.base import as_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
     from tokpack.tokenizers.base import Encoded, Encoder, Tokenizer
+
+T = TypeVar("T")
 
 _RUN_BYTES = 1 << 18  # of texts that are encoded at a time: text and ids stay in the cache
 
@@ -32,9 +35,24 @@ class EncodedBatch(NamedTuple):
 
 Settings = tuple[str, bool, str]  # dtype, append_eod, special_tokens of an encoder
 
-# Encoders that nobody uses now, by their settings: as many as threads have used at once. They are
-# beside tokenizers, not in them, since they have no pickle.
-_idle: WeakKeyDictionary[Tokenizer, dict[Settings, list[Encoder]]] = WeakKeyDictionary()
+# Encoders that nobody uses now, by what they are for: as many as threads have used at once. They
+# are beside tokenizers, not in them, since they have no pickle.
+_idle: WeakKeyDictionary[Tokenizer, dict[Any, list[Any]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def borrowed(tokenizer: Tokenizer, purpose: Any, build: Callable[[], T]) -> Iterator[T]:
+    """An encoder for this thread alone: one that nobody uses now, or a new one.
+
+    What ``build`` makes takes milliseconds and megabytes, and is kept as long as the tokenizer.
+    """
+    idle = _idle.setdefault(tokenizer, {}).setdefault(purpose, [])
+    try:
+        encoder = idle.pop()
+    except IndexError:
+        encoder = build()
+    yield encoder
+    idle.append(encoder)  # after an error it is not
 
 
 def encode_batch(
@@ -71,16 +89,14 @@ def encode_batch(
 
 
 def encode_texts(tokenizer: Tokenizer, texts: list[bytes], settings: Settings) -> Encoded:
-    """Encode texts, UTF-8, with an encoder that nobody uses now, or a new one."""
-    idle = _idle.setdefault(tokenizer, {}).setdefault(settings, [])
-    try:
-        encoder = idle.pop()
-    except IndexError:
-        dtype, append_eod, mode = settings
-        encoder = tokenizer.encoder(dtype=dtype, append_eod=append_eod, special_tokens=mode)
-    encoded = encoder.encode(*_joined(texts))
-    idle.append(encoder)
-    return encoded
+    """Encode texts, UTF-8."""
+    dtype, append_eod, mode = settings
+
+    def build() -> Encoder:
+        return tokenizer.encoder(dtype=dtype, append_eod=append_eod, special_tokens=mode)
+
+    with borrowed(tokenizer, settings, build) as encoder:
+        return encoder.encode(*_joined(texts))
 
 
 def _runs(texts: Sequence[str]) -> Iterator[list[bytes]]:
