@@ -103,7 +103,8 @@ class S3:
         One whose name never arrived here stays, without parts.
         """
         body = self.request("GET", "?uploads")[1].decode()
-        found = re.findall("<Key>(.*?)</Key>.*?<UploadId>(.*?)</UploadId>", body, re.DOTALL)
+        ids = re.findall("<UploadId>(.*?)</UploadId>", body)  # moto has them before or after keys
+        found = zip(re.findall("<Key>(.*?)</Key>", body), ids, strict=True)
         return sum(
             b"<PartNumber>" in self.request("GET", f"{key}?uploadId={upload}")[1]
             for key, upload in found
