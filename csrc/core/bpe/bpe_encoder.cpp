@@ -252,9 +252,7 @@ class Encoder final : public CachedEncoder<Id, Out> {
   // Writes the ids of a new word to word_ids_.
   std::size_t encode_word(const std::uint8_t* text, std::size_t size) {
     ++misses_;
-    const WholeWords& words = model_.whole_words();
-    if (const auto whole =
-            size > WordKey::kMaxSize ? words.find_long(text, size) : words.find(text, size)) {
+    if (const auto whole = model_.whole_words().find(text, size)) {
       *word_ids_ = *whole;
       return 1;
     }

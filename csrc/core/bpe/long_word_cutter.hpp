@@ -100,7 +100,7 @@ class LongWordCutter {
           LongWordCache::hash(text + pieces[i], pieces[i + 1] - pieces[i]) % kFilterBits;
       if (unmerged_[bit / 64] >> bit % 64 & 1) return false;
     }
-    return !words.find_long(text + pieces[0], pieces[count] - pieces[0]);
+    return !words.find(text + pieces[0], pieces[count] - pieces[0]);
   }
 
   std::array<std::uint64_t, kFilterBits / 64> unmerged_{};
