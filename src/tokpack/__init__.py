@@ -102,19 +102,37 @@ __version__ = "0.1.0"
 
 # Loaded when first used: ``import tokpack`` stays instant.
 _LAZY = {
-    name: module
-    for module, names in {
-        "tokpack.api": "commit encode encode_shard export import_model "
-        "load_model plan stats status train",
-        "tokpack.documents": "compare_with_inputs decontaminate dedup select verify_sample",
-        "tokpack.encoding": "EncodeOptions",
-        "tokpack.indexed": "MMapIndexedDataset MMapIndexedDatasetBuilder Manifest",
-        "tokpack.operations": "adopt convert merge split verify",
-        "tokpack.samples": "BlendedDataset GPTDataset SampleIterator open_blend",
-        "tokpack.tokenizers": "load_tokenizer",
-        "tokpack.tokenizers.accelerated": "AcceleratedTokenizer patch_transformers",
-    }.items()
-    for name in names.split()
+    "AcceleratedTokenizer": "tokpack.tokenizers.accelerated",
+    "BlendedDataset": "tokpack.samples",
+    "EncodeOptions": "tokpack.encoding",
+    "GPTDataset": "tokpack.samples",
+    "MMapIndexedDataset": "tokpack.indexed",
+    "MMapIndexedDatasetBuilder": "tokpack.indexed",
+    "Manifest": "tokpack.indexed",
+    "SampleIterator": "tokpack.samples",
+    "adopt": "tokpack.operations",
+    "commit": "tokpack.api",
+    "compare_with_inputs": "tokpack.documents",
+    "convert": "tokpack.operations",
+    "decontaminate": "tokpack.documents",
+    "dedup": "tokpack.documents",
+    "encode": "tokpack.api",
+    "encode_shard": "tokpack.api",
+    "export": "tokpack.api",
+    "import_model": "tokpack.api",
+    "load_model": "tokpack.api",
+    "load_tokenizer": "tokpack.tokenizers",
+    "merge": "tokpack.operations",
+    "open_blend": "tokpack.samples",
+    "patch_transformers": "tokpack.tokenizers.accelerated",
+    "plan": "tokpack.api",
+    "select": "tokpack.documents",
+    "split": "tokpack.operations",
+    "stats": "tokpack.api",
+    "status": "tokpack.api",
+    "train": "tokpack.api",
+    "verify": "tokpack.operations",
+    "verify_sample": "tokpack.documents",
 }
 
 
