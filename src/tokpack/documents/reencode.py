@@ -18,6 +18,7 @@ from tokpack.errors import InputError, UsageError
 from tokpack.report import find_tokenizer
 from tokpack.sources import Part, read
 from tokpack.tokenizers import DocumentsError, Frame, frame_of
+from tokpack.tokenizers.batch import borrowed
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -114,7 +115,6 @@ class Reencoder:
     def __init__(self, recipe: EncodeRecipe, sources: Sequence[Source]) -> None:
         self._recipe, self._sources = recipe, sources
         self._bytes = recipe.tokenizer.token_bytes()
-        self._idle: list[Encoder] = []
 
     def of(
         self, part: Part, lines: npt.NDArray[np.int64] | None = None
@@ -124,15 +124,15 @@ class Reencoder:
         They are valid until the next ones are asked for.
         """
         recipe = self._recipe
-        encoder = self._idle.pop() if self._idle else self._encoder()
-        for number, one in _alone(part):
-            source = self._sources[number]
-            limit = recipe.limits[number] if recipe.limits else None
-            most = recipe.max_document_bytes
-            with closing(read(source, one, recipe.keys, max_document_bytes=most)) as batches:
-                for batch in first_batches(batches, limit) if limit != 0 else ():
-                    yield number, self._encoded(batch, encoder, lines)
-        self._idle.append(encoder)
+        purpose = Reencoder, recipe.special_tokens, recipe.frame
+        with borrowed(recipe.tokenizer, purpose, self._encoder) as encoder:
+            for number, one in _alone(part):
+                source = self._sources[number]
+                limit = recipe.limits[number] if recipe.limits else None
+                most = recipe.max_document_bytes
+                with closing(read(source, one, recipe.keys, max_document_bytes=most)) as batches:
+                    for batch in first_batches(batches, limit) if limit != 0 else ():
+                        yield number, self._encoded(batch, encoder, lines)
 
     def _encoder(self) -> Encoder:
         recipe = self._recipe
