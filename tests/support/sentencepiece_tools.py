@@ -10,7 +10,7 @@ import pytest
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFace
 
-from support.tokenizers_twin import CACHE, LEVELS, block, rows
+from support.tokenizers_twin import LEVELS, block, rows
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 
 if TYPE_CHECKING:
@@ -140,11 +140,8 @@ class Twin:
         self.tokenizer = SentencePieceTokenizer("m", raw)
         assert self.tokenizer.native, self.tokenizer.why_not_native
         self.library = sentencepiece.SentencePieceProcessor(model_proto=raw)
-        settings = [*((level, CACHE) for level in LEVELS), ("auto", 1 << 12)]
-        self.cores = [
-            self.tokenizer.core(dtype="int32", level=level, cache_bytes=size)
-            for level, size in settings
-        ]
+        self.cores = [self.tokenizer.core(dtype="int32", level=level) for level in LEVELS]
+        self.cores.append(self.tokenizer.core(dtype="int32", cache_bytes=1 << 12))
 
     def compare(self, texts: list[str]) -> None:
         expected = self.library.encode(texts)

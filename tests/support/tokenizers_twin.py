@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoded
 
 LEVELS = _core.simd_levels()
-CACHE = 4 << 20  # bytes of a twin's cache of words: of 64 MiB each, hundreds of them fill a memory
 MODES = ("text", "encode")
 EMPTY_MODEL = {
     "version": "1.0",
@@ -106,9 +105,7 @@ class Twin:
     def native(self, texts: Sequence[str], mode: str, level: str = "auto") -> list[list[int]]:
         key = (mode, level)
         if key not in self._cores:
-            self._cores[key] = self.tokenizer.core(
-                dtype="int32", special_tokens=mode, level=level, cache_bytes=CACHE
-            )
+            self._cores[key] = self.tokenizer.core(dtype="int32", special_tokens=mode, level=level)
         return rows(self._cores[key].encode(*block(texts)))
 
     def slow(self, texts: Sequence[str], mode: str) -> list[list[int]]:
