@@ -166,18 +166,6 @@ def test_instruction_sets_have_files_of_their_own() -> None:
     assert not [str(path) for path in files if not names.search(path.name)]
 
 
-def test_functions_fit_on_a_page() -> None:
-    """One that does not does more than one thing."""
-    long = [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name} has {length} lines"
-        for path in modules().values()
-        for node in ast.walk(parsed(path))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        if (length := (node.end_lineno or 0) - node.lineno + 1) > 70
-    ]
-    assert not long, "\n".join(long)
-
-
 def test_one_module_syncs_and_renames() -> None:
     """So that an error of a sync is treated by one rule (docs/design.md, "Write once")."""
     calls = re.compile(r"\bos\.(replace|rename|link|fsync|fdatasync)\(|\.rename\(")
