@@ -115,7 +115,9 @@ def encode(
 
     A run that was stopped goes on where it was; one that is finished returns at once. What can be
     iterated over only once is known again by ``resume_key``, a name for its content: a stopped run
-    then reads past the documents that it has. ``progress`` is called a few times a second; True
+    then reads past the documents that it has. A function of ``map`` is known again by
+    ``map_version`` alone: without it a stopped run begins anew, and an output that exists is
+    refused. ``progress`` is called a few times a second; True
     shows a bar, in a terminal or a notebook. Raises a TokpackError, or what an iterable raises.
     """
     from tokpack.encoding import encode as run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.encoding.choose import Chooser, check_by_rows
 from tokpack.encoding.first_records import check_named
 from tokpack.encoding.kept import ALL, parse_keep, required
-from tokpack.encoding.map_function import identity, load
+from tokpack.encoding.map_function import load, name_of
 from tokpack.encoding.option import texts_of
 from tokpack.errors import InputError, TokpackError, WorkerError, option
 from tokpack.sources.json_types import types_of
@@ -97,7 +97,7 @@ def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[
     if options.where:
         facts |= {"where": options.where, "duckdb": version()}
     if options.map is not None:
-        facts |= identity(options.map)
+        facts |= {"map": name_of(load(options.map)), "map_version": options.map_version}
     return facts
 
 

@@ -100,6 +100,11 @@ class EncodeOptions(ChatRequest):
         "a function makes the columns of those records: module:function, FILE.py:function",
         "FUNCTION",
     )
+    map_version: str | None = _input(
+        None,
+        "names what --map does: only with it a stopped run goes on, and a finished one is known",
+        "VERSION",
+    )
     empty: Empty = _input(
         "skip",
         "leave documents without tokens out, or keep their place in the .idx",
@@ -202,6 +207,7 @@ class EncodeOptions(ChatRequest):
         object.__setattr__(self, "keep", texts_of("keep", self.keep or ()))
         if not (self.map is None or callable(self.map) or isinstance(self.map, str)):
             raise UsageError(f"{option('map')} is {self.map!r}; it is a function, or names one")
+        self._check_map_version()
         for name in ("tokenizer", "vocab_file", "merge_file", "tokenizer_model"):
             object.__setattr__(self, name, _path(name, getattr(self, name)))
         if not self.inputs:
@@ -268,6 +274,15 @@ class EncodeOptions(ChatRequest):
                 raise UsageError(f"the output {name!r} is not in the folder of {output!r}")
         object.__setattr__(self, "output", output)
         object.__setattr__(self, "output_names", {name: names[name] for name in datasets})
+
+    def _check_map_version(self) -> None:
+        version = self.map_version
+        if version is None:
+            return
+        if self.map is None:
+            raise UsageError(f"{option('map_version', version)} needs {option('map')}")
+        if not isinstance(version, str) or not version.strip():
+            raise UsageError(f"{option('map_version')} is {brief(version)}: give a name, as '2'")
 
     @property
     def has_table(self) -> bool:

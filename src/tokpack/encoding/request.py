@@ -34,6 +34,7 @@ class PlanRequest(TokenizerFiles, total=False):
     max_rejects: int | None
     where: str | None
     map: str | Callable[[Any], Any] | None
+    map_version: str | None
     empty: Empty
     ftfy: bool
     split_sentences: bool
