@@ -377,7 +377,7 @@ def _weight(record: Mapping[str, Any], key: str) -> float:
 def _number(value: Any, name: str) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # of an integer of 400 digits
         number = math.nan
     if not math.isfinite(number):
         raise ConversationError(NO_NUMBER, f"{name} is {brief(value)}")
