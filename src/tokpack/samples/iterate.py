@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
+from tokpack import _core
 from tokpack.errors import ResumeError, UsageError, option
 from tokpack.samples.fetch import asked_ahead
 
@@ -203,6 +204,7 @@ class SampleIterator(IterableStyle):
             if self._ended:
                 self._start(0)
             return self
+        _core.watch_bus_errors()  # of which torch has taken the signal
         if "worker" not in self._shape:  # the first pass of this copy
             self._shape |= {"worker": worker.id, "workers": worker.num_workers}
             self._begin = 0 if self._ended else self._consumed
