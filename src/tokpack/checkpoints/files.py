@@ -46,6 +46,7 @@ class RunState:
     config: dict[str, Any]
     model: dict[str, Any]  # asdict of the ModelConfig
     tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
+    accepted: dict[str, Any] | None = None  # arguments that an import passed over, unknown
 
 
 @dataclass(frozen=True)

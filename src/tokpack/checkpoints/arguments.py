@@ -1,0 +1,94 @@
+"""What an import passes over in a model of another program, and what it refuses by its name.
+
+A model whose program computes something else than the models here imports without an error where
+an argument that says so is not known. So those are listed that change nothing, in arguments.txt,
+and every other one is refused, unless it is off or its user accepts it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokpack.display import brief
+from tokpack.errors import UsageError, option
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_SHOWN = 8  # of those that are refused
+
+
+def pass_over(
+    where: Path | str,
+    values: Mapping[str, Any],
+    sections: Collection[str],
+    read: Collection[str],
+    accepted: Collection[str],
+) -> dict[str, str]:
+    """The ``accepted`` ones of some arguments, with their values in words.
+
+    ``read`` are those that the import looks at itself; ``sections`` of arguments.txt list what
+    changes nothing. UsageError, with ``where`` they stand, for any other one that is not off.
+    """
+    wrong = {
+        name: brief(value)
+        for name, value in values.items()
+        if name not in read and not is_off(value) and not _changes_nothing(name, values, sections)
+    }
+    taken = {name: wrong.pop(name) for name in [*wrong] if name in accepted}
+    if wrong:
+        shown = [f"{name} {value}" for name, value in list(wrong.items())[:_SHOWN]]
+        more = f" and {len(wrong) - _SHOWN} others" if len(wrong) > _SHOWN else ""
+        raise UsageError(
+            f"{where}: {', '.join(shown)}{more}: the models here have none such, or it is not "
+            f"known what it does; {option('accept_argument', next(iter(wrong)))} imports the "
+            "weights without it"
+        )
+    return taken
+
+
+def is_off(value: Any) -> bool:
+    """Whether an argument asks for nothing."""
+    plain = isinstance(value, (bool, int, float, str, list, tuple, dict, set))
+    return value is None or (plain and not value)
+
+
+def _changes_nothing(name: str, values: Mapping[str, Any], sections: Collection[str]) -> bool:
+    for section in sections:
+        allowed = _table()[section].get(name)
+        if allowed == [] or (allowed and _is_one(values[name], allowed, values)):
+            return True
+    return False
+
+
+def _is_one(value: Any, allowed: list[str], values: Mapping[str, Any]) -> bool:
+    """Whether a value, or each item of a list, is one of those that may be passed over."""
+    known = [values.get(word[1:]) if word.startswith("@") else word for word in allowed]
+    if isinstance(value, (list, tuple)) and str(value) not in known:
+        return bool(value) and all(_is_one(one, allowed, values) for one in value)
+    return any(value == one or str(value) == one or _number(one) == value for one in known)
+
+
+def _number(word: Any) -> float | None:
+    try:
+        return float(word)
+    except (TypeError, ValueError):
+        return None
+
+
+@cache
+def _table() -> dict[str, dict[str, list[str]]]:
+    """The names of each section, and the values that they may have; [] for all."""
+    table: dict[str, dict[str, list[str]]] = {}
+    section = ""
+    for line in Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith(" "):
+            for word in line.split():
+                name, _, allowed = word.partition("=")
+                table[section][name] = allowed.split("|") if allowed else []
+        elif not line.startswith("#") and line:
+            section = line.partition(" | ")[0]
+            table.setdefault(section, {})
+    return table
