@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.cli_tools import ids, tokpack
+from support.rank_files import OWN, save_lines
+from support.sentencepiece_tools import trained
 from support.tiny_tokenizers import ALPHABET, EOD, added, pair, save, tiny
 
 import tokpack as library
@@ -278,11 +280,13 @@ def test_conversations_have_the_tokens_of_the_config(tmp_path: Path) -> None:
 
 
 def test_the_dtype_counts_tokens_of_the_config(tmp_path: Path) -> None:
-    decoder = {str(259 + i): token(f"<{i}>") for i in range(65536 - 258)}
-    folder = a_folder(tmp_path / "many", {"added_tokens_decoder": decoder})
-    assert load_tokenizer(folder).vocab_size == 65537
-    library.encode(iter(["ab"]), tmp_path / "o", tokenizer=folder)
-    assert MMapIndexedDataset(tmp_path / "o").dtype == "int32"
+    vocab = {**tiny()["model"]["vocab"], **{f"x{i}": i for i in range(259, 65498)}}
+    folder = a_folder(tmp_path, {})
+    for more, dtype in ((START, "uint16"), (END, "int32")):
+        save(folder, {**tiny(vocab=vocab), "pre_tokenizer": BYTE_LEVEL})
+        save(folder, {"additional_special_tokens": [START, more]}, CONFIG)
+        library.encode(iter(["ab"]), tmp_path / dtype, tokenizer=folder)
+        assert MMapIndexedDataset(tmp_path / dtype).dtype == dtype
 
 
 @pytest.mark.parametrize(
@@ -396,3 +400,145 @@ def test_mistral_s_wrong_expression(tmp_path: Path) -> None:
     assert theirs.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)[0][0] == "e"
     (tmp_path / "tekken.json").write_text("{}")
     assert any("tekken.json" in note for note in load_tokenizer(tmp_path).notes)
+
+
+# Ranks, objects, and names of the hub.
+
+
+def ranks_folder(folder: Path, name: str, config: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_lines(folder, OWN, name)
+    save(folder, config, CONFIG)
+    return folder
+
+
+def kimi(first: int) -> dict[str, Any]:
+    """A config as Moonshot writes it."""
+    decoder = {str(first): token("[BOS]"), str(first + 1): token("[EOS]")}
+    decoder[str(first + 5)] = token("<|im_user|>")
+    return {
+        "added_tokens_decoder": decoder,
+        "auto_map": {"AutoTokenizer": ["tokenization_kimi.TikTokenTokenizer", None]},
+        "bos_token": "[BOS]",
+        "eos_token": "[EOS]",
+        "tokenizer_class": "TikTokenTokenizer",
+    }
+
+
+def test_ranks_have_the_special_tokens_of_their_config(tmp_path: Path) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    first = len(OWN)
+    folder = ranks_folder(tmp_path / "kimi", "tiktoken.model", kimi(first))
+    tokenizer = load_tokenizer(folder)
+    assert (tokenizer.eod_id, tokenizer.vocab_size) == (first + 1, first + 258)
+    assert EOD not in tokenizer.special_ids
+    special = {"[BOS]": first, "[EOS]": first + 1, "<|im_user|>": first + 5}
+    special |= {f"<|reserved_token_{first + i}|>": first + i for i in (2, 3, 4, *range(6, 258))}
+    assert tokenizer.special_ids == special
+    expression = pre_tokenizer_of("kimi")["pretokenizers"][0]["pattern"]["Regex"]
+    encoding = tiktoken.Encoding(
+        "kimi",
+        pat_str=expression,
+        mergeable_ranks={one: i for i, one in enumerate(OWN)},
+        special_tokens=special,
+    )
+    for text in (
+        "the \u4f60\u597d abc123456's THE\n\n  x",
+        f"[EOS]a<|im_user|><|reserved_token_{first + 9}|>",
+    ):
+        assert tokenizer.encode(text) == encoding.encode(text, allowed_special="all")
+    assert load_described(tokenizer.describe()).fingerprint == tokenizer.fingerprint
+    assert load_tokenizer(folder, eod_token="[BOS]").eod_id == first
+
+
+def test_glm_s_ranks_are_cut_as_its_code_does(tmp_path: Path) -> None:
+    first = len(OWN)
+    config = {"added_tokens_decoder": {str(first): token(EOD), str(first + 1): token("<|user|>")}}
+    config |= {"tokenizer_class": "ChatGLM4Tokenizer", "eos_token": EOD}
+    folder = ranks_folder(tmp_path / "glm", "tokenizer.model", config)
+    tokenizer = load_tokenizer(folder)
+    assert (tokenizer.eod_id, tokenizer.encode("<|user|>")) == (first, [first + 1])
+    with pytest.raises(UsageError, match="pattern"):
+        load_tokenizer(folder / "tokenizer.model")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"added_tokens_decoder": {"1": token(START)}}, "below"),
+        ({"added_tokens_decoder": {"300": token(START, rstrip=True)}}, "rstrip"),
+        ({"added_tokens_decoder": {"300": token(START)}, "eos_token": END}, "no id"),
+    ],
+)
+def test_special_tokens_that_no_ranks_can_have(
+    tmp_path: Path, config: dict[str, Any], said: str
+) -> None:
+    folder = ranks_folder(tmp_path, "tiktoken.model", config)
+    with pytest.raises(TokenizerError, match=said):
+        load_tokenizer(folder, pattern="cl100k")
+
+
+def test_a_sentencepiece_model_with_more_tokens_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.model").write_bytes(trained("bpe"))
+    save(tmp_path, {"eos_token": "</s>", "pad_token": "<pad>"}, CONFIG)
+    assert load_tokenizer(tmp_path).kind == "SentencePiece"
+    save(tmp_path, {"eos_token": "</s>", "additional_special_tokens": [START]}, CONFIG)
+    with pytest.raises(TokenizerError, match="save_pretrained"):
+        load_tokenizer(tmp_path)
+    assert load_tokenizer(tmp_path / "tokenizer.model").kind == "SentencePiece"
+
+
+@pytest.mark.parametrize("kind", ["transformers", "tokenizers"])
+def test_objects_are_tokenizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
+    theirs = auto(chat_folder(tmp_path / "chat"))
+    theirs.add_tokens(["<new>"])
+    given = theirs if kind == "transformers" else theirs.backend_tokenizer
+    text = f"ab{START}<new>"
+    expected = theirs.encode(text)
+    assert load_tokenizer(given).encode(text) == expected
+    library.encode(iter([text]), tmp_path / "o", tokenizer=given, append_eod=False)
+    assert MMapIndexedDataset(tmp_path / "o").document(0).tolist() == expected
+    assert MMapIndexedDataset(tmp_path / "o").text(0) == text
+    # The same object is the same tokenizer, also where it has been asked to pad meanwhile.
+    theirs.backend_tokenizer.enable_padding()
+    again = load_tokenizer(given)
+    assert again.fingerprint == load_tokenizer(given).fingerprint
+    assert again.files["tokenizer.json"].parent.parent.name in str(load_tokenizer(given).files)
+
+
+def test_objects_that_are_none(tmp_path: Path) -> None:
+    for wrong in (3, ["a"], {"a": 1}, object()):
+        with pytest.raises(UsageError, match="tokenizer"):
+            load_tokenizer(wrong)  # type: ignore[arg-type]
+
+
+def test_conversations_by_the_template_of_an_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKPACK_CACHE", str(tmp_path / "cache"))
+    theirs = auto(chat_folder(tmp_path / "chat"))
+    theirs.chat_template = theirs.chat_template.replace("{{ m.content", "x{{ m.content")
+    messages = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "abc"}]
+    library.encode(iter([{"messages": messages}]), tmp_path / "o", tokenizer=theirs, chat=True)
+    expected = theirs.apply_chat_template(messages, tokenize=True)["input_ids"]
+    assert MMapIndexedDataset(tmp_path / "o").document(0).tolist() == expected
+
+
+def test_as_hf_encodes_as_encode_does(tmp_path: Path) -> None:
+    folder = chat_folder(tmp_path / "chat")
+    for path in (folder, folder / "tokenizer.json"):
+        tokenizer = load_tokenizer(path)
+        fast = tokenizer.as_hf()
+        assert fast.encode(f"ab{START}") == tokenizer.encode(f"ab{START}")
+        assert fast.chat_template is not None
+
+
+def test_the_check_beside_transformers(tmp_path: Path) -> None:
+    folder = chat_folder(tmp_path / "chat")
+    assert tokpack("tokenizer", folder, "--check", "--sample", "20kB").returncode == 0
+    config = json.loads((folder / CONFIG).read_text())
+    save(folder, {**config, "tokenizer_class": "CLIPTokenizer"}, CONFIG)
+    said = tokpack("tokenizer", folder, "--check", "--sample", "20kB")
+    assert said.returncode == 1
+    assert " there" in said.stdout

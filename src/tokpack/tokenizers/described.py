@@ -1,8 +1,7 @@
-"""Load the tokenizer that a manifest or a checkpoint describes; write it for ``transformers``."""
+"""Load the tokenizer that a manifest or a checkpoint describes."""
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,35 +131,3 @@ def _of_types(entry: Mapping[str, Any], files: TokenizerFiles) -> Iterator[Token
         requests = [{"tokenizer": next(filter(None, paths), None), **arguments}]
     for request in requests:
         yield load_tokenizer(**request, eod_token=entry.get("eod_id"))
-
-
-def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str, bytes]:
-    """The files by which ``transformers`` loads a tokenizer; none for a vocabulary of words.
-
-    ``bos`` is the id that begins a text.
-    """
-    raw: bytes | None = getattr(tokenizer, "raw", None)
-    reference: tuple[bytes, ...] = getattr(tokenizer, "reference", (raw,) if raw else ())
-    kind = "PreTrainedTokenizerFast"
-    if len(reference) == 2:
-        files = {"vocab.json": reference[0], "merges.txt": reference[1]}
-        kind = "GPT2Tokenizer"
-    elif reference and tokenizer.kind == "SentencePiece":
-        files, kind = {"tokenizer.model": reference[0]}, "LlamaTokenizer"
-    elif reference:
-        files = {"tokenizer.json": reference[0]}
-    else:
-        return {}
-    ids = (bos, tokenizer.eod_id)
-    begin, eod = (None if i is None else tokenizer.decode([i]) for i in ids)
-    settings = {
-        "tokenizer_class": kind,
-        "model_max_length": max_length,
-        "bos_token": begin,
-        "eos_token": eod,
-        "unk_token": eod,
-        "add_bos_token": False,
-        "add_prefix_space": False,
-    }
-    config = {key: value for key, value in settings.items() if value is not None}
-    return {**files, "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode()}
