@@ -43,6 +43,12 @@ def hub_snapshots(repository: str) -> Iterator[Path]:
     yield from sorted(newest, key=lambda path: path != main)
 
 
+def known_files(snapshot: Path) -> set[str]:
+    """The files of a snapshot, and those that the hub is known not to have."""
+    absent = snapshot.parent.parent / ".no_exist" / snapshot.name
+    return {path.name for folder in (snapshot, absent) for path in folder.glob("*")}
+
+
 def hub_cache() -> Path:
     """The folder in which ``huggingface_hub`` keeps downloads on this machine."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):

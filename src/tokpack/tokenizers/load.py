@@ -13,6 +13,7 @@ from tokpack.tokenizers import hub, published, ranks
 from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.char_level import CharLevelTokenizer
 from tokpack.tokenizers.folder import (
+    CONFIG,
     GPT2_FILES,
     JSON_FILES,
     MODEL_FILES,
@@ -250,7 +251,13 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
     cache = hub.cache_folder(name)
     for folder in (cache, *hub.hub_snapshots(name)):
         if find(folder):
-            return from_path(folder, name, choice)
+            tokenizer = from_path(folder, name, choice)
+            if folder != cache and CONFIG not in hub.known_files(folder):
+                tokenizer.notes += (
+                    f"{folder} has no {CONFIG}, which nobody has asked the hub for: if {name} has "
+                    "one, its tokens are missing here",
+                )
+            return tokenizer
     choices = [JSON_FILES[:1], GPT2_FILES[0], MODEL_FILES[:1]]
     try:
         hub.download(name, choices, cache, beside=_WHOLE_HUB)
