@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/json/json_array.hpp"
+#include "core/json/json_values.hpp"
 #include "core/json/json_lines.hpp"
 #include "memory.hpp"
 
@@ -50,7 +50,7 @@ struct SplitArray {
 
 // One array that arrives in these chunks.
 inline SplitArray split_array(const std::vector<std::string_view>& chunks) {
-  JsonArray array;
+  JsonValues array;
   SplitArray result;
   for (const std::string_view chunk : chunks) {
     const Exact input(chunk);

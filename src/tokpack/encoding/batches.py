@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,10 +42,12 @@ def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
         return batch
     read = batch.rows if batch.rows is not None else next(iter(batch.documents.values()))
     lines = np.concatenate([read.lines, [record.line for record in batch.bad]])
-    end = np.partition(lines, limit)[limit]
-    documents = {key: docs.select(docs.lines < end) for key, docs in batch.documents.items()}
-    bad = [record for record in batch.bad if record.line < end]
-    rows = None if batch.rows is None else take(batch.rows, batch.rows.lines < end)
+    first = np.zeros(len(lines), np.bool_)  # a line may have several records
+    first[np.argsort(lines, kind="stable")[:limit]] = True
+    good, is_first = first[: len(read.lines)], first[len(read.lines) :].tolist()
+    documents = {key: docs.select(good) for key, docs in batch.documents.items()}
+    rows = None if batch.rows is None else take(batch.rows, good)
+    bad = list(compress(batch.bad, is_first))
     return replace(batch, documents=documents, bad=bad, records=limit, rows=rows)
 
 

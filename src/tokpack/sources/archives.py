@@ -16,10 +16,10 @@ import numpy as np
 
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import BOM, PATH, RAW_BYTES_KEPT, BadRecord, DocumentBatch, printable
-from tokpack.sources.compression import compression_of
+from tokpack.sources.compression import MOST_LAYERS, compression_of
 from tokpack.sources.detect import DAT_HEADER, format_of, is_tar, why_no_text
 from tokpack.sources.folders import log_passed_over
-from tokpack.sources.json_array import JsonArrayStream
+from tokpack.sources.json_values import JsonValuesStream
 from tokpack.sources.lines import LineReader
 from tokpack.sources.members import (
     Member,
@@ -121,23 +121,24 @@ class _Reading:
     def _member(self, member: Member, depth: int) -> Iterator[DocumentBatch]:
         name = f"{self._name}/{printable(member.name)}"
         stream = PeekableStream(member.stream)
-        compression = compression_of(stream.head)
-        if compression:
-            stream = PeekableStream(decompressed(stream, compression, name))
+        layers = 0
+        while layers < MOST_LAYERS and (layer := compression_of(stream.head)):
+            stream = PeekableStream(decompressed(stream, layer, name))
+            layers += 1
         if self._are_documents:
-            reason = why_no_text(stream.head)
-            if reason:
-                self.passed_over.append((reason, printable(member.name)))
+            kind = why_no_text(stream.head)
+            if kind is not None:
+                self.passed_over.append((kind.reason, printable(member.name)))
             else:
                 text = read_exactly(stream, self._limits.max_document_bytes + 1)
                 yield from self._document(text.removeprefix(BOM), printable(member.name))
             drain(stream)
             return
-        format_ = format_of(stream.head, name)
+        format_ = format_of(stream.head, name, is_packed=layers > 0)
         if is_tar(stream.head) and depth < _DEEPEST:
             yield from self._members(tar_members(stream, name), depth + 1)
         elif format_ == "json":
-            yield from self._records(JsonArrayStream(stream, name), name)
+            yield from self._records(JsonValuesStream(stream, name), name)
         elif format_ == "jsonl":
             yield from self._records(stream, name)
         elif format_ == "text":

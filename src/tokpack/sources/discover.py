@@ -20,7 +20,9 @@ from tokpack.sources.detect import (
     decompressed_head,
     detect,
     first_bytes,
+    is_markup,
     is_running_text,
+    promised,
 )
 from tokpack.sources.folders import (
     files_below,
@@ -30,6 +32,7 @@ from tokpack.sources.folders import (
     matching,
     no_documents,
     source_or_reason,
+    why_leftover,
     why_sidecar,
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
@@ -82,29 +85,40 @@ def discover(
     if hf_split is not None and not any(source.format == "arrow" for source in listed):
         raise UsageError(f"--hf-split {hf_split}: no input is a Hugging Face dataset")
     if input_format == "auto":
-        _warn_of_markup(listed)
-        _warn_of_running_text(listed)
+        _warn_of_unpacked(listed)
+        _warn_of_text(listed)
     return listed
 
 
-def _warn_of_markup(sources: Sequence[Source]) -> None:
-    """Say which files are read as plain text though their names say that they are not."""
-    names = [s.name for s in sources if s.format == "text" and bare_name(s.path).endswith(_MARKUP)]
+def _warn_of_unpacked(sources: Sequence[Source]) -> None:
+    """Say which files are JSON though their names say that they are not."""
+    json = [one for one in sources if one.format in ("json", "jsonl")]
+    _warn_of_names(
+        [one.name for one in json if promised(one.name, is_packed=bool(one.compression))],
+        "read as JSON, which it is, and not as its name says; a browser may have unpacked it",
+    )
+
+
+def _warn_of_names(names: Sequence[str], what: str) -> None:
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        _log.warning(
-            "%s%s: read as plain text, a document a line, markup, quotes and all; where that is "
-            "meant, --input-format text says so",
-            *(names[0], more),
-        )
+        _log.warning("%s%s: %s", names[0], more, what)
 
 
-def _warn_of_running_text(sources: Sequence[Source]) -> None:
-    """Say that each line of text is a document, where it looks like books, pages or code."""
+def _warn_of_text(sources: Sequence[Source]) -> None:
+    """Say that each line of text is a document, where it looks like books or code, or is a page."""
     texts = [one for one in sources if one.format == "text" and not one.is_pipe]
+    marked = [one for one in texts if bare_name(one.path).endswith(_MARKUP)]
     texts = [one for one in texts if not bare_name(one.path).endswith(_MARKUP)]
     step = max(len(texts) // _LOOKED_AT, 1)
-    running = [is_running_text(head) for head in map_concurrently(decompressed_head, texts[::step])]
+    heads = list(map_concurrently(decompressed_head, texts[::step]))
+    pages = [one for one, head in zip(texts[::step], heads, strict=True) if is_markup(head)]
+    _warn_of_names(
+        [one.name for one in (*marked, *pages)],
+        "read as plain text, a document a line, markup, quotes and all; where that is meant, "
+        "--input-format text says so",
+    )
+    running = [is_running_text(head) and not is_markup(head) for head in heads]
     if 2 * sum(running) > len(running):
         others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
         _log.warning(
@@ -262,7 +276,7 @@ def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
-    outcomes = list(map_concurrently(lambda path: _matching(path, read_as), paths))
+    outcomes = list(map_concurrently(lambda path: _matching(path, pattern, read_as), paths))
     reasons = _reasons(outcomes, paths)
     if len(reasons) == len(outcomes):
         raise no_documents(printable(pattern), [name for _, name in reasons])
@@ -278,14 +292,22 @@ def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str
     return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
 
 
-def _matching(path: str, read_as: _ReadAs) -> list[Source] | str:
-    """The sources of what a pattern matches; or why it is passed over."""
+def _matching(path: str, pattern: str, read_as: _ReadAs) -> list[Source] | str:
+    """The sources of what a pattern matches; or why it is passed over.
+
+    What a program has left is so unless the pattern ends as its name does.
+    """
+    leftover = why_leftover(path)
+    if leftover and leftover != why_leftover(pattern) and not os.path.isdir(path):
+        return leftover
     if _leads_to_nothing(path, read_as.input_format):
         return _TO_NOTHING
     try:
         return list(_path(path, read_as))
     except NoTextError as error:
-        return error.reason
+        if read_as.input_format != "file":
+            raise
+        return error.kind.reason
 
 
 def _leads_to_nothing(path: str, input_format: str) -> bool:

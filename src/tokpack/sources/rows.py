@@ -17,7 +17,7 @@ from tokpack._core import JsonLines, split_lines
 from tokpack.errors import InputError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
 from tokpack.sources.json_types import cast, json_columns
-from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
+from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of, separated
 from tokpack.sources.values import of_table, root_of, select_values
 
 if TYPE_CHECKING:
@@ -120,6 +120,9 @@ class _RecordParser:
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         """As that of a parser of texts, with rows in the place of documents."""
+        return separated(self._parse, block, first_line)
+
+    def _parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         extracted = self._checks.extract(block)
         lines, spans = extracted.lines, split_lines(block).tolist()
         records, bad, good = [], [], []
