@@ -29,9 +29,7 @@ def feed(text: bytes, cuts: list[int], path: tuple[str, ...] = ()) -> tuple[byte
     values = _core.JsonValues(path)
     bounds = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
     out = [values.feed(text[a:b]) for a, b in pairwise(bounds)]
-    assert all(
-        len(o) <= 2 * (b - a) for o, a, b in zip(out, bounds[:-1], bounds[1:], strict=True)
-    )
+    assert all(len(o) <= 2 * (b - a) for o, a, b in zip(out, bounds[:-1], bounds[1:], strict=True))
     return b"".join(out), values.finished
 
 
@@ -68,7 +66,9 @@ def test_each_element_is_a_line(
 def test_values_that_follow_each_other(
     objects: list[object], indent: int | None, gaps: list[str], cuts: list[int]
 ) -> None:
-    text = "".join(json.dumps(one, indent=indent) + gap for one, gap in zip(objects, gaps, strict=False))
+    text = "".join(
+        json.dumps(one, indent=indent) + gap for one, gap in zip(objects, gaps, strict=False)
+    )
     out, finished = feed(text.encode(), cuts)
     assert finished
     assert lines_of(out) == objects
@@ -84,8 +84,7 @@ inner = st.dictionaries(keys, hard_text | scalars | records, max_size=4)
     inner,
     records,
     st.sampled_from([("data",), ("a", "data"), ("data", "data"), ("\u00e9", "a", "ab")]),
-    st.sampled_from([None, 1]),
-    st.integers(0, 4),
+    st.tuples(st.sampled_from([None, 1]), st.integers(0, 4)),
     st.lists(st.integers(0, 10**6), max_size=5),
 )
 @settings(max_examples=200, deadline=None)
@@ -93,11 +92,11 @@ def test_the_array_under_a_path(
     around: dict[str, object],
     expected: list[object],
     path: tuple[str, ...],
-    indent: int | None,
-    at: int,
+    written: tuple[int | None, int],
     cuts: list[int],
 ) -> None:
     value: object = expected
+    indent, at = written
     for key in reversed(path):
         items = [one for one in around.items() if one[0] != key]
         value = dict([*items[:at], (key, value), *items[at:]])
@@ -149,7 +148,9 @@ def test_strings_of_any_length(size: int) -> None:
         assert [json.loads(line) for line in out.split(b"\n")[:-1]] == objects
 
 
-@pytest.mark.parametrize("text", ["{", '{"a": 1', '"a', "[", '["', "[1", "[1,", '["a\\', "[[]", '[{"a": "]"}'])
+@pytest.mark.parametrize(
+    "text", ["{", '{"a": 1', '"a', "[", '["', "[1", "[1,", '["a\\', "[[]", '[{"a": "]"}']
+)
 def test_what_is_cut_is_not_finished(text: str) -> None:
     assert not feed(text.encode(), [])[1]
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokpack.documents.reencode import EncodeRecipe, Reencoder, format_of_inputs
+from tokpack.documents.reencode import EncodeRecipe, Reencoder, inputs_of
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, Origins
 from tokpack.indexed.table import has_table
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.sources import Part, discover
+from tokpack.sources import Part
 from tokpack.stores import paths_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def verify_sample(
     by_line = has_table(dataset.path_prefix)
     wanted = _by_line(dataset, numbers) if by_line else _by_place(dataset, numbers)
     names = list(paths_of(inputs)) or list(wanted)
-    there = discover(names, input_format=input_format or format_of_inputs(dataset), pipes=False)
+    there = inputs_of(dataset, names, input_format)
     sources = [_source_of(name, there) for name in wanted]
     again = Reencoder(recipe, sources)
     stage = ProgressStage(progress, "inputs", sum(source.size for source in sources))

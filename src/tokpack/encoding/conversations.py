@@ -279,7 +279,7 @@ def sample(options: EncodeOptions) -> FirstConversations:
             f"{option('dry_run', True)} shows what is trained of conversations: add "
             f"{option('chat', True)}, or leave it out"
         )
-    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    sources = discover(options.inputs, **options.for_inputs)
     (setup,) = load_setups(options)
     first = FirstInputs(options, sources)
     settled = settled_chat(options, setup.tokenizer, first)

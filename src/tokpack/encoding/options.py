@@ -75,8 +75,11 @@ class EncodeOptions(ChatRequest):
     )
     input_format: str = _input(
         "auto",
-        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, or file: a document a file",
+        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, wet; file: a document a file",
         "FORMAT",
+    )
+    json_path: str | None = _input(
+        None, "the key (a.b: b inside of a) of the list that has the records of a JSON file", "KEY"
     )
     hf_split: str | None = _input(
         None, "the split of Hugging Face datasets that name none, such as train", "SPLIT"
@@ -292,6 +295,11 @@ class EncodeOptions(ChatRequest):
         """The options that load_tokenizer takes, for each tokenizer."""
         one = {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
         return [{**one, "tokenizer": name} for name in self.tokenizers] or [one]
+
+    @property
+    def for_inputs(self) -> dict[str, Any]:
+        """The options that discover takes."""
+        return {name: getattr(self, name) for name in ("input_format", "hf_split", "json_path")}
 
     @property
     def for_frame(self) -> dict[str, Any]:

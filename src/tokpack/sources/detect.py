@@ -102,7 +102,7 @@ DOCUMENT_SUFFIXES = (
 # Of names that promise bytes that are no text, besides those of compressions.
 _BINARY_SUFFIXES = (
     *(".parquet", ".arrow", ".feather", ".ipc", ".zip", ".tar", ".tgz", ".txz", ".tbz2", ".tzst"),
-    *(".7z", ".rar", ".lz4", ".orc", ".avro", ".npy", ".npz", ".safetensors"),
+    *(".wet", ".warc", ".7z", ".rar", ".lz4", ".orc", ".avro", ".npy", ".npz", ".safetensors"),
     *(".pdf", ".docx", ".epub", ".png", ".jpg", ".jpeg"),
 )
 _FEW_LINES = 8
@@ -162,7 +162,8 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
 def kind_of(head: bytes) -> Kind | None:
     """What a file that begins so is, decompressed, where it has no text to be read."""
     if pointer := pointer_in(head):
-        return Kind(*pointer.split(": "), "that are pointers of Git to files")
+        what, _, advice = pointer.partition(": ")
+        return Kind(what, advice, "that are pointers of Git to files")
     match = _KIND.match(head)
     return _KINDS[match.lastindex - 1][0] if match and match.lastindex else None
 
@@ -179,7 +180,7 @@ def _warc_format(head: bytes, name: str) -> str:
 def warc_kind(kind: str) -> Kind:
     """WARC records of some type that have no text."""
     return Kind(
-        f"WARC with records of the type {kind}",
+        f"WARC records of the type {kind}",
         "extract the text first, with datatrove or trafilatura, or take WET files, which have it",
     )
 
@@ -263,6 +264,8 @@ def why_no_text(head: bytes) -> Kind | None:
     """Why a file that begins so, decompressed, is not text; None if it is, or may be."""
     if is_tar(head):
         return ARCHIVE
+    if head.startswith(b"WARC/"):
+        return Kind("WARC records", "wet reads the texts of WET files")
     if kind := kind_of(head):
         return kind
     if head.startswith(b"PK\x03\x04"):
@@ -333,7 +336,10 @@ def detect(
     format_ = format_of(head, source.name, is_packed=bool(layers))
     if compression and (format_ in ("parquet", "arrow") or head.startswith(b"PK")):
         raise InputError(f"{source.name}: decompress it first: {format_} inside of {compression}")
-    return format_, compression
+    if source.json_path and format_ not in ("jsonl", "json"):
+        asked = option("json_path", source.json_path)
+        raise InputError(f"{source.name}: this is {format_}, and {asked} is a key of JSON")
+    return "json" if source.json_path else format_, compression
 
 
 def is_tar(head: bytes) -> bool:

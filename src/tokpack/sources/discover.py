@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokpack.errors import InputError, UsageError
+from tokpack.errors import InputError, UsageError, option
 from tokpack.files.mistaken import is_dataset
 from tokpack.quantities import counted
 from tokpack.sources.base import FORMATS, STDIN, Source, is_pipe, printable
@@ -47,6 +47,7 @@ _log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
 _LOOKED_AT = 16  # files of text that stand for all
 _hub = threading.Lock()  # ``datasets`` has settings that hold for all threads
+_HIDDEN = "that are hidden or unfinished"
 _TO_NOTHING = "that are links to nothing"
 _MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
@@ -56,6 +57,7 @@ def discover(
     *,
     input_format: str = "auto",
     hf_split: str | None = None,
+    json_path: str | None = None,
     pipes: bool = True,
 ) -> list[Source]:
     """List the input files, in the order of the inputs; those of a folder or pattern sorted.
@@ -67,16 +69,24 @@ def discover(
     A file that is found under several names, through links, is listed once, and a warning says so;
     but as often as the inputs name it, or repeat the folder or pattern that it is in.
     ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
-    Hugging Face datasets that name none. InputError where an input does not exist, cannot be read,
-    has several splits of which none is named, or no document file is found; UsageError for a pipe
-    where ``pipes`` are not wanted, before it is opened.
+    Hugging Face datasets that name none; ``json_path`` is a key, ``a.b``: files are JSON, and their
+    records are the elements of the array under it. InputError where an input does not exist, cannot
+    be read, has several splits of which none is named, or no document file is found; UsageError for
+    a pipe where ``pipes`` are not wanted, before it is opened.
     """
     if input_format not in ("auto", *FORMATS):
         raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
+    if json_path is not None and (
+        input_format not in ("auto", "json") or not all(json_path.split("."))
+    ):
+        raise UsageError(
+            f"{option('json_path', json_path)} is a key of JSON, a, or a.b for b inside of a; "
+            f"{option('input_format', input_format)} goes with it where that is json"
+        )
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
     paths = [path for listed in map_concurrently(_paths, map(os.fspath, inputs)) for path in listed]
-    read_as = _ReadAs(input_format, hf_split, pipes)
+    read_as = _ReadAs(input_format, hf_split, json_path or "", pipes)
     identified = map_concurrently(lambda path: _identified(_path(path, read_as)), paths)
     by_path = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
     if not any(sources for _, sources in by_path):
@@ -134,6 +144,7 @@ class _ReadAs(NamedTuple):
 
     input_format: str
     hf_split: str | None
+    json_path: str
     pipes: bool
 
 
@@ -242,7 +253,7 @@ def _path(path: str, read_as: _ReadAs) -> Iterator[Source]:
     if path == STDIN:
         yield _named(path, read_as)
     elif is_url(path):
-        yield from objects(path, read_as.input_format)
+        yield from objects(path, read_as.input_format, read_as.json_path)
     elif path.startswith(HUB_SCHEME):
         with _hub:
             name, files = hub_files(path.removeprefix(HUB_SCHEME), read_as.hf_split)
@@ -261,7 +272,7 @@ def _named(path: str, read_as: _ReadAs) -> Source:
     if not read_as.pipes and is_pipe(path):
         name = "<stdin>" if path == STDIN else printable(path)
         raise UsageError(f"{name} can be read only once: put it in a file first")
-    return _source(path, read_as.input_format)
+    return _source(path, read_as)
 
 
 def _hint(path: str) -> str:
@@ -279,7 +290,7 @@ def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:
     outcomes = list(map_concurrently(lambda path: _matching(path, pattern, read_as), paths))
     reasons = _reasons(outcomes, paths)
     if len(reasons) == len(outcomes):
-        raise no_documents(printable(pattern), [name for _, name in reasons])
+        raise no_documents(printable(pattern), reasons)
     log_passed_over(printable(pattern), reasons, read_as.input_format)
     for sources in outcomes:
         if not isinstance(sources, str):
@@ -339,19 +350,18 @@ def _folder(folder: str, read_as: _ReadAs) -> Iterator[Source]:
         return
     hidden: list[str] = []
     paths = files_below(folder, hidden)
-    outcomes = list(
-        map_concurrently(lambda path: _document_file(path, read_as.input_format), paths)
-    )
+    outcomes = list(map_concurrently(lambda path: _document_file(path, read_as), paths))
     reasons = _reasons(outcomes, paths)
+    passed_over = [*reasons, *((_HIDDEN, printable(path)) for path in hidden)]
     if len(reasons) == len(outcomes):
-        raise no_documents(printable(folder), [name for _, name in reasons])
-    reasons += [("that are hidden or unfinished", printable(path)) for path in hidden]
-    log_passed_over(printable(folder), reasons, read_as.input_format)
+        raise no_documents(printable(folder), passed_over)
+    log_passed_over(printable(folder), passed_over, read_as.input_format)
     yield from (source for source in outcomes if not isinstance(source, str))
 
 
-def _document_file(path: str, input_format: str) -> Source | str:
+def _document_file(path: str, read_as: _ReadAs) -> Source | str:
     """A file of a folder as a source; or why it is passed over, for its name or its content."""
+    input_format = read_as.input_format
     reason = why_sidecar(path, input_format, os.path.exists)
     if reason:
         return reason
@@ -361,11 +371,14 @@ def _document_file(path: str, input_format: str) -> Source | str:
     if not is_named and not stat.S_ISREG(_stat(path).st_mode):
         return "that are pipes or devices"
     return source_or_reason(
-        path, input_format, lambda format_: _source(path, format_, opens_archives=format_ != "file")
+        *(path, input_format),
+        lambda format_: _source(
+            path, read_as._replace(input_format=format_), opens_archives=format_ != "file"
+        ),
     )
 
 
-def _source(path: str, input_format: str, *, opens_archives: bool = True) -> Source:
+def _source(path: str, read_as: _ReadAs, *, opens_archives: bool = True) -> Source:
     if path == STDIN:
         source = Source("<stdin>", path, "", "", 0, 0)
     else:
@@ -374,8 +387,9 @@ def _source(path: str, input_format: str, *, opens_archives: bool = True) -> Sou
             raise InputError(f"{printable(path)}: neither a file nor a pipe")
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         source = Source(printable(path), path, "", "", size, status.st_mtime_ns)
+    source = replace(source, json_path=read_as.json_path)
     head = None if source.is_pipe else first_bytes(source)
-    format_, compression = detect(source, input_format, head, opens_archives=opens_archives)
+    format_, compression = detect(source, read_as.input_format, head, opens_archives=opens_archives)
     if format_ in ("parquet", "arrow") and head is None:
         raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
     seen = "" if head is None else source.fingerprint_of(head)
@@ -386,7 +400,9 @@ def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:
     for path in paths:
         status = _stat(path)
         shown = f"{name}/{printable(os.path.basename(path))}"
-        yield Source(shown, path, "arrow", "", status.st_size, status.st_mtime_ns)
+        source = Source(shown, path, "arrow", "", status.st_size, status.st_mtime_ns)
+        detect(source, "arrow")  # refuses what only stands for the file
+        yield source
 
 
 def _stat(path: str) -> os.stat_result:

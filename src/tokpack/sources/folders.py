@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, StoreError
+from tokpack.quantities import counted
 from tokpack.sources.base import printable
 from tokpack.sources.compression import bare_name
 from tokpack.sources.detect import ARCHIVE, DOCUMENT_SUFFIXES, NoTextError
@@ -34,7 +35,9 @@ _LEFTOVERS = {
         r".*\.(part|partial|filepart|incomplete|(cr|op)?download|tmp|temp|aria2(__temp)?|!ut|!qb)",
         re.IGNORECASE,
     ),
-    "that are backups": re.compile(r".*(\.(bak|backup|old|orig|sav|swp|swo)|~)|#.*#", re.IGNORECASE),
+    "that are backups": re.compile(
+        r".*(\.(bak|backup|old|orig|sav|swp|swo)|~)|#.*#", re.IGNORECASE
+    ),
 }
 _TABLES = (".feather", ".ipc")  # that are read by their content
 _NO_DOCUMENTS = "without documents"
@@ -104,36 +107,37 @@ def source_or_reason(
 
 def log_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format: str) -> None:
     """Say how many files were passed over for which reason: pairs of a reason and a name."""
+    reasons = list(reasons)
+    if not reasons:
+        return
+    there = {reason for reason, _ in reasons}
+    advice = ""
+    if ARCHIVE.reason in there:
+        advice = "; an archive is read where it is named itself, or by a pattern"
+    elif _OTHER_TEXT in there and input_format == "auto":
+        advice = "; --input-format file reads all text, a file a document"
+    _log.warning("%s: %s%s", where, _passed_over(where, reasons), advice)
+
+
+def _passed_over(where: str, reasons: Sequence[tuple[str, str]]) -> str:
     names: dict[str, list[str]] = {}
     for reason, name in reasons:
         names.setdefault(reason, []).append(name)
-    if not names:
-        return
     below = where.rstrip("/") + "/"
     counts = [
         f"{len(of_reason)} {reason} (such as {of_reason[0].removeprefix(below)})"
         for reason, of_reason in names.items()
     ]
-    total = sum(map(len, names.values()))
-    advice = ""
-    if ARCHIVE.reason in names:
-        advice = "; an archive is read where it is named itself, or by a pattern"
-    elif _OTHER_TEXT in names and input_format == "auto":
-        advice = "; --input-format file reads all text, a file a document"
-    _log.warning(
-        "%s: %d file%s passed over: %s%s",
-        *(where, total, "" if total == 1 else "s", ", ".join(counts), advice),
-    )
+    return f"{counted(len(reasons), 'file')} passed over: {', '.join(counts)}"
 
 
-def no_documents(folder: str, passed_over: Sequence[str]) -> InputError:
-    """The error of a folder in which there are only other files; all names as they are shown."""
+def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
+    """The error of a folder in which there are only other files, which are passed over."""
     seen = ""
-    if passed_over:
+    if reasons:
         seen = (
-            f"; there are {len(passed_over)} other files, such as {passed_over[0]}:"
-            " name them one by one if they hold documents, or make each a document with"
-            " --input-format file"
+            f"; {_passed_over(folder, reasons)}: name them one by one if they hold documents, or "
+            "make each a document with --input-format file"
         )
     return InputError(f"{folder}: no document files in this folder{seen}")
 

@@ -70,7 +70,9 @@ def ends_where_lines_do(text: bytes, *, is_whole: bool) -> bool:
         _, end = _decoder.raw_decode(decoded)
     except json.JSONDecodeError as error:  # or a value of which not all is seen
         seen = len(decoded) if is_whole else len(decoded) - _CUT
-        return error.pos < seen and not error.msg.startswith("Unterminated") or "\n" not in decoded
+        return (
+            error.pos < seen and not error.msg.startswith("Unterminated")
+        ) or "\n" not in decoded
     except RecursionError:
         return True
     rest = decoded[end:].lstrip(" \t\r")

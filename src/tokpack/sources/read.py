@@ -78,7 +78,7 @@ def read(
         beside = (PATH,) if isinstance(columns, WholeRecords) else columns
         batches = read_file(source, keys, limits, tell_sums, beside)
         return (with_text_rows(batch, columns) for batch in batches)
-    if source.format == "archive":
+    if source.format in ("archive", "wet"):
         from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
 
         return read_archive(source, keys, limits, columns)
@@ -228,5 +228,5 @@ def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:
     file = FileStream(source, sums=sums)
     stream = open_stream(source, file=file)
     if source.format == "json":
-        return file, JsonValuesStream(stream, source.name)
+        return file, JsonValuesStream(stream, source.name, source.json_path)
     return file, stream

@@ -99,22 +99,19 @@ def separated(
     """``parse`` of a block of JSON lines; of a line with several values each is a record."""
     batch = parse(block, first_line)
     several = {one.line - first_line for one in batch.bad if one.reason.startswith(_SEVERAL)}
-    values = {
-        number: found
-        for number, line in enumerate(bytes(block).split(b"\n") if several else ())
-        if number in several and (found := separate_values(line))
-    }
-    if not values:
+    if not several:
         return batch
     lines, numbers = [], []
     for number, line in enumerate(bytes(block).split(b"\n")):
-        found = values.get(number, [line])
-        lines += found
-        numbers += [first_line + number] * len(found)
+        values = separate_values(line) if number in several else None
+        lines += values or [line]
+        numbers += [first_line + number] * len(values or [line])
     again = parse(memoryview(b"\n".join(lines)), 0)
     at = np.array(numbers, np.int64)
-    for part in (*again.documents.values(), *filter(None, [again.rows])):
-        part.lines = at[part.lines]
+    for documents in again.documents.values():
+        documents.lines = at[documents.lines]
+    if again.rows is not None:
+        again.rows.lines = at[again.rows.lines]
     for record in again.bad:
         record.line = int(at[record.line])
     again.lines = batch.lines

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 << 10
 _MAX_ZSTD_WINDOW = 1 << 31
+_BY_DICTIONARY = "decompress it with that, zstd -d -D DICTIONARY FILE"
 FOREVER = 1 << 62  # more bytes than any stream has
 
 
@@ -178,10 +179,10 @@ class _Decompressed(DerivedStream):
             "decompressed bytes; the file is incomplete: fetch or make it again"
         )
 
-    def _corrupt(self, error: Exception) -> InputError:
+    def _corrupt(self, error: Exception, advice: str = "fetch or make it again") -> InputError:
         return InputError(
             f"{self._name}: the {self._compression} stream is corrupt after {self._given} "
-            f"decompressed bytes ({error}): fetch or make it again"
+            f"decompressed bytes ({error}): {advice}"
         )
 
 
@@ -223,10 +224,12 @@ class ZstdStream(_Decompressed):
                 raise MemoryError(f"{self._name}: {error}") from error
             if self._followed.frames.needs:
                 raise InputError(
-                    f"{self._name}: {self._followed.frames.needs}, which no file has beside it: "
-                    "decompress it with that, zstd -D DICTIONARY -d"
+                    f"{self._name}: {self._followed.frames.needs}, without which nobody can read "
+                    f"it: {_BY_DICTIONARY}"
                 ) from error
-            raise self._corrupt(error) from error
+            raise self._corrupt(
+                error, f"fetch or make it again, or if a dictionary is needed, {_BY_DICTIONARY}"
+            ) from error
         if count == 0 and not self._followed.frames.whole:
             raise self._truncated_error()
         self._given += count
