@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tokpack.sources import Documents
 
 _CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
+_OPEN = (b"{", b"[", b",")  # where a line ends inside of a value
 _SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
 
 
@@ -83,11 +84,14 @@ def number_of(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
 
 def advice_for(batch: DocumentBatch) -> str:
     """What to do about the first bad record of a batch."""
-    keys = batch.bad[0].keys_there
+    first = batch.bad[0]
+    keys = first.keys_there
+    if first.reason.startswith("malformed JSON") and first.raw.rstrip().endswith(_OPEN):
+        return f"{option('input_format', 'json')} reads values over several lines, or {_SKIP}"
     if not keys:
         return _SKIP
     advice = f"{keys}: name one with {option('keys')}"
-    if not _CONVERSATIONS.isdisjoint(batch.bad[0].keys or ()):
+    if not _CONVERSATIONS.isdisjoint(first.keys or ()):
         advice = f"{keys}: conversations are encoded with {option('chat', True)}"
     # If no record so far has the key, skipping is no help: it would skip them all.
     others_have_it = any(len(documents) for documents in batch.documents.values())

@@ -45,7 +45,9 @@ class _Parquet:
     def __init__(self, file: Any) -> None:
         from pyarrow import parquet
 
-        self._file = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_READ_BYTES)
+        self._file = parquet.ParquetFile(
+            file, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True
+        )
         self.schema = self._file.schema_arrow
 
     def groups(self) -> list[tuple[int, int]]:
