@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from contextlib import contextmanager
@@ -21,13 +22,25 @@ from tokpack.documents.joined import (
 from tokpack.documents.unite import nulls_of_tables, with_types
 from tokpack.errors import UsageError, option
 from tokpack.indexed.table import table_paths
-from tokpack.sources.sql import check_boolean, columns_there, connect, listed, literal, parse
+from tokpack.quantities import counted
+from tokpack.sources.sql import (
+    NAN,
+    check_boolean,
+    columns_there,
+    connect,
+    listed,
+    literal,
+    parse,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.documents.base import Base
 
+_log = logging.getLogger(__name__)
+_FLOATS = ("DOUBLE", "FLOAT")
 _BATCH = 1 << 18  # rows that come at once
 _MOST_TIMES = 1 << 16  # one document in a view; more is a mistake
 _NUMBER = f'"{HIDDEN}number"'
@@ -63,8 +76,10 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     UsageError for an expression that cannot be evaluated, InputError where a table is missing or a
     join matches nothing or several rows, FormatError where a table is of another dataset.
     """
+    counts_nan = False
     if request.where is not None:
-        parse(request.where)  # refuses what is no function of the document alone, as encode does
+        # Refuses what is no function of the document alone, as encode does.
+        counts_nan = not parse(request.where).asks_nan
     if (repeat := repeat_expression(request.repeat)) is not None:
         parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
     tables = [path for record in base.records for path in table_paths(record.prefix)]
@@ -73,7 +88,10 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     nulls = nulls_of_tables(tables, [record.prefix for record in base.records], named)
     with _connect() as connection:
         query = _Query(connection, request, tables, base.starts.tolist(), nulls)
-        return query.run(int(base.starts[-1]))
+        result = query.run(int(base.starts[-1]))
+        if counts_nan:
+            query.warn_of_nan()
+        return result
 
 
 class _Query:
@@ -129,6 +147,21 @@ class _Query:
         if joined is not None and not matched and documents:
             raise joined.matches_nothing(documents)
         return SelectResult(result, repeats, None if joined is None else documents - matched)
+
+    def warn_of_nan(self) -> None:
+        """Say how many documents have NaN in a column that is compared."""
+        there = columns_there(self._connection, "docs", HIDDEN)
+        if self._joined is not None:
+            there |= self._joined.columns
+        named = [one for one in _roots(self._request.where) if there.get(one) in _FLOATS]
+        if not named:
+            return
+        any_nan = " OR ".join(f"isnan({quoted(name)})" for name in named)
+        # With WHERE duckdb 2.0 passes over groups of rows whose statistics have no NaN, as none do.
+        count = f"SELECT count(*) FILTER (WHERE {any_nan}) FROM {self._from}"
+        [nans] = self._connection.execute(count).fetchone()
+        if nans:
+            _log.warning("where: %s with %s", counted(nans, "document"), NAN)
 
     @property
     def _from(self) -> str:

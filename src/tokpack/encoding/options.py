@@ -9,7 +9,7 @@ from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokpack.display import brief
-from tokpack.encoding.chat_options import ChatRequest
+from tokpack.encoding.chat_options import PAIR, ChatRequest
 from tokpack.encoding.names import default_output, tokenizer_label
 from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
@@ -283,6 +283,18 @@ class EncodeOptions(ChatRequest):
         from tokpack.encoding.kept import parse_keep  # the flags need no more than the record
 
         return parse_keep(self.keep) if self.keep else {}
+
+    @property
+    def with_nulls(self) -> frozenset[str] | None:
+        """The columns of tables whose structs have fields that are null; None: all.
+
+        Of conversations only those that are kept: what a struct has not is no part of a message.
+        """
+        if not self.chat:
+            return None
+        answers = self.pairs or PAIR
+        kept = (key.replace("{}", one) for key in self.kept.values() for one in answers)
+        return frozenset(key.partition(".")[0] for key in kept)
 
     @property
     def tokenizer_files(self) -> list[str]:

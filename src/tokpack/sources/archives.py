@@ -8,6 +8,7 @@ them is read through it.
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -41,7 +42,9 @@ if TYPE_CHECKING:
     from tokpack.sources.rows import Columns
     from tokpack.sources.streams import Stream
 
+_log = logging.getLogger(__name__)
 _DEEPEST = 3
+_SAMPLES = 3  # of so many members one that has the name of the one before is no chance
 _DAT_HEADER_BYTES = 16
 # Values beside the text of a page, and the fields of its header that they come from.
 _PAGE = {
@@ -81,6 +84,13 @@ def read_members(
         batch.bytes_read, stored = now - stored, now
         yield batch
     log_passed_over(source.name, reading.passed_over, source.format)
+    if not are_documents and _SAMPLES * reading.shared >= reading.members > 1:
+        _log.warning(
+            "%s: members have names in common, such as %s, as those of a sample of a WebDataset: "
+            "each is read alone; where one of each has the text, unpack it and encode these files, "
+            "'FOLDER/*.txt'",
+            *(source.name, reading.sample),
+        )
 
 
 class _Reading:
@@ -98,6 +108,9 @@ class _Reading:
         self.passed_over: list[tuple[str, str]] = []  # why, and the member
         self._are_documents = are_documents
         self._wanted = {PATH, *_PAGE} if isinstance(columns, WholeRecords) else {*columns}
+        self.members = self.shared = 0  # of which so many have the name of the one before
+        self.sample = ""  # the names of two that share one
+        self._last = ""
         self.stored = 0  # compressed bytes of the members read, for a zip
         self._name = name
         self._keys = keys
@@ -125,8 +138,17 @@ class _Reading:
 
     def _members(self, members: Iterator[Member], depth: int) -> Iterator[DocumentBatch]:
         for member in members:
+            self._compare(printable(member.name))
             yield from self._member(member, depth)
             self.stored += member.stored
+
+    def _compare(self, name: str) -> None:
+        """Look whether a member has the name of the one before, but for what is behind a dot."""
+        self.members += 1
+        last, self._last = self._last, name
+        if last and _stem(last) == _stem(name):
+            self.shared += 1
+            self.sample = self.sample or f"{last} and {name}"
 
     def _member(self, member: Member, depth: int) -> Iterator[DocumentBatch]:
         name = f"{self._name}/{printable(member.name)}"
@@ -241,6 +263,12 @@ class _Reading:
     @property
     def _too_long(self) -> str:
         return f"a document of more than {self._limits.max_document_bytes} bytes"
+
+
+def _stem(name: str) -> str:
+    """The name of a member up to the first dot, as WebDataset takes it for that of a sample."""
+    folder, _, name = name.rpartition("/")
+    return f"{folder}/{name.partition('.')[0]}"
 
 
 def _named(beside: dict[str, str]) -> str:
