@@ -35,7 +35,7 @@ from tokpack.sources.sql import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.documents.base import Base
 
@@ -76,10 +76,8 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     UsageError for an expression that cannot be evaluated, InputError where a table is missing or a
     join matches nothing or several rows, FormatError where a table is of another dataset.
     """
-    counts_nan = False
     if request.where is not None:
-        # Refuses what is no function of the document alone, as encode does.
-        counts_nan = not parse(request.where).asks_nan
+        parse(request.where)  # refuses what is no function of the document alone, as encode does
     if (repeat := repeat_expression(request.repeat)) is not None:
         parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
     tables = [path for record in base.records for path in table_paths(record.prefix)]
@@ -89,8 +87,8 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     with _connect() as connection:
         query = _Query(connection, request, tables, base.starts.tolist(), nulls)
         result = query.run(int(base.starts[-1]))
-        if counts_nan:
-            query.warn_of_nan()
+        compared = [one for one in (request.where, repeat) if one and not parse(one).asks_nan]
+        query.warn_of_nan({name for one in compared for name in _roots(one)})
         return result
 
 
@@ -148,20 +146,19 @@ class _Query:
             raise joined.matches_nothing(documents)
         return SelectResult(result, repeats, None if joined is None else documents - matched)
 
-    def warn_of_nan(self) -> None:
-        """Say how many documents have NaN in a column that is compared."""
+    def warn_of_nan(self, names: Iterable[str]) -> None:
+        """Say how many documents have NaN in one of some columns, which are compared."""
         there = columns_there(self._connection, "docs", HIDDEN)
         if self._joined is not None:
             there |= self._joined.columns
-        named = [one for one in _roots(self._request.where) if there.get(one) in _FLOATS]
-        if not named:
+        any_nan = " OR ".join(f"isnan({quoted(one)})" for one in names if there.get(one) in _FLOATS)
+        if not any_nan:
             return
-        any_nan = " OR ".join(f"isnan({quoted(name)})" for name in named)
         # With WHERE duckdb 2.0 passes over groups of rows whose statistics have no NaN, as none do.
         count = f"SELECT count(*) FILTER (WHERE {any_nan}) FROM {self._from}"
         [nans] = self._connection.execute(count).fetchone()
         if nans:
-            _log.warning("where: %s with %s", counted(nans, "document"), NAN)
+            _log.warning("%s with %s", counted(nans, "document"), NAN)
 
     @property
     def _from(self) -> str:

@@ -304,12 +304,8 @@ def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str
 
 
 def _matching(path: str, pattern: str, read_as: _ReadAs) -> list[Source] | str:
-    """The sources of what a pattern matches; or why it is passed over.
-
-    What a program has left is so unless the pattern ends as its name does.
-    """
-    leftover = why_leftover(path)
-    if leftover and leftover != why_leftover(pattern) and not os.path.isdir(path):
+    """The sources of what a pattern matches; or why it is passed over."""
+    if (leftover := why_leftover(path, pattern)) and not os.path.isdir(path):
         return leftover
     if _leads_to_nothing(path, read_as.input_format):
         return _TO_NOTHING

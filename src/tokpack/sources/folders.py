@@ -56,10 +56,17 @@ def _has_open_name(path: str) -> bool:
     return "." not in os.path.basename(bare_name(path)) or path.lower().endswith(_TABLES)
 
 
-def why_leftover(path: str) -> str:
-    """Why a file is passed over that a program has left: "" for none."""
-    name = os.path.basename(path)
-    return next((why for why, names in _LEFTOVERS.items() if names.fullmatch(name)), "")
+def why_leftover(path: str, pattern: str = "") -> str:
+    """Why a file is passed over that a program has left; "" for none, and where that is asked for.
+
+    ``pattern`` has led to it: one that ends as names of these do asks for them.
+    """
+    whys = (
+        next((why for why, names in _LEFTOVERS.items() if names.fullmatch(name)), "")
+        for name in map(os.path.basename, (path, pattern))
+    )
+    why, asked = whys
+    return "" if why == asked else why
 
 
 def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tokpack import stores
@@ -15,6 +16,7 @@ from tokpack.sources.folders import (
     log_passed_over,
     no_documents,
     source_or_reason,
+    why_leftover,
     why_sidecar,
 )
 
@@ -29,10 +31,11 @@ def objects(url: str, input_format: str, json_path: str) -> Iterator[Source]:
     for folder, listed in stores.find(url):
         if folder:
             yield from _documents(folder, listed, input_format, json_path)
-        else:
-            yield from (
-                _source(one, head, json_path, input_format) for one, head in _with_heads(listed)
-            )
+            continue
+        passed_over = [(why_leftover(one.url, url), stores.shown(one.url)) for one in listed]
+        named = [one for one, (why, _) in zip(listed, passed_over, strict=True) if not why]
+        yield from (_source(one, head, json_path, input_format) for one, head in _with_heads(named))
+        log_passed_over(stores.shown(url), filter(itemgetter(0), passed_over), input_format)
 
 
 def _documents(
