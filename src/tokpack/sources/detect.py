@@ -78,7 +78,7 @@ _KINDS = [
     ),
     (
         Kind("sound or film", _NO_TEXT),
-        rb"\x1aE\xdf\xa3|(?:.{4}ftyp|\xff[\xe2-\xfb]|ID3|OggS|fLaC|RIFF)" + _NUL,
+        rb"\x1aE\xdf\xa3|\0.{3}ftyp|(?:\xff[\xe2-\xfb]|ID3|OggS|fLaC|RIFF)" + _NUL,
     ),
     (
         Kind("a table in a format that is not read", _ROWS),
