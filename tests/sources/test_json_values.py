@@ -69,17 +69,16 @@ LAYOUTS: dict[str, Callable[[list[Record]], str]] = {
 }
 
 
+LINES = ("lines", "lines with commas", "lines of two", "two files of lines")
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl.gz", "a"])
 def test_the_records_are_those_of_json_lines(layout: str, name: str, tmp_path: Path) -> None:
     raw = LAYOUTS[layout](RECORDS).encode()
     path = write(tmp_path, name, COMPRESS["gz"](raw) if name.endswith("gz") else raw)
     source = one_source(path)
-    assert (
-        source.format
-        == ("jsonl" if "lines" in layout.split()[-4:] and "over" not in layout else "json")
-        or layout == "lines of two"
-    )
+    assert source.format == ("jsonl" if layout in LINES else "json")
     for parts in ([WHOLE], in_segments(1000)):
         got = read_parts(source, parts, block_bytes=300)
         assert got.texts == WANT

@@ -30,7 +30,7 @@ _MOST_ROWS = 1 << 16
 DOCUMENT_BYTES = 16  # that a document weighs besides its text
 _READ_BYTES = 1 << 20
 _DICTIONARY_BYTES = 2 << 20  # that writers fill before they write values themselves
-_DECODED_BYTES = 256 << 20  # of a batch, at the most
+_DECODED_BYTES = 64 << 20  # of a batch, at the most
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
