@@ -181,15 +181,15 @@ OTHERS = {
     "g.png": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "an image"),
     "h.jpg": (b"\xff\xd8\xff\xe0\0\x10JFIF", "an image"),
     "i.webp": (b"RIFF\x24\0\0\0WEBPVP8 \0", "an image"),
-    "j.mp4": (b"\0\0\0\x20ftypisom", "sound or film"),
+    "j.mp4": (b"\0\0\0\x20ftypisom", "a sound or film"),
     "k.pkl": (pickle.dumps({"text": [1] * 300}), "a pickle"),
     "l.pt": (office("archive/data.pkl", "archive/version"), "a pickle"),
-    "m.safetensors": (b"\x40\0\0\0\0\0\0\0" + b'{"a":{"dtype":"F32"}}', "weights of a model"),
-    "n.npy": (numpy_file(np.save), "arrays of numpy"),
-    "o.npz": (numpy_file(np.savez), "arrays of numpy"),
+    "m.safetensors": (b"\x40\0\0\0\0\0\0\0" + b'{"a":{"dtype":"F32"}}', "a file of weights"),
+    "n.npy": (numpy_file(np.save), "a file of numpy arrays"),
+    "o.npz": (numpy_file(np.savez), "a file of numpy arrays"),
     "p.db": (b"SQLite format 3\0" + bytes(84), "a table in a format that is not read"),
     "q.7z": (b"7z\xbc\xaf\x27\x1c\0\x04", "a 7z archive"),
-    "r.warc": (b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 0\r\n\r\n", "WARC"),
+    "r.warc": (b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 0\r\n\r\n", "a WARC file"),
 }
 
 
@@ -214,7 +214,7 @@ def test_a_folder_counts_others_by_kind(
     (source,) = discover([str(tmp_path)], input_format=input_format)
     assert source.path.endswith("good.jsonl")
     counts = [what for _, what in OTHERS.values()]
-    for what in set(counts):
+    for what in counts:
         assert f"{counts.count(what)} with {what}" in caplog.text
     assert f"{len(OTHERS)} files passed over" in caplog.text
 

@@ -171,7 +171,7 @@ def test_the_list_under_a_key(path: str, indent: int | None, tmp_path: Path, bpe
 @pytest.mark.parametrize(
     ("value", "path", "says"),
     [
-        ({"data": RECORDS}, "nope", "an object without the key"),
+        ({"data": RECORDS}, "nope", "no such key in the object that ends"),
         ({"data": {"a": 1}}, "data", "no array under the key"),
         ({"data": None}, "data", "no array under the key"),
         ({"data": [1]}, "data.x", "no object under the key"),

@@ -108,10 +108,10 @@ def test_line_feeds_alone_and_folded_fields(tmp_path: Path) -> None:
 def test_other_records_are_refused(kind: str, tmp_path: Path) -> None:
     other = record(kind, b"HTTP/1.1 200 OK\r\n\r\n<html>")
     for records in ([other], [INFO, other]):
-        with pytest.raises(NoTextError, match=f"WARC records of the type {kind}; extract"):
+        with pytest.raises(NoTextError, match=f"a WARC file of {kind} records; extract"):
             discover([write(tmp_path, "a.warc.gz", packed(records, "gz"))])
     path = write(tmp_path, "a.warc.wet.gz", packed([*wet(pages()), other], "gz"))
-    with pytest.raises(NoTextError, match=f"a.warc.wet.gz: .* {kind}"):
+    with pytest.raises(NoTextError, match=rf"a\.warc\.wet\.gz: .* {kind}"):
         read_whole(path)
 
 

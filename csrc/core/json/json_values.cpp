@@ -44,7 +44,7 @@ std::size_t copy_plain(const std::uint8_t* in, std::size_t size, std::uint8_t* o
 
 // Behind the brace of an object on the path; what is wrong with it, or null.
 const char* JsonValues::close_object() {
-  if (!found_) return "an object without the key";
+  if (!found_) return "no such key in the object that ends";
   if (level_ == 0) {
     state_ = State::kTop;
     after_value_ = true;
@@ -184,7 +184,7 @@ std::optional<JsonValuesError> JsonValues::feed(std::span<const std::uint8_t> ch
           state_ = State::kSkip;
           continue;
         }
-        if (found_) return error("the key again");
+        if (found_) return error("the key a second time");
         if (level_ + 1 == path_.size()) {
           if (byte != '[') return error("no array under the key");
           in_array_ = true;

@@ -56,7 +56,7 @@ _ZIP = rb"PK\x03\x04.{26}"  # up to the name of its first member
 _NUL = rb"(?=.*?\0)"  # behind letters with which text may begin
 _KINDS = [
     (Kind("a PDF", _EXTRACT), _SPACE + rb"%PDF-\d"),
-    (Kind("PostScript", _EXTRACT), _SPACE + rb"%!PS-Adobe"),
+    (Kind("a PostScript document", _EXTRACT), _SPACE + rb"%!PS-Adobe"),
     (Kind("an RTF document", _EXTRACT), _SPACE + rb"\{\\rtf\d"),
     (Kind("an EPUB book", _EXTRACT), _ZIP + rb"mimetypeapplication/epub"),
     (
@@ -70,14 +70,14 @@ _KINDS = [
         Kind("a pickle", "pickles are never loaded"),
         rb"\x80[\x02-\x05]|" + _ZIP + rb"[^/\0]+/data\.pkl",
     ),
-    (Kind("arrays of numpy", _ROWS), rb"\x93NUMPY|" + _ZIP + rb"[\w./-]+\.npy"),
-    (Kind("weights of a model", _NO_TEXT), rb".{5}\0\0\0\{\"|GGUF" + _NUL),
+    (Kind("a file of numpy arrays", _ROWS), rb"\x93NUMPY|" + _ZIP + rb"[\w./-]+\.npy"),
+    (Kind("a file of weights", _NO_TEXT), rb".{5}\0\0\0\{\"|GGUF" + _NUL),
     (
         Kind("an image", _NO_TEXT),
         rb"\x89PNG|\xff\xd8\xff|II\*\0|MM\0\*|(?:GIF8|BM|RIFF.{4}WEBP)" + _NUL,
     ),
     (
-        Kind("sound or film", _NO_TEXT),
+        Kind("a sound or film", _NO_TEXT),
         rb"\x1aE\xdf\xa3|\0.{3}ftyp|(?:\xff[\xe2-\xfb]|ID3|OggS|fLaC|RIFF)" + _NUL,
     ),
     (
@@ -180,7 +180,7 @@ def _warc_format(head: bytes, name: str) -> str:
 def warc_kind(kind: str) -> Kind:
     """WARC records of some type that have no text."""
     return Kind(
-        f"WARC records of the type {kind}",
+        f"a WARC file of {kind} records",
         "extract the text first, with datatrove or trafilatura, or take WET files, which have it",
     )
 
@@ -265,7 +265,7 @@ def why_no_text(head: bytes) -> Kind | None:
     if is_tar(head):
         return ARCHIVE
     if head.startswith(b"WARC/"):
-        return Kind("WARC records", "wet reads the texts of WET files")
+        return Kind("a WARC file", f"{option('input_format', 'wet')} reads the texts of WET files")
     if kind := kind_of(head):
         return kind
     if head.startswith(b"PK\x03\x04"):
