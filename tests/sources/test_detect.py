@@ -219,9 +219,19 @@ def test_a_folder_counts_others_by_kind(
     assert f"{len(OTHERS)} files passed over" in caplog.text
 
 
-@pytest.mark.parametrize("text", [b"BM is short for bowel movement\n", b"GIF89a is a format\n"])
-def test_text_may_begin_as_other_kinds_do(text: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "begin", [b"BM", b"GIF8", b"ID3", b"ORC", b"RIFF", b"OggS", b"GGUF", b"7z"]
+)
+def test_text_and_names_may_begin_as_other_kinds_do(begin: bytes, tmp_path: Path) -> None:
+    text = begin + b"s are not what they seem\n"
     assert read_whole(write(tmp_path, "a", text)).texts == text.splitlines()
+    packed = tar({f"{begin.decode()}W/a.txt": b"text"}, folder=False)
+    assert read_whole(write(tmp_path, "a.tar", packed)).texts == [b"text"]
+
+
+def test_a_text_of_comments_is_looked_at_in_no_time(tmp_path: Path) -> None:
+    text = b"<!-- a comment --> " * 3000 + b"and a text"
+    assert read_whole(write(tmp_path, "a.txt", text)).texts == [text]
 
 
 LEFT = {

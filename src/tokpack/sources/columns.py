@@ -77,13 +77,14 @@ class _Parquet:
 
         How large such rows are nobody knows before they are read.
         """
-        groups = map(self._file.metadata.row_group, range(begin, end))
-        chunks = [group.column(j) for group in groups for j in range(group.num_columns)]
+        metadata = self._file.metadata
+        paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
+        wanted = [j for j, path in enumerate(paths) if path.partition(".")[0] in keys]
+        chunks = (metadata.row_group(i).column(j) for i in range(begin, end) for j in wanted)
         coded = [
             int(chunk.total_uncompressed_size)
             for chunk in chunks
-            if chunk.path_in_schema.partition(".")[0] in keys
-            and chunk.has_dictionary_page
+            if chunk.has_dictionary_page
             and chunk.total_uncompressed_size < _DICTIONARY_BYTES + 4 * chunk.num_values
         ]
         return max([1, *coded])

@@ -53,7 +53,6 @@ BINARY = Kind("binary data", _NO_TEXT)
 ARCHIVE = Kind("an archive", _NO_TEXT)
 _SPACE = rb"(?:\xef\xbb\xbf)?\s*"
 _ZIP = rb"PK\x03\x04.{26}"  # up to the name of its first member
-_NUL = rb"(?=.*?\0)"  # behind letters with which text may begin
 _KINDS = [
     (Kind("a PDF", _EXTRACT), _SPACE + rb"%PDF-\d"),
     (Kind("a PostScript document", _EXTRACT), _SPACE + rb"%!PS-Adobe"),
@@ -71,18 +70,18 @@ _KINDS = [
         rb"\x80[\x02-\x05]|" + _ZIP + rb"[^/\0]+/data\.pkl",
     ),
     (Kind("a file of numpy arrays", _ROWS), rb"\x93NUMPY|" + _ZIP + rb"[\w./-]+\.npy"),
-    (Kind("a file of weights", _NO_TEXT), rb".{5}\0\0\0\{\"|GGUF" + _NUL),
+    (Kind("a file of weights", _NO_TEXT), rb".{5}\0\0\0\{\"|GGUF.\0\0\0"),
     (
         Kind("an image", _NO_TEXT),
-        rb"\x89PNG|\xff\xd8\xff|II\*\0|MM\0\*|(?:GIF8|BM|RIFF.{4}WEBP)" + _NUL,
+        rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|BM.{4}\0{4}|RIFF.{4}WEBP",
     ),
     (
         Kind("a sound or film", _NO_TEXT),
-        rb"\x1aE\xdf\xa3|\0.{3}ftyp|(?:\xff[\xe2-\xfb]|ID3|OggS|fLaC|RIFF)" + _NUL,
+        rb"ID3[\2-\4]\0|OggS\0|fLaC[\0\x80]\0|RIFF.{4}(?:WAVE|AVI )|\0.{3}ftyp|\x1aE\xdf\xa3",
     ),
     (
         Kind("a table in a format that is not read", _ROWS),
-        rb"\x89HDF|(?:SQLite format 3|Obj\x01|ORC|FEA1)" + _NUL,
+        rb"\x89HDF|SQLite format 3\0|Obj\1|ORC[\0-\x1f\x80-\xff]|FEA1\0",
     ),
     (Kind("lz4", "recompress it with zstd"), rb"\x04\x22\x4d\x18"),
     (Kind("a 7z archive", "unpack it"), rb"7z\xbc\xaf"),
@@ -108,10 +107,11 @@ _BINARY_SUFFIXES = (
 _FEW_LINES = 8
 _LINES_OF_PARAGRAPH = 20  # at most: one with more is no paragraph of a book
 DAT_HEADER = re.compile(rb"\d{16}")
-_PAGE = re.compile(_SPACE + rb"(?:<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.I | re.S)
+_COMMENTS = rb"(?>(?:<!--.*?-->\s*)*)"
+_PAGE = re.compile(_SPACE + _COMMENTS + rb"<(!doctype html|html|head|body)\b", re.I | re.S)
 _XML = re.compile(_SPACE + rb"<(\?xml\b|Error>)")
 _JSON = re.compile(_SPACE + rb"(\{\s*[\"}]|\[\s*[\[{\]])")
-_OF_AN_ERROR = frozenset(["error", "errors", "message", "detail", "status", "code"])  # keys
+_OF_AN_ERROR = frozenset(["error", "errors", "message", "detail"])  # keys
 _WARC = re.compile(rb"^WARC-Type:[ \t]*(\w+)", re.I | re.M)
 
 
@@ -134,6 +134,8 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
     ``{`` and ``[`` begin JSON, anything else is plain text, unless the name says that it is CSV,
     or JSON that is broken. ``is_packed``: a compression is around them.
     """
+    if is_tar(head):
+        return "archive"
     if kind := kind_of(head):
         raise no_text(name, kind)
     if is_tokenizer(name, head):
@@ -142,7 +144,7 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
             f"{option('tokenizers')} names several, each for a dataset of its own"
         )
     bare = bare_name(name)
-    if is_tar(head) or (bare.endswith(".dat") and DAT_HEADER.match(head)):
+    if bare.endswith(".dat") and DAT_HEADER.match(head):
         return "archive"
     if head.startswith(b"WARC/"):
         return _warc_format(head, name)
