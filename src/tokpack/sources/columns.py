@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from tokpack.errors import InputError
-from tokpack.sources.base import BadRecord, DocumentBatch, Documents, printable
+from tokpack.sources.base import BadRecord, DocumentBatch, Documents
 from tokpack.sources.records import not_utf8, without
 from tokpack.sources.rows import WholeRecords, no_column
 from tokpack.sources.values import column_of, offsets_of, root_of, type_at, widened
@@ -120,14 +120,14 @@ class _InFolders:
             yield pyarrow.RecordBatch.from_arrays(columns, names=keys)
 
 
-def folder_values(path: str) -> dict[str, Any]:
-    """What the folders of a path say of its rows, as Hive names them: int, str, None."""
+def folder_values(name: str) -> dict[str, Any]:
+    """What the folders in the name of a source say of its rows, as Hive's do: int, str, None."""
     values: dict[str, Any] = {}
-    for folder in printable(path).split("/")[:-1]:
-        name, equals, text = map(unquote, folder.partition("="))
-        if name and equals:
+    for folder in name.split("/")[:-1]:
+        key, equals, text = map(unquote, folder.partition("="))
+        if key and equals:
             is_null = text == _HIVE_NULL
-            values[name] = None if is_null else int(text) if _NUMBER.fullmatch(text) else text
+            values[key] = None if is_null else int(text) if _NUMBER.fullmatch(text) else text
     return values
 
 
@@ -302,7 +302,7 @@ def _opened(source: Source) -> Iterator[_Table]:
     try:
         with source.open() as file:
             table: _Table = _Parquet(file) if source.format == "parquet" else _Arrow(file)
-            folders = folder_values(source.path)
+            folders = folder_values(source.name)
             yield _InFolders(table, folders) if folders else table
     except MemoryError:  # also one of Arrow's exceptions; the file is innocent
         raise

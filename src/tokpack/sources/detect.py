@@ -247,7 +247,7 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
             return format_
     text = head.removeprefix(BOM).lstrip(b" \t\r\n")
     if text.startswith(b"["):
-        return "jsonl" if _is_line_of_several(text) else "json"
+        return "json"
     if text.startswith(b"{"):
         is_whole = len(head) < HEAD_BYTES
         return "jsonl" if ends_where_lines_do(text, is_whole=is_whole) else "json"
@@ -375,15 +375,3 @@ def _head(raw: RawStream, compression: str, name: str) -> bytes:
         return bytes(buffer[: fill(stream, memoryview(buffer))])
     finally:
         stream.close()
-
-
-def _is_line_of_several(text: bytes) -> bool:
-    """Whether the first line is a whole array and more follows: JSON lines of the wrong kind."""
-    line, _, rest = text.partition(b"\n")
-    if not rest.strip():
-        return False
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
