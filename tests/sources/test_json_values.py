@@ -143,6 +143,13 @@ def test_errors_count_records(tmp_path: Path, bpe: Path) -> None:
         tokpack.encode(path, tmp_path / "o", tokenizer=bpe)
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_advice_for_records_in_a_list(indent: int | None, tmp_path: Path, bpe: Path) -> None:
+    raw = json.dumps({"version": 1, "data": RECORDS}, indent=indent)
+    with pytest.raises(RecordError, match="json_path='data'"):
+        tokpack.encode(write(tmp_path, "a.json", raw.encode()), tmp_path / "o", tokenizer=bpe)
+
+
 def paths_to(records: Any) -> dict[str, Any]:
     return {
         "data": {"version": 1, "skip": [{"data": [1]}], "data": records, "z": {"data": 5}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tokpack.sources import Documents
 
 _CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
+_LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[\s*\{')  # a key with objects under it
 _OPEN = (b"{", b"[", b",")  # where a line ends inside of a value
 _SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
 
@@ -91,6 +93,10 @@ def advice_for(batch: DocumentBatch) -> str:
     if not keys:
         return _SKIP
     advice = f"{keys}: name one with {option('keys')}"
+    lists = _LIST.findall(first.raw)
+    if lists and batch.records == 1:
+        asked = option("json_path", lists[0].decode("utf-8", "replace"))
+        advice = f"{advice}, or the list that has the records with {asked}"
     if not _CONVERSATIONS.isdisjoint(first.keys or ()):
         advice = f"{keys}: conversations are encoded with {option('chat', True)}"
     # If no record so far has the key, skipping is no help: it would skip them all.
