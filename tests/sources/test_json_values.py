@@ -22,7 +22,7 @@ from support.sources_twin import (
 )
 
 import tokpack
-from tokpack.documents import compare_with_inputs
+from tokpack.documents import compare_with_inputs, verify_sample
 from tokpack.errors import InputError, RecordError, UsageError
 from tokpack.sources import discover, make_parts
 from tokpack.sources.json_values import ends_where_lines_do, separate_values
@@ -217,6 +217,15 @@ def test_any_number_of_workers(layout: str, tmp_path: Path, bpe: Path) -> None:
     assert dataset(tmp_path / "o1") == dataset(tmp_path / "o3")
     tables = [(tmp_path / f"o{workers}.docs.parquet").read_bytes() for workers in (1, 3)]
     assert tables[0] == tables[1]
+
+
+def test_documents_of_one_line_are_found_again(tmp_path: Path, bpe: Path) -> None:
+    path = write(tmp_path, "a.jsonl", LAYOUTS["lines of two"](RECORDS).encode())
+    tokpack.encode(path, tmp_path / "o", tokenizer=bpe, trace=True)
+    assert not verify_sample(tmp_path / "o", 200, seed=1).wrong
+    other = [{"text": "other" if one["n"] == 7 else one["text"]} for one in RECORDS]
+    write(tmp_path, "a.jsonl", LAYOUTS["lines of two"](other).encode())
+    assert verify_sample(tmp_path / "o", 200, seed=1).wrong == 1
 
 
 @pytest.mark.parametrize("limit", range(1, 8))

@@ -162,7 +162,7 @@ def _wrong(
     by_line: bool,
 ) -> Iterator[str]:
     """What is wrong of the documents that came from one source, in words."""
-    left = dict(places)
+    left, seen = dict(places), dict[int, str]()
     lines = np.array(sorted(left)) if by_line else None
     before = 0
     name = sources[index].name
@@ -172,15 +172,20 @@ def _wrong(
             at = one.documents.lines[has_tokens] if by_line else np.arange(len(has_tokens)) + before
             before += len(has_tokens)
             for place, document in zip(at.tolist(), has_tokens.tolist(), strict=True):
-                begin, end = one.spans[document]
+                numbers = left.pop(place, [])
+                ids = one.ids[slice(*one.spans[document])]
+                others = [n for n in numbers if not np.array_equal(ids, dataset.document(n))]
                 where = f"{name}:{one.documents.lines[document] + 1}"
-                for number in left.pop(place, ()):
-                    if not np.array_equal(one.ids[begin:end], dataset.document(number)):
-                        yield f"document {number} is not {where}"
-                    elif document in one.unlike:
-                        yield f"document {number}: its tokens are not the text at {where}"
+                if others:  # which another document of the line may be
+                    left[place], seen[place] = others, where
+                if document in one.unlike:
+                    same = (n for n in numbers if n not in others)
+                    yield from (
+                        f"document {n}: its tokens are not the text at {where}" for n in same
+                    )
             if not left:
                 return
     for place, numbers in left.items():
         what = f"document {name}:{place + 1}" if by_line else f"document {place} in {name}"
-        yield from (f"document {number}: there is no {what}" for number in numbers)
+        trouble = f" is not {seen[place]}" if place in seen else f": there is no {what}"
+        yield from (f"document {number}{trouble}" for number in numbers)

@@ -270,8 +270,8 @@ def _turn(kind: Any, metadata: Any, nulls: bool) -> Callable[[Any], Any] | None:
         return _decoded
     if types.is_struct(kind):
         turns = {one.name: _turn(one.type, one.metadata, nulls) for one in kind}
-        if nulls and not any(turns.values()):
-            return None
+        if not any(turns.values()):
+            return None if nulls else _without_nulls
         return lambda struct: {
             name: value if value is None or (turn := turns[name]) is None else turn(value)
             for name, value in struct.items()
@@ -284,6 +284,12 @@ def _turn(kind: Any, metadata: Any, nulls: bool) -> Callable[[Any], Any] | None:
         each = _turn(kind.value_type, kind.value_field.metadata, nulls)
         return each and (lambda items: [None if one is None else each(one) for one in items])
     return None
+
+
+def _without_nulls(struct: dict[str, Any]) -> dict[str, Any]:
+    if None not in struct.values():
+        return struct
+    return {name: value for name, value in struct.items() if value is not None}
 
 
 def _decoded(text: str) -> Any:
