@@ -185,7 +185,7 @@ def _wrong(
                     )
             if not left:
                 return
-    for place, numbers in left.items():
+    for place, numbers in sorted(left.items()):
         what = f"document {name}:{place + 1}" if by_line else f"document {place} in {name}"
         trouble = f" is not {seen[place]}" if place in seen else f": there is no {what}"
         yield from (f"document {number}{trouble}" for number in numbers)
