@@ -215,6 +215,7 @@ class PieceModel:
 
     def __init__(self, raw: Buffer) -> None: ...
     pieces: list[tuple[bytes, int]]  # by id: text, type as the file has it; a new list each time
+    scores: list[float]  # of the pieces, by id; a new list each time
     begin_piece: bytes  # name of the piece that begins a document
     end_piece: bytes  # name of the piece that ends a document
     unknown_surface: bytes | None  # what the unknown piece is decoded to; None: not said

@@ -40,7 +40,7 @@ class TokenizerOptions(NamedTuple):
     special: SpecialMode | None = None
     eod_token: str | int | None = None
     pattern: str | None = None
-    eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json
+    with_folder: bool = False  # a file means its folder, whose eos_token is the EOD
 
 
 class Encoded(Protocol):
@@ -110,8 +110,9 @@ class Tokenizer(ABC):
     ``eod_id`` is the end-of-document token, None where the tokenizer has none. ``special_ids`` has
     the ids of special tokens by their text. ``special_tokens_default`` is what the mode ``auto``
     means for this tokenizer. ``why_not_native`` says in one phrase why a slower library does the
-    work; "" for the native core. ``arguments`` are what ``load_tokenizer`` needs beside ``name``
-    to load the same tokenizer again, from the ``files`` that it was read from.
+    work; "" for the native core. ``notes`` say what a user should know of how its folder was read.
+    ``arguments`` are what ``load_tokenizer`` needs beside ``name``
+    to load the same tokenizer again, from the ``files`` that it was read from, by their names.
     """
 
     name: str
@@ -122,8 +123,9 @@ class Tokenizer(ABC):
     special_tokens_default: SpecialMode = "encode"
     native: bool = False
     why_not_native: str = ""
+    notes: tuple[str, ...] = ()
     arguments: Mapping[str, str | int] = MappingProxyType({})
-    files: tuple[Path, ...] = ()
+    files: Mapping[str, Path] = MappingProxyType({})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.kind}, {self.vocab_size} ids)"
