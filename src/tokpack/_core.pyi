@@ -56,16 +56,20 @@ def json_column(
     a lone surrogate, have 2 GiB of strings together, or are no JSON. ValueError for wrong spans.
     """
 
-class JsonArray:
-    """Turn one JSON array, fed in chunks, into JSON lines, an element a line."""
+class JsonValues:
+    """Turn JSON values, fed in chunks, into JSON lines.
 
-    def __init__(self) -> None: ...
+    Of an array its elements, each a line; with ``path``, keys one inside of the other, those of the
+    array under it.
+    """
+
+    def __init__(self, path: Sequence[str] = ()) -> None: ...
     def feed(self, chunk: Buffer) -> bytes:
-        """The lines in one more chunk. ValueError says what is wrong with the array, and where."""
+        """The lines in one more chunk. ValueError says what is wrong with the JSON, and where."""
 
     @property
     def finished(self) -> bool:
-        """Whether the array's closing bracket has come."""
+        """Whether it may end here."""
 
 def split_lines(block: Buffer) -> npt.NDArray[np.int64]:
     """Begin and end of each line, [n, 2], without its \\n; an unterminated last one counts."""

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 Begun = Literal["new", "resumed", "complete"]
 FORMAT_NAMES = {
     "jsonl": "JSON lines",
-    "json": "a JSON array",
+    "json": "JSON values",
     "text": "plain text, a document a line",
     "csv": "CSV",
     "tsv": "TSV",
     "parquet": "parquet",
     "arrow": "Arrow",
     "archive": "an archive",
+    "wet": "WET",
     "file": "a file a document",
 }
 RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes

@@ -9,7 +9,7 @@ from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 from tokpack.display import brief
-from tokpack.encoding.chat_options import ChatRequest
+from tokpack.encoding.chat_options import PAIR, ChatRequest
 from tokpack.encoding.names import default_output, tokenizer_label
 from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
@@ -76,8 +76,11 @@ class EncodeOptions(ChatRequest):
     )
     input_format: str = _input(
         "auto",
-        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, or file: a document a file",
+        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, wet; file: a document a file",
         "FORMAT",
+    )
+    json_path: str | None = _input(
+        None, "the key (a.b: b inside of a) of the list that has the records of a JSON file", "KEY"
     )
     hf_split: str | None = _input(
         None, "the split of Hugging Face datasets that name none, such as train", "SPLIT"
@@ -283,6 +286,18 @@ class EncodeOptions(ChatRequest):
         return parse_keep(self.keep) if self.keep else {}
 
     @property
+    def with_nulls(self) -> frozenset[str] | None:
+        """The columns of tables whose structs have fields that are null; None: all.
+
+        Of conversations only those that are kept: what a struct has not is no part of a message.
+        """
+        if not self.chat:
+            return None
+        answers = self.pairs or PAIR
+        kept = (key.replace("{}", one) for key in self.kept.values() for one in answers)
+        return frozenset(key.partition(".")[0] for key in kept)
+
+    @property
     def tokenizer_files(self) -> list[str]:
         """What the options name of a tokenizer: its name, or paths of its files."""
         files = (self.tokenizer, self.vocab_file, self.merge_file, self.tokenizer_model)
@@ -293,6 +308,11 @@ class EncodeOptions(ChatRequest):
         """The options that load_tokenizer takes, for each tokenizer."""
         one = {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
         return [{**one, "tokenizer": name} for name in self.tokenizers] or [one]
+
+    @property
+    def for_inputs(self) -> dict[str, Any]:
+        """The options that discover takes."""
+        return {name: getattr(self, name) for name in ("input_format", "hf_split", "json_path")}
 
     @property
     def for_frame(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents
 TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
 UNWRITTEN = ("thoughts_unwritten", "messages_unwritten")
 # What ``where``, ``map``, or a template and a length left out, added or cut: where it is not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", *UNWRITTEN)
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "nans", *UNWRITTEN)
 # Who speaks in conversations; "" is what a template writes outside of their turns.
 ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
 
@@ -75,6 +75,7 @@ class Manifest:
     have no document, bad ones too, by a phrase that says why; ``roles`` the ``tokens`` and
     ``trained`` ones of each of ROLES, a token being of the turn in which it begins. The template
     leaves out ``messages_unwritten``, and the thinking of ``thoughts_unwritten`` trained answers.
+    ``nans`` records have NaN in a column that ``where`` compares.
     """
 
     tokpack_version: str
@@ -102,6 +103,7 @@ class Manifest:
     mapped_out: int = 0
     mapped_in: int = 0
     truncated: int = 0
+    nans: int = 0
     thoughts_unwritten: int = 0
     messages_unwritten: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
