@@ -35,6 +35,7 @@ class Base:
         if not self.inputs:
             raise UsageError("nothing to select from: name the datasets by their prefixes")
         check_same(self.inputs)
+        self.pairs = self.inputs[0].pairs
         for one in self.inputs:
             if any(shard.multimodal for shard in one.shards):
                 raise UsageError(f"{one.name} is multimodal: a view is of text only")
@@ -87,7 +88,7 @@ def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:
         shards.append(
             InputShard(_full_record(prefix, shard, record), shard.identity, None, multimodal)
         )
-    return MergeInput(prefix, dataset.dtype, shards, dataset.manifest)
+    return MergeInput(prefix, dataset.dtype, shards, dataset.manifest, dataset.pairs)
 
 
 def _full_record(prefix: str, shard: Shard, record: ShardRecord | None) -> ShardRecord:

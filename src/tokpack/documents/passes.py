@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
+from tokpack.indexed.track import are_trained, read_tracks
 from tokpack.indexed.view_tokens import ViewTokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from tokpack.indexed import MMapIndexedDataset
     from tokpack.indexed.scan import ByteBlock
@@ -32,12 +33,14 @@ def scan_documents(
     look: Callable[[int, Ids, Int64s], Result],
     *,
     threads: int = 0,
+    tracks: Sequence[str] = (),
 ) -> Generator[tuple[int, Result], None, None]:
     """Call ``look(first, tokens, spans)`` for runs of documents, in threads.
 
     ``ends`` are the tokens before each document, and all of them at the end: int64 [documents + 1].
     A run is of whole documents, about RUN_BYTES or one that is longer; ``first`` is the number of
-    its first, document i of it has the tokens [spans[i, 0], spans[i, 1]), as uint16 or uint32.
+    its first, document i of it has the tokens [spans[i, 0], spans[i, 1]), as uint16 or uint32. With
+    ``tracks``, which say what is trained, it has its trained tokens alone.
     Gives, in order, the bytes of a run and what ``look`` returned; documents without a token at the
     end of a shard may be in no run. InputError where a file cannot be read or is replaced.
     """
@@ -45,7 +48,7 @@ def scan_documents(
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
         bounds = ends[first : stop + 1] - ends[first]
-        yield from _scan_shard(shard, bounds, first, look, threads)
+        yield from _scan_shard(shard, bounds, first, look, threads, tracks)
         shard.check_current("read")
         first = stop
 
@@ -56,6 +59,7 @@ def _scan_shard(
     first: int,
     look: Callable[[int, Ids, Int64s], Result],
     threads: int,
+    tracks: Sequence[str],
 ) -> Iterator[tuple[int, Result]]:
     width, size = shard.dtype.itemsize, shard.tokens.nbytes
     if not size:
@@ -70,13 +74,25 @@ def _scan_shard(
         run = int(np.searchsorted(cuts, begin, side="right")) - 1
         bounds = ends[numbers[run] : numbers[run + 1] + 1] - begin // width
         spans = np.stack([bounds[:-1], bounds[1:]], axis=1)
-        return look(first + int(numbers[run]), plain_ids(block.view(shard.dtype)), spans)
+        tokens = plain_ids(block.view(shard.dtype))
+        if tracks:
+            at = begin // width
+            parts = map(are_trained, read_tracks(shard, tracks, at, at + len(tokens)))
+            trained = np.concatenate([*parts])
+            spans = np.concatenate([[0], np.cumsum(trained)])[spans]
+            tokens = tokens[trained]
+        return look(first + int(numbers[run]), tokens, spans)
 
     view = shard.tokens if isinstance(shard.tokens, ViewTokens) else None
     path = bin_path(shard.prefix)
     with closing(scan(path, size, look_at, threads=threads, cuts=cuts, tokens=view)) as runs:
         for _, block, result in runs:
             yield len(block), result
+
+
+def trained_tracks(dataset: MMapIndexedDataset) -> tuple[str, ...]:
+    """The tracks of a dataset by which its tokens are trained or not; none: all of them are."""
+    return tuple(name for name in ("mask", "labels") if name in dataset.tracks)
 
 
 def plain_ids(tokens: Ids) -> Ids:

@@ -25,7 +25,7 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
-from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
+from tokpack.indexed.selection import are_pairs, selection_chunks, selection_dtype, selection_path
 from tokpack.indexed.table import TableReader, has_table, table_file, within
 from tokpack.indexed.track import trained_ends
 from tokpack.operations.merge import (
@@ -215,6 +215,7 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
         ),
         tracks=tracks_of_pieces(base.records, sum(counts.tokens)),
         trained=counts.trained,
+        pairs=base.pairs and are_pairs(numbers),
         selection=chunks.digest,
         format_version=VIEW_VERSION,
     )

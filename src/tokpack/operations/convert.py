@@ -238,7 +238,7 @@ def _facts(content: Content, request: _Request) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
-        kept = {key: getattr(manifest, key) for key in (*keys, *CHOSEN_COUNTS)}
+        kept = {key: getattr(manifest, key) for key in (*keys, "pairs", *CHOSEN_COUNTS)}
         return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
     size = content.tokens * opened.dtype.itemsize
     facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)

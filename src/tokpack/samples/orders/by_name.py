@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError, option
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from tokpack.samples.settings import Settings
     from tokpack.samples.split_string import Range
     from tokpack.samples.tracks import Values
+
+_log = logging.getLogger(__name__)
 
 
 def make_order(
@@ -76,7 +79,24 @@ def make_order(
 
 
 def _check_pairs(dataset: MMapIndexedDataset) -> None:
+    """UsageError where documents are no pairs; nobody says so of a dataset without a manifest."""
     sequences, documents = len(dataset), dataset.documents
+    if dataset.manifest is None:
+        _log.warning(
+            "%s: no manifest tells whether its documents are pairs; 2i and 2i + 1 are taken for one",
+            dataset.path_prefix,
+        )
+    elif not dataset.pairs:
+        torn = dataset.manifest.options.get("pairs")
+        raise UsageError(
+            f"{option('packing', 'pairs')} needs pairs, as `tokpack encode --chat --pairs` makes them: "
+            + (
+                "an earlier tokpack made this dataset of pairs, and may have torn them apart: make "
+                "it again from the encoded ones"
+                if torn
+                else "its manifest tells of none"
+            )
+        )
     if sequences != documents or documents % 2:
         raise UsageError(
             f"{option('packing', 'pairs')} needs documents 2i (chosen) and 2i + 1 (rejected) of "
