@@ -279,13 +279,12 @@ Int64s found_in(const py::array& tokens, const Int64s& spans, Find&& find) {
 }
 
 Int64s find_phrases(const Phrases& phrases, const py::array& tokens, const Int64s& spans) {
-  return found_in(tokens, spans, [&](auto... document) { phrases.find(document...); });
+  return found_in(tokens, spans, [&](auto&&... document) { phrases.find(document...); });
 }
 
 Int64s find_words(const TokenWords& words, const Phrases& phrases, const py::array& tokens,
                   const Int64s& spans) {
-  return found_in(tokens, spans,
-                  [&](auto... document) { words.find(phrases, document...); });
+  return found_in(tokens, spans, [&](auto&&... document) { words.find(phrases, document...); });
 }
 
 TokenWords make_token_words(const py::buffer& bytes, const Int64s& ends) {
@@ -361,7 +360,7 @@ void bind_documents(py::module_& module) {
 
   module.def("words", &words_of_text, py::arg("text"), py::arg("punctuation") = "");
   py::class_<TokenWords>(module, "TokenWords")
-      .def(py::init(&make_token_words), py::arg("bytes"), py::arg("ends"))
+      .def(py::init(&make_token_words), py::arg("pieces"), py::arg("ends"))
       .def("words", &words_of_tokens, py::arg("tokens"))
       .def("hashes", &hashes_of_tokens, py::arg("tokens"))
       .def("find", &find_words, py::arg("phrases"), py::arg("tokens"), py::arg("spans"));

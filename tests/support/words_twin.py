@@ -46,7 +46,7 @@ def items(character: str) -> list[tuple[str, str]]:
         return [(OTHER, parts if parts in (".", ")") else "\0")]
     found = []
     for one in unicodedata.normalize("NFKD", parts.casefold()):
-        part = "i" if one == "ı" else one
+        part = "i" if one == "\N{LATIN SMALL LETTER DOTLESS I}" else one
         kind = unicodedata.category(part)
         if kind[0] in "LN" or kind == "Mc":
             alone = unicodedata.name(part, "").startswith(WITHOUT_SPACES)

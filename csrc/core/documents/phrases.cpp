@@ -74,8 +74,9 @@ void Phrases::choose(std::span<const std::int64_t> ends, std::size_t ngram, std:
   std::vector<Candidate> candidates;
   const std::span<const std::uint64_t> all = texts_;
   const auto take = [&](std::size_t begin, std::size_t end) {
-    candidates.push_back({hash_ngram(all.subspan(begin, end - begin)),
-                          {static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin)}});
+    candidates.push_back(
+        {hash_ngram(all.subspan(begin, end - begin)),
+         {static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin)}});
   };
   const auto size_of = [&](std::size_t token) { return sizes.empty() ? 1 : sizes[token]; };
   const std::size_t long_size = ngram * size, short_size = shortest * size;

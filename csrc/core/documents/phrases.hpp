@@ -27,8 +27,8 @@ class Phrases {
   };
 
   // `texts` are the tokens of all texts, which end at `ends`, and `sizes` those of each; none: all
-  // are 1. Throws std::invalid_argument where ends go down or beyond the tokens, where sizes are not
-  // as many as these or none is the largest, and unless 1 <= shortest <= ngram.
+  // are 1. Throws std::invalid_argument where ends go down or beyond the tokens, where sizes are
+  // not as many as these or none is the largest, and unless 1 <= shortest <= ngram.
   Phrases(std::vector<std::uint64_t> texts, std::span<const std::int64_t> ends, std::size_t ngram,
           std::size_t shortest, std::span<const std::uint8_t> sizes = {}, std::size_t size = 1);
 

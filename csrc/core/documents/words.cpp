@@ -40,8 +40,7 @@ constexpr CodePoints::Range kWithoutSpaces[] = {
     {0x1950, 0x19DF},  // Tai Le, New Tai Lue
     {0x1A20, 0x1AAF},  // Tai Tham
     {0x1B00, 0x1B7F},  // Balinese
-    {0x3005, 0x3007}, {0x3031, 0x3035}, {0x303B, 0x303C}, {0x30FC, 0x30FC},
-    {0xA000, 0xA4CF},  // Yi
+    {0x3005, 0x3007}, {0x3031, 0x3035}, {0x303B, 0x303C}, {0x30FC, 0x30FC}, {0xA000, 0xA4CF},  // Yi
     {0xA980, 0xA9DF},  // Javanese
     {0xAA60, 0xAADF},  // Myanmar's third block, Tai Viet
 };
@@ -142,8 +141,7 @@ class Folds {
            const std::vector<std::uint8_t>& alone) {
     if (part >= kLimit) return;
     const std::uint64_t* const end = kCaseFolds + kCaseFoldCount;
-    const std::uint64_t* const found =
-        std::lower_bound(kCaseFolds, end, std::uint64_t{part} << 42);
+    const std::uint64_t* const found = std::lower_bound(kCaseFolds, end, std::uint64_t{part} << 42);
     if (found != end && *found >> 42 == part) {
       pool_.push_back(kLetter | (static_cast<std::uint32_t>(*found >> 21) & kCodePoint));
       if (const std::uint32_t second = *found & kCodePoint) pool_.push_back(kLetter | second);
@@ -216,7 +214,7 @@ std::size_t address_at(std::string_view text) {
 }
 
 struct Entity {
-  std::size_t size = 0;            // 0: there is none
+  std::size_t size = 0;             // 0: there is none
   std::uint32_t code_point = 0xAD;  // that which is nothing, where it has a name
 };
 
@@ -225,9 +223,9 @@ Entity entity_at(std::string_view text) {
   if (end == text.npos || end < 2) return {};
   std::string_view name = text.substr(1, end - 1);
   if (name[0] != '#') {
-    const bool named = is_ascii_letter(name[0]) && std::all_of(name.begin(), name.end(), [](char c) {
-                         return is_ascii_letter(c) || is_digit(c);
-                       });
+    const bool named = is_ascii_letter(name[0]) &&
+                       std::all_of(name.begin(), name.end(),
+                                   [](char c) { return is_ascii_letter(c) || is_digit(c); });
     if (!named) return {};
     const bool is_space = name == "nbsp" || name == "ensp" || name == "emsp" || name == "thinsp";
     return {end + 1, is_space ? ' ' : 0xADu};
@@ -473,6 +471,7 @@ TokenWords::Entry TokenWords::entry_of(std::string_view token,
   });
   // The letters of a mark may be those of several tokens.
   is_simple &= !mark.is_one() && std::max(count, alone.size()) <= kMost;
+  is_simple &= alone.empty() || (entry.flags & (kEndsLink | kEndsInMarkup)) == 0;
   if (!is_simple) {
     entry.flags &= static_cast<std::uint16_t>(~kIsBoundary);
     return entry;
@@ -547,7 +546,7 @@ std::size_t TokenWords::word_at(std::span<const T> tokens, std::size_t least, st
 template <class T>
 void TokenWords::hashes(std::span<const T> tokens, std::vector<std::uint32_t>& out) const {
   std::size_t used = out.size();
-  std::size_t least = 0;  // the token before which no word is open
+  std::size_t least = 0;                       // the token before which no word is open
   std::uint32_t letters = kEmpty, before = 0;  // of the open word; the flags of the last token
   // There is room for a word of each token that is left, and for some that come at once.
   const auto append = [&](std::span<const std::uint32_t> some, std::size_t left) {
@@ -566,7 +565,8 @@ void TokenWords::hashes(std::span<const T> tokens, std::vector<std::uint32_t>& o
       std::uint32_t* to = out.data() + used;
       for (;;) {
         const std::uint32_t flags = entry->flags;
-        if (((flags & kUnusual) | (before << 1 & flags & kSeconds)) != 0) [[unlikely]] break;
+        if (((flags & kUnusual) | (before << 1 & flags & kSeconds)) != 0) [[unlikely]]
+          break;
         *to = letters;
         to += (flags & kEnds) != 0 && letters != kEmpty;
         letters = letters * kPowers[entry->count] + entry->add;
@@ -674,10 +674,10 @@ void TokenWords::find(const Phrases& phrases, std::int64_t document, std::span<c
   }
 }
 
-#define TOKPACK_OF_TOKENS(T)                                                                 \
-  template void TokenWords::hashes(std::span<const T>, std::vector<std::uint32_t>&) const;   \
-  template void TokenWords::words(std::span<const T>, std::vector<Word>&) const;             \
-  template void TokenWords::find(const Phrases&, std::int64_t, std::span<const T>,           \
+#define TOKPACK_OF_TOKENS(T)                                                               \
+  template void TokenWords::hashes(std::span<const T>, std::vector<std::uint32_t>&) const; \
+  template void TokenWords::words(std::span<const T>, std::vector<Word>&) const;           \
+  template void TokenWords::find(const Phrases&, std::int64_t, std::span<const T>,         \
                                  std::vector<Phrases::Hit>&) const;
 TOKPACK_OF_TOKENS(std::uint16_t)
 TOKPACK_OF_TOKENS(std::uint32_t)

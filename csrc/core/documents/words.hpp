@@ -20,7 +20,7 @@ namespace tokpack {
 // are white space.
 struct Word {
   std::uint32_t hash;
-  bool is_character;        // of a script without spaces
+  bool is_character;       // of a script without spaces
   std::size_t begin, end;  // from its first letter to behind its last, in bytes
 };
 
@@ -68,16 +68,16 @@ class TokenWords {
   // Each of the first pairs is of a token and of the one behind it: where that has the second flag,
   // both are looked at.
   enum Flag : std::uint16_t {
-    kMayBeMark = 1,       // ends in letters as the mark of a list has
-    kClosesMark = 2,      // begins with what stands behind these
-    kEndsLink = 4,        // ends in a bracket, as the text of a link does
-    kBeginsAddress = 8,   // begins with one, as the address behind it does
-    kEndsInMarkup = 16,   // ends in what may be the beginning of markup
-    kHasNoSpace = 32,     // does not begin with white space of ASCII, so that it may be
-    kUnusual = 64,        // neither joins nor begins a word
-    kEnds = 128,          // ends a word
-    kIsBoundary = 256,    // what is before it can be looked at without it
-    kMarkup = 512,        // may have markup
+    kMayBeMark = 1,      // ends in letters as the mark of a list has
+    kClosesMark = 2,     // begins with what stands behind these
+    kEndsLink = 4,       // ends in a bracket, as the text of a link does
+    kBeginsAddress = 8,  // begins with one, as the address behind it does
+    kEndsInMarkup = 16,  // ends in what may be the beginning of markup
+    kHasNoSpace = 32,    // does not begin with white space of ASCII, so that it may be
+    kUnusual = 64,       // neither joins nor begins a word
+    kEnds = 128,         // ends a word
+    kIsBoundary = 256,   // what is before it can be looked at without it
+    kMarkup = 512,       // may have markup
   };
   static constexpr std::uint32_t kSeconds = kClosesMark | kBeginsAddress | kHasNoSpace;
   struct Entry {
@@ -89,7 +89,7 @@ class TokenWords {
     Kind kind = kBegins;
   };
   static constexpr std::uint8_t kNoLetters = 255;  // stay of those before it
-  struct Chain;  // of tokens that make whole characters together
+  struct Chain;                                    // of tokens that make whole characters together
 
   static Entry entry_of(std::string_view token, std::vector<std::uint32_t>& characters);
   template <class T>

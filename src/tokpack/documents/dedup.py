@@ -255,7 +255,9 @@ class _Documents:
             kinds = [self._share(lengths[reasons == kind]) for kind in (KEPT, EXACT, NEAR)]
             _, counts = np.unique(self._firsts[part][reasons == NEAR], return_counts=True)
             most = self._size * int(counts.max(initial=0))
-            result.append(DedupShare(prefix, self._share(lengths), *kinds, most))
+            kept, exact, near = kinds
+            read = self._share(lengths)
+            result.append(DedupShare(prefix, read, kept, exact, near, most))
         return tuple(result)
 
     def _documents(self, numbers: Int64s) -> Int64s:

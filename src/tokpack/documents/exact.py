@@ -66,7 +66,7 @@ def joined_keys(keys: Keys, together: int) -> Keys:
     """A key for so many documents in a row, of theirs: uint64 [documents / together, 2]."""
     data = np.ascontiguousarray(keys).view(np.uint8).ravel()
     ends = np.arange(0, len(data) + 1, 16 * together)
-    digests = _core.text_digests(data, np.stack([ends[:-1], ends[1:]], axis=1))
+    digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
     return digests.view(np.uint64)
 
 

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.documents.exact import pairs_of_parts
-from tokpack.documents.passes import plain_ids, scan_documents, trained_tracks
+from tokpack.documents.passes import scan_documents, trained_tracks
 from tokpack.errors import UsageError, option
+from tokpack.indexed.table import plain_ids
 from tokpack.indexed.track import are_trained, trained_ends
 from tokpack.machine import usable_cores
 
@@ -128,10 +129,10 @@ def have_trained(
     datasets: Sequence[MMapIndexedDataset], ends: Sequence[Int64s]
 ) -> npt.NDArray[np.bool_]:
     """Which documents of all datasets have a trained token: bool [documents]."""
-    counts = [
-        trained_ends(dataset.shards(), tracks, bounds) if (tracks := trained_tracks(dataset)) else bounds
-        for dataset, bounds in zip(datasets, ends, strict=True)
-    ]
+    counts = []
+    for dataset, bounds in zip(datasets, ends, strict=True):
+        tracks = trained_tracks(dataset)
+        counts.append(trained_ends(dataset.shards(), tracks, bounds) if tracks else bounds)
     return np.concatenate([np.diff(one) > 0 for one in counts])
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
+from tokpack.indexed.table import plain_ids
 from tokpack.indexed.track import are_trained, read_tracks
 from tokpack.indexed.view_tokens import ViewTokens
 
@@ -39,8 +40,8 @@ def scan_documents(
 
     ``ends`` are the tokens before each document, and all of them at the end: int64 [documents + 1].
     A run is of whole documents, about RUN_BYTES or one that is longer; ``first`` is the number of
-    its first, document i of it has the tokens [spans[i, 0], spans[i, 1]), as uint16 or uint32. With
-    ``tracks``, which say what is trained, it has its trained tokens alone.
+    its first, document i of it has the tokens [spans[i, 0], spans[i, 1]), of the dtypes that
+    ``plain_ids`` gives. With ``tracks``, which say what is trained, only trained tokens are there.
     Gives, in order, the bytes of a run and what ``look`` returned; documents without a token at the
     end of a shard may be in no run. InputError where a file cannot be read or is replaced.
     """
@@ -48,7 +49,7 @@ def scan_documents(
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
         bounds = ends[first : stop + 1] - ends[first]
-        yield from _scan_shard(shard, bounds, first, look, threads, tracks)
+        yield from _scan_shard(shard, bounds, first, look, threads=threads, tracks=tracks)
         shard.check_current("read")
         first = stop
 
@@ -58,6 +59,7 @@ def _scan_shard(
     ends: Int64s,
     first: int,
     look: Callable[[int, Ids, Int64s], Result],
+    *,
     threads: int,
     tracks: Sequence[str],
 ) -> Iterator[tuple[int, Result]]:
@@ -93,12 +95,3 @@ def _scan_shard(
 def trained_tracks(dataset: MMapIndexedDataset) -> tuple[str, ...]:
     """The tracks of a dataset by which its tokens are trained or not; none: all of them are."""
     return tuple(name for name in ("mask", "labels") if name in dataset.tracks)
-
-
-def plain_ids(tokens: Ids) -> Ids:
-    """Token ids as the core compares them: uint16 or uint32, of this machine's byte order."""
-    if tokens.dtype.itemsize == 2 and tokens.dtype.kind == "u":
-        return tokens.astype(np.uint16, copy=False)
-    if tokens.dtype.itemsize == 4:
-        return tokens.astype(np.int32, copy=False).view(np.uint32)
-    return tokens.astype(np.int32).view(np.uint32)

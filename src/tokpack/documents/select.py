@@ -65,8 +65,8 @@ def select(
     hash of their tokens and ``seed``; ``tokens`` (10e9, "10B") takes as many, by the same hash, as
     have so many tokens, with repeats; ``first`` is a number of documents from the beginning. What
     these leave out is written to the view ``rest``, each document as often as the inputs list it,
-    without ``repeat``. Of a dataset of pairs both documents of one are kept or dropped: ``where`` has
-    to be true of both, and the hash of the first counts.
+    without ``repeat``. Of pairs (a preferred and a rejected answer) both documents are kept or
+    dropped: ``where`` has to be true of both, and the hash of the first counts.
 
     The manifest's ``options["select"]`` has the request, and counts that add up: ``documents`` in
     the inputs are ``kept`` and ``dropped``, by reason. UsageError for expressions that cannot be
@@ -195,7 +195,9 @@ class _Choice:
             if base.pairs:
                 passes = np.repeat(passes[::2] & passes[1::2], 2)
             passing = int(np.count_nonzero(passes))
-            inside = self._inside(passes, None if within is None else within[rows], passed, together)
+            inside = self._inside(
+                passes, None if within is None else within[rows], passed, together
+            )
             passed += passing
             outside += passing - int(np.count_nonzero(inside))
             if with_left:
@@ -222,9 +224,7 @@ class _Choice:
         none = np.zeros(0, selection_dtype(total))
         return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
 
-    def _inside(
-        self, passes: Bools, within: Bools | None, before: int, together: int
-    ) -> Bools:
+    def _inside(self, passes: Bools, within: Bools | None, before: int, together: int) -> Bools:
         """Which documents pass and are in the share; ``before`` them others have passed."""
         if within is not None:
             return passes & within

@@ -245,8 +245,8 @@ class MMapIndexedDataset(Sequences):
             return False
         if manifest.pairs and self.documents % 2:
             raise FormatError(
-                f"{manifest_path(self._prefix)}: tells of pairs, of {self.documents} documents: the "
-                "files do not belong together"
+                f"{manifest_path(self._prefix)}: tells of pairs, of {self.documents} documents: "
+                "the files do not belong together"
             )
         if manifest.pairs:
             return True

@@ -169,8 +169,8 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
     in_pairs = {dataset.pairs: dataset.name for dataset in inputs}
     if len(in_pairs) > 1:
         raise UsageError(
-            f"{in_pairs[True]} has pairs of a preferred and a rejected answer, which stay together, "
-            f"{in_pairs[False]} has none that its manifest tells of: take each kind for itself"
+            f"{in_pairs[True]} has pairs of a preferred and a rejected answer, which stay "
+            f"together, {in_pairs[False]} has none by its manifest: take each kind for itself"
         )
     tokenizers = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
     tokenizers = [(name, tokenizer) for name, tokenizer in tokenizers if tokenizer.get("sha256")]

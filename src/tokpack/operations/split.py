@@ -71,7 +71,9 @@ def split(
             raise UsageError(f"{prefix}: has no documents to split")
         if documents is not None:
             if documents < together:
-                raise UsageError(f"{prefix}: has pairs, which are 2 documents: --documents 2 or more")
+                raise UsageError(
+                    f"{prefix}: has pairs, which are 2 documents: --documents 2 or more"
+                )
             bounds = [*range(0, count, documents // together), count]
         elif tokens is not None:
             bounds = _by_tokens(cuts, tokens)

@@ -83,19 +83,19 @@ def _check_pairs(dataset: MMapIndexedDataset) -> None:
     sequences, documents = len(dataset), dataset.documents
     if dataset.manifest is None:
         _log.warning(
-            "%s: no manifest tells whether its documents are pairs; 2i and 2i + 1 are taken for one",
+            "%s: no manifest tells of pairs; documents 2i and 2i + 1 are taken for one",
             dataset.path_prefix,
         )
     elif not dataset.pairs:
-        torn = dataset.manifest.options.get("pairs")
-        raise UsageError(
-            f"{option('packing', 'pairs')} needs pairs, as `tokpack encode --chat --pairs` makes them: "
-            + (
+        why = "its manifest tells of none"
+        if dataset.manifest.options.get("pairs"):
+            why = (
                 "an earlier tokpack made this dataset of pairs, and may have torn them apart: make "
-                "it again from the encoded ones"
-                if torn
-                else "its manifest tells of none"
+                "it again from what was encoded"
             )
+        raise UsageError(
+            f"{option('packing', 'pairs')} needs pairs, as `tokpack encode --chat --pairs` makes "
+            f"them: {why}"
         )
     if sequences != documents or documents % 2:
         raise UsageError(
