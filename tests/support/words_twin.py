@@ -20,9 +20,11 @@ MARKUP = re.compile(
     rb"(?P<tag><[A-Za-z/!][^<>]{0,253}>)"
     rb"|&(?P<entity>#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,7}|[A-Za-z][A-Za-z0-9]{0,31});"
     rb"|\]\([!-'*-~]{0,253}\)"
+    rb"|\\(?P<space>[nrt])|\\u(?P<code>[0-9A-Fa-f]{4})"
 )
-LIST_MARK = re.compile(r"(?:[0-9]{1,3}[.)]|[a-z]\))[\0.)]*")  # of letters and other characters
+LIST_MARK = re.compile(r"(?:[0-9]{1,3}[.)\]:]|[a-z][)\]:])[\0.)\]:]*")  # of letters and other characters
 NOTHING = "\N{SOFT HYPHEN}"
+CLOSING = (".", ")", "]", ":")
 
 LETTER, CHARACTER, OTHER, SPACE = "letter", "character", "other", "space"
 
@@ -43,25 +45,28 @@ def items(character: str) -> list[tuple[str, str]]:
     if category[0] in "PS" and not is_letter:
         if character in DIVIDING:
             return [(SPACE, "")]
-        return [(OTHER, parts if parts in (".", ")") else "\0")]
+        return [(OTHER, parts if parts in CLOSING else "\0")]
     found = []
     for one in unicodedata.normalize("NFKD", parts.casefold()):
         part = "i" if one == "\N{LATIN SMALL LETTER DOTLESS I}" else one
         kind = unicodedata.category(part)
-        if kind[0] in "LN" or kind == "Mc":
+        if kind[0] in "LN":
             alone = unicodedata.name(part, "").startswith(WITHOUT_SPACES)
             found.append((CHARACTER if alone else LETTER, part))
         elif kind[0] == "Z" or kind == "Cc":
             found.append((SPACE, ""))
         elif kind[0] in "PS":
-            found.append((OTHER, part if part in (".", ")") else "\0"))
+            found.append((OTHER, part if part in CLOSING else "\0"))
     return found or [(OTHER, "\0")]
 
 
 def is_punctuation(character: str) -> bool:
+    """Whether it is punctuation, a symbol or a mark, and becomes no letter."""
+    kinds = {kind for kind, _ in items(character)}
+    category = unicodedata.category(character)[0]
     parts = unicodedata.normalize("NFKD", character)
     is_letter = len(parts) == 1 and unicodedata.category(parts)[0] in "LN"
-    return unicodedata.category(character)[0] in "PS" and not is_letter
+    return (category in "PS" and not is_letter) or (category == "M" and kinds == {OTHER})
 
 
 def words(text: bytes, punctuation: str = "") -> list[Word]:
@@ -101,11 +106,14 @@ def words(text: bytes, punctuation: str = "") -> list[Word]:
 
 
 def _without_markup(match: re.Match[bytes]) -> bytes:
-    if match["tag"]:
-        return b" "
     name = match["entity"]
-    if name is None or not name.startswith(b"#"):
-        return b" " if name in SPACE_ENTITIES else NOTHING.encode()
-    number = int(name[2:], 16) if name[1:2] in b"xX" else int(name[1:])
+    if match["tag"] or match["space"] or name in SPACE_ENTITIES:
+        return b" "
+    if not match["code"] and (name is None or not name.startswith(b"#")):
+        return NOTHING.encode()
+    if match["code"]:
+        number = int(match["code"], 16)
+    else:
+        number = int(name[2:], 16) if name[1:2] in b"xX" else int(name[1:])
     is_one = number < 0x110000 and not 0xD800 <= number < 0xE000
     return (chr(number) if is_one else NOTHING).encode()

@@ -24,11 +24,11 @@ constexpr std::uint32_t kLimit = 0x32400;  // of code points that may be letters
 enum Item : std::uint32_t {
   kLetter = 0,
   kCharacter = 1u << 30,  // of a script without spaces
-  kNothing = 2u << 30,    // with '.' or ')' where it is one
+  kNothing = 2u << 30,    // with what it is where that may close the mark of a list
   kSpace = 3u << 30,
 };
 constexpr std::uint32_t kKind = 3u << 30;
-constexpr std::uint32_t kPunctuation = 1u << 29;  // of kNothing and kSpace: all of it is
+constexpr std::uint32_t kPunctuation = 1u << 29;  // of kNothing and kSpace: it, or a mark, is one
 constexpr std::uint32_t kSeveral = 1u << 28;      // of kNothing: the rest is a place in the pool
 constexpr std::uint32_t kCodePoint = 0x1FFFFF;
 
@@ -45,14 +45,18 @@ constexpr CodePoints::Range kWithoutSpaces[] = {
     {0xAA60, 0xAADF},  // Myanmar's third block, Tai Viet
 };
 
+// What may close the mark of a list: the character itself; 0: nothing of that kind.
+std::uint32_t closing_of(std::uint32_t c) {
+  return c == '.' || c == ')' || c == ']' || c == ':' ? c : 0;
+}
+
 class Folds {
  public:
   Folds() : items_(kLimit) {
     std::vector<std::uint8_t> categories(kLimit);
-    for (const char category : {'L', 'N', 'P', 'S', 'Z'}) {
+    for (const char category : {'L', 'N', 'P', 'S', 'M', 'Z'}) {
       mark(categories, *CodePoints::named(std::string_view(&category, 1)), category);
     }
-    mark(categories, *CodePoints::named("Mc"), 'L');
     mark(categories, *CodePoints::named("Cc"), 'Z');
     std::vector<std::uint8_t> alone(kLimit);
     for (const char* script : {"Han", "Hiragana", "Katakana", "Bopomofo", "Thai", "Lao", "Khmer",
@@ -74,8 +78,8 @@ class Folds {
                              (categories[parts[0]] == 'L' || categories[parts[0]] == 'N');
       if ((category == 'P' || category == 'S') && !is_letter) {
         const bool divides = kDividing.find(static_cast<char32_t>(c)) != kDividing.npos;
-        const bool marks = parts.size() == 1 && (parts[0] == '.' || parts[0] == ')');
-        items_[c] = kPunctuation | (divides ? kSpace : kNothing | (marks ? parts[0] : 0));
+        const std::uint32_t closing = parts.size() == 1 ? closing_of(parts[0]) : 0;
+        items_[c] = kPunctuation | (divides ? kSpace : kNothing | closing);
         continue;
       }
       const std::size_t begin = pool_.size();
@@ -84,7 +88,7 @@ class Folds {
         items_[c] = pool_[begin];
         pool_.pop_back();
       } else if (pool_.size() == begin) {
-        items_[c] = kNothing;
+        items_[c] = kNothing | (category == 'M' ? kPunctuation : 0);
       } else {
         items_[c] = kNothing | kSeveral | static_cast<std::uint32_t>(begin);
         pool_.push_back(kEnd);
@@ -158,7 +162,7 @@ class Folds {
         break;
       case 'P':
       case 'S':
-        pool_.push_back(kNothing | (part == '.' || part == ')' ? part : 0));
+        pool_.push_back(kNothing | closing_of(part));
         break;
       default:
         break;
@@ -213,12 +217,22 @@ std::size_t address_at(std::string_view text) {
   return 0;
 }
 
-struct Entity {
-  std::size_t size = 0;             // 0: there is none
-  std::uint32_t code_point = 0xAD;  // that which is nothing, where it has a name
+// A character that is written otherwise; 0 bytes: there is none.
+struct Escape {
+  std::size_t size = 0;
+  std::uint32_t code_point = 0xAD;  // that which is nothing, where it is none
 };
 
-Entity entity_at(std::string_view text) {
+std::optional<std::uint32_t> number_of(std::string_view digits, int base) {
+  std::uint32_t number = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, number, base);
+  if (error != std::errc() || stop != end || digits.empty() || digits.size() > 7) return {};
+  return number;
+}
+
+// An entity of HTML.
+Escape entity_at(std::string_view text) {
   const std::size_t end = text.substr(0, 34).find(';');
   if (end == text.npos || end < 2) return {};
   std::string_view name = text.substr(1, end - 1);
@@ -231,11 +245,16 @@ Entity entity_at(std::string_view text) {
     return {end + 1, is_space ? ' ' : 0xADu};
   }
   const int base = name.size() > 1 && (name[1] | 0x20) == 'x' ? 16 : 10;
-  name.remove_prefix(base == 16 ? 2 : 1);
-  std::uint32_t number = 0;
-  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), number, base);
-  if (error != std::errc() || stop != name.data() + name.size() || name.size() > 7) return {};
-  return {end + 1, number};
+  const auto number = number_of(name.substr(base == 16 ? 2 : 1), base);
+  return number ? Escape{end + 1, *number} : Escape{};
+}
+
+// A character of a string in JSON.
+Escape json_escape_at(std::string_view text) {
+  if (text.size() > 1 && (text[1] == 'n' || text[1] == 'r' || text[1] == 't')) return {2, ' '};
+  if (text.size() < 6 || text[1] != 'u') return {};
+  const auto number = number_of(text.substr(2, 4), 16);
+  return number ? Escape{6, *number} : Escape{};
 }
 
 // Words are hashed as n-grams are, of their letters, and known by 32 bits of that.
@@ -267,7 +286,7 @@ class ListMark {
   }
   void punctuation(std::uint32_t c) {
     if (state_ == kNew || state_ == kClosed) return;
-    const bool closes = c == ')' || (c == '.' && state_ != kLetter);
+    const bool closes = c != 0 && (c != '.' || state_ != kLetter);
     state_ = closes && state_ != kNone ? kClosed : kNone;
   }
   bool is_one() const { return state_ == kClosed; }
@@ -280,6 +299,10 @@ class ListMark {
 
 // Whether markup may go on behind a text, so that it cannot be told yet what it is.
 bool is_open(std::string_view text) {
+  constexpr std::size_t longest_escape = 6;
+  if (text.substr(text.size() - std::min(text.size(), longest_escape)).find('\\') != text.npos) {
+    return true;
+  }
   const std::size_t least = text.size() - std::min(text.size(), kLongestTag);
   bool is_joined = true, may_be_tag = true;  // without white space, or the end of a tag, behind
   for (std::size_t i = text.size(); i > least && (is_joined || may_be_tag); --i) {
@@ -300,18 +323,19 @@ void each_item(std::string_view text, Punctuation punctuation, Each&& each) {
   for (std::size_t at = 0; at < text.size();) {
     std::size_t end = at + 1;
     std::uint32_t c = data[at];
-    if (has_markup && (c == '<' || c == '&' || c == ']')) {
+    if (has_markup && (c == '<' || c == '&' || c == ']' || c == '\\')) {
       const std::string_view rest = text.substr(at);
       if (const std::size_t size = c == '<' ? tag_at(rest) : c == ']' ? address_at(rest) : 0) {
         each(c == '<' ? kSpace : kNothing, at, at + size);
         at += size;
         continue;
       }
-      if (c == '&') {
-        if (const Entity entity = entity_at(rest); entity.size > 0) {
-          c = entity.code_point;
-          end = at + entity.size;
-        }
+      const Escape escape = c == '&'    ? entity_at(rest)
+                            : c == '\\' ? json_escape_at(rest)
+                                        : Escape{};
+      if (escape.size > 0) {
+        c = escape.code_point;
+        end = at + escape.size;
       }
     } else if (c >= 0x80) {
       const auto one = checked_character(data + at, data + text.size());
@@ -402,11 +426,11 @@ TokenWords::Entry TokenWords::entry_of(std::string_view token,
   entry.kind = kComplex;
   entry.flags = kUnusual;
   const char front = token.front(), back = token.back();
-  if (token.find_first_of("<&]") != token.npos) entry.flags |= kMarkup;
+  if (token.find_first_of("<&]\\") != token.npos) entry.flags |= kMarkup;
   if (front > ' ') entry.flags |= kHasNoSpace;
   if (front == '(') entry.flags |= kBeginsAddress;
   if (back == ']') entry.flags |= kEndsLink;
-  if (back == '<' || back == '&') entry.flags |= kEndsInMarkup;
+  if (back == '<' || back == '&' || back == '\\') entry.flags |= kEndsInMarkup;
   std::size_t whole = 0;
   while (whole < token.size() && is_inside(token[whole])) ++whole;
   const std::size_t lead = whole;
@@ -434,7 +458,8 @@ TokenWords::Entry TokenWords::entry_of(std::string_view token,
     const char next = token[i + 1];
     if ((token[i] == '<' && (is_ascii_letter(next) || next == '/' || next == '!')) ||
         (token[i] == '&' && (is_ascii_letter(next) || next == '#')) ||
-        (token[i] == ']' && next == '(')) {
+        (token[i] == ']' && next == '(') ||
+        (token[i] == '\\' && (next == 'n' || next == 'r' || next == 't' || next == 'u'))) {
       return entry;
     }
   }

@@ -15,16 +15,17 @@ namespace tokpack {
 // punctuation and symbols; long dashes, slashes, bars, bullets and dots as one character are white
 // space. Of scripts that are written without spaces every character is a word of its own. Markup is
 // no text: a tag of HTML is white space, an entity is its character if it is a number and else
-// nothing, the address of a link of Markdown is nothing. A number with a dot or a bracket right
-// behind it, or a letter with a bracket, is the mark of a list and no word. Bytes that are no UTF-8
-// are white space.
+// nothing, the address of a link of Markdown is nothing; \n, \r, \t and \u00e9, as JSON has them,
+// are what they say. A number with a dot, a bracket or a colon right behind it, or a letter with
+// one of the last two, is the mark of a list and no word. Bytes that are no UTF-8 are white space.
 struct Word {
   std::uint32_t hash;
   bool is_character;       // of a script without spaces
   std::size_t begin, end;  // from its first letter to behind its last, in bytes
 };
 
-// What becomes of punctuation and symbols.
+// What becomes of punctuation and symbols, and of marks that are no part of a letter: who cleans
+// text by expressions such as [^\w\s] takes these for the same.
 enum class Punctuation : std::uint8_t {
   kAsDescribed,
   kSpaces,   // all of it is white space, and there is no markup
