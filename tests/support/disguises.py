@@ -28,23 +28,69 @@ def _joined(consonants: str, vowels: str) -> str:
     return " ".join(c + v for c in consonants.split() for v in vowels.split())
 
 
-# fmt: off
+def _letters(*ranges: range) -> str:
+    return " ".join(chr(code) for one in ranges for code in one)
+
+
+_LATIN = "b c d f g k l m n p r s t v"
 LANGUAGES = {
-    "English": Language(_joined("b d f g k l m n p r s t th st w", "a e i o u ea"), before=("don't-", "well-")),
-    "German": Language(_joined("b d f g k l m n sch r s t z w", "a e i o u ä ö ü eiß"), before=("un-",)),
-    "French": Language(_joined("b d f g k l m n p r s t v ç", "a é è i o u eau œ"), before=("l'", "qu'", "d\u2019")),
-    "Spanish": Language(_joined("b d f g l m n ñ p r s t v", "a e i o ú á ió")),
-    "Russian": Language(_joined("б в г д ж з к л м н п р с т", "а е и о у ё ы й")),
-    "Greek": Language(_joined("β γ δ θ κ λ μ ν π ρ σ τ", "α ε ή ί ο ύ ας ος"), ends=".;!"),
-    "Turkish": Language(_joined("b c ç d g ğ k l m n ş r s t", "a e ı i o ö u ü")),
-    "Arabic": Language(_joined("ب ت ج د ر س ش ع ف ق ك ل م ن", "ا و ي َ ِ"), ends=".؟!", comma="،", cased=False),
-    "Hindi": Language(_joined("क ख ग च ज त द न प ब म य र ल स", "ा ि ी ु े ो ं"), ends="।?!", cased=False),
-    "Korean": Language("가 나 다 라 마 바 사 아 자 하 거 너 더 러 머 버 서 어 저 허 국 물 밥 말 산 집", cased=False),
-    "Chinese": Language(" ".join(map(chr, range(0x4E00, 0x4E00 + 1500, 5))), "", "。？！", "，", cased=False),
-    "Japanese": Language(" ".join([*map(chr, range(0x3042, 0x3082)), *map(chr, range(0x30A2, 0x30E0)), *map(chr, range(0x6000, 0x6100))]), "", "。？！", "、", cased=False),
-    "Thai": Language(" ".join(f"{c}{v}" for c in "กขคงจชดตนบปผพมยรลวสห" for v in ("า", "ี", "ุ", "ะ", "่า", "ื")), "", " ", "", cased=False),
+    "English": Language(
+        _joined(f"{_LATIN} th st w", "a e i o u ea"), before=("don't-", "well-", "it's-")
+    ),
+    "German": Language(
+        _joined(f"{_LATIN} sch z", "a e i o u \u00e4 \u00f6 \u00fc ei\u00df"), before=("un-",)
+    ),
+    "French": Language(
+        _joined(f"{_LATIN} \u00e7", "a e \u00e9 \u00e8 i o u eau \u0153"),
+        before=("l'", "qu'", "d\u2019"),
+    ),
+    "Spanish": Language(_joined(f"{_LATIN} \u00f1", "a e i o u \u00e1 \u00ed \u00f3")),
+    "Russian": Language(
+        _joined(
+            _letters(range(0x431, 0x435), range(0x43A, 0x445)),
+            "\u0430 \u0435 \u0438 \u043e \u0451 \u0439",
+        )
+    ),
+    "Greek": Language(
+        _joined(
+            _letters(range(0x3BA, 0x3BE), range(0x3C0, 0x3C2)),
+            "\u03b1 \u03b5 \u03ae \u03af \u03bf\u03c2 \u03cd",
+        ),
+        ends=".;!",
+    ),
+    "Turkish": Language(
+        _joined(f"{_LATIN} \u00e7 \u011f \u015f", "a e \u0131 i o \u00f6 u \u00fc")
+    ),
+    "Arabic": Language(
+        _joined(_letters(range(0x628, 0x635)), "\u0627 \u0648 \u064a \u064e \u0650"),
+        ends=".\u061f!",
+        comma="\u060c",
+        cased=False,
+    ),
+    "Hindi": Language(
+        _joined(_letters(range(0x915, 0x929)), "\u093e \u093f \u0941 \u0947 \u094b \u0902"),
+        ends="\u0964?!",
+        cased=False,
+    ),
+    "Korean": Language(_letters(range(0xAC00, 0xD7A3, 277)), cased=False),
+    "Chinese": Language(
+        _letters(range(0x4E00, 0x5400, 5)), "", "\u3002\uff1f\uff01", "\uff0c", cased=False
+    ),
+    "Japanese": Language(
+        _letters(range(0x3042, 0x3082), range(0x30A2, 0x30E0), range(0x6000, 0x6100)),
+        "",
+        "\u3002\uff1f\uff01",
+        "\u3001",
+        cased=False,
+    ),
+    "Thai": Language(
+        _joined(_letters(range(0xE01, 0xE2F)), "\u0e32 \u0e35 \u0e38 \u0e30 \u0e48\u0e32"),
+        "",
+        " ",
+        "",
+        cased=False,
+    ),
 }
-# fmt: on
 
 
 class Writer:
@@ -84,7 +130,11 @@ class Writer:
 
 
 def _sentences(text: str) -> list[str]:
-    return [one.strip() for one in re.split(r"(?<=[.?!;。？！।؟ ])\s+", text) if one.strip()]
+    return [
+        one.strip()
+        for one in re.split("(?<=[.?!;\u3002\uff1f\uff01\u0964\u061f ])\\s+", text)
+        if one.strip()
+    ]
 
 
 def _case(text: str, writer: Writer) -> str:
@@ -117,14 +167,18 @@ def _punctuation(text: str, writer: Writer) -> str:
     if how == 2:
         return text.replace("'", "\u2019").replace(",", " \u2014 ").replace(".", " ...")
     space = writer.language.space
-    return text.replace(space, f",{space}") if space else re.sub(r"(\w{7})", r"\1、", text)
+    return text.replace(space, f",{space}") if space else re.sub(r"(\w{7})", "\\1\u3001", text)
 
 
 def _markup(text: str, writer: Writer) -> str:
     how = writer.random.randrange(4)
     if how == 0:
         return "".join(f"<p>{html.escape(one)}</p>\n" for one in _sentences(text))
-    words = text.split(" ") if writer.language.space else [text[i : i + 9] for i in range(0, len(text), 9)]
+    words = (
+        text.split(" ")
+        if writer.language.space
+        else [text[i : i + 9] for i in range(0, len(text), 9)]
+    )
     for place in range(0, len(words), 4):
         word = words[place]
         words[place] = (

@@ -11,8 +11,24 @@ DIVIDING = {*"/|\u2012\u2013\u2014\u2015\u2022\u2026\u2e3a\u2e3b"}
 SPACE_ENTITIES = {b"nbsp", b"ensp", b"emsp", b"thinsp"}
 # Scripts that are written without spaces, as the names of their letters begin.
 WITHOUT_SPACES = (
-    *("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH", "IDEOGRAPHIC ", "HANGZHOU NUMERAL"),
-    *("VERTICAL IDEOGRAPHIC", "HIRAGANA", "HENTAIGANA", "KATAKANA", "BOPOMOFO", "THAI ", "LAO "),
+    *(
+        "CJK UNIFIED IDEOGRAPH",
+        "CJK COMPATIBILITY IDEOGRAPH",
+        "IDEOGRAPHIC ITERATION",
+        "HANGZHOU NUMERAL",
+    ),
+    *(
+        "IDEOGRAPHIC NUMBER",
+        "IDEOGRAPHIC CLOSING",
+        "VERTICAL IDEOGRAPHIC",
+        "OLD CHINESE",
+        "HIRAGANA",
+        "HENTAIGANA",
+        "KATAKANA",
+        "BOPOMOFO",
+        "THAI ",
+        "LAO ",
+    ),
     *("KHMER", "MYANMAR", "TIBETAN", "YI ", "TAI LE", "NEW TAI LUE", "TAI THAM", "TAI VIET"),
     *("BALINESE", "JAVANESE", "MASU MARK", "VERTICAL KANA", "YI SYLLABLE"),
 )
@@ -22,7 +38,9 @@ MARKUP = re.compile(
     rb"|\]\([!-'*-~]{0,253}\)"
     rb"|\\(?P<space>[nrt])|\\u(?P<code>[0-9A-Fa-f]{4})"
 )
-LIST_MARK = re.compile(r"(?:[0-9]{1,3}[.)\]:]|[a-z][)\]:])[\0.)\]:]*")  # of letters and other characters
+LIST_MARK = re.compile(
+    r"(?:[0-9]{1,3}[.)\]:]|[a-z][)\]:])[\0.)\]:]*"
+)  # of letters and other characters
 NOTHING = "\N{SOFT HYPHEN}"
 CLOSING = (".", ")", "]", ":")
 
@@ -90,7 +108,7 @@ def words(text: bytes, punctuation: str = "") -> list[Word]:
         if punctuation and is_punctuation(character):
             if punctuation == "spaces":
                 finish()
-            reduced += "\0"
+            reduced += "\0" if letters else ""
             continue
         for kind, part in items(character):
             if kind == SPACE:
