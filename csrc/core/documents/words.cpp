@@ -196,10 +196,12 @@ std::optional<CodePoint> checked_character(const std::uint8_t* p, const std::uin
 
 bool is_ascii_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool begins_tag(char c) { return is_ascii_letter(c) || c == '/' || c == '!'; }
+bool begins_entity(char c) { return is_ascii_letter(c) || c == '#'; }
 
 // The size of a tag at the beginning of a text; 0: there is none.
 std::size_t tag_at(std::string_view text) {
-  if (text.size() < 3 || !(is_ascii_letter(text[1]) || text[1] == '/' || text[1] == '!')) return 0;
+  if (text.size() < 3 || !begins_tag(text[1])) return 0;
   for (std::size_t i = 2; i < std::min(text.size(), kLongestTag); ++i) {
     if (text[i] == '<') return 0;
     if (text[i] == '>') return i + 1;
@@ -297,6 +299,25 @@ class ListMark {
   int state_ = kNew;
 };
 
+// Whether letters, by their hash, are those of the mark of a list, whatever stands between them.
+bool are_of_mark(std::uint32_t letters) {
+  static const std::vector<std::uint32_t> all = [] {
+    std::vector<std::uint32_t> marks;
+    for (std::uint32_t c = 'a'; c <= 'z'; ++c) marks.push_back(joined(kEmpty, c));
+    std::size_t begin = marks.size();
+    for (std::uint32_t c = '0'; c <= '9'; ++c) marks.push_back(joined(kEmpty, c));
+    for (int more = 0; more < 2; ++more) {
+      const std::size_t end = marks.size();
+      for (; begin < end; ++begin) {
+        for (std::uint32_t c = '0'; c <= '9'; ++c) marks.push_back(joined(marks[begin], c));
+      }
+    }
+    std::sort(marks.begin(), marks.end());
+    return marks;
+  }();
+  return std::binary_search(all.begin(), all.end(), letters);
+}
+
 // Whether markup may go on behind a text, so that it cannot be told yet what it is.
 bool is_open(std::string_view text) {
   constexpr std::size_t longest_escape = 6;
@@ -305,10 +326,13 @@ bool is_open(std::string_view text) {
   }
   const std::size_t least = text.size() - std::min(text.size(), kLongestTag);
   bool is_joined = true, may_be_tag = true;  // without white space, or the end of a tag, behind
-  for (std::size_t i = text.size(); i > least && (is_joined || may_be_tag); --i) {
-    const char c = text[i - 1];
-    if ((may_be_tag && c == '<') || (is_joined && (c == ']' || c == '&'))) return true;
-    may_be_tag &= c != '>';
+  for (std::size_t i = text.size(); i-- > least && (is_joined || may_be_tag);) {
+    const char c = text[i];
+    const bool is_last = i + 1 == text.size();
+    if (may_be_tag && c == '<' && (is_last || begins_tag(text[i + 1]))) return true;
+    if (is_joined && c == '&' && (is_last || begins_entity(text[i + 1]))) return true;
+    if (is_joined && c == ']' && (is_last || text[i + 1] == '(')) return true;
+    may_be_tag &= c != '>' && c != '<';
     is_joined &= c > ' ';
   }
   return false;
@@ -456,8 +480,7 @@ TokenWords::Entry TokenWords::entry_of(std::string_view token,
   }
   for (std::size_t i = 0; i + 1 < token.size(); ++i) {
     const char next = token[i + 1];
-    if ((token[i] == '<' && (is_ascii_letter(next) || next == '/' || next == '!')) ||
-        (token[i] == '&' && (is_ascii_letter(next) || next == '#')) ||
+    if ((token[i] == '<' && begins_tag(next)) || (token[i] == '&' && begins_entity(next)) ||
         (token[i] == ']' && next == '(') ||
         (token[i] == '\\' && (next == 'n' || next == 'r' || next == 't' || next == 'u'))) {
       return entry;
@@ -605,7 +628,9 @@ void TokenWords::hashes(std::span<const T> tokens, std::vector<std::uint32_t>& o
     std::size_t size = 1;
     if (entry->kind == kPartial) entry = &chained(tokens.subspan(i), size);
     const std::uint32_t flags = entry->flags;
-    if (entry->kind == kComplex || (before << 1 & flags & kSeconds) != 0) {
+    std::uint32_t seconds = before << 1 & flags & kSeconds;
+    if (seconds == kClosesMark && !are_of_mark(letters)) seconds = 0;
+    if (entry->kind == kComplex || seconds != 0) {
       const std::size_t first = word_at(tokens, least, i);
       append(look_at(tokens, first, i), tokens.size() - i);
     } else if (entry->kind == kCharacters) {
