@@ -160,7 +160,7 @@ def decontaminate(
             shortest=shortest,
         )
         search = _Search(datasets, evaluation, common)
-        search.run(progress, threads)
+        search.run(progress, threads, view.base.sums if view else None)
         if path is not None and files is not None:
             search.write(path, files, {"inputs": prefixes, **rules}, lookup.tokenizer)
         manifest = None
@@ -267,15 +267,15 @@ class _Search:
         self._is_common = np.zeros(len(self._phrases.lengths), np.bool_)  # in any of them
         self._spared = 0
 
-    def run(self, progress: Show | bool | None, threads: int) -> None:
-        """Read all datasets."""
+    def run(self, progress: Show | bool | None, threads: int, sums: dict[str, str] | None) -> None:
+        """Read all datasets; ``sums`` are those of ``scan_documents``."""
         size = sum(
             int(ends[-1]) * dataset.dtype.itemsize
             for ends, dataset in zip(self._ends, self._datasets, strict=True)
         )
         stage = ProgressStage(progress, "decontaminate", size)
         for dataset, ends in zip(self._datasets, self._ends, strict=True):
-            hits = self._hits(dataset, ends, stage, threads)
+            hits = self._hits(dataset, ends, stage, threads, sums)
             self._spans.append(_Spans(hits))
 
     @property
@@ -292,7 +292,12 @@ class _Search:
         return are_kept
 
     def _hits(
-        self, dataset: MMapIndexedDataset, ends: Int64s, stage: ProgressStage, threads: int
+        self,
+        dataset: MMapIndexedDataset,
+        ends: Int64s,
+        stage: ProgressStage,
+        threads: int,
+        sums: dict[str, str] | None,
     ) -> Int64s:
         """Where phrases are that are not common: (document, begin, end, phrase), [hits, 4]."""
         unit, core = self._evaluation.unit, self._phrases.core
@@ -306,7 +311,7 @@ class _Search:
             matches[:, 0] += first
             return matches
 
-        for size, matches in scan_documents(dataset, ends, look, threads=threads):
+        for size, matches in scan_documents(dataset, ends, look, threads=threads, sums=sums):
             stage.add(size)
             if not len(matches):
                 continue

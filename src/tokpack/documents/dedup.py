@@ -139,7 +139,7 @@ def dedup(
                 for one, d in zip(documents.ends, datasets, strict=True)
             )
             stage = ProgressStage(progress, "dedup", size * (1 if rules is None else 2))
-            documents.find_exact(stage, threads)
+            documents.find_exact(stage, threads, new.base.sums)
             if rules is not None:
                 documents.find_near(rules, stage, threads)
             made_by: dict[str, Any] = {"inputs": prefixes, "near": near}
@@ -178,14 +178,14 @@ class _Documents:
         kept = np.flatnonzero(self._firsts == np.arange(self._count))
         return self._documents(kept)
 
-    def find_exact(self, stage: ProgressStage, threads: int) -> None:
-        """Find the documents with the tokens of an earlier one."""
+    def find_exact(self, stage: ProgressStage, threads: int, sums: dict[str, str]) -> None:
+        """Find the documents with the tokens of an earlier one; as ``token_hashes``."""
         count = self._count * self._size
         keys = self._files.scratch(2 * count, np.uint64).reshape(count, 2)
         begin = 0
         for dataset, ends in zip(self._datasets, self.ends, strict=False):
             out = keys[begin : begin + len(ends) - 1]
-            token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add)
+            token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add, sums=sums)
             begin += len(out)
         if self._size > 1:
             keys = joined_keys(keys, self._size)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.files.blocks import BlockSums, checksum_of_sums
 from tokpack.indexed.format import bin_path
 from tokpack.indexed.scan import scan
 from tokpack.indexed.table import plain_ids
@@ -35,6 +36,7 @@ def scan_documents(
     *,
     threads: int = 0,
     tracks: Sequence[str] = (),
+    sums: dict[str, str] | None = None,
 ) -> Generator[tuple[int, Result], None, None]:
     """Call ``look(first, tokens, spans)`` for runs of documents, in threads.
 
@@ -42,6 +44,7 @@ def scan_documents(
     A run is of whole documents, about RUN_BYTES or one that is longer; ``first`` is the number of
     its first, document i of it has the tokens [spans[i, 0], spans[i, 1]), of the dtypes that
     ``plain_ids`` gives. With ``tracks``, which say what is trained, only trained tokens are there.
+    The checksums of .bin files that no manifest tells are written to ``sums``, by their prefixes.
     Gives, in order, the bytes of a run and what ``look`` returned; documents without a token at the
     end of a shard may be in no run. InputError where a file cannot be read or is replaced.
     """
@@ -49,8 +52,16 @@ def scan_documents(
     for shard in dataset.shards():
         stop = first + shard.index.header.entries - 1
         bounds = ends[first : stop + 1] - ends[first]
-        yield from _scan_shard(shard, bounds, first, look, threads=threads, tracks=tracks)
+        has_none = sums is not None and shard.manifest is None
+        blocks = BlockSums() if has_none else None
+        runs = _scan_shard(shard, bounds, first, look, threads=threads, tracks=tracks)
+        for block, result in runs:
+            if blocks is not None:
+                blocks.add(block.data)
+            yield len(block), result
         shard.check_current("read")
+        if blocks is not None and sums is not None:
+            sums[shard.prefix] = checksum_of_sums(blocks.finish())
         first = stop
 
 
@@ -62,7 +73,7 @@ def _scan_shard(
     *,
     threads: int,
     tracks: Sequence[str],
-) -> Iterator[tuple[int, Result]]:
+) -> Iterator[tuple[ByteBlock, Result]]:
     width, size = shard.dtype.itemsize, shard.tokens.nbytes
     if not size:
         return
@@ -89,7 +100,7 @@ def _scan_shard(
     path = bin_path(shard.prefix)
     with closing(scan(path, size, look_at, threads=threads, cuts=cuts, tokens=view)) as runs:
         for _, block, result in runs:
-            yield len(block), result
+            yield block, result
 
 
 def trained_tracks(dataset: MMapIndexedDataset) -> tuple[str, ...]:

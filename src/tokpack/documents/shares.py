@@ -38,7 +38,9 @@ def draw(base: Base, seed: int) -> Hashes:
     for number, record in enumerate(base.records):
         out = numbers[base.starts[number] : base.starts[number + 1], None]
         with MMapIndexedDataset(record.prefix) as dataset:
-            token_hashes(dataset, out, threads=usable_cores(), on_bytes=lambda size: None)
+            token_hashes(
+                dataset, out, threads=usable_cores(), on_bytes=lambda size: None, sums=base.sums
+            )
     for begin in range(0, len(numbers), _STEP):
         _mix(numbers[begin : begin + _STEP], _core.mix(seed))
     if base.pairs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -211,7 +210,8 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
         bin=FileDigest(bytes=sum(counts.tokens) * dtype.itemsize, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
         pieces=tuple(
-            replace(record, prefix=relative_name(output, record.prefix)) for record in base.records
+            base.record(number, relative_name(output, one.prefix))
+            for number, one in enumerate(base.records)
         ),
         tracks=tracks_of_pieces(base.records, sum(counts.tokens)),
         trained=counts.trained,
