@@ -1,4 +1,4 @@
-"""Copies of evaluation texts in disguise, of many languages: nearly all are found, and no others."""
+"""Copies of evaluation texts in disguise, of many languages: they are found, and no others."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_as_many_are_found_as_by_datatrove(tmp_path: Path) -> None:
     its_filter = n_grams.NGramsDecontFilter(str(tmp_path), config, language=cutter)
     # The indexer itself asks for a package that fetches tasks.
     indexer = SimpleNamespace(tokenizer=cutter, config=config, hash_func=its_filter.hash_func)
-    its_filter._index_hashes = {  # noqa: SLF001
+    its_filter._index_hashes = {
         one: "task"
         for text in texts.texts
         for one in n_grams.NGramsDecontIndexer.compute_hashes(indexer, text)
