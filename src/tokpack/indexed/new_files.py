@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import tempfile
@@ -106,7 +107,12 @@ class NewFiles(AtomicFiles):
             last, self._last = self._last, None
             return last
         while True:
-            file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
+            try:
+                file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.EACCES):  # somebody else's file, or link
+                    raise
+                return super()._opened(name)
             locked = try_flock(file)
             if locked and same_file(name) == Identity.of(os.fstat(file))[:2]:
                 os.ftruncate(file, 0)

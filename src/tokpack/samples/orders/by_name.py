@@ -79,16 +79,17 @@ def make_order(
 
 
 def _check_pairs(dataset: MMapIndexedDataset) -> None:
-    """UsageError where documents are no pairs; nobody says so of a dataset without a manifest."""
+    """UsageError where documents are no pairs; of what others made nobody can tell."""
     sequences, documents = len(dataset), dataset.documents
-    if dataset.manifest is None:
+    options = {} if dataset.manifest is None else dataset.manifest.options
+    if not options and not dataset.pairs:
         _log.warning(
             "%s: no manifest tells of pairs; documents 2i and 2i + 1 are taken for one",
             dataset.path_prefix,
         )
     elif not dataset.pairs:
         why = "its manifest tells of none"
-        if dataset.manifest.options.get("pairs"):
+        if options.get("pairs"):
             why = (
                 "an earlier tokpack made this dataset of pairs, and may have torn them apart: make "
                 "it again from what was encoded"
