@@ -74,7 +74,7 @@ def test_an_output_in_the_making_is_refused_at_once(tmp_path: Path) -> None:
     last = f"{tmp_path}/out.json"
     with NewFiles([(last, tokpack.indexed.outputs.MANIFEST)], [], overwrite=False):
         for command in (tokpack.select, tokpack.dedup, tokpack.merge):
-            with pytest.raises(BusyError, match="another run is making"):
+            with pytest.raises(BusyError, match=r"out\.json"):
                 command(tmp_path / "a", tmp_path / "out")
     tokpack.select(tmp_path / "a", tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "out.json", "out.selection"]
@@ -138,7 +138,7 @@ def test_a_view_knows_the_tokens_that_were_read(tmp_path: Path, command: str) ->
     documents[800:820] += 1  # between the beginning, the middle and the end
     write(tmp_path / "a", documents.tolist())
     for name in ("out", "again"):
-        with pytest.raises(FormatError, match="no checksum of it is"):
+        with pytest.raises(FormatError, match=r"a\.bin"):
             verify(tmp_path / name)
 
 

@@ -239,7 +239,7 @@ def test_a_near_copy_of_a_pair_is_like_it_in_both(drawn: list[Pair], rng: random
 
 def test_repeats_of_a_pair_are_alike(prefs: Path, tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
-    with pytest.raises(UsageError, match="which is the other of its pair"):
+    with pytest.raises(UsageError, match=r"repeat=|repeat tokens"):
         tokpack.select(prefs, tmp_path / "out", repeat="tokens")
     tokpack.select(prefs, tmp_path / "three", repeat=3)
     assert pairs_of(tmp_path / "three") == [pair for pair in pairs_of(prefs) for _ in range(3)]
@@ -252,14 +252,14 @@ def test_pairs_and_others_do_not_mix(prefs: Path, tmp_path: Path, tokenizer: Pat
     tokpack.encode(tmp_path / "chats.jsonl", tmp_path / "chats", tokenizer=tokenizer, chat=True)
     inputs = [prefs, tmp_path / "chats"]
     for command in (tokpack.merge, tokpack.dedup, tokpack.select):
-        with pytest.raises(UsageError, match=r"prefs has pairs.*chats has none"):
+        with pytest.raises(UsageError, match=r"prefs .*chats "):
             command(inputs, tmp_path / "out")
-    with pytest.raises(UsageError, match="its manifest tells of none"):
+    with pytest.raises(UsageError, match="packing='pairs'"):
         GPTDataset(tmp_path / "chats", 64, packing="pairs")
 
 
 def test_near_copies_of_pairs_are_always_compared(prefs: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="verify=False"):
+    with pytest.raises(UsageError, match="verify"):
         tokpack.dedup(prefs, tmp_path / "out", near=0.8, verify=False)
 
 
@@ -274,7 +274,7 @@ def test_a_view_of_single_answers_has_no_pairs(prefs: Path, tmp_path: Path) -> N
         manifest = write_view(tmp_path / name, data, np.array(numbers), made_by={})
         assert not manifest.pairs
         assert not MMapIndexedDataset(tmp_path / name).pairs
-        with pytest.raises(UsageError, match="may have torn them apart"):
+        with pytest.raises(UsageError, match="packing='pairs'"):
             GPTDataset(tmp_path / name, 64, packing="pairs")
     whole = write_view(tmp_path / "whole", data, np.array([8, 9, 0, 1, 8, 9]), made_by={})
     assert whole.pairs
@@ -349,9 +349,9 @@ def test_what_is_trained_makes_near_copies(tmp_path: Path, tokenizer: Path) -> N
 def test_on_trained_needs_a_mask(tmp_path: Path) -> None:
     write_plainly(tmp_path / "a", plain([[[1, 2, 3]]]))
     for options, says in (
-        ({"near": 0.8, "on": "trained"}, "no mask beside"),
-        ({"on": "trained"}, "about near copies"),
-        ({"near": 0.8, "on": "roles"}, "expected one of all, trained"),
+        ({"near": 0.8, "on": "trained"}, "on='trained'"),
+        ({"on": "trained"}, "near=0.8"),
+        ({"near": 0.8, "on": "roles"}, "on='roles'"),
     ):
         with pytest.raises(UsageError, match=says):
             tokpack.dedup(tmp_path / "a", tmp_path / "b", **options)

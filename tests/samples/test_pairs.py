@@ -149,7 +149,7 @@ def test_pairs_without_a_manifest_are_told(
     assert len(GPTDataset(tmp_path / "prefs", 16, packing="pairs")) == 10
     manifest = Manifest.load(tmp_path / "prefs")
     replace(manifest, options={"keys": ["text"]}).save(tmp_path / "prefs")
-    with pytest.raises(UsageError, match="its manifest tells of none"):
+    with pytest.raises(UsageError, match="packing='pairs'"):
         GPTDataset(tmp_path / "prefs", 16, packing="pairs")
 
 

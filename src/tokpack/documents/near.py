@@ -76,8 +76,8 @@ class NearRules(NamedTuple):
             )
         if pairs and not self.verify:
             raise UsageError(
-                f"{option('verify', False)} compares documents one by one, and pairs are near "
-                "copies where both documents are: leave it out"
+                f"{option('verify')}: pairs are near copies where both of their documents are, "
+                "which is always compared: leave it out"
             )
 
     def recall(self, similarity: float) -> float:

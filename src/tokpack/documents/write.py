@@ -112,7 +112,7 @@ class NewViews:
         self._outputs, self._datasets = outputs, datasets
         self.files = new_datasets(
             outputs, [*files, *read], overwrite=overwrite, views=True, beside=beside
-        )
+        ).__enter__()
         try:
             self.base = Base(datasets)
             tell_of_tracks(self.base.inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property, partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from tokpack.indexed.shard import Shard
 
 Tokens = npt.NDArray[Any]
+
+_log = logging.getLogger(__name__)
 
 
 class MMapIndexedDataset(Sequences):
@@ -256,6 +259,31 @@ class MMapIndexedDataset(Sequences):
         parts = [MMapIndexedDataset(piece_prefix(self._prefix, record)) for record in records]
         whole = self.view is None or are_pairs(self.view.numbers)
         return whole and all(part.pairs for part in parts)
+
+    def check_pairs(self, what: str) -> None:
+        """UsageError, for ``what`` needs pairs, where there are none by the manifest.
+
+        A warning of a dataset whose manifest does not say how it was made, as of other programs.
+        """
+        if self.pairs:
+            return
+        options = {} if self.manifest is None else self.manifest.options
+        if not options:
+            _log.warning(
+                "%s: no manifest tells of pairs; documents 2i and 2i + 1 are taken for one",
+                self._prefix,
+            )
+            return
+        why = "its manifest tells of none"
+        if options.get("pairs"):
+            why = (
+                "an earlier tokpack made this dataset of pairs, and may have torn them apart: make "
+                "it again from what was encoded"
+            )
+        raise UsageError(
+            f"{self._prefix}: {what} needs pairs, as `tokpack encode --chat --pairs` makes them: "
+            f"{why}"
+        )
 
     @property
     def tracks(self) -> dict[str, np.dtype[Any]]:

@@ -54,8 +54,8 @@ class NewFiles(AtomicFiles):
     ``outputs`` are the files that appear together, the one that makes them whole last; ``stale``
     those of an old output that go before. ``inputs`` are the files that the command reads. What is
     for a store is first written to a folder of this machine, which goes at the end. UsageError,
-    OutputError as in ``look``; on a store also where nothing can be written. BusyError where
-    another run of this machine makes the same.
+    OutputError as in ``look``; on a store also where nothing can be written. As a context it has
+    the names for itself: BusyError where another run of this machine makes the same.
     """
 
     def __init__(
@@ -81,12 +81,13 @@ class NewFiles(AtomicFiles):
         if is_url(paths[-1]):
             check_writable(paths[-1] + UNFINISHED)
             self._folder = ScratchFolder(paths[-1])
-        else:
-            make_parent(paths[-1])
-            with cannot_write(paths[-1]):
-                self._last = self._opened(paths[-1] + UNFINISHED)
 
     def __enter__(self) -> NewFiles:
+        last = self._outputs[-1][0]
+        if not self._folder:
+            make_parent(last)
+            with cannot_write(last):
+                self._last = self._opened(last + UNFINISHED)
         return self
 
     def __exit__(self, *_: object) -> None:

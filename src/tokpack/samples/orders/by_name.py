@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError, option
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from tokpack.samples.settings import Settings
     from tokpack.samples.split_string import Range
     from tokpack.samples.tracks import Values
-
-_log = logging.getLogger(__name__)
 
 
 def make_order(
@@ -79,25 +76,8 @@ def make_order(
 
 
 def _check_pairs(dataset: MMapIndexedDataset) -> None:
-    """UsageError where documents are no pairs; of what others made nobody can tell."""
+    dataset.check_pairs(option("packing", "pairs"))
     sequences, documents = len(dataset), dataset.documents
-    options = {} if dataset.manifest is None else dataset.manifest.options
-    if not options and not dataset.pairs:
-        _log.warning(
-            "%s: no manifest tells of pairs; documents 2i and 2i + 1 are taken for one",
-            dataset.path_prefix,
-        )
-    elif not dataset.pairs:
-        why = "its manifest tells of none"
-        if options.get("pairs"):
-            why = (
-                "an earlier tokpack made this dataset of pairs, and may have torn them apart: make "
-                "it again from what was encoded"
-            )
-        raise UsageError(
-            f"{option('packing', 'pairs')} needs pairs, as `tokpack encode --chat --pairs` makes "
-            f"them: {why}"
-        )
     if sequences != documents or documents % 2:
         raise UsageError(
             f"{option('packing', 'pairs')} needs documents 2i (chosen) and 2i + 1 (rejected) of "
