@@ -241,6 +241,29 @@ class Tokenizer(ABC):
         """The bytes of each token, where those of a text's tokens are the text; else None."""
         return None
 
+    def pieces(self) -> list[bytes]:
+        """What each id writes behind other text; b"" for special tokens, and ids that are unused.
+
+        It may be cut inside a character at either end.
+        """
+        known = {*self.special_ids.values(), self.eod_id}
+        return [b"" if i in known else text for i, text in enumerate(self._pieces_behind())]
+
+    def _pieces_behind(self) -> Iterable[bytes]:
+        """What each id below ``vocab_size`` writes behind a word."""
+        word = next((i for i in range(self.vocab_size) if self._alone([i]).isalpha()), None)
+        first = [] if word is None else [word]
+        before = self._alone(first)
+        for i in range(self.vocab_size):
+            text = self._alone([*first, i])
+            yield text[len(before) :] if text.startswith(before) else self._alone([i])
+
+    def _alone(self, ids: list[int]) -> bytes:
+        try:
+            return self._decode_bytes(ids)
+        except TokenizerError:
+            return b""
+
     @cached_property
     def fingerprint(self) -> str:
         """sha256, in hex, over everything that decides ids, and over nothing else."""

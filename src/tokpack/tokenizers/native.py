@@ -19,6 +19,8 @@ from tokpack.tokenizers.spec_normalizer import core_steps
 from tokpack.tokenizers.token_bytes import TokenBytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     import numpy.typing as npt
 
@@ -151,6 +153,9 @@ class NativeTokenizer(CoreTokenizer):
 
     def token_bytes(self) -> TokenBytes:
         return TokenBytes(self._decode_table, form=self.spec.form)
+
+    def _pieces_behind(self) -> Iterable[bytes]:
+        return (piece or b"" for piece in self._decode_table)
 
     def definition_digest(self) -> str:
         return self.spec.definition or self.spec.digest
