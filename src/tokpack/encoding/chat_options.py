@@ -15,6 +15,7 @@ from tokpack.errors import UsageError, option
 
 (_chat,) = map(in_group, ("chat",))
 _REWRITING, _TRUNCATE = get_args(Rewriting), get_args(Truncate)
+PAIR = ("chosen", "rejected")  # the keys of preferences, unless others are named
 # Options that say something of plain documents alone, and what they are without being asked for.
 _OF_TEXT = {"split_sentences": False, "ftfy": False, "map": None, "empty": "skip"}
 

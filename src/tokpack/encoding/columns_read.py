@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.encoding.conversations import PAIR
+from tokpack.encoding.chat_options import PAIR
 from tokpack.encoding.kept import ALL, required
 
 if TYPE_CHECKING:

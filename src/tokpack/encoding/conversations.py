@@ -16,6 +16,7 @@ from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import brief
+from tokpack.encoding.chat_options import PAIR
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.errors import InputError, UsageError, option
 from tokpack.indexed.manifest import ROLES
@@ -40,7 +41,6 @@ UNTRAINED = "nothing is trained"
 CUT_OFF = "what is trained is cut off"
 OTHER_OF_PAIR = "the other of its pair is left out"
 _MIXED = "a pair of answers"
-PAIR = ("chosen", "rejected")  # the keys of preferences, unless others are named
 _ANSWER = "{}"  # in a key that a pair keeps: the key of the answer
 _CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
@@ -129,6 +129,8 @@ def settled_chat(
         "variables": dict(chat.variables),
         "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
+        # Since they are, other tokens come of a table with structs.
+        **({"struct_nulls": "left out"} if any(one.is_table for one in first.inputs) else {}),
         "template": template.source,
         "tool_use": template.tool_use,
         "tokens": dict(template.tokens) if template.tokens is not None else None,
@@ -279,7 +281,7 @@ def sample(options: EncodeOptions) -> FirstConversations:
             f"{option('dry_run', True)} shows what is trained of conversations: add "
             f"{option('chat', True)}, or leave it out"
         )
-    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    sources = discover(options.inputs, **options.for_inputs)
     (setup,) = load_setups(options)
     first = FirstInputs(options, sources)
     settled = settled_chat(options, setup.tokenizer, first)

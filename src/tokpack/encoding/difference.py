@@ -17,6 +17,7 @@ _SHOWN = {
     "duckdb": "the version of duckdb",
     "columns": "the types of the columns of its first records",
     "template_sha256": "the sha256 of the chat template",
+    "struct_nulls": "the nulls in structs of its tables",
     "form": "the form of its conversations",
     "jinja2": "the version of jinja2",
     "tokens": "the special tokens of the chat template",

@@ -39,7 +39,9 @@ VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents
 TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
 UNWRITTEN = ("thoughts_unwritten", "messages_unwritten")
 # What ``where``, ``map``, or a template and a length left out, added or cut: where it is not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", *UNWRITTEN)
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "nans", *UNWRITTEN)
+# What chose among documents, or joined them: before manifests said ``pairs`` it could tear these.
+_COULD_TEAR = ("merged", "split", "select", "dedup", "decontaminate")
 # Who speaks in conversations; "" is what a template writes outside of their turns.
 ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
 
@@ -75,6 +77,8 @@ class Manifest:
     have no document, bad ones too, by a phrase that says why; ``roles`` the ``tokens`` and
     ``trained`` ones of each of ROLES, a token being of the turn in which it begins. The template
     leaves out ``messages_unwritten``, and the thinking of ``thoughts_unwritten`` trained answers.
+    ``nans`` records have NaN in a column that ``where`` compares.
+    With ``pairs`` documents 2i and 2i + 1 are the preferred and the rejected answer of one record.
     """
 
     tokpack_version: str
@@ -102,15 +106,20 @@ class Manifest:
     mapped_out: int = 0
     mapped_in: int = 0
     truncated: int = 0
+    nans: int = 0
     thoughts_unwritten: int = 0
     messages_unwritten: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pairs: bool = False
     format_version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:
         if self.tracks:
             object.__setattr__(self, "format_version", TRACKS_VERSION)
+        may_be_torn = self.selection is not None or any(map(self.options.get, _COULD_TEAR))
+        if self.options.get("pairs") and not may_be_torn:
+            object.__setattr__(self, "pairs", True)
 
     def __repr__(self) -> str:
         return (
@@ -190,6 +199,8 @@ class Manifest:
         ):
             if values[key] in (None, {}):
                 del values[key]
+        if not self.pairs:
+            del values["pairs"]
         values = without_zeros(values)
         versions = {
             "manifest": values.pop("format_version"),
