@@ -1,8 +1,8 @@
-"""What an import passes over in a model of another program, and what it refuses by its name.
+"""What an import passes over in a model of another program, and what it refuses by name.
 
-A model whose program computes something else than the models here imports without an error where
-an argument that says so is not known. So those are listed that change nothing, in arguments.txt,
-and every other one is refused, unless it is off or its user accepts it.
+An argument that nobody knows may change what the model computes, and the weights would import
+without an error. So arguments.txt lists what changes nothing; all else is refused, unless it is off
+or the user accepts it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def pass_over(
     read: Collection[str],
     accepted: Collection[str],
 ) -> dict[str, str]:
-    """The ``accepted`` ones of some arguments, with their values in words.
+    """The ``accepted`` arguments among ``values``, with their values as text.
 
-    ``read`` are those that the import looks at itself; ``sections`` of arguments.txt list what
-    changes nothing. UsageError, with ``where`` they stand, for any other one that is not off.
+    The import looks at the names ``read`` itself; ``sections`` of arguments.txt list what changes
+    nothing. UsageError, which begins with ``where``, for any other argument that is not off.
     """
     wrong = {
         name: brief(value)
         for name, value in values.items()
-        if name not in read and not is_off(value) and not _changes_nothing(name, values, sections)
+        if name not in read and not _is_off(value) and not _changes_nothing(name, values, sections)
     }
     taken = {name: wrong.pop(name) for name in [*wrong] if name in accepted}
     if wrong:
@@ -49,7 +49,7 @@ def pass_over(
     return taken
 
 
-def is_off(value: Any) -> bool:
+def _is_off(value: Any) -> bool:
     """Whether an argument asks for nothing."""
     plain = isinstance(value, (bool, int, float, str, list, tuple, dict, set))
     return value is None or (plain and not value)
@@ -57,7 +57,9 @@ def is_off(value: Any) -> bool:
 
 def _changes_nothing(name: str, values: Mapping[str, Any], sections: Collection[str]) -> bool:
     for section in sections:
-        allowed = _table()[section].get(name)
+        names = _table()[section]
+        starts = tuple(one[:-1] for one in names if one.endswith("*"))
+        allowed = names.get(name, [] if name.startswith(starts) else None)
         if allowed == [] or (allowed and _is_one(values[name], allowed, values)):
             return True
     return False
