@@ -283,7 +283,7 @@ def test_the_table_has_none_of_what_changes_a_model() -> None:
     free = {name for names in _table().values() for name, words in names.items() if not words}
     starts = tuple(name[:-1] for name in free if name.endswith("*"))
     assert len(free) > 800 < 20 * len(starts)
-    for name in (_READ | CHANGING.keys() | UNKNOWN.keys()):
+    for name in _READ | CHANGING.keys() | UNKNOWN.keys():
         assert name not in free, name
         assert not name.startswith(starts), name
 

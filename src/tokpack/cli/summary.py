@@ -113,11 +113,12 @@ def print_made(results: Sequence[Result], arguments: argparse.Namespace) -> None
 
 def _tokenizer(entry: Mapping[str, Any]) -> str:
     """A tokenizer by its name, of a folder with the names of the files that were read of it."""
-    files = [os.path.basename(file["path"]) for file in entry.get("files", ())]
-    folders = [os.path.basename(os.path.dirname(file["path"])) for file in entry.get("files", ())]
-    is_folder = os.path.basename(os.path.normpath(entry["name"])) in folders
+    name, paths = str(entry.get("name")), [file["path"] for file in entry.get("files") or ()]
+    files = [os.path.basename(path) for path in paths]
+    folders = [os.path.basename(os.path.dirname(path)) for path in paths]
+    is_folder = os.path.basename(os.path.normpath(name)) in folders
     read = f"{', '.join(files)}; " if is_folder or len(files) > 2 else ""
-    return f"{entry['name']} ({read}{entry['kind']})"
+    return f"{name} ({read}{entry.get('kind')})"
 
 
 def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -> list[str]:
@@ -143,7 +144,8 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         kinds = ((manifest.rejected, "bad record"), (left, "conversation"))
         what = " and ".join(counted(number, kind) for number, kind in kinds if number)
         counts.append(("rejected", f"{what}{' left out,' if left else ''} in {rejects}"))
-    special = sum(source.get("special_tokens", 0) for source in manifest.inputs)
+    counts_of = (source.get("special_tokens") for source in manifest.inputs)
+    special = sum(count for count in counts_of if isinstance(count, int))
     if special and not manifest.options.get("chat"):
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
         counts.append(
@@ -215,7 +217,7 @@ def _formats(manifest: Manifest) -> str:
 
 def _around(manifest: Manifest) -> str:
     """What each document begins and ends with."""
-    names = {id_: name for name, id_ in manifest.tokenizer.get("special_ids", {}).items()}
+    names = {id_: name for name, id_ in (manifest.tokenizer.get("special_ids") or {}).items()}
     before, after = manifest.frame or ([], [])
 
     def tokens(ids: list[int]) -> str:

@@ -64,6 +64,21 @@ def manifest_path(prefix: str | os.PathLike[str]) -> str:
     return os.fsdecode(prefix) + ".json"
 
 
+@dataclass(frozen=True)
+class _TokenizerFile:
+    path: str
+
+
+@dataclass(frozen=True)
+class _TokenizerEntry:
+    """What has to be right in a manifest's ``tokenizer``, as far as it is there."""
+
+    name: str | None = None
+    kind: str | None = None
+    special_ids: Mapping[str, int] | None = None
+    files: Sequence[_TokenizerFile] | None = None
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Manifest:
     """What is known about a dataset besides its bytes.
@@ -239,6 +254,7 @@ class Manifest:
         if isinstance(tracks, dict):  # those that are not known are passed over
             values["tracks"] = {track: tracks[track] for track in TRACK_DTYPES if track in tracks}
         manifest = decode(cls, values, name)
+        decode(_TokenizerEntry, manifest.tokenizer, f"{name}: tokenizer")
         _check_digests(manifest, name)
         if manifest.pieces is not None:
             _check_sums(manifest, name)
