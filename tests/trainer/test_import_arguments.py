@@ -1,4 +1,4 @@
-"""What another program's model says of itself, and an import does not know, is refused by name."""
+"""An argument of another program's model that is not known is refused by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def written(folder: Path, core: bool = True, **arguments: Any) -> Path:
     return folder
 
 
-# What changes the function of a model, in the releases that have it.
+# Arguments that change what a model computes, in the releases that have them.
 CHANGING: dict[str, Any] = {
     "window_size": (4, 0),
     "window_attn_skip_freq": 2,
@@ -126,7 +126,7 @@ def test_what_changes_nothing_passes(tmp_path: Path) -> None:
 
 
 def test_words_of_megatron_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file of its releases has such a word in its arguments."""
+    """The files of all its releases have values of such enums among the arguments."""
     for name in ("megatron", "megatron.core", "megatron.core.transformer"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     words = {}

@@ -71,7 +71,7 @@ class HubWeights:
     """The weights of a folder with config.json, tensor by tensor.
 
     Rows of the vocabulary from ``vocab_size`` on are padding, and left out. ``notes`` are for the
-    user. Keys of config.json that nobody knows are refused, but for the ``accepted`` ones.
+    user. Unknown keys of config.json are refused, unless they are ``accepted``.
     UsageError for a model that cannot be computed here, FormatError for tensors that are broken,
     missing, or have no place.
     """

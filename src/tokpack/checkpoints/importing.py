@@ -45,10 +45,11 @@ def open_model(
     A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
     ``config``; or with mp_rank_* files of Megatron, with ``config`` where they do not say their
     shape. Rows of the vocabulary from ``vocab_size`` on are padding. InputError where it is none of
-    these, UsageError for a model that is not computed here, FormatError for a broken one. Of what
-    says which model it is nothing unknown is passed over but for the names ``accept_argument``.
+    these, UsageError for a model that is not computed here, FormatError for a broken one. An
+    argument or a key that is not known is refused, unless ``accept_argument`` has its name.
     """
-    accepted = {name.replace("-", "_") for name in accept_argument}
+    names = [accept_argument] if isinstance(accept_argument, str) else accept_argument
+    accepted = {name.replace("-", "_") for name in names}
     weights = _opened(folder, config, vocab_size, accepted)
     if spare := sorted(accepted - {*weights.accepted}):
         raise UsageError(

@@ -83,8 +83,8 @@ def open_ranks(
     """Open the files of a model that ``config``, a file of flags, describes, or they do themselves.
 
     Layer files do not. The vocabulary is padded: its size is ``vocab_size``, else the one that
-    ``config`` says, also by its vocab_file if that exists, else all rows count. Arguments that
-    nobody knows are refused, but for the ``accepted`` ones. UsageError for another model.
+    ``config`` says, also by its vocab_file if that exists, else all rows count. Unknown arguments
+    are refused, unless they are ``accepted``. UsageError for another model.
     """
     first = files[min(files)]
     arguments: dict[str, Any] = {}
@@ -119,8 +119,8 @@ class RankWeights:
     """The weights of a model, joined over tensor ranks and pipeline stages.
 
     ``model`` is the model that they must be of; with a vocabulary of 0 all rows count. ``accepted``
-    are arguments of it that are passed over, though nobody knows what they do. FormatError
-    for files that are missing or hold more than tensors, UsageError for weights of another model.
+    has its unknown arguments that the user accepts. FormatError for files that are missing or hold
+    more than tensors, UsageError for weights of another model.
     """
 
     tokenizer = None  # such files do not name it
@@ -300,8 +300,8 @@ class _Inert:
             self.__dict__.update(state)
 
 
-# Megatron stores its arguments and numpy's random state beside the weights. Some arguments are
-# words of its own, of which none is looked at.
+# Megatron stores its arguments and numpy's random state beside the weights. Values of these enums
+# of its own are among the arguments; none of them changes what the model computes.
 _INERT: list[Any] = [
     (_Inert, name)
     for name in (
