@@ -162,6 +162,12 @@ def test_what_is_accepted_is_written_down(tmp_path: Path) -> None:
     assert yaml.safe_load(text)["num_layers"] == SIZES["num_layers"]
 
 
+def test_a_switch_is_true_or_false(tmp_path: Path) -> None:
+    run = written(tmp_path / "run", swiglu=torch.tensor([1.0, 2.0]))
+    with pytest.raises(UsageError, match=r"model_optim_rng.pt: swiglu is tensor"):
+        open_model(run, vocab_size=VOCAB)
+
+
 def test_the_base_of_rope_by_its_other_name(tmp_path: Path) -> None:
     run = written(tmp_path / "run", rope_theta=5e5)
     assert open_model(run, vocab_size=VOCAB).model.rotary_base == 5e5

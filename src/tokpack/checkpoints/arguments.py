@@ -67,16 +67,17 @@ def _changes_nothing(name: str, values: Mapping[str, Any], sections: Collection[
 
 def _is_one(value: Any, allowed: list[str], values: Mapping[str, Any]) -> bool:
     """Whether a value, or each item of a list, is one of those that may be passed over."""
-    known = [values.get(word[1:]) if word.startswith("@") else word for word in allowed]
+    known = [str(values.get(word[1:])) if word.startswith("@") else word for word in allowed]
     if isinstance(value, (list, tuple)) and str(value) not in known:
         return bool(value) and all(_is_one(one, allowed, values) for one in value)
-    return any(value == one or str(value) == one or _number(one) == value for one in known)
+    is_number = isinstance(value, (int, float))
+    return str(value) in known or (is_number and value in map(_number, known))
 
 
-def _number(word: Any) -> float | None:
+def _number(word: str) -> float | None:
     try:
         return float(word)
-    except (TypeError, ValueError):
+    except ValueError:
         return None
 
 

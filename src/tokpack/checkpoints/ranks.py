@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import replace
 from pickle import UnpicklingError
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,10 +52,8 @@ _SETTINGS = """
 _FLAGS = """
     untie_embeddings_and_output_weights swiglu openai_gelu use_rotary_position_embeddings
     embed_layernorm add_qkv_bias use_rope_scaling"""
-_READ = {
-    *(*_SETTINGS.split(), *_FLAGS.split(), "group_query_attention", "num_query_groups"),
-    *("add_bias_linear", "bias_gelu_fusion"),
-}
+_SWITCHES = [*_FLAGS.split(), "group_query_attention", "add_bias_linear", "bias_gelu_fusion"]
+_READ = {*_SETTINGS.split(), *_SWITCHES, "num_query_groups"}
 _FLAG_OF = {"rope_theta": "rotary_base"}  # of Microsoft's fork
 _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # files of PyTorch before 1.6 begin with this number
 
@@ -89,8 +88,9 @@ def open_ranks(
     first = files[min(files)]
     arguments: dict[str, Any] = {}
     if not LAYER_FILE.fullmatch(first.name):
-        args = load_file(first).get("args")
-        arguments = args if isinstance(args, dict) else getattr(args, "__dict__", {})
+        args: Any = load_file(first).get("args")
+        args = args if isinstance(args, dict) else getattr(args, "__dict__", {})
+        arguments = {str(name): value for name, value in args.items()}
     elif config is None:
         raise UsageError(f"{folder}: layer files do not say which model they are of: add --config")
     passed = pass_over(first, arguments, ("megatron",), _READ, accepted)
@@ -160,13 +160,13 @@ class RankWeights:
 
     def _check(self) -> None:
         """Compare every tensor's shape without reading it."""
-        expected = self.model.layout
         blocks = {name.split(".")[1] for name in self._parts if name.startswith("blocks.")}
         if len(blocks) != self.model.num_layers:
             raise UsageError(
                 f"{self.path}: of another model: {option('num_layers')} is {len(blocks)} there, "
                 f"{self.model.num_layers} here"
             )
+        expected = self.model.layout  # which has a name for each layer: they are few by now
         spare = [n for n in self._parts if n not in expected]
         if "head.weight" in spare and self._is_tied():
             spare.remove("head.weight")
@@ -276,6 +276,9 @@ def _flags(values: Mapping[str, Any]) -> list[str]:
     """The flags of the arguments that a file has. UsageError where there are none."""
     if not values.get("num_layers"):
         raise UsageError("it does not say which model it is of: add --config")
+    for name in _SWITCHES:
+        if not isinstance(values.get(name), (bool, NoneType)):
+            raise UsageError(f"{name} is {brief(values[name])}, expected true or false")
     flags = []
     for name in _SETTINGS.split():
         if values.get(name) is not None:
