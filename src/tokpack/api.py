@@ -258,8 +258,8 @@ def import_model(
 
     ``model`` is a folder of ``transformers``, of GPT-NeoX's layer files, whose YAML is ``config``,
     or of Megatron's mp_rank_* files. Rows of its vocabulary from ``vocab_size`` on are padding. The
-    tokenizer, named as for ``stats``, is the one in the folder where none is named. An argument or a
-    key of the model that is not known is refused, unless ``accept_argument`` has its name.
+    tokenizer, named as for ``stats``, is the one in the folder where none is named. An argument
+    or a key of the model that is not known is refused, unless ``accept_argument`` has its name.
     ``output``/config.yaml has the model's settings. InputError where there is no model, UsageError
     for one that is not computed here, FormatError for a broken one, OutputError where ``output``
     has anything in it.
