@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Turn(NamedTuple):
@@ -15,24 +18,43 @@ class Turn(NamedTuple):
     role: str
 
 
+class Counts(NamedTuple):
+    """What is counted of a rendered conversation.
+
+    The template has not written the thinking of ``thoughts_unwritten`` trained answers,
+    ``messages_unwritten``, and the texts of ``contents_unwritten`` messages beside their calls. Of
+    ``answers`` that are trained ``stops_untrained`` end without a trained token that ends a turn.
+    """
+
+    thoughts_unwritten: int = 0
+    messages_unwritten: int = 0
+    contents_unwritten: int = 0
+    answers: int = 0
+    stops_untrained: int = 0
+
+
 class Rendered(NamedTuple):
     """What a template makes of a conversation.
 
     ``trained`` are spans of characters [begin, end) in ``text``, ascending, apart and not empty.
-    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. The template has not
-    written ``messages_unwritten``, and the thinking of ``thoughts_unwritten`` trained answers.
+    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. ``begins`` are the
+    characters at which trained answers begin.
     """
 
     text: str
     trained: tuple[tuple[int, int], ...]
     turns: list[tuple[int, int, str]]
     weight: float = 1.0
-    thoughts_unwritten: int = 0
-    messages_unwritten: int = 0
+    begins: Sequence[int] = ()
+    counts: Counts = Counts()
 
 
 TOO_MUCH = "takes too much work"  # reasons that say something of the template
 UNSAFE = "the template is unsafe"
+NO_CONVERSATION = "no conversation"  # and of the record
+UNKNOWN_ROLE = "unknown role"
+MEDIA = "has images, audio or video"
+TOO_LONG = "too many messages"
 REWRITTEN = "a turn is rewritten"
 OUTSIDE = "trained outside of an answer"
 SURROGATE = "a lone surrogate"

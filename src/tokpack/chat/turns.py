@@ -12,48 +12,37 @@ looked at a later one is P(i + 1), and a generation prompt that no message decid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from tokpack.chat.calls import TOOLS, arguments_taken, tried
 from tokpack.chat.records import OWN
 from tokpack.chat.rendered import REWRITTEN, TOO_MUCH, UNSAFE, ConversationError, not_found
-from tokpack.chat.spans import Ends, last_mark, prompts, starts_with_mark, thinking
+from tokpack.chat.spans import Answer, Ends, last_mark, mark_at, prompts, thinking
 from tokpack.chat.watched import EVERY, Seen, Text
 from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from tokpack.chat.program import Program
-    from tokpack.chat.spans import Span
 
 _CALL = "<|call|>"  # of harmony: it ends a call, and other tokens end texts
 _SAID = "7351846201937426"  # what nobody says, and no filter of letters changes
 _QUESTION = {"role": "user", "content": "?"}
 _ANSWER = {"role": "assistant", "content": _SAID}
 _UNFIT = "the generation prompt does not fit"
-_CALLS = ("tool_calls", "function_call")
 
 Messages = list[dict[str, Any]]
 _Prompt = Sequence[tuple[str, str]]  # see `prompts`
-
-
-class Answer(NamedTuple):
-    """What an assistant's message adds to a text, behind its generation prompt: [begin, end).
-
-    ``closing`` is the mark that ends a thinking which the prompt has begun, if it has.
-    """
-
-    begin: int
-    end: int
-    closing: str = ""
 
 
 class Turns:
     """Finds turns with a program; counts on its budget being reset for each conversation.
 
     ``variables`` are those of every conversation. ``ends`` are the end-of-turn tokens, found by
-    trying, as is the ``header`` of an assistant's turns. UsageError where the template cannot be
-    used at all.
+    trying, as are the ``header`` of an assistant's turns, how ``arguments`` of calls are taken
+    (`calls`), and whether a content may be none. UsageError where the template cannot be used at
+    all.
     """
 
     def __init__(self, program: Program, variables: Mapping[str, Any]) -> None:
@@ -61,6 +50,7 @@ class Turns:
         self._prompts: dict[tuple[Any, ...], _Prompt | None] = {}
         self.header = ""
         self.ends = self._try(variables)
+        self.arguments, self.takes_none = self._taken(variables)
         self._fits = self._is_prompt_fit(variables)
 
     def render(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
@@ -163,8 +153,8 @@ class Turns:
                 if turn_alone is None or first is None
                 else (alone.text[first[0] : turn_alone[1]], first[1])
             )
-            unthought = answer[thinking(answer, closing=closing)[1] :]
-            end = _end_of((answer, unthought), whole.text, (begun[0], end))
+            thought = thinking(answer, closing=closing)[1]
+            end = _end_of(answer, thought, whole.text, Answer(begun[0], end, begun[1]))
             if end < 0:
                 raise not_found(i)
         return Answer(begun[0], end, begun[1])
@@ -197,47 +187,51 @@ class Turns:
         rendered = Text(text, turns, end, behind, Seen([(0, EVERY)]))
         return rendered, Answer(len(prompted.text), end, begun[1])
 
-    def said(
-        self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
-    ) -> Iterator[Span]:
-        """What others than assistants say in some messages, with the token behind it.
+    def stop(self, variables: Mapping[str, Any], *, with_calls: bool) -> str:
+        """The token with which the message behind an answer begins, as it ends its turn.
 
-        That is what changes in their turns where they say something else. ConversationError.
+        A question follows, or behind calls the result of one. Where that begins with none, it is
+        the end-of-sequence token. UsageError where there is none of both.
         """
-        others = [
-            {**one, "content": _instead(one["content"], i)}
-            if i in numbers and one.get("content")
-            else one
-            for i, one in enumerate(messages)
-        ]
-        changed = self.render(others, variables)
-        for i in numbers:
-            turn = whole.turns[i] if whole.turns else None
-            other = changed.turns[i] if changed.turns else None
-            if turn is None or other is None:
-                raise not_found(i)
-            if others[i] is messages[i]:
-                continue
-            before, placeholder, behind = changed.text[slice(*other)].partition(f"{_SAID} {i}.")
-            begin, end = turn[0] + len(before), turn[1] - len(behind)
-            text = whole.text
-            fits = placeholder and begin <= end and text.startswith(before, turn[0])
-            if not fits or not text.endswith(behind, begin, turn[1]):
-                raise not_found(i)
-            yield begin, end
+        call = tried(_SAID)[0]
+        result = {"role": "tool", "content": "?", "tool_call_id": "c00000001", "name": "find"}
+        messages = [_QUESTION, call, result] if with_calls else [_QUESTION, _ANSWER, _QUESTION]
+        turns = self._written(messages, variables)
+        turn = turns.turns[1] if turns is not None and turns.turns else None
+        stop = mark_at(turns.text, turn[1]) if turns is not None and turn is not None else ""
+        if not stop and with_calls:
+            return self.stop(variables, with_calls=False)
+        if not (stop or variables.get("eos_token")):
+            raise UsageError(
+                f"{option('append_eot', True)}: the chat template writes no token that ends a "
+                f"turn, and there is no eos_token: add {option('template_var', 'eos_token=...')}"
+            )
+        return stop or str(variables["eos_token"])
 
-    def without_calls(
-        self, messages: Messages, i: int, answer: Answer, whole: Text, variables: Mapping[str, Any]
-    ) -> Span:
-        """Where the tool calls of an answer are: what the same answer without them lacks."""
-        bare = {key: value for key, value in messages[i].items() if key not in _CALLS}
-        bare["content"] = bare.get("content") or ""
-        text = self.render([*messages[:i], bare], variables).text
-        begin, end, _ = answer
-        last, _ = self.ends.trim(whole.text, begin, end)
-        stop, _ = self.ends.trim(text, min(begin, len(text)), len(text))
-        same = text[begin:stop]
-        return (begin + len(same), last) if whole.text.startswith(same, begin) else (begin, last)
+    def _taken(self, variables: Mapping[str, Any]) -> tuple[str, bool]:
+        """How the template takes the arguments of calls, and whether a content that is none."""
+        none: list[str] = []
+        for tools in (TOOLS, None):
+            given = {**variables, "tools": tools}
+            mapping, text = (self._tried(one, given) for one in tried(_SAID))
+            if self._program.syntax.asks_for_none:
+                none = [self._tried(one, given) for one in tried(_SAID, None)]
+            if mapping or text:
+                break
+        return arguments_taken(mapping, text), any(none)
+
+    def _tried(self, message: dict[str, Any], variables: Mapping[str, Any]) -> str:
+        text = self._written([_QUESTION, message], variables)
+        return "" if text is None else text.text
+
+    def _written(self, messages: Messages, variables: Mapping[str, Any]) -> Text | None:
+        """What is made of messages that are tried; None where it is nothing of what they say."""
+        self._program.budget.reset()
+        try:
+            text = self.render(messages, variables)
+        except ConversationError:
+            return None
+        return text if _SAID in text.text else None
 
     def _prompt(
         self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
@@ -308,7 +302,7 @@ class Turns:
                 at = whole.text.find(_SAID) + len(_SAID)
                 first = at if whole.turns is None else ends[0] if ends else 0
                 several = whole.text.count(_SAID) > 1
-                follows = follows or (several and starts_with_mark(whole.text, first))
+                follows = follows or (several and mark_at(whole.text, first) != "")
                 tails = [] if follows else [self._tail(whole.text)]
             last.update(tails[-1:])
             earlier.update(tails[:-1])
@@ -339,12 +333,6 @@ class Turns:
         return text.rpartition(_SAID)[2].strip().removesuffix(self.header.strip()).strip()
 
 
-def _instead(content: Any, i: int) -> Any:
-    """Something else in the place of what somebody says."""
-    placeholder = f"{_SAID} {i}."
-    return placeholder if isinstance(content, str) else [{"type": "text", "text": placeholder}]
-
-
 def _no_prompt(i: int) -> ConversationError:
     return ConversationError(
         _UNFIT,
@@ -363,13 +351,20 @@ def _rewritten(i: int) -> ConversationError:
     )
 
 
-def _end_of(answers: tuple[str, ...], text: str, span: Span) -> int:
-    """Where the first of some answers ends that stands at the beginning of a span; -1 for none."""
-    begin, end = span
+def _end_of(answer: str, thought: int, text: str, own: Answer) -> int:
+    """Where an answer ends that stands at the beginning of its turn; -1 where it does not.
+
+    What it thinks, ``thought`` characters, may stand there otherwise, or not at all.
+    """
+    begin, end, closing = own
     begin = end - len(text[begin:end].lstrip())
-    for one in answers:
-        if one.strip() and text.startswith(one.lstrip(), begin):
-            return begin + len(one.lstrip())
+    for said, at in (
+        (answer, begin),
+        (answer[thought:], begin),
+        (answer[thought:], thinking(text, begin, end, closing)[1]),
+    ):
+        if said.strip() and text.startswith(said.lstrip(), at):
+            return at + len(said.lstrip())
     return -1
 
 

@@ -29,7 +29,11 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Mapping):
-        return {plain(k, depth + 1): plain(v, depth + 1) for k, v in value.items()}
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise ConversationError(
+                MALFORMED, f"it has the key {brief(wrong[0])}, which is no text"
+            )
+        return {str(key): plain(one, depth + 1) for key, one in value.items()}
     if hasattr(value, "tolist"):  # an array, or a number of numpy's
         return plain(value.tolist(), depth + 1)
     if isinstance(value, Iterable):

@@ -36,7 +36,8 @@ class MarkedIds(NamedTuple):
     ``ids`` uint16 or int32 and ``mask`` uint8 (1: marked) are of all texts one after the other,
     ``lengths`` int32 the tokens of each, with its frame, which is never marked. ``special`` int64
     has the number of the text of each special token found. ``parts`` uint8 has the kind of the part
-    in which each token begins, 0 in none.
+    in which each token begins, 0 in none. ``merged`` bool says of each span whether it begins
+    inside of a token.
     """
 
     ids: npt.NDArray[Any]
@@ -44,6 +45,7 @@ class MarkedIds(NamedTuple):
     mask: npt.NDArray[np.uint8]
     special: npt.NDArray[np.int64]
     parts: npt.NDArray[np.uint8]
+    merged: npt.NDArray[np.bool_]
 
 
 class _TextPlaces(NamedTuple):
@@ -145,6 +147,7 @@ class MarkingEncoder:
                 parts_of[i] = [(at, kind) for at, (_, kind) in zip(begins, parts[i], strict=True)]
         mask = _marked(encoded.offsets, encoded.lengths, spans_of)
         kinds = _kinds(encoded.offsets, encoded.lengths, parts_of)
+        merged = _merged(encoded.offsets, encoded.lengths, spans_of)
         unplaced = encoded.unplaced.tolist()
         if unplaced:
             # The library says where tokens are whose text was normalized, or is unknown.
@@ -165,7 +168,9 @@ class MarkingEncoder:
                 mask[tokens] = again.mask[at : at + length]
                 kinds[tokens] = again.parts[at : at + length]
                 at += length
-        return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special, kinds)
+            sizes = np.fromiter(map(len, spans), np.int64, len(spans))
+            merged[np.repeat(np.isin(np.arange(len(texts)), unplaced), sizes)] = again.merged
+        return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special, kinds, merged)
 
     def _of_library(
         self, texts: Sequence[str], spans: Sequence[Spans], parts: Sequence[Parts]
@@ -173,7 +178,8 @@ class MarkingEncoder:
         placed = self._placed(texts)
         mask = _marked(placed.places, placed.lengths, spans)
         kinds = _kinds(placed.places, placed.lengths, parts)
-        return MarkedIds(placed.ids, placed.lengths, mask, placed.special, kinds)
+        merged = _merged(placed.places, placed.lengths, spans)
+        return MarkedIds(placed.ids, placed.lengths, mask, placed.special, kinds, merged)
 
     def _placed(self, texts: Sequence[str]) -> _TextPlaces:
         library = self._library_of()
@@ -215,6 +221,20 @@ def _marked(
     counts = np.fromiter(map(len, spans), np.int64, len(spans))
     rows = np.array([span for marks in spans for span in marks], np.int32).reshape(-1, 2)
     return _core.mark_tokens(offsets, lengths, rows, counts)
+
+
+def _merged(
+    offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], spans: Sequence[Spans]
+) -> npt.NDArray[np.bool_]:
+    """Of each span of some texts whether it begins inside of a token."""
+    if not len(offsets):
+        return np.zeros(sum(map(len, spans)), np.bool_)
+    texts = np.arange(len(lengths), dtype=np.int64) << 32
+    begins, ends = (np.repeat(texts, lengths) + offsets[:, side] for side in (0, 1))
+    starts = np.fromiter((begin for marks in spans for begin, _ in marks), np.int64)
+    starts += np.repeat(texts, np.fromiter(map(len, spans), np.int64, len(spans)))
+    before = np.searchsorted(begins, starts) - 1  # the last token that begins before
+    return (before >= 0) & (ends[before] > starts)
 
 
 def _agree(
