@@ -19,7 +19,8 @@ CALL = {"name": "f", "arguments": {"x": 1}}
 
 def read(record: dict[str, Any], *, parts: bool = False, **options: Any) -> list[Conversation]:
     """The conversations of a record."""
-    return RecordReader(ChatOptions(**options), parts=parts, none=False).read(record)
+    taken = {"user": False, "assistant": False} if parts else {}
+    return RecordReader(ChatOptions(**options), parts=taken, none=False).read(record)
 
 
 def messages_of(record: dict[str, Any], **options: Any) -> list[dict[str, Any]]:

@@ -62,12 +62,14 @@ class Note(NamedTuple):
 class MessageReader:
     """Reads messages. ``notes`` has what is known of some of them beside what templates are given.
 
-    The template takes contents of several ``parts``; it asks for contents that are ``none``.
+    Of the roles of ``parts`` the template takes contents of parts, of those that are true there
+    no others; a content may be ``none``.
     """
 
-    def __init__(self, roles: Mapping[str, str], *, parts: bool, none: bool) -> None:
+    def __init__(self, roles: Mapping[str, str], *, parts: Mapping[str, bool], none: bool) -> None:
         self._roles = {**_ROLES, **{name: _ROLES.get(role, role) for name, role in roles.items()}}
-        self._plain_roles = {k: v for k, v in self._roles.items() if v != _CALL}
+        others = {_CALL, *(role for role, is_only in parts.items() if is_only)}
+        self._plain_roles = {k: v for k, v in self._roles.items() if v not in others}
         self._parts, self._none = parts, none
         self._has_calls = False
         self.notes: list[Note] = []
@@ -117,6 +119,8 @@ class MessageReader:
             self._has_calls = True
             _read_call(message, i)
         content = message.get("content")
+        if content.__class__ is str and self._parts.get(message["role"]):
+            content = [content]
         if content.__class__ is not str:
             self._content(message, content, i)
         if len(message) > 2 or content is None:
@@ -134,7 +138,7 @@ class MessageReader:
             parts = [_part(part, i) for part in content]
             message["content"] = (
                 [{"type": "text", "text": text} for text, _ in parts]
-                if self._parts
+                if message["role"] in self._parts
                 else "".join(text for text, _ in parts)
             )
             self._note(message, "content", parts)
@@ -212,7 +216,7 @@ def ends_with_answer(raw: Any, roles: Mapping[str, str]) -> bool:
     """Whether messages, as a record has them, end with an assistant's."""
     raw = parsed(raw, "the messages") if isinstance(raw, str) else raw
     last = list(raw)[-1:] if isinstance(raw, Iterable) else []
-    who = [one.get("role", one.get("from")) for one in last if isinstance(one, Mapping)]
+    who = [str(one.get("role", one.get("from"))) for one in last if isinstance(one, Mapping)]
     return any(roles.get(one, _ROLES.get(one)) in ("assistant", _CALL) for one in who)
 
 

@@ -80,10 +80,11 @@ class Conversation:
 class RecordReader:
     """Reads records as a request says; what it does not say is found in each record.
 
-    The template takes contents of several ``parts``; it asks for contents that are ``none``.
+    Of the roles of ``parts`` the template takes contents of parts, of those that are true there
+    no others; a content may be ``none``.
     """
 
-    def __init__(self, options: ChatOptions, *, parts: bool, none: bool) -> None:
+    def __init__(self, options: ChatOptions, *, parts: Mapping[str, bool], none: bool) -> None:
         self._reader = MessageReader(options.role_map, parts=parts, none=none)
         self._options = options
 
@@ -124,7 +125,7 @@ class RecordReader:
             raise ConversationError(TOO_LONG, f"more than {MOST_MESSAGES:,}")
         system = record.get("system") or record.get("system_prompt")
         if isinstance(system, str) and system and messages[0]["role"] != "system":
-            messages.insert(0, {"role": "system", "content": system})
+            messages[:0] = self._reader.turns(system, "system")
             one.first_trained += one.first_trained > 0
         for i, each in enumerate(messages) if notes else ():
             for note in notes:

@@ -163,7 +163,6 @@ class _Rendering:
 
         self._options = options = owner.options
         self._program = program = Program(source, owner.where, day)
-        syntax = program.syntax
         self._rules = Rules(
             options.loss_on_eot, options.loss_on_thinking, options.loss_on_empty_thinking
         )
@@ -181,8 +180,8 @@ class _Rendering:
         self._turns = Turns(program, owner.variables)
         self._ends = self._turns.ends
         none = self._turns.takes_none
-        self.reader = RecordReader(options, parts=syntax.reads_parts, none=none)
-        self._tagged = syntax.generation
+        self.reader = RecordReader(options, parts=self._turns.parts, none=none)
+        self._tagged = program.syntax.generation
         taken, asked = self._turns.arguments, options.tool_arguments
         self._arguments = taken if asked == "auto" else asked
 

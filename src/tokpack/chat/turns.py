@@ -11,6 +11,7 @@ looked at a later one is P(i + 1), and a generation prompt that no message decid
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
     from tokpack.chat.program import Program
 
-_CALL = "<|call|>"  # of harmony: it ends a call, and other tokens end texts
 _SAID = "7351846201937426"  # what nobody says, and no filter of letters changes
 _QUESTION = {"role": "user", "content": "?"}
 _ANSWER = {"role": "assistant", "content": _SAID}
+_ALIKE = {"developer": "system", "function": "tool"}
 _UNFIT = "the generation prompt does not fit"
 
 Messages = list[dict[str, Any]]
@@ -41,16 +42,23 @@ class Turns:
 
     ``variables`` are those of every conversation. ``ends`` are the end-of-turn tokens, found by
     trying, as are the ``header`` of an assistant's turns, how ``arguments`` of calls are taken
-    (`calls`), and whether a content may be none. UsageError where the template cannot be used at
-    all.
+    (`calls`), whether a content may be none, and of which roles it may be ``parts``. UsageError
+    where the template cannot be used at all.
     """
 
     def __init__(self, program: Program, variables: Mapping[str, Any]) -> None:
         self._program = program
         self._prompts: dict[tuple[Any, ...], _Prompt | None] = {}
         self.header = ""
-        self.ends = self._try(variables)
-        self.arguments, self.takes_none = self._taken(variables)
+        self.parts = self._parts(variables) if program.syntax.reads_parts else {}
+        self._question, self._answer = (
+            {**one, "content": [{"type": "text", "text": one["content"]}]}
+            if self.parts.get(one["role"])
+            else one
+            for one in (_QUESTION, _ANSWER)
+        )
+        self.arguments, self.takes_none, call_end = self._taken(variables)
+        self.ends = self._try(variables, call_end)
         self._fits = self._is_prompt_fit(variables)
 
     def render(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
@@ -96,7 +104,7 @@ class Turns:
         if not whole.text.startswith(up_to.text[:end]):
             raise _rewritten(i)
         if up_to.turns is None and end == len(whole.text):
-            more = self.render([*messages, _QUESTION], variables).text
+            more = self.render([*messages, self._question], variables).text
             if not more.startswith(up_to.text.rstrip()) or more == up_to.text:
                 raise not_found(i)  # something is behind all messages, or no more is written
         prompt = None if i else self._prompt(whole, messages, i, variables)  # nothing is before
@@ -183,33 +191,38 @@ class Turns:
         moved = len(prompted.text) - begun[0]
         end = turn[1] + moved
         turns = None if before.turns is None else [*before.turns, (before.end, end)]
-        behind = [(b + moved, e + moved) for b, e in whole.generations if b >= begun[0]]
+        behind = [(b + moved, e + moved) for b, e in whole.generations if b >= turn[0]]
         rendered = Text(text, turns, end, behind, Seen([(0, EVERY)]))
         return rendered, Answer(len(prompted.text), end, begun[1])
 
     def stop(self, variables: Mapping[str, Any], *, with_calls: bool) -> str:
-        """The token with which the message behind an answer begins, as it ends its turn.
+        """The token that ends the turn of an answer once another message follows.
 
-        A question follows, or behind calls the result of one. Where that begins with none, it is
-        the end-of-sequence token. UsageError where there is none of both.
+        That is a question, or behind calls the result of one. Where there is none, it is the
+        end-of-sequence token. UsageError where there is none of both.
         """
-        call = tried(_SAID)[0]
+        call, question = tried(_SAID)[0], self._question
         result = {"role": "tool", "content": "?", "tool_call_id": "c00000001", "name": "find"}
-        messages = [_QUESTION, call, result] if with_calls else [_QUESTION, _ANSWER, _QUESTION]
-        turns = self._written(messages, variables)
-        turn = turns.turns[1] if turns is not None and turns.turns else None
-        stop = mark_at(turns.text, turn[1]) if turns is not None and turn is not None else ""
-        if not stop and with_calls:
+        messages = [question, call, result] if with_calls else [question, self._answer, question]
+        text = self._written(messages, variables)
+        turn = text.turns[1] if text is not None and text.turns else None
+        if text is not None and turn is not None:
+            begin, end = self.ends.trim(text.text, *turn)
+            if begin < end:
+                return text.text[begin:end]
+        if with_calls:
             return self.stop(variables, with_calls=False)
-        if not (stop or variables.get("eos_token")):
+        if not variables.get("eos_token"):
             raise UsageError(
                 f"{option('append_eot', True)}: the chat template writes no token that ends a "
                 f"turn, and there is no eos_token: add {option('template_var', 'eos_token=...')}"
             )
-        return stop or str(variables["eos_token"])
+        return str(variables["eos_token"])
 
-    def _taken(self, variables: Mapping[str, Any]) -> tuple[str, bool]:
-        """How the template takes the arguments of calls, and whether a content that is none."""
+    def _taken(self, variables: Mapping[str, Any]) -> tuple[str, bool, str]:
+        """How the template takes arguments of calls, whether a content that is none, and what it
+        ends a turn with calls with.
+        """
         none: list[str] = []
         for tools in (TOOLS, None):
             given = {**variables, "tools": tools}
@@ -218,10 +231,33 @@ class Turns:
                 none = [self._tried(one, given) for one in tried(_SAID, None)]
             if mapping or text:
                 break
-        return arguments_taken(mapping, text), any(none)
+        end = last_mark((mapping or text).rpartition(_SAID)[2].rstrip())
+        return arguments_taken(mapping, text), any(none), end * (not end.startswith("</"))
+
+    def _parts(self, variables: Mapping[str, Any]) -> dict[str, bool]:
+        """The roles whose contents may be parts, and whether they may not be texts."""
+        as_it_is = re.compile(rf"text['\"]: ?['\"]{_SAID}")  # a part, and not what it says
+        taken = {}
+        for role in ("system", "user", "assistant", "tool"):
+            said = {"role": role, "content": _SAID, "tool_call_id": "c00000001", "name": "find"}
+            talk = [said, _QUESTION] if role == "system" else [said]
+            if role in ("assistant", "tool"):
+                talk = [_QUESTION, *([tried("?")[0]] if role == "tool" else ()), said]
+            parts = [
+                {
+                    **one,
+                    "content": [{"type": "text", "text": text} for text in ("?", one["content"])],
+                }
+                for one in talk
+            ]
+            texts = [self._written(each, variables) for each in (talk, parts)]
+            is_text, is_parts = (one is not None and not as_it_is.search(one.text) for one in texts)
+            if is_parts or not is_text:
+                taken[role] = is_parts and not is_text
+        return {**taken, **{k: taken[v] for k, v in _ALIKE.items() if v in taken}}
 
     def _tried(self, message: dict[str, Any], variables: Mapping[str, Any]) -> str:
-        text = self._written([_QUESTION, message], variables)
+        text = self._written([self._question, message], variables)
         return "" if text is None else text.text
 
     def _written(self, messages: Messages, variables: Mapping[str, Any]) -> Text | None:
@@ -247,7 +283,7 @@ class Turns:
         has = bool(variables.get("tools")), bool(variables.get("documents"))
         key = (*has, variables.get(OWN), state)
         if key not in self._prompts:
-            before = messages[:i] if decides else [_QUESTION]
+            before = messages[:i] if decides else [self._question]
             self._prompts[key] = self._ask(before, variables, placed=True)
         return self._prompts[key]
 
@@ -273,21 +309,19 @@ class Turns:
         start = before.text[: before.end]
         return prompts(prompted[len(start) :]) if prompted.startswith(start) else None
 
-    def _try(self, variables: Mapping[str, Any]) -> Ends:
-        """What ends turns, and what begins an assistant's."""
-        program = self._program
+    def _try(self, variables: Mapping[str, Any], call_end: str) -> Ends:
+        """What ends turns, and what begins an assistant's; ``call_end`` ends calls."""
+        program, question = self._program, self._question
         texts = [str(variables.get("eos_token") or "").strip()]
-        if _CALL in program.source:
-            texts.append(_CALL)
         follows = False
         last: set[str] = set()  # what is behind the last answers of conversations
         earlier: set[str] = set()
         for count in (1, 2, 3):
-            messages = [dict(one) for _ in range(count) for one in (_QUESTION, _ANSWER)]
+            messages = [dict(one) for _ in range(count) for one in (question, self._answer)]
             program.budget.reset()
             try:
                 whole = self.render(messages, variables)
-                header = self._ask([_QUESTION], variables)
+                header = self._ask([question], variables)
             except ConversationError as error:
                 if error.reason in (TOO_MUCH, UNSAFE):
                     raise UsageError(f"{program.where}: {error}") from None
@@ -308,6 +342,7 @@ class Turns:
             earlier.update(tails[:-1])
         for same in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
             texts += same if len(same) == 1 else ()  # what varies ends no turn
+        texts += [] if follows else [call_end]
         return Ends(texts, header=self.header if follows else None)
 
     def _is_prompt_fit(self, variables: Mapping[str, Any]) -> bool:
@@ -316,7 +351,7 @@ class Turns:
         Where it does not, others do by chance alone, as an empty one whose end-of-turn token the
         template writes behind all messages, prompt or not.
         """
-        messages = [_QUESTION, _ANSWER]
+        messages = [self._question, self._answer]
         self._program.budget.reset()
         try:
             self.answer(self.render(messages, variables), messages, 1, variables)
