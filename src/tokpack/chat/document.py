@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.calls import are_written, calls_of, have_calls
 from tokpack.chat.marks import Marks
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class Document:
     """A conversation as text, and where in it its messages are.
 
-    ``again`` renders other messages in the place of these. ``answers`` are the messages of an
-    assistant that are to be trained, ``others`` those of others. From message ``first`` on those
-    that are not written are counted; earlier ones are in another document, too.
+    ``again`` renders other messages in the place of these, with some variables. ``answers`` are the
+    messages of an assistant that are to be trained, ``others`` those of others. From message
+    ``first`` on those that are not written are counted; earlier ones are in another document, too.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class Document:
         messages: Messages,
         conversation: Conversation,
         chosen: tuple[Sequence[int], Sequence[int]],
-        again: Callable[[Messages], Text],
+        again: tuple[Callable[[Messages, Mapping[str, Any]], Text], Mapping[str, Any]],
     ) -> None:
         self.whole, self.messages, self.conversation = whole, messages, conversation
         self._again, self._first_text = again, whole.text
@@ -73,7 +73,8 @@ class Document:
             for i, message in enumerate(self.messages)
         ]
         try:
-            text = marks.read(self._again(marked).text)
+            render, variables = self._again
+            text = marks.read(render(marked, variables).text)
         except ConversationError as error:
             if error.reason == TOO_MUCH:
                 raise

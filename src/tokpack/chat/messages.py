@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.chat.rendered import MEDIA, NO_CONVERSATION, UNKNOWN_ROLE, ConversationError
 from tokpack.chat.spans import thinking
-from tokpack.chat.values import MALFORMED, parsed, plain
+from tokpack.chat.values import MALFORMED, NoJson, parsed, plain
 from tokpack.display import brief
 from tokpack.errors import option
 
@@ -157,6 +157,8 @@ class MessageReader:
                 f"message {i} has {misplaced[0]}: put them beside the messages, under tools",
             )
         reasoning = next((message[key] for key in REASONING if key in message), None)
+        if isinstance(reasoning, NoJson):
+            raise ConversationError(MALFORMED, f"message {i} thinks {brief(reasoning)}")
         if isinstance(reasoning, list):
             parts = [_part(part, i) for part in reasoning]
             reasoning = "".join(text for text, _ in parts)

@@ -18,27 +18,15 @@ class Turn(NamedTuple):
     role: str
 
 
-class Counts(NamedTuple):
-    """What is counted of a rendered conversation.
-
-    The template has not written the thinking of ``thoughts_unwritten`` trained answers,
-    ``messages_unwritten``, and the texts of ``contents_unwritten`` messages beside their calls. Of
-    ``answers`` that are trained ``stops_untrained`` end without a trained token that ends a turn.
-    """
-
-    thoughts_unwritten: int = 0
-    messages_unwritten: int = 0
-    contents_unwritten: int = 0
-    answers: int = 0
-    stops_untrained: int = 0
-
-
 class Rendered(NamedTuple):
     """What a template makes of a conversation.
 
     ``trained`` are spans of characters [begin, end) in ``text``, ascending, apart and not empty.
     ``turns`` are as in Turn. ``weight`` is that of its trained tokens. ``begins`` are the
-    characters at which trained answers begin.
+    characters at which trained answers begin. The template has not written the thinking of
+    ``thoughts_unwritten`` of these, ``messages_unwritten``, and the texts of ``contents_unwritten``
+    messages beside their calls. ``stops_untrained`` answers end without a trained token that ends
+    a turn.
     """
 
     text: str
@@ -46,7 +34,10 @@ class Rendered(NamedTuple):
     turns: list[tuple[int, int, str]]
     weight: float = 1.0
     begins: Sequence[int] = ()
-    counts: Counts = Counts()
+    thoughts_unwritten: int = 0
+    messages_unwritten: int = 0
+    contents_unwritten: int = 0
+    stops_untrained: int = 0
 
 
 TOO_MUCH = "takes too much work"  # reasons that say something of the template

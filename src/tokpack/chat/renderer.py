@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Generator
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,12 @@ from tokpack.chat.rendered import (
     OUTSIDE,
     REWRITTEN,
     ConversationError,
-    Counts,
     Rendered,
     not_found,
 )
 from tokpack.chat.spans import HARMONY, Answer, Rules, joined, thinking, trained, without
 from tokpack.chat.template import ChatTemplate
+from tokpack.chat.values import MALFORMED
 from tokpack.display import brief
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 
@@ -129,6 +128,11 @@ class Renderer:
                         results[number] = end.value
                     except ConversationError as error:
                         results[number] = error
+                    except (TokpackError, MemoryError):
+                        raise
+                    except Exception as error:  # whatever values of others do
+                        what = f"{type(error).__name__}: {error}"
+                        results[number] = ConversationError(MALFORMED, what)
                     else:
                         following.append((number, steps))
                 waiting = following
@@ -202,8 +206,7 @@ class _Rendering:
         budget.left, budget.messages = spent
         options = self._options
         answers, others = chosen = self._selected(conversation)
-        again = partial(self._turns.render, variables=variables)
-        document = Document(whole, messages, conversation, chosen, again)
+        document = Document(whole, messages, conversation, chosen, (self._turns.render, variables))
         if options.append_eot:
             self._close(document, variables)
         if options.loss == "all":
@@ -239,16 +242,16 @@ class _Rendering:
     def _selected(self, conversation: Conversation) -> tuple[list[int], list[int]]:
         """The messages that are to be trained: answers of an assistant, and others."""
         messages, first = conversation.messages, conversation.first_trained
-        roles = [one["role"] for one in messages]
-        chosen = [i for i, role in enumerate(roles) if role in self._roles]
+        chosen = [i for i, one in enumerate(messages) if one["role"] in self._roles]
         if self._options.loss == "last":
             chosen = chosen[-1:]
         untrained = conversation.untrained
-        chosen = [i for i in chosen if i >= first and i not in untrained]
-        if self._roles == _ASSISTANT:
+        if first or untrained:
+            chosen = [i for i in chosen if i >= first and i not in untrained]
+        if self._roles is _ASSISTANT:
             return chosen, []
-        answers = [i for i in chosen if roles[i] == "assistant"]
-        return answers, [i for i in chosen if roles[i] != "assistant"]
+        answers = [i for i in chosen if messages[i]["role"] == "assistant"]
+        return answers, [i for i in chosen if i not in answers]
 
     def _answers(
         self, whole: Text, messages: Messages, answers: list[int], variables: Mapping[str, Any]
@@ -360,25 +363,29 @@ class _Rendering:
         text, header, ends = document.whole.text, self._turns.header, self._ends
         spans: list[Span] = []
         own: dict[int, Span] = {}  # the last block of each
-        for i, (begin, end) in self._blocks(document):
+        special, rules = document.conversation.special, self._rules
+        for i, block in self._blocks(document):
+            begin, end = block
             if i not in own:
                 document.begins.append(begin)
-            own[i] = begin, end
-            # Some templates have the beginning of the turn in the block, before a thinking.
-            start = begin + len(header) if text.startswith(header, begin, end) else begin
-            until = end if self._rules.eot else ends.trim(text, begin, end)[0]
-            if i not in document.conversation.special:
-                spans += [(begin, start), trained(text, (start, until), self._rules)]
+            own[i] = block
+            if header and text.startswith(header, begin, end):
+                # Some templates have the beginning of the turn in the block, before a thinking.
+                begin += len(header)
+            until = end if rules.eot else ends.trim(text, begin, end)[0]
+            if i not in special:
+                one = trained(text, (begin, until), rules)
+                spans += [one] if one[0] == block[0] else [(block[0], begin), one]
                 continue
-            span = trained(text, (start, until), self._rules_of(document, i))
-            spans += self._without(document, i, [(begin, start), span], Answer(start, end))
+            one = trained(text, (begin, until), self._rules_of(document, i))
+            spans += self._without(document, i, [(block[0], begin), one], Answer(begin, end))
         for begin, end in own.values():
             if not text.endswith(ends.tokens, begin, end):
                 last, with_token = ends.trim(text, begin, end)
                 document.unstopped += not last < with_token <= end
         return spans
 
-    def _blocks(self, document: Document) -> Iterator[tuple[int, Span]]:
+    def _blocks(self, document: Document) -> Iterable[tuple[int, Span]]:
         """The generation blocks of answers, with the numbers of their messages."""
         turns, answers, blocks = document.whole.turns, document.answers, document.whole.generations
         every = [i for i, one in enumerate(document.messages) if one["role"] == "assistant"]
@@ -386,16 +393,17 @@ class _Rendering:
             if answers and answers != every:
                 raise not_found(answers[0])  # it is not known which block is whose
             known = every if len(every) == len(blocks) else every[-1:] * len(blocks)
-            yield from zip(known, blocks, strict=False)
-            return
-        every = [i for i in every if turns[i] is not None]
-        begins = [turn[0] for turn in map(turns.__getitem__, every) if turn is not None]
-        for block in blocks if every else ():
-            i = every[max(bisect_right(begins, block[0]) - 1, 0)]
-            if i in answers:
-                yield i, block
+            return zip(known, blocks, strict=False)
+        begins = [turns[i][0] for i in every if turns[i] is not None]  # type: ignore[index]
+        if len(begins) < len(every):
+            every = [i for i in every if turns[i] is not None]
+        if not every:
+            return ()
+        owners = [every[max(bisect_right(begins, begin) - 1, 0)] for begin, _ in blocks]
+        pairs = zip(owners, blocks, strict=True)
+        return pairs if owners == answers else [pair for pair in pairs if pair[0] in answers]
 
-    def _alone_again(self, variables: Mapping[str, Any], messages: Messages) -> Text:
+    def _alone_again(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
         return self._turns.alone(messages, variables)[0]
 
     def _close(self, document: Document, variables: Mapping[str, Any]) -> None:
@@ -419,7 +427,7 @@ class _Rendering:
         for i in answers:
             messages = conversation.messages[: i + 1]
             whole, answer = self._turns.alone(messages, variables)
-            again = partial(self._alone_again, variables)
+            again = self._alone_again, variables
             document = Document(whole, messages, conversation, ([i], ()), again)
             document.first, done = done, i + 1
             if self._options.append_eot:
@@ -448,10 +456,11 @@ class _Rendering:
             contents = sum(document.drops_content(i) for i in special if i in counted)
         if len(turns) < len(messages):
             unwritten = sum(map(document.drops_message, counted))
-        unstopped = document.unstopped if self._rules.eot else 0
-        counts = Counts(thoughts, unwritten, contents, len(document.begins), unstopped)
+        stops = document.unstopped if self._rules.eot else 0
         weight, begins = document.conversation.weight, document.begins
-        return Rendered(whole.text, joined(spans) if weight else (), turns, weight, begins, counts)
+        kept = joined(spans) if weight else ()
+        of_it = thoughts, unwritten, contents, stops
+        return Rendered(whole.text, kept, turns, weight, begins, *of_it)
 
 
 def _roles(options: ChatOptions) -> frozenset[str]:

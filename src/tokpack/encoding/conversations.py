@@ -12,7 +12,7 @@ import numpy as np
 
 from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
-from tokpack.chat.rendered import OUTSIDE, Counts, utf8
+from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import brief
@@ -263,7 +263,10 @@ def _check_turns(rendered: Rendered) -> None:
 
 def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
     """A record that is no document, with the beginning of it as JSON."""
-    raw = as_text(record)[:RAW_BYTES_KEPT]
+    try:
+        raw = as_text(record)[:RAW_BYTES_KEPT]
+    except Exception:  # it has what JSON has not, and its own code may say so in any way
+        raw = f"<{type(record).__name__}>".encode()
     return BadRecord(line, reason, raw, kind=kind)
 
 
@@ -272,14 +275,21 @@ def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> npt.NDAr
     by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
     counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
     counts[:, 0] += counts[:, 1]  # trained tokens are tokens
-    of_texts = [sum(one) for one in zip(*(one.counts for one in documents.rendered), strict=True)]
-    of_texts = of_texts or [0] * len(Counts._fields)
-    begins = [
-        begin in one.begins for one in documents.rendered for begin, _ in one.trained
-    ]  # of answers: other spans are what is left behind thinking or calls
-    merged = np.count_nonzero(encoded.merged & np.array(begins, np.bool_))
-    doubled = np.count_nonzero(_doubled(encoded, frame))
-    return np.concatenate((counts.ravel(), of_texts, (merged, doubled)))
+    rendered = documents.rendered
+    merged = 0
+    if encoded.merged.any():  # of answers: other spans are what is left behind thinking or calls
+        begins = [begin in one.begins for one in rendered for begin, _ in one.trained]
+        merged = int(np.count_nonzero(encoded.merged & np.array(begins, np.bool_)))
+    of_texts = (
+        sum(one.thoughts_unwritten for one in rendered),
+        sum(one.messages_unwritten for one in rendered),
+        sum(one.contents_unwritten for one in rendered),
+        sum(len(one.begins) for one in rendered),
+        sum(one.stops_untrained for one in rendered),
+        merged,
+        int(np.count_nonzero(_doubled(encoded, frame))),
+    )
+    return np.concatenate((counts.ravel(), of_texts))
 
 
 def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:

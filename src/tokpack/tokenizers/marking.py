@@ -145,9 +145,7 @@ class MarkingEncoder:
                 spans_of[i] = list(zip(ends[::2], ends[1::2], strict=True))
                 begins = _in_bytes(text, (begin for begin, _ in parts[i]))
                 parts_of[i] = [(at, kind) for at, (_, kind) in zip(begins, parts[i], strict=True)]
-        mask = _marked(encoded.offsets, encoded.lengths, spans_of)
-        kinds = _kinds(encoded.offsets, encoded.lengths, parts_of)
-        merged = _merged(encoded.offsets, encoded.lengths, spans_of)
+        mask, kinds, merged = _marks(encoded.offsets, encoded.lengths, spans_of, parts_of)
         unplaced = encoded.unplaced.tolist()
         if unplaced:
             # The library says where tokens are whose text was normalized, or is unknown.
@@ -176,9 +174,7 @@ class MarkingEncoder:
         self, texts: Sequence[str], spans: Sequence[Spans], parts: Sequence[Parts]
     ) -> MarkedIds:
         placed = self._placed(texts)
-        mask = _marked(placed.places, placed.lengths, spans)
-        kinds = _kinds(placed.places, placed.lengths, parts)
-        merged = _merged(placed.places, placed.lengths, spans)
+        mask, kinds, merged = _marks(placed.places, placed.lengths, spans, parts)
         return MarkedIds(placed.ids, placed.lengths, mask, placed.special, kinds, merged)
 
     def _placed(self, texts: Sequence[str]) -> _TextPlaces:
@@ -215,26 +211,36 @@ def _rows_of(lengths: npt.NDArray[np.int32]) -> Iterator[slice]:
     return starmap(slice, pairwise([0, *np.cumsum(lengths, dtype=np.int64).tolist()]))
 
 
+def _flat(spans: Sequence[Spans]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """The spans of some texts, one after the other, and how many each has."""
+    rows = np.array([span for marks in spans for span in marks], np.int32).reshape(-1, 2)
+    return rows, np.fromiter(map(len, spans), np.int64, len(spans))
+
+
 def _marked(
     offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], spans: Sequence[Spans]
 ) -> npt.NDArray[np.uint8]:
-    counts = np.fromiter(map(len, spans), np.int64, len(spans))
-    rows = np.array([span for marks in spans for span in marks], np.int32).reshape(-1, 2)
-    return _core.mark_tokens(offsets, lengths, rows, counts)
+    return _core.mark_tokens(offsets, lengths, *_flat(spans))
 
 
-def _merged(
-    offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], spans: Sequence[Spans]
-) -> npt.NDArray[np.bool_]:
-    """Of each span of some texts whether it begins inside of a token."""
-    if not len(offsets):
-        return np.zeros(sum(map(len, spans)), np.bool_)
+def _marks(
+    offsets: npt.NDArray[np.int32],
+    lengths: npt.NDArray[np.int32],
+    spans: Sequence[Spans],
+    parts: Sequence[Parts],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """The mask of tokens, their kinds, and of each span whether it begins inside of a token."""
+    rows, counts = _flat(spans)
+    mask = _core.mark_tokens(offsets, lengths, rows, counts)
     texts = np.arange(len(lengths), dtype=np.int64) << 32
-    begins, ends = (np.repeat(texts, lengths) + offsets[:, side] for side in (0, 1))
-    starts = np.fromiter((begin for marks in spans for begin, _ in marks), np.int64)
-    starts += np.repeat(texts, np.fromiter(map(len, spans), np.int64, len(spans)))
-    before = np.searchsorted(begins, starts) - 1  # the last token that begins before
-    return (before >= 0) & (ends[before] > starts)
+    begins = np.repeat(texts, lengths) + offsets[:, 0]
+    merged = np.zeros(len(rows), np.bool_)
+    if len(begins):
+        starts = np.repeat(texts, counts) + rows[:, 0]
+        before = np.searchsorted(begins, starts) - 1  # the last token that begins before
+        sizes = offsets[before, 1] - offsets[before, 0]
+        merged = (before >= 0) & (begins[before] + sizes > starts)
+    return mask, _kinds(begins, texts, parts), merged
 
 
 def _agree(
@@ -255,20 +261,19 @@ def _agree(
 
 
 def _kinds(
-    offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], parts: Sequence[Parts]
+    begins: npt.NDArray[Any],
+    texts: npt.NDArray[np.int64],
+    parts: Sequence[Parts],
 ) -> npt.NDArray[np.uint8]:
     """The kind of the part in which each token begins; 0 before the first part of a text."""
-    total = int(lengths.sum(dtype=np.int64))
     if not any(parts):
-        return np.zeros(total, np.uint8)
-    texts = np.arange(len(lengths), dtype=np.int64) << 32
-    begins = np.repeat(texts, lengths) + offsets[:, 0]
+        return np.zeros(len(begins), np.uint8)
     flat = np.fromiter(chain.from_iterable(chain.from_iterable(parts)), np.int64).reshape(-1, 2)
     starts = np.repeat(texts, np.fromiter(map(len, parts), np.int64, len(parts))) + flat[:, 0]
     cuts, kinds = np.append(texts, starts), np.append(np.zeros_like(texts), flat[:, 1])
     order = np.argsort(cuts, kind="stable")
     first = np.searchsorted(begins, cuts[order])
-    counts = np.diff(first, append=total)
+    counts = np.diff(first, append=len(begins))
     return np.repeat(kinds[order].astype(np.uint8), counts)
 
 
