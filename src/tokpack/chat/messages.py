@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +37,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")  # as transformers kn
 _CALL = "tool_call"  # a role: the content is a call, as JSON
 _OF_CALLS = frozenset(["name", "id", "type", "index"])
 _SPEECH = ("content", *CALLS, *REASONING)
+_KEYS = frozenset(["content", "value", "tool_calls"])  # of a message, beside who says it
 _MEDIA = ("image", "audio", "video", "file")
 _ROLES = {
     **{name: name for name in ("system", "developer", "user", "assistant", "tool", "function")},
@@ -118,6 +120,7 @@ class MessageReader:
         if our_role == _CALL:
             self._has_calls = True
             _read_call(message, i)
+        _read_calls(message, i)
         content = message.get("content")
         if content.__class__ is str and self._parts.get(message["role"]):
             content = [content]
@@ -166,18 +169,6 @@ class MessageReader:
         if reasoning is not None:
             message.setdefault("thinking", reasoning)
             message["reasoning_content"] = reasoning
-        for key in CALLS:
-            if key in message:
-                calls = read_json(message[key], f"the {key} of message {i}")
-                if not calls:
-                    del message[key]
-                    continue
-                message[key] = calls
-                many = calls if isinstance(calls, list) else [calls]
-                if isinstance(calls, list) != (key == "tool_calls") or not _are_calls(many):
-                    raise ConversationError(
-                        MALFORMED, f"message {i} has {key} that are none: {brief(calls)}"
-                    )
         if message.get("tool_responses") and message["role"] == "assistant":
             raise ConversationError(
                 MALFORMED,
@@ -198,7 +189,10 @@ class MessageReader:
 
 
 def as_messages(value: Any, role: str) -> list[Any]:
-    """A text as the message of a role, or those of Human and Assistant; messages as they are."""
+    """A text as the message of a role, or those of Human and Assistant; messages as they are.
+
+    A text may also be the JSON of messages, as in a table of texts.
+    """
     if isinstance(value, str) and _HH.match(value):
         parts = _HH.split(value)[1:]
         turns = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
@@ -206,12 +200,25 @@ def as_messages(value: Any, role: str) -> list[Any]:
         is_prompt = messages[-1] == {"role": "assistant", "content": ""}  # for an answer
         return messages[:-1] if is_prompt else messages
     if isinstance(value, str):
-        return [{"role": role, "content": value}]
+        return _in_json(value) or [{"role": role, "content": value}]
     if isinstance(value, Mapping):
         return as_messages(value["messages"], role) if "messages" in value else [value]
     if isinstance(value, Iterable):
         return list(value)
     raise ConversationError(MALFORMED, f"{brief(value)} is neither text nor messages")
+
+
+def _in_json(text: str) -> list[Any]:
+    """The messages that a text is the JSON of; nothing where it is another text."""
+    if not text.startswith(('[{"', '{"')) or not text.endswith(("}]", "}")):
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    many = found if isinstance(found, list) else [found]
+    are_messages = all(isinstance(one, dict) and not _KEYS.isdisjoint(one) for one in many)
+    return many if are_messages and all("role" in one or "from" in one for one in many) else []
 
 
 def ends_with_answer(raw: Any, roles: Mapping[str, str]) -> bool:
@@ -272,6 +279,21 @@ def _read_call(message: Message, i: int) -> None:
         raise ConversationError(MALFORMED, f"message {i} calls {brief(wrong[0])}")
     made = [one if "function" in one else {"type": "function", "function": one} for one in calls]
     message["tool_calls"] = [*(message.get("tool_calls") or ()), *made]
+
+
+def _read_calls(message: Message, i: int) -> None:
+    """Read what a message calls under the keys of calls; nothing is no call."""
+    for key in CALLS:
+        if key not in message:
+            continue
+        calls = read_json(message.pop(key), f"the {key} of message {i}")
+        if calls:
+            many = calls if isinstance(calls, list) else [calls]
+            if isinstance(calls, list) != (key == "tool_calls") or not _are_calls(many):
+                raise ConversationError(
+                    MALFORMED, f"message {i} has {key} that are none: {brief(calls)}"
+                )
+            message[key] = calls
 
 
 def _are_calls(calls: list[Any]) -> bool:

@@ -187,25 +187,22 @@ class RecordReader:
         if not whole or names[:1] == ["prompt"]:
             name = names.pop(0)
             before = self._prompt(record, name)
+            if before[-1:] in (one[:1] for one in answers if not _is_whole(one)):
+                before = before[:-1]  # without the answer itself
             last = before[-1]["role"] if before else ""
-            if last == "assistant" and before[-1:] in (one[:1] for one in answers):
-                before, last = before[:-1], ""
-            if last == "user":
-                fits = all(_begins_with(one, before) for one in whole)
-            else:
-                fits = last != "assistant" or len(whole) == len(answers)
-            if not fits:
-                what = (
-                    f"ends with {brief(before[-1].get('content'))}, and its answers do not follow"
-                )
-                raise _unclear(name, what)
+            asks, is_in = last in ("user", "tool", "function"), True
+            if asks:
+                is_in = all(_begins_with(one, before) for one in whole)
+            if not is_in or (not asks and len(whole) < len(answers)):
+                said = brief(before[-1].get("content") if before else "")
+                raise _unclear(name, f"has {said} last, which its answers do not answer")
         elif len(whole) == 1:  # the other one answers the same, as ms-swift's rejected_response
             users = [i for i, message in enumerate(whole[0]) if message["role"] == "user"]
             before = whole[0][: users[-1] + 1] if users else []
         said = "\n".join(_texts([before, answers])) if names else ""
         for name in names:
             if lost := next((text for text in _texts(record[name]) if text not in said), None):
-                raise _unclear(name, f"has {brief(lost)}, which is nowhere else in the record")
+                raise _unclear(name, f"has {brief(lost)}, which is nowhere else in it")
         return before
 
     def _prompt(self, record: Mapping[str, Any], name: str) -> list[Message]:
@@ -272,7 +269,7 @@ def _keys(record: Mapping[str, Any]) -> str:
 def _unclear(name: str, what: str) -> ConversationError:
     return ConversationError(
         NO_CONVERSATION,
-        f"its {name} {what}: name what comes before the answers with "
+        f"under {name} it {what}: name what comes before the answers with "
         f"{option('prompt_key', name)}, or with '' if nothing does",
     )
 
