@@ -401,7 +401,14 @@ class _Rendering:
             return ()
         owners = [every[max(bisect_right(begins, begin) - 1, 0)] for begin, _ in blocks]
         pairs = zip(owners, blocks, strict=True)
-        return pairs if owners == answers else [pair for pair in pairs if pair[0] in answers]
+        if owners == answers:
+            return pairs
+        ends = [(turns[i] or (0, 0))[1] for i in owners]
+        return [
+            pair
+            for pair, end in zip(pairs, ends, strict=True)
+            if pair[0] in answers and (len(answers) == len(every) or pair[1][0] < end)
+        ]
 
     def _alone_again(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
         return self._turns.alone(messages, variables)[0]
