@@ -399,7 +399,7 @@ def test_loops_over_messages_in_a_row_are_one(between: str, known: bool) -> None
             "[user]Bye.",
             "[assistant]See.",
         ]
-    if known:
+    if not between:
         (rendered,) = Renderer(template + PROMPTED, ChatOptions()).render({"messages": TALK})
         assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]
 

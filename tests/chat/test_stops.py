@@ -90,13 +90,14 @@ def test_each_split_answer_ends_with_it() -> None:
 @pytest.mark.parametrize("name", ["chatml", "qwen3", "harmony", "gemma4", "jamba", "llama3"])
 def test_nothing_is_appended_where_it_is_there(name: str) -> None:
     for talk in ([USER, ANSWER], [USER, ANSWER, USER]):
-        (plain,), (one,) = made(name, talk), made(name, talk, append_eot=True)
+        (plain,) = made(name, talk, rewriting="as-is")
+        (one,) = made(name, talk, rewriting="as-is", append_eot=True)
         assert (one.text, one.trained) == (plain.text, plain.trained)
 
 
 LAST_HAS_NONE = (
-    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ '<end>' if not loop.last }}"
-    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{{ '<end>' if not loop.last or m.role == 'user' }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 )
 NONE = "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n{% endfor %}"
 TAGGED = LAST_HAS_NONE.replace(
