@@ -97,7 +97,8 @@ def test_nothing_is_appended_where_it_is_there(name: str) -> None:
 
 LAST_HAS_NONE = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
-    "{{ '<end>' if not loop.last or m.role == 'user' }}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    "{{ '<end>' if not loop.last or m.role == 'user' }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
 NONE = "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n{% endfor %}"
 TAGGED = LAST_HAS_NONE.replace(

@@ -232,9 +232,8 @@ def test_pairs_of_the_same_tokens_are_left_out(
 ) -> None:
     """Because of the cut, because of what the template leaves out, or as they are."""
     said = {"split('#')[0]": ("and#of", "and"), "trim": ("and ", "and")}
-    chosen, rejected = said.get(
-        template, ("and of is", "and of was") if options else ("and", "and")
-    )
+    equal = ("and of the is", "and of the was") if options else ("and", "and")
+    chosen, rejected = said.get(template, equal)
     records = [
         {"prompt": "the of", "chosen": chosen, "rejected": rejected},
         {"prompt": "the of", "chosen": "in", "rejected": "was"},
@@ -244,8 +243,9 @@ def test_pairs_of_the_same_tokens_are_left_out(
     content = f"(message['content'] | {template})" if template == "trim" else content
     file.write_text(TEMPLATE.replace("message['content']", content or "message['content']"))
     if options:
-        length = len(chats.twin.rows([[{"role": "user", "content": "the of"}]])[0][0])
-        options = {**options, "max_length": length + 5}
+        empty = [{"role": "user", "content": "the of"}, {"role": "assistant", "content": ""}]
+        (ids, _), *_ = chats.twin.rows([empty])
+        options = {**options, "max_length": len(ids) + 1}  # three tokens of the answer
     manifest = chats.encode(records, chat_template=str(file), **options)
     talks = [
         [{"role": "user", "content": "the of"}, {"role": "assistant", "content": text}]
@@ -358,7 +358,6 @@ def test_a_text_beside_a_call_that_is_left_out_is_counted(chats: Chats) -> None:
     [
         {"messages": [{"role": "user", "content": "a", 7: "b"}]},
         {"messages": [{"role": "user", "content": "a", "b": {None: 1}}]},
-        {"messages": [{"role": "user", "content": "a"}], "tools": [{"x": 10**5000}]},
         {"messages": [{"role": "user", "content": object()}]},
         {"messages": [{"role": "assistant", "content": "a", "weight": 10**400}]},
     ],
