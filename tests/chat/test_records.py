@@ -504,8 +504,13 @@ def test_tools_are_read_under_any_of_their_names(given: dict[str, Any]) -> None:
     (inside,) = read({"messages": [{**SYSTEM, **given}, USER]})
     assert inside.variables == {"tools": [TOOL]}
     assert inside.messages == [SYSTEM, USER]
-    (chosen, _) = read({"input": {"messages": [USER], **given}, **TOLD})
-    assert chosen.variables == {"tools": [TOOL]}
+    of_openai = {"input": {"messages": [USER], **given}, **TOLD}
+    of_system = {"prompt": [{**SYSTEM, **given}, USER], **TOLD}
+    for record in (of_openai, of_system, {**of_system, "system": "Be kind."}):
+        for one in read(record):
+            assert one.variables == {"tools": [TOOL]}
+            assert not one.messages[0].keys() & given.keys()
+    assert of_openai["input"].keys() > given.keys()
 
 
 def test_tools_that_are_not_clear_are_refused() -> None:

@@ -51,6 +51,7 @@ _LISTS = ("messages", "conversations", "conversation")
 # belong to an instruction.
 _PROMPTS = ("prompt", *_LISTS, "instruction", "question", "query", "input", "context", "history")
 _SEEN = frozenset(["image", "images", "video", "videos", "audio", "audios", *FLAGS])
+_TOOLS = frozenset(TOOLS)
 _FOR_TEMPLATES = frozenset(["chat_template_kwargs", "documents", "input", *TOOLS])
 _SHOWN = 8  # keys in a message
 _LEAST_WEIGHT, _MOST_WEIGHT = 2.0**-24, 65504.0  # that float16 has
@@ -136,7 +137,8 @@ class RecordReader:
         if special or notes:
             one.special = sorted({*special, *one.parts})
             one.untrained = [i for i in special if is_untrained(messages[i], f"message {i}")]
-        one.variables = _variables(record, messages)
+        if special or not _FOR_TEMPLATES.isdisjoint(record):  # of few records
+            one.variables = _variables(record, messages)
         if self._options.weight_key is not None:
             one.weight = _weight(record, self._options.weight_key)
 
@@ -336,10 +338,11 @@ def _refuse_beside(record: Mapping[str, Any]) -> None:
 
 
 def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, Any]:
-    """What a record has for the template: tools, documents, and chat_template_kwargs."""
+    """What a record has for the template: tools, documents, and chat_template_kwargs.
+
+    Tools that a first message has are no longer in it.
+    """
     variables: dict[str, Any] = {}
-    if _FOR_TEMPLATES.isdisjoint(record) and len(messages[0]) == 2:
-        return variables  # nearly all records
     extra = record.get("chat_template_kwargs")
     if isinstance(extra, Mapping):
         variables |= plain(extra)
@@ -349,15 +352,16 @@ def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, 
     if documents := _list(record.get("documents"), "its documents"):
         variables["documents"] = documents
     given = record.get("input")  # of OpenAI's preferences
-    places = [(record, "its"), (given if isinstance(given, Mapping) else {}, "its input's")]
-    if len(messages[0]) > 2 and messages[0]["role"] in ("system", "developer"):
-        places.append((messages[0], "message 0's"))
+    places: list[tuple[Mapping[str, Any], str]] = [(record, "its")]
+    places += [(given, "its input's")] if isinstance(given, Mapping) else []
+    for i, one in enumerate(messages[:2]):
+        if not _TOOLS.isdisjoint(one):
+            places.append((one, f"message {i}'s"))
+            messages[i] = {key: value for key, value in one.items() if key not in TOOLS}
     found: list[tuple[str, list[Any]]] = []
     for place, whose in places:
         for name in TOOLS:
             value = place.get(name)
-            if place is messages[0]:
-                messages[0].pop(name, None)
             if value is not None and (tools := _list(value, f"{whose} {name}")):
                 found.append((f"{whose} {name}", tools if name == "tools" else _wrapped(tools)))
     if found:

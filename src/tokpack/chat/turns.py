@@ -49,6 +49,7 @@ class Turns:
     def __init__(self, program: Program, variables: Mapping[str, Any]) -> None:
         self._program = program
         self._prompts: dict[tuple[Any, ...], _Prompt | None] = {}
+        self._stops: dict[bool, str] = {}
         self.header = ""
         self.parts = self._parts(variables) if program.syntax.reads_parts else {}
         self._question, self._answer = (
@@ -201,6 +202,11 @@ class Turns:
         That is a question, or behind calls the result of one. Where there is none, it is the
         end-of-sequence token. UsageError where there is none of both.
         """
+        if with_calls not in self._stops:
+            self._stops[with_calls] = self._find_stop(variables, with_calls)
+        return self._stops[with_calls]
+
+    def _find_stop(self, variables: Mapping[str, Any], with_calls: bool) -> str:
         call, question = tried(_SAID)[0], self._question
         result = {"role": "tool", "content": "?", "tool_call_id": "c00000001", "name": "find"}
         messages = [question, call, result] if with_calls else [question, self._answer, question]
