@@ -14,6 +14,7 @@ newer; which of them have a compatibility decomposition the library says itself.
 from __future__ import annotations
 
 import sys
+import unicodedata
 from pathlib import Path
 
 import regex
@@ -324,8 +325,28 @@ def write_sets() -> None:
     )
 
 
+def write_folds() -> None:
+    """What the case of a letter becomes where texts are compared, of letters in a normal form.
+
+    It never changes once a letter is assigned, so any newer Python adds rows only.
+    """
+    valid = (chr(c) for c in range(LIMIT) if not 0xD800 <= c < 0xE000)
+    plain = (c for c in valid if unicodedata.normalize("NFKD", c) == c)
+    folds = {c: folded for c in plain if (folded := c.casefold()) != c}
+    rows = [ord(c) << 42 | ord(one[0]) << 21 | ord(one[1:] or "\0") for c, one in folds.items()]
+    write(
+        "case_fold_tables.cpp",
+        '#include "core/text/case_folds.hpp"\n\nnamespace tokpack {\n',
+        f"const std::size_t kCaseFoldCount = {len(rows)};\n",
+        array("std::uint64_t", "kCaseFolds", rows),
+        "}  // namespace tokpack\n",
+        version=unicodedata.unidata_version,
+    )
+
+
 def main() -> None:
     """Write every table."""
+    write_folds()
     if unicodedata2.unidata_version != UNICODE_VERSION:
         raise SystemExit(f"unicodedata2 {UNICODE_VERSION} is needed")
     write_classes()

@@ -45,11 +45,12 @@ inline std::uint64_t checked(std::int64_t i, std::uint64_t size, const char* wha
   return static_cast<std::uint64_t>(i);
 }
 
-// A copy of structures of three numbers as an array [n, 3].
+// A copy of structures of some 64-bit numbers as an array [n, numbers].
 template <class Piece>
 Int64s rows_of(const std::vector<Piece>& pieces) {
-  static_assert(sizeof(Piece) == 3 * sizeof(std::int64_t));
-  Int64s rows({static_cast<py::ssize_t>(pieces.size()), py::ssize_t{3}});
+  constexpr std::size_t numbers = sizeof(Piece) / sizeof(std::int64_t);
+  static_assert(sizeof(Piece) == numbers * sizeof(std::int64_t));
+  Int64s rows({static_cast<py::ssize_t>(pieces.size()), py::ssize_t{numbers}});
   if (!pieces.empty())
     std::memcpy(rows.mutable_data(), pieces.data(), pieces.size() * sizeof(Piece));
   return rows;

@@ -22,7 +22,7 @@ namespace tokpack {
 
 namespace py = pybind11;
 
-void bind_json(py::module_& module);           // JsonLines, JsonArray, json_column and more
+void bind_json(py::module_& module);           // JsonLines, JsonValues, json_column and more
 void bind_text(py::module_& module);           // patterns, Pretokenizer, normalize
 void bind_bpe(py::module_& module);            // ByteLevelBPE, simd_levels
 void bind_sentencepiece(py::module_& module);  // PieceModel, PieceEncoder

@@ -8,12 +8,13 @@
 #include "core/documents/phrases.hpp"
 #include "core/documents/sketch.hpp"
 #include "core/documents/spelling.hpp"
+#include "core/documents/words.hpp"
 #include "core/documents/xxh3.hpp"
 
 namespace tokpack {
 namespace {
 
-// Calls use(span) with ids of two or of four bytes.
+// Calls use(span) with ids of two, four or eight bytes.
 template <class Use>
 auto with_tokens(const py::array& tokens, Use&& use) {
   const bool plain = tokens.ndim() == 1 && (tokens.flags() & py::array::c_style);
@@ -25,7 +26,10 @@ auto with_tokens(const py::array& tokens, Use&& use) {
   if (plain && kind == 'u' && tokens.itemsize() == 4 && is_aligned(tokens, 4)) {
     return use(std::span(static_cast<const std::uint32_t*>(tokens.data()), size));
   }
-  throw py::value_error("tokens must be aligned uint16 or uint32 of one dimension");
+  if (plain && kind == 'u' && tokens.itemsize() == 8 && is_aligned(tokens, 8)) {
+    return use(std::span(static_cast<const std::uint64_t*>(tokens.data()), size));
+  }
+  throw py::value_error("tokens must be aligned uint16, uint32 or uint64 of one dimension");
 }
 
 // The documents' tokens are [begin, end) in the array.
@@ -96,22 +100,47 @@ Array<std::uint8_t> text_digests(const py::buffer& source, const Int64s& spans,
                     [&](const auto& span) { return document_of(data.span(), span); });
 }
 
+// Ids of 64 bits as int32, as those of other dtypes are hashed, and others in a longer form that no
+// such ids have.
+std::span<const std::uint8_t> hashed_form(std::span<const std::uint64_t> ids,
+                                          std::vector<std::uint8_t>& room) {
+  const bool fit = std::all_of(ids.begin(), ids.end(), [](std::uint64_t id) {
+    return id + (std::uint64_t{1} << 31) < std::uint64_t{1} << 32;
+  });
+  room.resize(fit ? 4 * ids.size() : 8 * ids.size() + 1);
+  if (!fit) {
+    std::memcpy(room.data(), ids.data(), 8 * ids.size());
+    room.back() = 0;
+    return room;
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto narrow = static_cast<std::uint32_t>(ids[i]);
+    std::memcpy(room.data() + 4 * i, &narrow, sizeof(narrow));
+  }
+  return room;
+}
+
 Array<std::uint8_t> token_digests(const py::array& tokens, const Int64s& spans,
                                   const std::string& level) {
   static_assert(std::endian::native == std::endian::little, "tokens are hashed as they lie");
   const auto documents = spans_of(spans, static_cast<std::size_t>(tokens.size()));
   return with_tokens(tokens, [&](auto all) {
     std::vector<std::uint32_t> wide;
+    std::vector<std::uint8_t> room;
     return digests_of(documents, level, [&](const auto& span) {
       const auto ids = document_of(all, span);
-      const std::uint32_t* words;
-      if constexpr (sizeof(ids[0]) == sizeof(*words)) {
-        words = ids.data();
+      if constexpr (sizeof(ids[0]) == sizeof(std::uint64_t)) {
+        return hashed_form(ids, room);
       } else {
-        wide.assign(ids.begin(), ids.end());
-        words = wide.data();
+        const std::uint32_t* words;
+        if constexpr (sizeof(ids[0]) == sizeof(*words)) {
+          words = ids.data();
+        } else {
+          wide.assign(ids.begin(), ids.end());
+          words = wide.data();
+        }
+        return std::span(reinterpret_cast<const std::uint8_t*>(words), 4 * ids.size());
       }
-      return std::span(reinterpret_cast<const std::uint8_t*>(words), 4 * ids.size());
     });
   });
 }
@@ -209,19 +238,20 @@ double similarity(const py::array& a, const py::array& b, std::size_t ngram) {
         return jaccard(one, other, ngram);
       } else {
         const auto wide = [](auto tokens) {
-          return std::vector<std::uint32_t>(tokens.begin(), tokens.end());
+          return std::vector<std::uint64_t>(tokens.begin(), tokens.end());
         };
         const auto first = wide(one), second = wide(other);
-        return jaccard<std::uint32_t>(first, second, ngram);
+        return jaccard<std::uint64_t>(first, second, ngram);
       }
     });
   });
 }
 
-Phrases make_phrases(const Array<std::uint32_t>& texts, const Int64s& ends, std::size_t ngram,
-                     std::size_t shortest) {
+Phrases make_phrases(const Array<std::uint64_t>& texts, const Int64s& ends, std::size_t ngram,
+                     std::size_t shortest, const Array<std::uint8_t>& sizes, std::size_t size) {
   const auto tokens = vector_of(texts, "texts");
-  return Phrases({tokens.begin(), tokens.end()}, vector_of(ends, "ends"), ngram, shortest);
+  return Phrases({tokens.begin(), tokens.end()}, vector_of(ends, "ends"), ngram, shortest,
+                 vector_of(sizes, "sizes"), size);
 }
 
 Int64s phrases_of(const Phrases& phrases) {
@@ -234,16 +264,75 @@ Int64s phrases_of(const Phrases& phrases) {
   return rows;
 }
 
-Int64s find_phrases(const Phrases& phrases, const py::array& tokens, const Int64s& spans) {
+// Calls find(document, its tokens, hits) for each document.
+template <class Find>
+Int64s found_in(const py::array& tokens, const Int64s& spans, Find&& find) {
   const auto documents = spans_of(spans, static_cast<std::size_t>(tokens.size()));
   std::vector<Phrases::Hit> hits;
   with_tokens(tokens, [&](auto all) {
     const py::gil_scoped_release release;
     for (std::size_t i = 0; i < documents.size(); ++i) {
-      phrases.find(static_cast<std::int64_t>(i), document_of(all, documents[i]), hits);
+      find(static_cast<std::int64_t>(i), document_of(all, documents[i]), hits);
     }
   });
   return rows_of(hits);
+}
+
+Int64s find_phrases(const Phrases& phrases, const py::array& tokens, const Int64s& spans) {
+  return found_in(tokens, spans, [&](auto&&... document) { phrases.find(document...); });
+}
+
+Int64s find_words(const TokenWords& words, const Phrases& phrases, const py::array& tokens,
+                  const Int64s& spans) {
+  return found_in(tokens, spans, [&](auto&&... document) { words.find(phrases, document...); });
+}
+
+TokenWords make_token_words(const py::buffer& bytes, const Int64s& ends) {
+  const Bytes data(bytes);
+  return {data.span(), vector_of(ends, "the ends of tokens")};
+}
+
+// Hashes of words, whether each is of a script without spaces, and where it stands.
+py::tuple arrays_of(const std::vector<Word>& words) {
+  const auto size = static_cast<py::ssize_t>(words.size());
+  Array<std::uint64_t> hashes(size);
+  Array<bool> characters(size);
+  Int64s places({size, py::ssize_t{2}});
+  std::int64_t* place = places.mutable_data();
+  for (py::ssize_t i = 0; i < size; ++i) {
+    const Word& word = words[static_cast<std::size_t>(i)];
+    hashes.mutable_data()[i] = word.hash;
+    characters.mutable_data()[i] = word.is_character;
+    *place++ = static_cast<std::int64_t>(word.begin);
+    *place++ = static_cast<std::int64_t>(word.end);
+  }
+  return py::make_tuple(std::move(hashes), std::move(characters), std::move(places));
+}
+
+py::tuple words_of_text(const py::buffer& text, const std::string& punctuation) {
+  const Bytes data(text);
+  const auto bytes = data.span();
+  const auto what = punctuation == "spaces"    ? Punctuation::kSpaces
+                    : punctuation == "nothing" ? Punctuation::kNothing
+                                               : Punctuation::kAsDescribed;
+  std::vector<Word> words;
+  words_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, what, words);
+  return arrays_of(words);
+}
+
+py::tuple words_of_tokens(const TokenWords& words, const py::array& tokens) {
+  std::vector<Word> found;
+  with_tokens(tokens, [&](auto all) { words.words(all, found); });
+  return arrays_of(found);
+}
+
+Array<std::uint32_t> hashes_of_tokens(const TokenWords& words, const py::array& tokens) {
+  std::vector<std::uint32_t> found;
+  with_tokens(tokens, [&](auto all) {
+    const py::gil_scoped_release release;
+    words.hashes(all, found);
+  });
+  return Array<std::uint32_t>(static_cast<py::ssize_t>(found.size()), found.data());
 }
 
 }  // namespace
@@ -265,9 +354,16 @@ void bind_documents(py::module_& module) {
 
   py::class_<Phrases>(module, "Phrases")
       .def(py::init(&make_phrases), py::arg("texts"), py::arg("ends"), py::arg("ngram"),
-           py::arg("shortest"))
+           py::arg("shortest"), py::arg("sizes") = Array<std::uint8_t>(0), py::arg("size") = 1)
       .def_property_readonly("phrases", &phrases_of)
       .def("find", &find_phrases, py::arg("tokens"), py::arg("spans"));
+
+  module.def("words", &words_of_text, py::arg("text"), py::arg("punctuation") = "");
+  py::class_<TokenWords>(module, "TokenWords")
+      .def(py::init(&make_token_words), py::arg("pieces"), py::arg("ends"))
+      .def("words", &words_of_tokens, py::arg("tokens"))
+      .def("hashes", &hashes_of_tokens, py::arg("tokens"))
+      .def("find", &find_words, py::arg("phrases"), py::arg("tokens"), py::arg("spans"));
 }
 
 }  // namespace tokpack

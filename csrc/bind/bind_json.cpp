@@ -1,10 +1,10 @@
-// JsonLines, JsonArray, json_column, split_lines, invalid_utf8.
+// JsonLines, JsonValues, json_column, split_lines, invalid_utf8.
 #include <stdexcept>
 
 #include "bind/bind.hpp"
-#include "core/json/json_array.hpp"
 #include "core/json/json_columns.hpp"
 #include "core/json/json_lines.hpp"
+#include "core/json/json_values.hpp"
 #include "core/text/split_lines.hpp"
 #include "core/text/utf8.hpp"
 
@@ -53,29 +53,31 @@ class JsonLinesBinding {
   Shared<std::int64_t> spans_, lines_, slow_, values_;
 };
 
-class JsonArrayBinding {
+class JsonValuesBinding {
  public:
+  explicit JsonValuesBinding(std::vector<std::string> path) : values_(std::move(path)) {}
+
   py::bytes feed(const py::buffer& source) {
     const Bytes chunk(source);
-    if (busy_) throw std::runtime_error("JsonArray.feed was called while another thread is in it");
+    if (busy_) throw std::runtime_error("JsonValues.feed was called while another thread is in it");
     busy_ = true;
     out_.clear();
-    std::optional<JsonArrayError> error;
+    std::optional<JsonValuesError> error;
     {
       const py::gil_scoped_release release;
-      error = array_.feed(chunk.span(), out_);
+      error = values_.feed(chunk.span(), out_);
     }
     busy_ = false;
     if (error) {
       throw py::value_error(std::string(error->reason) + " at byte " +
-                            std::to_string(error->position) + " of the JSON array");
+                            std::to_string(error->position) + " of the JSON");
     }
     return {reinterpret_cast<const char*>(out_.data()), out_.size()};
   }
-  bool finished() const { return array_.finished(); }
+  bool finished() const { return values_.finished(); }
 
  private:
-  JsonArray array_;
+  JsonValues values_;
   Buffer<std::uint8_t> out_;
   bool busy_ = false;
 };
@@ -169,10 +171,10 @@ void bind_json(py::module_& module) {
       .def(py::init<std::optional<std::string>, std::string, std::vector<std::string>>(),
            py::arg("key"), py::arg("level") = "auto", py::arg("kept") = std::vector<std::string>())
       .def("extract", &JsonLinesBinding::extract, py::arg("block"));
-  py::class_<JsonArrayBinding>(module, "JsonArray")
-      .def(py::init<>())
-      .def("feed", &JsonArrayBinding::feed, py::arg("chunk"))
-      .def_property_readonly("finished", &JsonArrayBinding::finished);
+  py::class_<JsonValuesBinding>(module, "JsonValues")
+      .def(py::init<std::vector<std::string>>(), py::arg("path") = std::vector<std::string>())
+      .def("feed", &JsonValuesBinding::feed, py::arg("chunk"))
+      .def_property_readonly("finished", &JsonValuesBinding::finished);
   module.def("json_column", &json_column_binding, py::arg("data"), py::arg("spans"),
              py::arg("level") = "auto");
   module.def("split_lines", &split_lines_binding, py::arg("block"));

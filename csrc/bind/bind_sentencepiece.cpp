@@ -20,6 +20,13 @@ py::list pieces(const PieceModelFile& model) {
   return rows;
 }
 
+std::vector<float> scores(const PieceModelFile& model) {
+  std::vector<float> result;
+  result.reserve(model.pieces.size());
+  for (const Piece& piece : model.pieces) result.push_back(piece.score);
+  return result;
+}
+
 py::object unknown_surface(const PieceModelFile& model) {
   if (!model.unknown_surface) return py::none();
   return py::bytes(*model.unknown_surface);
@@ -58,6 +65,7 @@ void bind_sentencepiece(py::module_& module) {
   py::class_<PieceModelFile>(module, "PieceModel")
       .def(py::init(&parse), py::arg("raw"))
       .def_property_readonly("pieces", &pieces)
+      .def_property_readonly("scores", &scores)
       .def_property_readonly("end_piece",
                              [](const PieceModelFile& m) { return py::bytes(m.end_piece); })
       .def_property_readonly("begin_piece",

@@ -56,16 +56,20 @@ def json_column(
     a lone surrogate, have 2 GiB of strings together, or are no JSON. ValueError for wrong spans.
     """
 
-class JsonArray:
-    """Turn one JSON array, fed in chunks, into JSON lines, an element a line."""
+class JsonValues:
+    """Turn JSON values, fed in chunks, into JSON lines.
 
-    def __init__(self) -> None: ...
+    Of an array its elements, each a line; with ``path``, keys one inside of the other, those of the
+    array under it.
+    """
+
+    def __init__(self, path: Sequence[str] = ()) -> None: ...
     def feed(self, chunk: Buffer) -> bytes:
-        """The lines in one more chunk. ValueError says what is wrong with the array, and where."""
+        """The lines in one more chunk. ValueError says what is wrong with the JSON, and where."""
 
     @property
     def finished(self) -> bool:
-        """Whether the array's closing bracket has come."""
+        """Whether it may end here."""
 
 def split_lines(block: Buffer) -> npt.NDArray[np.int64]:
     """Begin and end of each line, [n, 2], without its \\n; an unterminated last one counts."""
@@ -211,6 +215,7 @@ class PieceModel:
 
     def __init__(self, raw: Buffer) -> None: ...
     pieces: list[tuple[bytes, int]]  # by id: text, type as the file has it; a new list each time
+    scores: list[float]  # of the pieces, by id; a new list each time
     begin_piece: bytes  # name of the piece that begins a document
     end_piece: bytes  # name of the piece that ends a document
     unknown_surface: bytes | None  # what the unknown piece is decoded to; None: not said
@@ -513,7 +518,7 @@ def megatron_blend(
     ``fused`` rounds as builds for ARM do, which contract the multiply and the subtraction.
     """
 
-_Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+_Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
 
 def band_hashes(
     tokens: _Ids, spans: npt.NDArray[np.int64], ngram: int, bands: int, rows: int
@@ -522,7 +527,7 @@ def band_hashes(
 
     Document i is tokens [spans[i, 0], spans[i, 1]). Two have an equal hash in a band with the
     probability J ** rows, where J is the Jaccard similarity of their sets of n-grams. Of one
-    without a token all are 0. The same values on every machine, for either dtype. ValueError unless
+    without a token all are 0. The same values on every machine, for any dtype. ValueError unless
     ngram, bands and rows are at least 1, and bands * rows at most 4096.
     """
 
@@ -537,7 +542,10 @@ def text_digests(
 def token_digests(
     tokens: _Ids, spans: npt.NDArray[np.int64], level: Level = "auto"
 ) -> npt.NDArray[np.uint8]:
-    """The same of documents' tokens, each as four bytes, little endian. Spans count tokens."""
+    """The same of documents' tokens, each as four bytes, little endian. Spans count tokens.
+
+    A document of uint64 in which not all are int64 of 32 bits has eight for each, and a 0 behind.
+    """
 
 def are_texts(
     tokens: _Ids,
@@ -584,22 +592,53 @@ class Phrases:
     """Finds in documents the n-grams of texts, and whole texts that are shorter.
 
     ``texts`` are the tokens of all texts, which end at ``ends``. One of fewer than ``shortest``
-    tokens is left out. ValueError unless 1 <= shortest <= ngram.
+    tokens is left out. ``sizes`` are those of the tokens, 1 to ``size``, so that an n-gram has as
+    many as come to ``ngram * size``. ValueError unless 1 <= shortest <= ngram.
     """
 
     def __init__(
         self,
-        texts: npt.NDArray[np.uint32],
+        texts: npt.NDArray[np.uint64],
         ends: npt.NDArray[np.int64],
         ngram: int,
         shortest: int,
+        sizes: npt.NDArray[np.uint8] = ...,
+        size: int = 1,
     ) -> None: ...
     @property
     def phrases(self) -> npt.NDArray[np.int64]:
         """Each different phrase where it is first: begin in ``texts``, tokens: [phrases, 2]."""
 
     def find(self, tokens: _Ids, spans: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where phrases are: (document, its token, phrase), [hits, 3], by document.
+        """Where phrases are: (document, begin, end, phrase), [hits, 4], by document.
 
         Spans are those of ``band_hashes``. Tokens are compared one by one.
         """
+
+# Hashes of words; whether each is a character of a script without spaces; its place, [words, 2].
+_Words = tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_], npt.NDArray[np.int64]]
+
+def words(text: Buffer, punctuation: Literal["", "spaces", "nothing"] = "") -> _Words:
+    """The words of a text in lower case, without accents, punctuation and markup, by their bytes.
+
+    ``csrc/core/documents/words.hpp`` says what they are. All punctuation may be white space, or
+    nothing.
+    """
+
+class TokenWords:
+    """The words of documents by their tokens: i has pieces[ends[i - 1] : ends[i]].
+
+    One without bytes is white space. ValueError for ends that do not ascend in the pieces.
+    """
+
+    def __init__(self, pieces: Buffer, ends: npt.NDArray[np.int64]) -> None: ...
+    def words(self, tokens: _Ids) -> _Words:
+        """The words of a document, by its tokens."""
+
+    def hashes(self, tokens: _Ids) -> npt.NDArray[np.uint32]:
+        """Their hashes alone, without a look at their text where tokens are parts of words."""
+
+    def find(
+        self, phrases: Phrases, tokens: _Ids, spans: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Where phrases of such hashes are, as ``Phrases.find``, by tokens."""

@@ -383,7 +383,7 @@ def _request(
         return EncodeOptions(source, place, **{**options, "output_names": names}), None
     if not place and not names:
         raise UsageError(f"{source.name}: no file gives the dataset a name: set {option('output')}")
-    for name in ("input_format", "hf_split"):
+    for name in ("input_format", "hf_split", "json_path"):
         if options.get(name) not in (None, "auto"):
             raise UsageError(f"{option(name)} is of files, and the input is in memory")
     return EncodeOptions((source.name,), place, **{**options, "output_names": names}), source

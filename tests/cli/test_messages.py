@@ -41,6 +41,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if value:
             monkeypatch.setenv(name, value)
     make(tmp_path, "wiki", ["one two", "", "three"], trace=True)
+    make(tmp_path, "prefs", ["one", "two", "three", "four five"], trace=True)
+    manifest = json.loads(Path("prefs.json").read_text())
+    Path("prefs.json").write_text(json.dumps(manifest | {"pairs": True}))
     tokens, index = idx_and_bin([[1, 2, 3, 4]] * 3, [4] * 3, range(4), "uint16")
     for name, end in (("raw", None), ("broken", -1)):
         Path(f"{name}.bin").write_bytes(tokens)

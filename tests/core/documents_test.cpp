@@ -18,6 +18,7 @@
 #include "core/documents/ngrams.hpp"
 #include "core/documents/phrases.hpp"
 #include "core/documents/sketch.hpp"
+#include "core/documents/words.hpp"
 #include "core/documents/xxh3.hpp"
 
 namespace tokpack::test {
@@ -278,7 +279,7 @@ void test_phrases() {
       all.insert(all.end(), text.begin(), text.end());
       ends.push_back(static_cast<std::int64_t>(all.size()));
     }
-    const Phrases phrases(all, ends, ngram, shortest);
+    const Phrases phrases({all.begin(), all.end()}, ends, ngram, shortest);
     for (int document = 0; document < 4; ++document) {
       Tokens tokens = random_tokens(random, random() % 60, vocabulary);
       for (int planted = 0; planted < 3 && !texts.empty(); ++planted) {
@@ -288,16 +289,19 @@ void test_phrases() {
         tokens.insert(tokens.begin() + place, text.begin() + static_cast<std::ptrdiff_t>(from),
                       text.end());
       }
-      std::vector<Phrases::Hit> hits, of_narrow;
+      std::vector<Phrases::Hit> hits, of_narrow, of_wide;
       phrases.find(7, Exactly<std::uint32_t>(tokens).span(), hits);
       phrases.find(7, Exactly<std::uint16_t>(tokens).span(), of_narrow);
+      phrases.find(7, Exactly<std::uint64_t>(tokens).span(), of_wide);
       CHECK(hits.size() == of_narrow.size());
+      CHECK(hits.size() == of_wide.size());
       std::set<std::pair<std::int64_t, Tokens>> found;
       for (const Phrases::Hit& hit : hits) {
         CHECK(hit.document == 7);
         const Phrases::Phrase& phrase = phrases.phrases()[static_cast<std::size_t>(hit.phrase)];
         const auto first = all.begin() + phrase.begin;
-        found.insert({hit.position, Tokens(first, first + phrase.length)});
+        CHECK(hit.end == hit.begin + phrase.length);
+        found.insert({hit.begin, Tokens(first, first + phrase.length)});
       }
       CHECK(found.size() == hits.size());  // each once
       CHECK(found == plain_hits(texts, tokens, ngram, shortest));
@@ -313,6 +317,92 @@ void test_phrases() {
       refused = true;
     }
     CHECK(refused);
+  }
+}
+
+// N-grams of tokens of different sizes: as many as come to a size, and short texts whole.
+void test_phrases_of_sizes() {
+  const std::vector<std::uint64_t> texts{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const std::vector<std::uint8_t> sizes{1, 3, 1, 1, 1, 3, 3, 2, 2};
+  const Phrases phrases(texts, std::vector<std::int64_t>{7, 9}, 2, 1, sizes, 3);
+  std::vector<std::pair<std::int64_t, std::int64_t>> found;
+  for (const auto& phrase : phrases.phrases()) found.push_back({phrase.begin, phrase.length});
+  CHECK((found == decltype(found){{0, 4}, {1, 4}, {2, 4}, {3, 4}, {4, 3}, {5, 2}, {7, 2}}));
+  std::vector<Phrases::Hit> hits;
+  phrases.find<std::uint64_t>(0, texts, hits);
+  CHECK(hits.size() == found.size());
+}
+
+// The words of documents by their tokens are those of their text, whatever the tokens are.
+void test_words() {
+  std::mt19937_64 random(11);
+  const std::vector<std::string> parts{"the",
+                                       " fox",
+                                       "\n",
+                                       " ",
+                                       ".",
+                                       ")",
+                                       "(",
+                                       "1",
+                                       "12",
+                                       " 3",
+                                       "a",
+                                       "<",
+                                       "<b",
+                                       ">",
+                                       "&",
+                                       "&amp;",
+                                       "]",
+                                       "](",
+                                       "http://x",
+                                       "/",
+                                       "\xE4",
+                                       "\xB8",
+                                       "\xAD",
+                                       "\xE4\xB8",
+                                       "\xE4\xB8\xAD",
+                                       "\xE2\x80",
+                                       "\x99",
+                                       "\xF0\x9F",
+                                       "\x98\x80",
+                                       "\xC3\xA9",
+                                       "e\xCC\x81",
+                                       "-",
+                                       "\xFF",
+                                       ";",
+                                       "#39;",
+                                       " (",
+                                       "",
+                                       "\xE4\xB8\xAD\xE6\x96\x87",
+                                       " \xE2\x80",
+                                       "1.",
+                                       "b)",
+                                       "\xC3\x9F",
+                                       "SS"};
+  for (int trial = 0; trial < 300; ++trial) {
+    std::string bytes;
+    std::vector<std::int64_t> ends;
+    for (int token = 0; token < 60; ++token) {
+      for (std::uint64_t some = random() % 3; some-- > 0;) bytes += parts[random() % parts.size()];
+      ends.push_back(static_cast<std::int64_t>(bytes.size()));
+    }
+    const Exactly<std::uint8_t> exactly(bytes);
+    const TokenWords words(exactly.span(), ends);
+    for (int document = 0; document < 30; ++document) {
+      const Tokens tokens = random_tokens(random, random() % 80, 62);
+      std::vector<std::uint32_t> hashes, narrow;
+      words.hashes(Exactly<std::uint32_t>(tokens).span(), hashes);
+      words.hashes(Exactly<std::uint16_t>(tokens).span(), narrow);
+      std::vector<Word> all;
+      words.words(Exactly<std::uint64_t>(tokens).span(), all);
+      CHECK(hashes == narrow);
+      CHECK(hashes.size() == all.size());
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        CHECK(hashes[i] == all[i].hash);
+        CHECK(all[i].begin < all[i].end && all[i].end <= tokens.size());
+        CHECK(i == 0 || all[i - 1].end <= all[i].begin + 1);
+      }
+    }
   }
 }
 
@@ -345,6 +435,8 @@ int main(int argc, char** argv) {
   tokpack::test::test_clusters();
   tokpack::test::test_jaccard();
   tokpack::test::test_phrases();
+  tokpack::test::test_phrases_of_sizes();
+  tokpack::test::test_words();
   tokpack::test::test_digests();
   return tokpack::test::report();
 }

@@ -1,4 +1,4 @@
-// What the JSON extractor and the splitter of JSON arrays give, as values, for tests and fuzz
+// What the JSON extractor and the splitter of JSON values give, as values, for tests and fuzz
 // targets.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "core/json/json_array.hpp"
 #include "core/json/json_lines.hpp"
+#include "core/json/json_values.hpp"
 #include "memory.hpp"
 
 namespace tokpack::test {
@@ -41,22 +41,23 @@ inline Extracted extract(std::string_view block, Level level) {
   return result;
 }
 
-struct SplitArray {
+struct SplitValues {
   std::string lines;
   bool finished = false;
   std::uint64_t error = UINT64_MAX;  // its position
-  bool operator==(const SplitArray&) const = default;
+  bool operator==(const SplitValues&) const = default;
 };
 
-// One array that arrives in these chunks.
-inline SplitArray split_array(const std::vector<std::string_view>& chunks) {
-  JsonArray array;
-  SplitArray result;
+// The records of a text that arrives in these chunks, under a path.
+inline SplitValues split_values(const std::vector<std::string_view>& chunks,
+                                std::vector<std::string> path = {}) {
+  JsonValues values(std::move(path));
+  SplitValues result;
   for (const std::string_view chunk : chunks) {
     const Exact input(chunk);
     Buffer<std::uint8_t> out;
-    const auto error = array.feed(input.span(), out);
-    MUST(out.size() <= chunk.size());
+    const auto error = values.feed(input.span(), out);
+    MUST(out.size() <= 2 * chunk.size());
     if (error) {
       result.error = error->position;
       result.lines.clear();  // what came before the error depends on the cuts
@@ -64,7 +65,7 @@ inline SplitArray split_array(const std::vector<std::string_view>& chunks) {
     }
     result.lines.append(reinterpret_cast<const char*>(out.data()), out.size());
   }
-  result.finished = array.finished();
+  result.finished = values.finished();
   return result;
 }
 

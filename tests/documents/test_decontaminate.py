@@ -114,6 +114,7 @@ def test_spans_are_those_of_the_twin(
             prefixes,
             folder / "fair",
             against=against,
+            unit="tokens",
             ngram=ngram,
             shortest=shortest,
             common=common,
@@ -261,7 +262,8 @@ def test_the_result_depends_on_nothing_but_the_documents(
     dataset, evals = write(tmp_path / "data", documents), write(tmp_path / "evals", documents[::9])
 
     def made(name: str, **options: Any) -> list[dict[str, Any]]:
-        tokpack.decontaminate(dataset, tmp_path / name, against=evals, common=20, **options)
+        options |= {"common": 20, "unit": "tokens"}
+        tokpack.decontaminate(dataset, tmp_path / name, against=evals, **options)
         return spans_of(tmp_path / f"{name}.spans.parquet")
 
     expected = made("a")

@@ -113,7 +113,7 @@ def test_requests_that_no_kernel_can_do_are_refused() -> None:
     for wrong in ([[0, 5]], [[3, 2]], [[-1, 2]], [0, 4]):
         with pytest.raises(ValueError, match="span"):
             _core.band_hashes(tokens, np.array(wrong), 5, 14, 8)
-    with pytest.raises(ValueError, match="uint16 or uint32"):
+    with pytest.raises(ValueError, match="uint16, uint32 or uint64"):
         _core.band_hashes(tokens.astype(np.int64), spans, 5, 14, 8)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least 1"):
         _core.band_hashes(tokens, spans, 0, 14, 8)

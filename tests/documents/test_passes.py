@@ -43,7 +43,7 @@ def test_runs_are_all_documents_in_order(
         found: dict[int, list[int]] = {}
 
         def look(first: int, tokens: Any, spans: Any) -> int:
-            assert tokens.dtype in (np.uint16, np.uint32)
+            assert tokens.dtype in (np.uint16, np.uint32, np.uint64)
             for number, (begin, end) in enumerate(spans.tolist(), first):
                 assert number not in found
                 found[number] = tokens[begin:end].tolist()

@@ -343,3 +343,27 @@ def test_the_command(folder: Path) -> None:
     assert f"of 300 documents: {made[0]['documents']:,} kept; " in run.stderr
     assert f"{300 - passing} dropped by --where; " in run.stderr
     assert f"train: {made[0]['documents']:,} documents, {made[0]['tokens']:,} tokens" in run.stderr
+
+
+def test_nan_is_counted_where_it_is_compared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It passes score > 0.9: DuckDB takes it for larger than any number."""
+    scores = [0.95, 0.1, float("nan"), None, float("nan")]
+    tokens = [[number] for number in range(5)]
+    names = [f"d{number}" for number in range(5)]
+    make_with_table(tmp_path / "a", tokens, id=names, score=scores)
+    table = pa.table({"id": names, "quality": [float("nan")] * 3 + [1.0, 2.0]})
+    requests: list[tuple[dict[str, Any], int, str]] = [
+        ({"where": "score > 0.9"}, 3, "2 documents with NaN"),
+        ({"repeat": "2 if score > 0.9"}, 8, "2 documents with NaN"),
+        ({"where": "quality > 0.9", "join": table, "on": "id"}, 5, "3 documents with NaN"),
+        ({"where": "score > 0.9 and not isnan(score)"}, 1, ""),
+        ({"where": "score > 0.9 and isfinite(score)"}, 1, ""),
+        ({"where": "id <> 'd0'"}, 4, ""),
+    ]
+    for number, (request, kept, said) in enumerate(requests):
+        caplog.clear()
+        manifest = tokpack.select(tmp_path / "a", tmp_path / f"o{number}", **request)
+        assert manifest.documents == kept
+        assert (said in caplog.text) if said else not caplog.records

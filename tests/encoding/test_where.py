@@ -225,3 +225,37 @@ def test_the_columns_of_an_expression() -> None:
         ("score",): "double",
         ("id",): "string",
     }
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "nested"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_nan_is_counted_where_it_is_compared(
+    kind: str, workers: int, tmp_path: Path, bpe: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[Record] = [
+        {"text": f"text {i}", "score": math.nan if i % 7 == 0 else i / 1000} for i in range(900)
+    ]
+    rows[1]["score"] = None
+    name = "score"
+    if kind == "nested":
+        rows, name = (
+            [{"text": one["text"], "meta": {"score": one["score"]}} for one in rows],
+            "meta.score",
+        )
+    path = tmp_path / "a.x"
+    if kind == "jsonl":
+        write(path, rows)
+    else:
+        parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=100)
+    nans = len(range(0, 900, 7))
+    manifest = encoded(path, tmp_path / "o", bpe, where=f"{name} > 0.8", workers=workers)
+    above = sum(1 for i in range(900) if i % 7 and i > 800)
+    assert (manifest.documents, manifest.nans) == (nans + above, nans)
+    assert f"{nans} records with NaN" in caplog.text
+    caplog.clear()
+    where = f"{name} > 0.8 and not isnan({name})"
+    manifest = encoded(path, tmp_path / "p", bpe, where=where, workers=workers)
+    assert (manifest.documents, manifest.nans) == (above, 0)
+    manifest = encoded(path, tmp_path / "q", bpe, where="length(text) > 7", workers=workers)
+    assert manifest.nans == 0
+    assert "NaN" not in caplog.text

@@ -20,7 +20,7 @@ from support.manifests import in_order, manifest_for
 from support.places import GOLDEN
 from support.table_tools import other_table
 
-from tokpack.errors import OutputError, UsageError
+from tokpack.errors import BusyError, OutputError, UsageError
 from tokpack.indexed import (
     MMapIndexedDataset,
     MMapIndexedDatasetBuilder,
@@ -140,10 +140,12 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="2 bytes were written, expected 4"):
             making.complete(np.uint16, np.array([2]), np.array([0, 1]), {})
     facts = plain_facts(out, 0, 0, 0)
-    with new_files() as files, new_files() as others:
-        making, other = NewDataset(out, files), NewDataset(out, others)
-        other.append(np.zeros(1, np.uint16))
+    with new_files() as files:
+        with pytest.raises(BusyError, match=r"out\.json"), new_files():
+            pass
+        making = NewDataset(out, files)
         making.complete(np.uint16, np.zeros(0, np.int32), np.array([0]), facts)
+        Path(f"{out}.bin.tokpack.tmp").unlink()
         with pytest.raises(OutputError, match=r"out\.bin\.tokpack\.tmp: another program"):
             files.publish()
     assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,10 @@ from support import orders_twin as twin
 from support.golden_orders import golden
 from support.samples_twin import write_dataset, write_manifest
 
-from tokpack import BlendedDataset, GPTDataset, open_blend
+import tokpack
+from tokpack import BlendedDataset, GPTDataset, MMapIndexedDatasetBuilder, open_blend
 from tokpack.errors import UsageError
+from tokpack.indexed import Manifest
 from tokpack.samples import SampleIterator
 from tokpack.samples.look import find
 from tokpack.samples.orders.pairs import PairOrder
@@ -97,6 +100,57 @@ def test_pairs_are_adjacent_whoever_asks(tmp_path: Path) -> None:
     resumed.load_state_dict(state)
     assert np.array_equal(next(resumed)["tokens"][2:], next(iterator)["tokens"])
     assert list(find(dataset, dataset.path_prefix, 4, 42)) == [firsts.index(sequences[4][0])]
+
+
+@pytest.mark.parametrize("on_view", [False, True])
+def test_answers_that_are_cut_off_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, on_view: bool
+) -> None:
+    """Those whose prompt alone fills the sample: no label of them is trained."""
+    lengths = [(20, 12), (5, 3), (20, 16), (17, 16), (30, 2), (18, 17)]  # tokens, untrained ones
+    path = tmp_path / "prefs.bin"
+    with MMapIndexedDatasetBuilder(path, np.int32, tracks=["mask"]) as builder:
+        for number, (count, prompt) in enumerate(lengths):
+            mask = [0] * prompt + [1] * (count - prompt)
+            builder.add_item(np.arange(count) + 100 * number, mask=mask)
+            builder.end_document()
+        builder.finalize(tmp_path / "prefs.idx")
+    manifest = Manifest.load(tmp_path / "prefs")
+    replace(manifest, pairs=True).save(tmp_path / "prefs")
+    name = "prefs"
+    if on_view:
+        tokpack.select(tmp_path / "prefs", tmp_path / "view", first=4)
+        name, lengths = "view", lengths[:4]
+    dataset = GPTDataset(tmp_path / name, 16, packing="pairs")
+    samples = dataset.batch(range(len(dataset)))
+    without = int(np.count_nonzero(samples["loss_mask"].sum(axis=1) == 0))
+    assert dataset.packing_stats is not None
+    assert dataset.packing_stats.untrained == without == (0 if on_view else 1)
+    assert ("have no trained token" in caplog.text) is (without > 0)
+    caplog.clear()
+    shorter = GPTDataset(tmp_path / name, 15, packing="pairs")
+    assert shorter.packing_stats is not None
+    samples = shorter.batch(range(len(shorter)))
+    without = int(np.count_nonzero(samples["loss_mask"].sum(axis=1) == 0))
+    assert shorter.packing_stats.untrained == without > 0
+    assert f"{without} of {len(lengths)} answers" in caplog.text
+    everything = GPTDataset(tmp_path / name, 15, packing="pairs", loss="all")
+    assert everything.packing_stats is not None
+    assert everything.packing_stats.untrained == 0
+
+
+def test_pairs_without_a_manifest_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_dataset(tmp_path / "prefs", [20] * 10)
+    assert len(GPTDataset(tmp_path / "prefs", 16, packing="pairs")) == 10
+    assert "no manifest tells of pairs" in caplog.text
+    write_manifest(tmp_path / "prefs", "gpt2", "0" * 64)
+    assert len(GPTDataset(tmp_path / "prefs", 16, packing="pairs")) == 10
+    manifest = Manifest.load(tmp_path / "prefs")
+    replace(manifest, options={"keys": ["text"]}).save(tmp_path / "prefs")
+    with pytest.raises(UsageError, match="packing='pairs'"):
+        GPTDataset(tmp_path / "prefs", 16, packing="pairs")
 
 
 def test_blends_keep_pairs_together(tmp_path: Path) -> None:

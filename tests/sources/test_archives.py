@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import stat
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from tokpack.errors import InputError
 from tokpack.sources import make_parts, read
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 TEXTS = [f"text {i} \u00e9\n" * (i % 50) for i in range(300)]
@@ -209,3 +212,53 @@ def test_members_are_not_held_in_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert count == 300 * 20 * 100
     assert peak < 32 << 20
+
+
+def linked_tar() -> bytes:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for name, target in (("a.txt", ""), ("d/link.txt", "a.txt"), ("lost", "/etc/passwd")):
+            info = tarfile.TarInfo(name)
+            if target:
+                info.type, info.linkname = tarfile.SYMTYPE, target
+                archive.addfile(info)
+            else:
+                info.size = 4
+                archive.addfile(info, io.BytesIO(b"text"))
+    return raw.getvalue()
+
+
+def linked_zip() -> bytes:
+    """As git and Info-ZIP write links: files that have the names of others."""
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w") as archive:
+        archive.writestr("a.txt", b"text")
+        for name, target in (("d/link.txt", "a.txt"), ("lost", "/etc/passwd")):
+            info = zipfile.ZipInfo(name)
+            info.create_system, info.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+            archive.writestr(info, target)
+    return raw.getvalue()
+
+
+@pytest.mark.parametrize("made", [linked_tar, linked_zip])
+@pytest.mark.parametrize("input_format", ["auto", "file"])
+def test_links_are_passed_over_and_counted(
+    made: Callable[[], bytes], input_format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read_whole(write(tmp_path, "a", made()), input_format).texts == [b"text"]
+    assert "2 that are links (such as d/link.txt)" in caplog.text
+
+
+def test_members_that_are_one_sample_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sample = {"txt": b"text", "json": b'{"text": "caption"}', "cls": b"1"}
+    shard = {f"d/{i:05}.{end}": raw for i in range(4) for end, raw in sample.items()}
+    assert len(read_whole(write(tmp_path, "a.tar", tar(shard))).texts) == 12
+    assert "such as d/00000.txt and d/00000.json" in caplog.text
+    assert "WebDataset" in caplog.text
+    caplog.clear()
+    others = {f"{i}.txt": b"text" for i in range(9)} | {"8.json": b'{"text": "a"}'}
+    read_whole(write(tmp_path, "a.tar", tar(others)))
+    read_whole(write(tmp_path, "b.tar", tar(shard)), "file")
+    assert not caplog.records

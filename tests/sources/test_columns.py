@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 from support.sources_twin import WHOLE, one_source, read_parts, read_whole
 
+import tokpack
 from tokpack.errors import InputError, UsageError
 from tokpack.sources import discover, line_base, make_parts, read
+from tokpack.sources.rows import PythonRecords, WholeRecords
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
 pq = pytest.importorskip("pyarrow.parquet")
+ds = pytest.importorskip("pyarrow.dataset")
 
 TEXTS = [f"document {i} \u00e9 \U0001f600 " + "w" * (i % 700) for i in range(2000)]
 WANT = [text.encode() for text in TEXTS]
@@ -282,3 +286,144 @@ def test_a_forked_worker_reads_what_its_parent_split(writer: Any, tmp_path: Path
 
 def _count(source: Source, part: Part) -> int:
     return sum(batch.records for batch in read(source, part, ["text"]))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_page_that_is_not_what_was_written_is_told(version: str, tmp_path: Path) -> None:
+    """Spark and parquet-java write checksums of pages; here one byte of a text is another."""
+    for is_checked in (True, False):
+        path = tmp_path / f"{is_checked}.parquet"
+        options: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+        pq.write_table(
+            table(), path, write_page_checksum=is_checked, data_page_version=version, **options
+        )
+        raw = bytearray(path.read_bytes())
+        raw[raw.index(b"document 7 ")] ^= 1
+        path.write_bytes(raw)
+    with pytest.raises(InputError, match=r"True\.parquet: unreadable parquet file: .*CRC"):
+        read_whole(f"{tmp_path}/True.parquet")
+    assert len(read_whole(f"{tmp_path}/False.parquet").texts) == len(TEXTS)
+
+
+def peak(function: Any) -> int:
+    """The most bytes that Arrow has for a function."""
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    pa.set_memory_pool(pool)
+    try:
+        function()
+    finally:
+        pa.set_memory_pool(usual)
+    return int(pool.max_memory())
+
+
+def read_all(path: str, columns: Any, most: int) -> int:
+    count = 0
+    for batch in read(one_source(path), WHOLE, ["text"], columns=columns):
+        count += batch.records
+        assert batch.text_bytes <= most
+        for documents in batch.documents.values():
+            for values in documents.columns.values():
+                assert values.nbytes <= most
+    return count
+
+
+@pytest.mark.parametrize("writer", [write_file, write_stream, write_parquet])
+@pytest.mark.parametrize("columns", [(), ("other",), PythonRecords({}, {}), WholeRecords({}, {})])
+def test_dictionaries_are_decoded_piece_by_piece(writer: Any, columns: Any, tmp_path: Path) -> None:
+    """2,200 rows of one text of 1 MB are 2.2 GB, more than a column of Arrow may have."""
+    long = "x " * 500_000
+    rows = 2200 if not columns else 300
+    coded = pa.DictionaryArray.from_arrays(
+        pa.array([0, None, 1] * (rows // 3), pa.int32()), [long, "short"]
+    )
+    path = writer(tmp_path / "a", pa.table({"text": coded, "other": coded}))
+    count = 0
+
+    def read_it() -> None:
+        nonlocal count
+        count = read_all(path, columns, 5 << 20)
+
+    assert peak(read_it) < 32 << 20
+    assert count == rows // 3 * 3
+
+
+def test_dictionaries_are_what_they_stand_for(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    words = ["", "a", "\u00e9" * 50, "x" * 3000]
+    indices = [chance.choice([None, *range(4)]) for _ in range(5000)]
+    coded = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), words)
+    data = pa.table({"text": coded, "value": coded})
+    path = write_file(tmp_path / "a", data)
+    got = read_whole(path, block_bytes=10_000)
+    assert got.texts == [words[i].encode() for i in indices if i is not None]
+    assert [line for line, _ in got.reasons] == [n for n, i in enumerate(indices) if i is None]
+    for batch in read(one_source(path), WHOLE, ["text"], columns=["value"], block_bytes=10_000):
+        documents = batch.documents["text"]
+        values = documents.columns["value"].to_pylist()
+        assert [documents.text(i).decode() for i in range(len(documents))] == values
+
+
+def test_rows_of_a_dictionary_page_are_not_read_all_at_once(tmp_path: Path) -> None:
+    """A row group of 1 MB may be gigabytes of strings."""
+    long = "x " * 500_000
+    pq.write_table(pa.table({"text": [long] * 1500}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 1 << 20
+    path, counts = f"{tmp_path}/a.parquet", []
+    assert peak(lambda: counts.append(read_all(path, (), 5 << 20))) < 400 << 20
+    assert counts == [1500]
+
+
+def hive(folder: Path) -> Path:
+    for lang, year in (("de", "2024"), ("en", "2025"), ("__HIVE_DEFAULT_PARTITION__", "0")):
+        path = folder / f"lang={lang}" / f"year={year}" / "name=a%20b"
+        path.mkdir(parents=True)
+        rows = [{"text": f"{lang} {i}", "id": i} for i in range(3)]
+        pq.write_table(pa.Table.from_pylist(rows), path / "part.parquet")
+        write_file(path / "part.arrow", pa.Table.from_pylist(rows))
+    return folder
+
+
+def test_folders_of_hive_are_columns(tmp_path: Path, bpe: Path) -> None:
+    pytest.importorskip("duckdb", reason="needs the select extra")
+    folder = hive(tmp_path / "hive")
+    for suffix in ("parquet", "arrow"):
+        pattern = f"{folder}/**/*.{suffix}"
+        keep = ["lang", "year", "name"]
+        tokpack.encode(pattern, tmp_path / "o", tokenizer=bpe, keep=keep, overwrite=True)
+        kept = pq.read_table(tmp_path / "o.docs.parquet").select([*keep, "line"])
+        theirs = ds.dataset(
+            sorted(map(str, folder.rglob(f"*.{suffix}"))),
+            format="ipc" if suffix == "arrow" else suffix,
+            partitioning=ds.partitioning(flavor="hive"),
+        )
+        rows = theirs.to_table(columns=keep).to_pylist()
+        assert [{name: one[name] for name in keep} for one in kept.to_pylist()] == rows
+        chosen = tokpack.encode(
+            *(pattern, tmp_path / "o"),
+            tokenizer=bpe,
+            where="lang = 'de' or year < 1",
+            overwrite=True,
+        )
+        assert (chosen.documents, chosen.left_out) == (6, 3)
+        mapped = tokpack.encode(
+            *(pattern, tmp_path / "o"),
+            tokenizer=bpe,
+            map=lambda batch: {"text": [f"{one}" for one in batch["name"].to_pylist()]},
+            overwrite=True,
+        )
+        assert mapped.documents == 9
+
+
+def test_a_column_of_a_file_comes_before_its_folder(tmp_path: Path, bpe: Path) -> None:
+    path = tmp_path / "lang=de"
+    path.mkdir()
+    pq.write_table(pa.table({"text": ["a"], "lang": ["en"]}), path / "a.parquet")
+    tokpack.encode(str(path), tmp_path / "o", tokenizer=bpe, keep=["lang"])
+    assert pq.read_table(tmp_path / "o.docs.parquet")["lang"].to_pylist() == ["en"]
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    with pytest.raises(InputError, match="2 columns 'text'"):
+        read_whole(write_file(tmp_path / "a.arrow", twice))

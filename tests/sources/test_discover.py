@@ -33,7 +33,7 @@ def paths(inputs: list[str]) -> list[str]:
         ("data", b"\xef\xbb\xbf{}", "jsonl"),
         ("data", b'[{"text": "a"}]', "json"),
         ("data.jsonl", b'[\n{"text": "a"}, {"text": "b"}\n]', "json"),
-        ("data.jsonl", b'["a"]\n{"text": "b"}\n', "jsonl"),
+        ("data.jsonl", b'["a"]\n{"text": "b"}\n', "json"),
         ("data", b"Once upon a time", "text"),
         ("data", "\u00d6l".encode(), "text"),
         ("data.txt", LINES, "text"),

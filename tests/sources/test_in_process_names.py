@@ -10,7 +10,7 @@ from support.encoding_tools import write_jsonl
 from support.in_process_tools import KEYS, TEXTS, table
 
 import tokpack
-from tokpack.errors import InputError, UsageError
+from tokpack.errors import InputError, OutputError, UsageError
 from tokpack.sources import Source, in_process, tables
 
 if TYPE_CHECKING:
@@ -127,3 +127,24 @@ def test_a_large_table_is_known_by_some_of_its_rows(monkeypatch: pytest.MonkeyPa
     assert len({fingerprint(one) for one in prints}) == 2
     monkeypatch.setattr(tables, "_HASHED_BYTES", 1000)
     assert len({fingerprint(one) for one in prints}) == 2
+
+
+def test_a_saved_dataset_is_known_by_its_files_too(tmp_path: Path, bpe: Path) -> None:
+    """Its state.json says only what they were when they were written."""
+    hf = pytest.importorskip("datasets", reason="needs the hf extra")
+    hf.Dataset.from_dict({"text": TEXTS}).save_to_disk(str(tmp_path / "saved"))
+    (file,) = (tmp_path / "saved").glob("*.arrow")
+
+    def again() -> Any:
+        made = hf.load_from_disk(str(tmp_path / "saved"))
+        return tokpack.encode(made, tmp_path / "o", tokenizer=bpe)
+
+    first = again()
+    assert again().created == first.created  # complete already
+    raw = bytearray(file.read_bytes())
+    at = raw.index(TEXTS[-1].encode()[:8])
+    raw[at : at + 1] = b"z"
+    file.unlink()  # it is mapped by the dataset above
+    file.write_bytes(raw)
+    with pytest.raises(OutputError, match="changed"):
+        again()

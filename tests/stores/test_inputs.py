@@ -159,6 +159,38 @@ def test_lists_of_inputs(store: Store, tree: dict[str, bytes]) -> None:
     assert len(discover([f"{listed[:-8]}tree/a/1.jsonl, s3://texts/tree/a/2.jsonl"])) == 2
 
 
+def test_objects_that_are_not_what_their_names_say(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As files: pointers and pages are refused, what downloads have left is passed over."""
+    line = b'{"text": "a"}\n'
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 1\n"
+    for name, content in {
+        "odd/a.jsonl": line,
+        "odd/b.jsonl.part": line,
+        "odd/c.jsonl~": line,
+        "odd/d.pdf": b"%PDF-1.7\n",
+        "odd/e.png": pointer,
+        "data.json": b'{\n"data": [{"text": "a"}]}',
+        "twice.jsonl.gz": gzip.compress(gzip.compress(line)),
+    }.items():
+        store.s3.put(name, content)
+    for named in ("odd", "odd/*l*"):
+        caplog.clear()
+        assert [one.name for one in discover([f"s3://texts/{named}"])] == ["s3://texts/odd/a.jsonl"]
+        assert "1 that are unfinished downloads" in caplog.text
+        assert "1 that are backups" in caplog.text
+    (source,) = discover(["s3://texts/data.json"], json_path="data")
+    assert (source.format, source.json_path) == ("json", "data")
+    assert discover(["s3://texts/twice.jsonl.gz"])[0].compression == "gz+gz"
+    for name, content in (("odd/x.parquet", pointer), ("odd/y.jsonl.zst", b"<!doctype html>")):
+        store.s3.put(name, content)
+        for named in (name, "odd", f"{name[:5]}*"):
+            with pytest.raises(tokpack.InputError, match=f"s3://texts/{name}: this is"):
+                discover([f"s3://texts/{named}"])
+        store.s3.delete(name)
+
+
 PASSING = {
     "HEAD": ["503", "409", "reset"],
     "list-type": ["503", "429", "reset", "cut"],

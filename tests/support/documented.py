@@ -116,7 +116,7 @@ def make_inputs(folder: Path) -> None:
 
 
 def _make_files(folder: Path) -> None:
-    """Files that are documents, in folders and in an archive, and a table."""
+    """Files that are documents, in folders and in an archive, a table, and a crawl's texts."""
     for name in ("src/a.py", "books/b/c.txt"):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text("\n\n".join(_texts(5, 94)))
@@ -125,6 +125,13 @@ def _make_files(folder: Path) -> None:
     with gzip.open(folder / "rows.csv.gz", "wt", newline="") as file:
         writer = csv.writer(file)
         writer.writerows([["title", "body"], *([text[:9], text] for text in _texts(9, 95))])
+    (folder / "crawl").mkdir()
+    with gzip.open(folder / "crawl" / "00000.warc.wet.gz", "wb") as wet:
+        for number, text in enumerate(_texts(9, 97)):
+            head = "WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Date: 2026-01-01T00:00:00Z\r\n"
+            head += "WARC-Identified-Content-Language: eng\r\n"
+            head += f"WARC-Target-URI: https://a/{number}\r\nContent-Length: {len(text)}\r\n"
+            wet.write(f"{head}\r\n{text}\r\n\r\n".encode())
 
 
 def _make_tokenizers(folder: Path) -> None:

@@ -60,7 +60,7 @@ def is_as_with_the_library(path: Path, tokens: Sequence[str], texts: Sequence[st
     tokenizer = load_tokenizer(path)
     assert isinstance(tokenizer, JsonTokenizer)
     library = HuggingFaceTokenizer(str(path), path.read_bytes(), why_not_native="")
-    library.files = (path,)
+    library.files = {path.name: path}
     assert tokenizer.describe() == library.describe()
     for token in tokens:
         assert tokenizer.token_to_id(token) == library.token_to_id(token)

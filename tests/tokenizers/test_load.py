@@ -20,6 +20,7 @@ from support.tokenizers_twin import block, rows
 
 from tokpack.errors import FormatError, TokenizerError, UsageError
 from tokpack.tokenizers import Tokenizer, load_tokenizer
+from tokpack.tokenizers.described import load_described
 from tokpack.tokenizers.hub import check_etag
 from tokpack.tokenizers.ids import count_ids
 
@@ -55,8 +56,7 @@ def test_the_eos_of_transformers_is_the_eod(tmp_path: Path, eos: object) -> None
     for request in (path, tmp_path):
         tokenizer = load_tokenizer(request, tokenizer_type="HuggingFaceTokenizer")
         assert tokenizer.eod_id == 257
-        again = load_tokenizer(request, **tokenizer.describe()["arguments"])
-        assert again.fingerprint == tokenizer.fingerprint
+        assert load_described(tokenizer.describe()).fingerprint == tokenizer.fingerprint
         assert load_tokenizer(request).eod_id == 258
     (tmp_path / "tokenizer_config.json").unlink()
     assert load_tokenizer(path, tokenizer_type="HuggingFaceTokenizer").eod_id == 258

@@ -217,7 +217,7 @@ def _dataset(
         return "no pairs"
     data = tokpack.MMapIndexedDataset(folder / "pairs")
     assert data.mask is not None
-    library = tokpack.load_tokenizer(tokenizer)
+    library = tokpack.load_tokenizer(folder)
     kept = [
         one
         for two in zip(rows[::2], rows[1::2], strict=True)

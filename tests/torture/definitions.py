@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from tokpack.tokenizers.base import TokenizerOptions
+from tokpack.tokenizers.folder import Definition
 from tokpack.tokenizers.from_files import from_json
 from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.patterns import with_steps
@@ -255,7 +256,8 @@ def check(seed: int) -> str:
         if type(error).__name__ not in ("Exception", "PanicException"):
             raise
         return "no tokenizer"
-    tokenizer = from_json(raw.encode(), Path(f"{seed}.json"), f"{seed}", TokenizerOptions())
+    path = Path(f"{seed}.json")
+    tokenizer = from_json(Definition(raw.encode(), path), path, f"{seed}", TokenizerOptions())
     if not isinstance(tokenizer, CoreTokenizer):
         return f"{kind.__name__}: left to the library"
     texts = [make.text() for _ in range(TEXTS)]

@@ -255,3 +255,14 @@ def test_nothing_to_export(tmp_path: Path) -> None:
         open_weights(tmp_path / "absent")
     with pytest.raises(UsageError, match="dtype is 'int8', expected one of fp32, bf16, fp16"):
         export(Memory(model_of()), tmp_path / "out", dtype="int8")
+
+
+def test_a_model_goes_without_a_tokenizer_that_transformers_lacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = tmp_path / "words.json"
+    words.write_text('{"<unk>": 0, "<|endoftext|>": 1, "a": 2}')
+    tokenizer = load_tokenizer(words, tokenizer_type="Whitespace")
+    export(Memory(model_of()), tmp_path / "out", tokenizer=tokenizer)
+    assert "has no tokenizer" in caplog.text
+    assert not list((tmp_path / "out").glob("*token*"))

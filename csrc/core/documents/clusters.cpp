@@ -109,5 +109,7 @@ template double jaccard(std::span<const std::uint16_t>, std::span<const std::uin
                         std::size_t);
 template double jaccard(std::span<const std::uint32_t>, std::span<const std::uint32_t>,
                         std::size_t);
+template double jaccard(std::span<const std::uint64_t>, std::span<const std::uint64_t>,
+                        std::size_t);
 
 }  // namespace tokpack

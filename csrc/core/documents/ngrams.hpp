@@ -9,7 +9,8 @@
 namespace tokpack {
 
 // The polynomial (t[0] + 1) B^(n-1) + ... + (t[n-1] + 1) of the tokens, modulo 2^64. Tokens are
-// std::uint16_t or std::uint32_t; a negative id counts as the unsigned number of its 32 bits.
+// std::uint16_t, std::uint32_t or std::uint64_t; a negative id counts as the unsigned number of its
+// bits.
 inline constexpr std::uint64_t kNgramBase = 0xD1342543DE82EF95u;
 
 template <class T>

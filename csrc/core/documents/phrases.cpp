@@ -35,8 +35,9 @@ std::uint64_t spread_of(std::uint64_t hash) {
 
 }  // namespace
 
-Phrases::Phrases(std::vector<std::uint32_t> texts, std::span<const std::int64_t> ends,
-                 std::size_t ngram, std::size_t shortest)
+Phrases::Phrases(std::vector<std::uint64_t> texts, std::span<const std::int64_t> ends,
+                 std::size_t ngram, std::size_t shortest, std::span<const std::uint8_t> sizes,
+                 std::size_t size)
     : texts_(std::move(texts)) {
   if (shortest < 1 || shortest > ngram) {
     throw std::invalid_argument("shortest must be at least 1, and at most the n-gram");
@@ -48,7 +49,14 @@ Phrases::Phrases(std::vector<std::uint32_t> texts, std::span<const std::int64_t>
     }
     before = end;
   }
-  choose(ends, ngram, shortest);
+  const bool has_sizes = !sizes.empty() || size != 1;
+  if (has_sizes && sizes.size() != texts_.size()) {
+    throw std::invalid_argument("each token must have a size");
+  }
+  if (std::any_of(sizes.begin(), sizes.end(), [&](auto one) { return one < 1 || one > size; })) {
+    throw std::invalid_argument("a size must be at least 1, and at most the largest");
+  }
+  choose(ends, ngram, shortest, sizes, size);
   if (phrases_.size() >= std::numeric_limits<std::uint32_t>::max()) {
     throw std::invalid_argument("more phrases than 2^32");
   }
@@ -57,24 +65,31 @@ Phrases::Phrases(std::vector<std::uint32_t> texts, std::span<const std::int64_t>
 }
 
 // Sets phrases_, in the order of the texts.
-void Phrases::choose(std::span<const std::int64_t> ends, std::size_t ngram, std::size_t shortest) {
+void Phrases::choose(std::span<const std::int64_t> ends, std::size_t ngram, std::size_t shortest,
+                     std::span<const std::uint8_t> sizes, std::size_t size) {
   struct Candidate {
     std::uint64_t hash;
     Phrase phrase;
   };
   std::vector<Candidate> candidates;
-  const std::span<const std::uint32_t> all = texts_;
+  const std::span<const std::uint64_t> all = texts_;
+  const auto take = [&](std::size_t begin, std::size_t end) {
+    candidates.push_back(
+        {hash_ngram(all.subspan(begin, end - begin)),
+         {static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin)}});
+  };
+  const auto size_of = [&](std::size_t token) { return sizes.empty() ? 1 : sizes[token]; };
+  const std::size_t long_size = ngram * size, short_size = shortest * size;
   std::size_t begin = 0;
   for (const std::int64_t signed_end : ends) {
-    const auto end = static_cast<std::size_t>(signed_end);
-    const std::size_t size = end - begin, length = std::min(size, ngram);
-    if (size >= shortest) {
-      each_ngram(all.subspan(begin, size), length, [&](std::size_t i, std::uint64_t hash) {
-        candidates.push_back(
-            {hash, {static_cast<std::int64_t>(begin + i), static_cast<std::int64_t>(length)}});
-      });
+    const auto last = static_cast<std::size_t>(signed_end);
+    std::size_t sum = 0;  // of the tokens from `first` to `end`
+    for (std::size_t first = begin, end = begin; first < last; sum -= size_of(first++)) {
+      while (end < last && sum < long_size) sum += size_of(end++);
+      if (sum >= long_size || (first == begin && sum >= short_size)) take(first, end);
+      if (sum < long_size) break;  // the rest has no n-gram
     }
-    begin = end;
+    begin = last;
   }
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     if (a.hash != b.hash) return a.hash < b.hash;
@@ -96,10 +111,9 @@ void Phrases::build(Table& table, std::size_t anchor, bool whole) const {
   table.anchor = anchor;
   table.probe = (5 * anchor + 7) / 8;
   table.step = anchor - table.probe + 1;
-  const std::span<const std::uint32_t> all = texts_;
+  const std::span<const std::uint64_t> all = texts_;
   for (std::size_t i = 0; i < phrases_.size(); ++i) {
-    const auto length = static_cast<std::size_t>(phrases_[i].length);
-    if ((length == long_.anchor) != whole) continue;
+    if ((static_cast<std::size_t>(phrases_[i].length) >= long_.anchor) != whole) continue;
     const auto begin = static_cast<std::size_t>(phrases_[i].begin);
     table.entries.push_back({hash_ngram(all.subspan(begin, anchor)), static_cast<std::int64_t>(i)});
   }
@@ -118,7 +132,7 @@ void Phrases::build(Table& table, std::size_t anchor, bool whole) const {
 }
 
 void Phrases::fill_filter(Table& table) const {
-  const std::span<const std::uint32_t> all = texts_;
+  const std::span<const std::uint64_t> all = texts_;
   std::vector<std::uint64_t> runs;
   for (const Entry& entry : table.entries) {
     const auto begin =
@@ -187,12 +201,14 @@ void Phrases::look_up(const Table& table, std::uint64_t hash, std::int64_t docum
     const auto first = texts_.begin() + phrase.begin;
     if (static_cast<std::size_t>(phrase.length) <= rest.size() &&
         std::equal(first, first + phrase.length, rest.begin())) {
-      out.push_back({document, static_cast<std::int64_t>(position), table.entries[i].phrase});
+      const auto begin = static_cast<std::int64_t>(position);
+      out.push_back({document, begin, begin + phrase.length, table.entries[i].phrase});
     }
   }
 }
 
 template void Phrases::find(std::int64_t, std::span<const std::uint16_t>, std::vector<Hit>&) const;
 template void Phrases::find(std::int64_t, std::span<const std::uint32_t>, std::vector<Hit>&) const;
+template void Phrases::find(std::int64_t, std::span<const std::uint64_t>, std::vector<Hit>&) const;
 
 }  // namespace tokpack

@@ -11,8 +11,9 @@
 namespace tokpack {
 
 // A set of phrases. A text of `ngram` tokens or more gives each of its n-grams, a shorter one of
-// at least `shortest` tokens itself, one with fewer nothing. Equal phrases are one, where it is
-// first. What is found is compared token by token: no hash is trusted.
+// at least `shortest` tokens itself, one with fewer nothing. Tokens may have sizes, of which `size`
+// is the largest: then an n-gram is as many from a token on as come to `ngram` such ones. Equal
+// phrases are one, where it is first. What is found is compared token by token: no hash is trusted.
 class Phrases {
  public:
   struct Phrase {
@@ -20,20 +21,21 @@ class Phrases {
     std::int64_t length;
   };
   struct Hit {
-    std::int64_t document;  // as given to find()
-    std::int64_t position;  // the first token of it in the document
+    std::int64_t document;    // as given to find()
+    std::int64_t begin, end;  // the tokens of it in the document
     std::int64_t phrase;
   };
 
-  // `texts` are the tokens of all texts, which end at `ends`. Throws std::invalid_argument where
-  // ends go down or beyond the tokens, and unless 1 <= shortest <= ngram.
-  Phrases(std::vector<std::uint32_t> texts, std::span<const std::int64_t> ends, std::size_t ngram,
-          std::size_t shortest);
+  // `texts` are the tokens of all texts, which end at `ends`, and `sizes` those of each; none: all
+  // are 1. Throws std::invalid_argument where ends go down or beyond the tokens, where sizes are
+  // not as many as these or none is the largest, and unless 1 <= shortest <= ngram.
+  Phrases(std::vector<std::uint64_t> texts, std::span<const std::int64_t> ends, std::size_t ngram,
+          std::size_t shortest, std::span<const std::uint8_t> sizes = {}, std::size_t size = 1);
 
   std::span<const Phrase> phrases() const { return phrases_; }
 
   // Appends where phrases are in a document: those of n tokens in order, then the short ones.
-  // T is std::uint16_t or std::uint32_t.
+  // T is an unsigned integer of 2, 4 or 8 bytes.
   template <class T>
   void find(std::int64_t document, std::span<const T> tokens, std::vector<Hit>& out) const;
 
@@ -54,7 +56,8 @@ class Phrases {
     std::vector<Entry> entries;       // ordered by hash, then phrase
   };
 
-  void choose(std::span<const std::int64_t> ends, std::size_t ngram, std::size_t shortest);
+  void choose(std::span<const std::int64_t> ends, std::size_t ngram, std::size_t shortest,
+              std::span<const std::uint8_t> sizes, std::size_t size);
   void build(Table& table, std::size_t anchor, bool whole) const;
   void fill_filter(Table& table) const;
   template <class T>
@@ -64,7 +67,7 @@ class Phrases {
   void look_up(const Table& table, std::uint64_t hash, std::int64_t document,
                std::span<const T> tokens, std::size_t position, std::vector<Hit>& out) const;
 
-  std::vector<std::uint32_t> texts_;
+  std::vector<std::uint64_t> texts_;
   std::vector<Phrase> phrases_;
   Table long_, short_;
 };

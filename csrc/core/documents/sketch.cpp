@@ -118,5 +118,6 @@ bool Sketch::fill_round(std::uint32_t round) {
 
 template void Sketch::band_hashes(std::span<const std::uint16_t>, std::span<std::uint64_t>);
 template void Sketch::band_hashes(std::span<const std::uint32_t>, std::span<std::uint64_t>);
+template void Sketch::band_hashes(std::span<const std::uint64_t>, std::span<std::uint64_t>);
 
 }  // namespace tokpack

@@ -32,7 +32,7 @@ class Sketch {
   std::size_t bands() const { return bands_; }
 
   // Writes the hash of each band; of a document without a token there is none to compare, and all
-  // are 0. T is std::uint16_t or std::uint32_t.
+  // are 0. T is an unsigned integer of 2, 4 or 8 bytes.
   template <class T>
   void band_hashes(std::span<const T> tokens, std::span<std::uint64_t> out);
 

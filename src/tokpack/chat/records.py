@@ -37,7 +37,7 @@ _FORMS = {
     "alpaca": ("instruction", "output"),
 }
 # The preferred and the rejected answer, as TRL, axolotl, OpenAI and ms-swift call them.
-_PAIRS = (
+PAIRS = (
     ("chosen", "rejected"),
     ("chosen_response", "rejected_response"),
     ("preferred_output", "non_preferred_output"),
@@ -45,7 +45,7 @@ _PAIRS = (
     ("messages", "rejected_response"),
     ("messages", "rejected_messages"),
 )
-_REJECTED = frozenset(rejected for _, rejected in _PAIRS)
+_REJECTED = frozenset(rejected for _, rejected in PAIRS)
 _LISTS = ("messages", "conversations", "conversation")
 # What comes before both answers of a pair; the first that is there. ``input`` and ``history`` may
 # belong to an instruction.
@@ -219,7 +219,7 @@ def pair_of(record: Mapping[str, Any]) -> tuple[str, str] | None:
     """The keys of a preferred and a rejected answer in a record; None where it has none."""
     if _REJECTED.isdisjoint(record):
         return None
-    return next((keys for keys in _PAIRS if all(record.get(k) is not None for k in keys)), None)
+    return next((keys for keys in PAIRS if all(record.get(k) is not None for k in keys)), None)
 
 
 def detect(records: Iterable[Mapping[str, Any]], options: ChatOptions) -> str:

@@ -12,6 +12,7 @@ from tokpack.errors import TokenizerError, UsageError, option
 from tokpack.files.foreign import read_object, read_whole
 from tokpack.stores import is_url
 from tokpack.tokenizers import hub
+from tokpack.tokenizers.folder import beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -54,6 +55,11 @@ def load_template(tokenizer: Tokenizer, options: ChatOptions) -> ChatTemplate:
     """
     folders = list(_folders(tokenizer))
     named, where = next((one for one in map(_templates, folders) if one[0]), ({}, tokenizer.name))
+    if named and (lacking := beside(tokenizer)):
+        raise UsageError(
+            f"{tokenizer.name} is a file of a folder whose chat template writes tokens that the "
+            f"file lacks, such as {', '.join(lacking[:3])}: name the folder as the tokenizer"
+        )
     tokens = next((one for one in map(_tokens, folders) if one is not None), None)
     template = options.template
     if template is not None:
@@ -99,7 +105,7 @@ def _folders(tokenizer: Tokenizer) -> Iterator[Path]:
     """The folders that may have a tokenizer's other files."""
     if is_url(tokenizer.name):
         return  # its file is in a cache, alone
-    yield from dict.fromkeys(path.parent for path in tokenizer.files)
+    yield from dict.fromkeys(path.parent for path in tokenizer.files.values())
     if hub.is_repository(tokenizer.name):
         yield from hub.hub_snapshots(tokenizer.name)
 

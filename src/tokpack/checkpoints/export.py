@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from pathlib import Path
@@ -17,7 +18,8 @@ from tokpack.files.durable import cannot_write
 from tokpack.files.outputs import check_not_inputs
 from tokpack.progress import ProgressStage
 from tokpack.quantities import counted
-from tokpack.tokenizers.described import files_of, tokenizer_of
+from tokpack.tokenizers.described import tokenizer_of
+from tokpack.tokenizers.exported import files_of
 from tokpack.tokenizers.frame import Frame
 
 from .families import ACTIVATIONS, GPT2, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from .families import Weights
 
 KIND = "exported model"
+_log = logging.getLogger(__name__)
 
 
 class AverageWeights:
@@ -107,7 +110,8 @@ def export(
 ) -> str:
     """Write the folder ``output``, whole or not at all; returns the class that loads it.
 
-    The vocabulary is written without padding, and ``tokenizer``'s files beside the model;
+    The vocabulary is written without padding, and ``tokenizer``'s files beside the model, where
+    transformers has a tokenizer that gives the same ids: a warning says so where it has none.
     ``max_shard_size`` is that of a file of weights, in bytes. ``progress`` is told the parameters
     that are written. UsageError for a model that no class of ``transformers`` computes, or where
     one of ``inputs``, the files that were read, lies in ``output``; OutputError where ``output``
@@ -125,16 +129,20 @@ def export(
     bos = next(iter(Frame.of(weights.tokenizer).before), eod)
     ends = {"bos_token_id": bos, "eos_token_id": eod}
     config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
+    files: dict[str, bytes] = {}
+    try:
+        if tokenizer is not None:
+            files = files_of(tokenizer, model.max_position_embeddings, bos)
+    except TokenizerError as error:
+        _log.warning("%s has no tokenizer: %s", output, error)
     with cannot_write(str(target)):
         work = whole_folder.begin(target, KIND)
         stage = ProgressStage(progress, "export", model.parameters, "parameters")
         _write_weights(work, weights, family, kind, limit=max_shard_size, stage=stage)
         _write_json(work / "config.json", config)
         _write_json(work / "generation_config.json", ends)
-        if tokenizer is not None:
-            files = files_of(tokenizer, model.max_position_embeddings, bos)
-            for name, content in files.items():
-                (work / name).write_bytes(content)
+        for name, content in files.items():
+            (work / name).write_bytes(content)
         whole_folder.finish(target, KIND)
     return family.architecture
 

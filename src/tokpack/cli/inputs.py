@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 INPUT_FORMAT = flag_of(
     "input_format",
-    choices=("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "file"),
+    choices=(
+        *("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet"),
+        "file",
+    ),
     default=None,
 )
 _PAIR = (".bin", ".idx")

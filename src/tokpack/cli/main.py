@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 _TAKE_SETTINGS = ("train", "blend", "samples", "index")  # files of options, among their words
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What errors say that are of no memory and no MemoryError: of a library, a map, a thread.
+_NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
 class CommandEntry(NamedTuple):
@@ -246,7 +248,7 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
         discard(sys.stdout)
     elif isinstance(error, OSError):
         terminal.error(str(error) or type(error).__name__)
-    elif isinstance(error, MemoryError):
+    elif isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         terminal.error(f"there is not enough memory{f' ({error})' if str(error) else ''}")
     else:
         terminal.error(f"{type(error).__name__}: {error}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections import Counter
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokpack.cli.terminal import print_paths, put_json, say, say_folded
 from tokpack.indexed.manifest import CHAT_COUNTS
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
 Begun = Literal["new", "resumed", "complete"]
 FORMAT_NAMES = {
     "jsonl": "JSON lines",
-    "json": "a JSON array",
+    "json": "JSON values",
     "text": "plain text, a document a line",
     "csv": "CSV",
     "tsv": "TSV",
     "parquet": "parquet",
     "arrow": "Arrow",
     "archive": "an archive",
+    "wet": "WET",
     "file": "a file a document",
 }
 RATE_BYTES = 1_000_000  # with less text a rate says how long a start takes
@@ -110,6 +112,15 @@ def print_made(results: Sequence[Result], arguments: argparse.Namespace) -> None
         print_paths(*(prefix for prefix, _ in results))
 
 
+def _tokenizer(entry: Mapping[str, Any]) -> str:
+    """A tokenizer by its name, of a folder with the names of the files that were read of it."""
+    files = [os.path.basename(file["path"]) for file in entry.get("files", ())]
+    folders = [os.path.basename(os.path.dirname(file["path"])) for file in entry.get("files", ())]
+    is_folder = os.path.basename(os.path.normpath(entry["name"])) in folders
+    read = f"{', '.join(files)}; " if is_folder or len(files) > 2 else ""
+    return f"{entry['name']} ({read}{entry['kind']})"
+
+
 def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -> list[str]:
     per_token = manifest.text_bytes / max(1, manifest.tokens)
     rejects = f"{options.output}.rejects.jsonl"
@@ -117,7 +128,7 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         ("read as", _formats(manifest)),
         (
             "tokenizer",
-            f"{manifest.tokenizer['name']} ({manifest.tokenizer['kind']}), ids as {manifest.dtype}",
+            f"{_tokenizer(manifest.tokenizer)}, ids as {manifest.dtype}",
         ),
         *([] if manifest.options.get("chat") else [("documents", _around(manifest))]),
         ("text", f"{bytes_text(manifest.text_bytes)}{pace}"),

@@ -35,9 +35,11 @@ class Base:
         if not self.inputs:
             raise UsageError("nothing to select from: name the datasets by their prefixes")
         check_same(self.inputs)
+        self.pairs = self.inputs[0].pairs
         for one in self.inputs:
             if any(shard.multimodal for shard in one.shards):
                 raise UsageError(f"{one.name} is multimodal: a view is of text only")
+        self.sums: dict[str, str] = {}  # of each .bin that was read and has no manifest
         places: dict[str, int] = {}
         self.records: list[ShardRecord] = []
         for one in self.inputs:
@@ -56,6 +58,11 @@ class Base:
         """The shards that have the documents, in the order of ``records``, each opened in turn."""
         for record in self.records:
             yield open_shard(record.prefix)
+
+    def record(self, number: int, prefix: str) -> ShardRecord:
+        """What a view says of a shard, as ``prefix``, with all that is known of it by now."""
+        one = self.records[number]
+        return replace(one, prefix=prefix, xxh3_128=one.xxh3_128 or self.sums.get(one.prefix, ""))
 
     def numbers(self, dataset: int, documents: Int64s) -> Int64s:
         """The numbers that documents of a dataset, counted from 0, have in the base."""
@@ -87,7 +94,7 @@ def _merge_input(dataset: MMapIndexedDataset) -> MergeInput:
         shards.append(
             InputShard(_full_record(prefix, shard, record), shard.identity, None, multimodal)
         )
-    return MergeInput(prefix, dataset.dtype, shards, dataset.manifest)
+    return MergeInput(prefix, dataset.dtype, shards, dataset.manifest, dataset.pairs)
 
 
 def _full_record(prefix: str, shard: Shard, record: ShardRecord | None) -> ShardRecord:

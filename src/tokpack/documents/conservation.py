@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.documents.passes import scan_documents
-from tokpack.documents.reencode import EncodeRecipe, Reencoder, format_of_inputs
+from tokpack.documents.reencode import EncodeRecipe, Reencoder, inputs_of
 from tokpack.errors import UsageError
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.table import token_digests
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.sources import Part, discover, line_base
+from tokpack.sources import Part, line_base
 from tokpack.sources.parts import make_parts
 from tokpack.stores import paths_of
 
@@ -109,8 +109,7 @@ def compare_with_inputs(
     """
     dataset = prefix if isinstance(prefix, MMapIndexedDataset) else MMapIndexedDataset(prefix)
     recipe = EncodeRecipe.of(dataset, **tokenizer)
-    read_as = input_format or format_of_inputs(dataset)
-    sources = discover(paths_of(inputs), input_format=read_as, pipes=False)
+    sources = inputs_of(dataset, paths_of(inputs), input_format)
     if recipe.limits is not None and len(recipe.limits) != len(sources):
         raise UsageError(
             f"{dataset.path_prefix}: only the first records of its {len(recipe.limits)} inputs "

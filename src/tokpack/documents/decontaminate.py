@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack.documents.arguments import as_share
-from tokpack.documents.evaluation import check_tokenizers, read_evaluation_sets
+from tokpack.documents.evaluation import (
+    Tokens,
+    UnitName,
+    Words,
+    check_tokenizers,
+    read_evaluation_sets,
+    spelled,
+)
 from tokpack.documents.passes import scan_documents
 from tokpack.documents.tables import BESIDE_VIEW, NAMED_TABLE, NewTable
 from tokpack.documents.write import NewViews, ViewSpec
@@ -46,12 +53,16 @@ _STEP = 1 << 12  # spans written at a time
 
 @dataclass(frozen=True)
 class DecontaminationShare:
-    """What became of the documents of one dataset: ``read == kept + matched``, also the tokens."""
+    """What became of the documents of one dataset: ``read == kept + matched + partners``.
+
+    ``partners`` are documents of pairs of which only the other one has a match.
+    """
 
     prefix: str
     read: int
     kept: int
     matched: int
+    partners: int
     read_tokens: int
     kept_tokens: int
 
@@ -85,6 +96,7 @@ def decontaminate(
     against: PathLike | Iterable[PathLike],
     table: PathLike | None = None,
     keys: str | Sequence[str] = "text",
+    unit: UnitName = "words",
     ngram: int = 13,
     shortest: int = 8,
     common: float | str = 50,
@@ -96,13 +108,16 @@ def decontaminate(
     """Find documents of datasets that contain an n-gram of an evaluation set.
 
     ``against`` are files, as encode reads them, whose texts lie under ``keys``, or datasets of the
-    same tokenizer. Every ``ngram`` tokens in a row of a text are searched for, as they are at its
-    beginning and its end too; a text with fewer tokens is searched for whole, unless it has fewer
-    than ``shortest``. What is in more than ``common`` documents of a dataset, or in more than this
-    share of them (0.05, "5%"), is no contamination of it (0: nothing is common).
+    same tokenizer. Every ``ngram`` words in a row of a text are searched for; a text with fewer is
+    searched for whole, unless it has fewer than ``shortest``. Words are compared without case,
+    accents, punctuation and markup, as docs/dedup.md says, and 50 characters of a script without
+    spaces count as 13 words. With ``unit="tokens"`` tokens are compared as they are, also at the
+    beginning and the end of a text. What is in more than ``common`` documents of a dataset, or in
+    more than this share of them (0.05, "5%"), is no contamination of it (0: nothing is common).
 
     ``output`` becomes a view of the other documents; OUTPUT.spans.parquet, or the file ``table``
-    (with which there need be no output), has each matched span. The tokenizer is the manifest's,
+    (with which there need be no output), has each matched span. Of pairs (a preferred and a
+    rejected answer) both documents are left out. The tokenizer is the manifest's,
     or named as for ``stats``. The result does not depend on ``threads`` (0: all cores).
     ``progress`` is told bytes of .bin. InputError for a bad record of an evaluation set, UsageError
     for another tokenizer than the datasets', TokenizerError where there is none; otherwise as
@@ -110,7 +125,7 @@ def decontaminate(
     """
     keys = [keys] if isinstance(keys, str) else list(keys)
     common = _common_of(common)
-    _check(ngram, shortest, common)
+    _check(unit, ngram, shortest, common)
     prefixes, sets = prefixes_of(paths_of(inputs)), paths_of(against, option("against"))
     if not prefixes or not sets:
         raise UsageError(
@@ -118,7 +133,8 @@ def decontaminate(
             + option("against")
         )
     path = _table_path(output, table)
-    rules = {"against": sets, "ngram": ngram, "shortest": shortest, "common": common}
+    rules: dict[str, Any] = {"against": sets, "unit": unit, "ngram": ngram}
+    rules |= {"shortest": shortest, "common": common}
     with ExitStack() as stack:
         datasets = [stack.enter_context(MMapIndexedDataset(one)) for one in prefixes]
         view, files = _new_files(stack, datasets, sets, output, path, overwrite=overwrite)
@@ -128,16 +144,23 @@ def decontaminate(
         lookup = find_tokenizer(datasets[0], **tokenizer)
         if lookup.tokenizer and lookup.note:
             raise UsageError(f"{lookup.note}: texts would have other ids than in the dataset")
+        if unit == "words" and lookup.tokenizer is None:
+            raise TokenizerError(
+                f"{lookup.note}; datasets of ids alone are compared with {option('unit', 'tokens')}"
+            )
         evaluation = read_evaluation_sets(
             sets,
-            lookup.tokenizer or lookup.note,
+            Words(lookup.tokenizer)
+            if unit == "words" and lookup.tokenizer
+            else Tokens(lookup.tokenizer),
+            "" if lookup.tokenizer else lookup.note,
             datasets[0],
             keys=keys,
             ngram=ngram,
             shortest=shortest,
         )
         search = _Search(datasets, evaluation, common)
-        search.run(progress, threads)
+        search.run(progress, threads, view.base.sums if view else None)
         if path is not None and files is not None:
             search.write(path, files, {"inputs": prefixes, **rules}, lookup.tokenizer)
         manifest = None
@@ -147,7 +170,7 @@ def decontaminate(
             view.publish()
         elif files is not None:
             files.publish()
-        return search.result(manifest, prefixes, lookup.tokenizer)
+        return search.result(manifest, prefixes)
 
 
 def _common_of(value: float | str) -> float:
@@ -157,7 +180,9 @@ def _common_of(value: float | str) -> float:
     return 0 if is_all else number
 
 
-def _check(ngram: int, shortest: int, common: float) -> None:
+def _check(unit: str, ngram: int, shortest: int, common: float) -> None:
+    if unit not in get_args(UnitName):
+        raise UsageError(f"{option('unit', unit)}: expected one of {', '.join(get_args(UnitName))}")
     if not 1 <= shortest <= ngram:
         raise UsageError(
             f"{option('shortest', shortest)}: expected 1 to {option('ngram', ngram)}, below which "
@@ -209,11 +234,10 @@ def _files_of(evaluation_set: str) -> list[str]:
 class _Spans:
     """Matched spans of documents of one dataset, one array entry each."""
 
-    def __init__(self, hits: Int64s, lengths: Int64s) -> None:
-        """Of hits (document, position, phrase), joins those that overlap."""
-        hits = hits[np.lexsort((lengths[hits[:, 2]], hits[:, 1], hits[:, 0]))]
-        document, begin, phrase = hits.T
-        end = begin + lengths[phrase]
+    def __init__(self, hits: Int64s) -> None:
+        """Of hits (document, begin, end, phrase), joins those that overlap."""
+        hits = hits[np.lexsort(hits[:, :3].T[::-1])]
+        document, begin, end, phrase = hits.T
         # Far enough apart that the end of one document is before the beginning of the next.
         offset = document * (int(end.max(initial=0)) + 1)
         reach = np.maximum.accumulate(end + offset) if len(hits) else end
@@ -243,54 +267,63 @@ class _Search:
         self._is_common = np.zeros(len(self._phrases.lengths), np.bool_)  # in any of them
         self._spared = 0
 
-    def run(self, progress: Show | bool | None, threads: int) -> None:
-        """Read all datasets."""
+    def run(self, progress: Show | bool | None, threads: int, sums: dict[str, str] | None) -> None:
+        """Read all datasets; ``sums`` are those of ``scan_documents``."""
         size = sum(
             int(ends[-1]) * dataset.dtype.itemsize
             for ends, dataset in zip(self._ends, self._datasets, strict=True)
         )
         stage = ProgressStage(progress, "decontaminate", size)
         for dataset, ends in zip(self._datasets, self._ends, strict=True):
-            hits = self._hits(dataset, ends, stage, threads)
-            self._spans.append(_Spans(hits, self._phrases.lengths))
+            hits = self._hits(dataset, ends, stage, threads, sums)
+            self._spans.append(_Spans(hits))
 
     @property
     def kept(self) -> Int64s:
         """The documents without a span, numbered through all datasets."""
-        firsts = np.cumsum([0, *(len(ends) - 1 for ends in self._ends)])
-        is_kept = np.ones(int(firsts[-1]), bool)
-        for first, spans in zip(firsts, self._spans, strict=False):
-            is_kept[first + spans.document] = False
-        return np.flatnonzero(is_kept)
+        return np.flatnonzero(np.concatenate([*map(self._are_kept, range(len(self._datasets)))]))
+
+    def _are_kept(self, number: int) -> npt.NDArray[np.bool_]:
+        """Which documents of a dataset have no span, nor has the other of their pair."""
+        are_kept = np.ones(len(self._ends[number]) - 1, np.bool_)
+        are_kept[self._spans[number].document] = False
+        if self._datasets[number].pairs:
+            are_kept = np.repeat(are_kept[::2] & are_kept[1::2], 2)
+        return are_kept
 
     def _hits(
-        self, dataset: MMapIndexedDataset, ends: Int64s, stage: ProgressStage, threads: int
+        self,
+        dataset: MMapIndexedDataset,
+        ends: Int64s,
+        stage: ProgressStage,
+        threads: int,
+        sums: dict[str, str] | None,
     ) -> Int64s:
-        """Where phrases are that are not common: (document, position, phrase), [hits, 3]."""
-        core = self._phrases.core
+        """Where phrases are that are not common: (document, begin, end, phrase), [hits, 4]."""
+        unit, core = self._evaluation.unit, self._phrases.core
         most = self._common if self._common >= 1 else self._common * (len(ends) - 1)
         counts = np.zeros(len(self._phrases.lengths), np.int64)
         is_spared = np.zeros(len(ends) - 1, np.bool_)
         hits: list[Int64s] = []
 
         def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> Int64s:
-            matches = core.find(tokens, spans)
+            matches = unit.find(core, tokens, spans)
             matches[:, 0] += first
             return matches
 
-        for size, matches in scan_documents(dataset, ends, look, threads=threads):
+        for size, matches in scan_documents(dataset, ends, look, threads=threads, sums=sums):
             stage.add(size)
             if not len(matches):
                 continue
             is_spared[matches[:, 0]] = True
-            here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 2]
+            here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 3]
             np.add.at(counts, np.unique(here) % len(counts), 1)
             # What is common by now is not kept, so that little is.
-            hits.append(matches[_is_rare(counts, most)[matches[:, 2]]])
+            hits.append(matches[_is_rare(counts, most)[matches[:, 3]]])
         np.maximum(self._documents_with, counts, out=self._documents_with)
         rare = _is_rare(counts, most)
         self._is_common |= ~rare
-        kept = np.concatenate([np.zeros((0, 3), np.int64), *(one[rare[one[:, 2]]] for one in hits)])
+        kept = np.concatenate([np.zeros((0, 4), np.int64), *(one[rare[one[:, 3]]] for one in hits)])
         is_spared[kept[:, 0]] = False
         self._spared += int(np.count_nonzero(is_spared))
         return kept
@@ -326,21 +359,22 @@ class _Search:
                 table.append(columns)
         table.close()
 
-    def result(
-        self, manifest: Manifest | None, prefixes: Sequence[str], tokenizer: Tokenizer | None
-    ) -> Decontamination:
+    def result(self, manifest: Manifest | None, prefixes: Sequence[str]) -> Decontamination:
         """All counts."""
         shares = []
-        for prefix, ends, spans in zip(prefixes, self._ends, self._spans, strict=True):
-            lengths, matched = np.diff(ends), np.unique(spans.document)
+        for number, prefix in enumerate(prefixes):
+            lengths, are_kept = np.diff(self._ends[number]), self._are_kept(number)
+            matched = len(np.unique(self._spans[number].document))
+            kept = int(np.count_nonzero(are_kept))
             shares.append(
                 DecontaminationShare(
                     prefix,
                     read=len(lengths),
-                    kept=len(lengths) - len(matched),
-                    matched=len(matched),
+                    kept=kept,
+                    matched=matched,
+                    partners=len(lengths) - kept - matched,
                     read_tokens=int(lengths.sum()),
-                    kept_tokens=int(lengths.sum() - lengths[matched].sum()),
+                    kept_tokens=int(lengths[are_kept].sum()),
                 )
             )
         counts = np.where(self._is_common, self._documents_with, 0)
@@ -355,7 +389,7 @@ class _Search:
             phrases=len(self._phrases.lengths),
             common=int(np.count_nonzero(self._is_common)),
             spared=self._spared,
-            examples=tuple(_spelled(self._phrases.ids(one), tokenizer) for one in shown),
+            examples=tuple(map(self._phrases.shown, shown)),
         )
 
 
@@ -372,12 +406,5 @@ def _texts(
     triples = (spans.document[part], spans.begin[part], spans.end[part])
     for document, begin, end in zip(*(one.tolist() for one in triples), strict=True):
         tokens = dataset.document(document)[begin : min(end, begin + _TEXT_TOKENS)]
-        result.append(_spelled(tokens.tolist(), tokenizer))
+        result.append(spelled(tokens.tolist(), tokenizer))
     return np.array(result, object)
-
-
-def _spelled(ids: list[int], tokenizer: Tokenizer | None) -> str:
-    try:
-        return tokenizer.decode(ids) if tokenizer is not None else ""
-    except TokenizerError:  # ids that the tokenizer does not have
-        return ""

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.documents.arguments import as_share
-from tokpack.documents.exact import equal_documents, token_hashes
-from tokpack.documents.near import NearRules, find_near
+from tokpack.documents.exact import equal_documents, joined_keys, token_hashes
+from tokpack.documents.near import Compared, NearRules, find_near, have_trained
 from tokpack.documents.tables import BESIDE_VIEW, NewTable
 from tokpack.documents.write import NewViews, ViewSpec
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.indexed import MMapIndexedDataset
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.prefix import prefixes_of
@@ -49,13 +49,17 @@ class DocumentCount:
 
 @dataclass(frozen=True)
 class DedupShare:
-    """What became of the documents of one dataset: ``read == kept + exact + near``."""
+    """What became of the documents of one dataset: ``read == kept + exact + near``.
+
+    ``most_of_one`` of them are near copies of one and the same document.
+    """
 
     prefix: str
     read: DocumentCount
     kept: DocumentCount
     exact: DocumentCount
     near: DocumentCount
+    most_of_one: int
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def dedup(
     output: PathLike,
     *,
     near: float | str | None = None,
+    on: Compared = "all",
     ngram: int = 5,
     bands: int = 14,
     rows: int = 8,
@@ -95,7 +100,11 @@ def dedup(
     similarity), or that are linked by others which do. They are found by MinHash, with ``bands`` of
     ``rows`` values each; with ``verify`` the sets of those found are then compared, without it all
     count. Two that are alike to J are found with the probability 1 - (1 - J**rows)**bands, as
-    ``recall`` says.
+    ``recall`` says. ``on="trained"`` compares trained tokens alone, by the tracks of the datasets:
+    conversations with one long prompt would otherwise be near copies of each other.
+
+    Of datasets of pairs (a preferred and a rejected answer) both documents of a pair stay or go: it
+    is a copy of another where both are.
 
     Also writes OUTPUT.clusters.parquet (needs pyarrow, the extra ``parquet``): a row for each
     document that has copies or is one. The result does not depend on ``threads`` (0: all cores).
@@ -105,9 +114,11 @@ def dedup(
     OutputError where the output is taken or cannot be written.
     """
     near = as_share("near", near)
-    rules = None if near is None else NearRules(near, ngram, bands, rows, verify)
+    rules = None if near is None else NearRules(near, ngram, bands, rows, verify, on)
     if rules is not None:
         rules.check()
+    elif on != "all":
+        raise UsageError(f"{option('on', on)} is about near copies: add {option('near', 0.8)}")
     import_parquet()
     output = os.fspath(output)
     prefixes = prefixes_of(paths_of(inputs))
@@ -120,69 +131,92 @@ def dedup(
         with new:
             for dataset in datasets:
                 dataset.validate()
-            documents = _Documents(datasets, new.files)
+            if rules is not None:
+                rules.check_datasets(datasets, pairs=new.base.pairs)
+            documents = _Documents(datasets, new.files, pairs=new.base.pairs)
             size = sum(
                 int(one[-1]) * d.dtype.itemsize
                 for one, d in zip(documents.ends, datasets, strict=True)
             )
             stage = ProgressStage(progress, "dedup", size * (1 if rules is None else 2))
-            documents.find_exact(stage, threads)
+            documents.find_exact(stage, threads, new.base.sums)
             if rules is not None:
                 documents.find_near(rules, stage, threads)
             made_by: dict[str, Any] = {"inputs": prefixes, "near": near}
             if rules is not None:
                 made_by |= {**rules._asdict()}
             clusters = documents.write_clusters(output + CLUSTERS_SUFFIX, prefixes, made_by)
-            kept = np.flatnonzero(documents.firsts == np.arange(documents.count))
-            manifest = new.write(ViewSpec(output, kept, {"dedup": made_by}))
+            manifest = new.write(ViewSpec(output, documents.kept, {"dedup": made_by}))
             new.publish()
             shares = documents.shares(prefixes)
     return DedupReport(manifest, shares, clusters, rules.recall(rules.near) if rules else None)
 
 
 class _Documents:
-    """The documents of several datasets, numbered through, and the first copy of each."""
+    """The documents of several datasets, numbered through, and the first copy of each.
 
-    def __init__(self, datasets: Sequence[MMapIndexedDataset], files: NewFiles) -> None:
-        self._datasets, self._files = datasets, files
+    With ``pairs`` they are compared two by two: ``firsts`` and all else is of pairs then.
+    """
+
+    def __init__(
+        self, datasets: Sequence[MMapIndexedDataset], files: NewFiles, *, pairs: bool
+    ) -> None:
+        self._datasets, self._files, self._size = datasets, files, 2 if pairs else 1
         self.ends = [document_ends(dataset.sizes, dataset.doc_idx) for dataset in datasets]
-        counts = [len(ends) - 1 for ends in self.ends]
+        self._lengths = [np.diff(ends[:: self._size]) for ends in self.ends]
+        counts = [len(lengths) for lengths in self._lengths]
         self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        self.count = int(self._starts[-1])
-        self.firsts: Int64s = files.scratch(self.count, np.int64)
-        self.firsts[:] = np.arange(self.count)
-        self._reasons = np.zeros(self.count, np.int8)
-        self._has_tokens = np.concatenate([np.diff(ends) > 0 for ends in self.ends])
+        self._count = int(self._starts[-1])
+        self._firsts: Int64s = files.scratch(self._count, np.int64)
+        self._firsts[:] = np.arange(self._count)
+        self._reasons = np.zeros(self._count, np.int8)
+        self._has_tokens = np.concatenate([lengths > 0 for lengths in self._lengths])
 
-    def find_exact(self, stage: ProgressStage, threads: int) -> None:
-        """Find the documents with the tokens of an earlier one."""
-        keys = self._files.scratch(2 * self.count, np.uint64).reshape(self.count, 2)
-        for begin, dataset, ends in zip(self._starts, self._datasets, self.ends, strict=False):
+    @property
+    def kept(self) -> Int64s:
+        """The documents that stay."""
+        kept = np.flatnonzero(self._firsts == np.arange(self._count))
+        return self._documents(kept)
+
+    def find_exact(self, stage: ProgressStage, threads: int, sums: dict[str, str]) -> None:
+        """Find the documents with the tokens of an earlier one; as ``token_hashes``."""
+        count = self._count * self._size
+        keys = self._files.scratch(2 * count, np.uint64).reshape(count, 2)
+        begin = 0
+        for dataset, ends in zip(self._datasets, self.ends, strict=False):
             out = keys[begin : begin + len(ends) - 1]
-            token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add)
+            token_hashes(dataset, out, ends=ends, threads=threads, on_bytes=stage.add, sums=sums)
+            begin += len(out)
+        if self._size > 1:
+            keys = joined_keys(keys, self._size)
         for pairs in equal_documents(keys, threads=threads):
             first, copy = pairs[self._has_tokens[pairs[:, 1]]].T
-            self.firsts[copy] = first
+            self._firsts[copy] = first
             self._reasons[copy] = EXACT
 
     def find_near(self, rules: NearRules, stage: ProgressStage, threads: int) -> None:
         """Find the documents that are near copies of an earlier one that no exact copy is."""
-        candidates = np.flatnonzero((self._reasons == KEPT) & self._has_tokens)
+        are_candidates = (self._reasons == KEPT) & self._has_tokens
+        if rules.on == "trained":
+            has_trained = have_trained(self._datasets, self.ends)
+            are_candidates &= has_trained.reshape(-1, self._size).all(axis=1)
+        candidates = np.flatnonzero(are_candidates)
         firsts = find_near(
             self._datasets,
             self.ends,
             candidates,
             rules,
             self._files,
+            together=self._size,
             threads=threads,
             on_bytes=stage.add,
         )
         copies = candidates[firsts != candidates]
         self._reasons[copies] = NEAR
-        self.firsts[candidates] = firsts
-        for begin in range(0, self.count, _STEP):  # the copies of what is a near copy
-            part = self.firsts[begin : begin + _STEP]
-            part[:] = self.firsts[part]
+        self._firsts[candidates] = firsts
+        for begin in range(0, self._count, _STEP):  # the copies of what is a near copy
+            part = self._firsts[begin : begin + _STEP]
+            part[:] = self._firsts[part]
 
     def write_clusters(self, path: str, prefixes: Sequence[str], made_by: dict[str, Any]) -> int:
         """Write the table of documents with copies; how many different ones there are."""
@@ -197,16 +231,17 @@ class _Documents:
         }
         texts = {"dataset": prefixes, "first_dataset": prefixes, "reason": REASONS}
         table = NewTable(path, self._files, schema, made_by, texts)
-        has_copies = np.zeros(self.count, bool)
-        has_copies[self.firsts[self._reasons != KEPT]] = True
-        for begin in range(0, self.count, _STEP):
+        has_copies = np.zeros(self._count, bool)
+        has_copies[self._firsts[self._reasons != KEPT]] = True
+        for begin in range(0, self._count, _STEP):
             part = slice(begin, begin + _STEP)
             rows = np.flatnonzero(has_copies[part] | (self._reasons[part] != KEPT)) + begin
             if not len(rows):
                 continue
-            dataset, document = self._place(rows)
-            first_dataset, first_document = self._place(self.firsts[rows])
-            values = (dataset, document, first_dataset, first_document, self._reasons[rows])
+            dataset, document = self._place(self._documents(rows))
+            first_dataset, first_document = self._place(self._documents(self._firsts[rows]))
+            reasons = np.repeat(self._reasons[rows], self._size)
+            values = (dataset, document, first_dataset, first_document, reasons)
             table.append(dict(zip(schema, values, strict=True)))
         table.close()
         return int(np.count_nonzero(has_copies))
@@ -214,18 +249,28 @@ class _Documents:
     def shares(self, prefixes: Sequence[str]) -> tuple[DedupShare, ...]:
         """What became of the documents of each dataset."""
         result = []
-        for number, (prefix, ends) in enumerate(zip(prefixes, self.ends, strict=True)):
-            reasons = self._reasons[self._starts[number] : self._starts[number + 1]]
-            lengths = np.diff(ends)
-            kinds = [_share(lengths[reasons == kind]) for kind in (KEPT, EXACT, NEAR)]
-            result.append(DedupShare(prefix, _share(lengths), *kinds))
+        for number, (prefix, lengths) in enumerate(zip(prefixes, self._lengths, strict=True)):
+            part = slice(*self._starts[number : number + 2])
+            reasons = self._reasons[part]
+            kinds = [self._share(lengths[reasons == kind]) for kind in (KEPT, EXACT, NEAR)]
+            _, counts = np.unique(self._firsts[part][reasons == NEAR], return_counts=True)
+            most = self._size * int(counts.max(initial=0))
+            kept, exact, near = kinds
+            read = self._share(lengths)
+            result.append(DedupShare(prefix, read, kept, exact, near, most))
         return tuple(result)
+
+    def _documents(self, numbers: Int64s) -> Int64s:
+        """The numbers of documents: of each pair both, one after the other."""
+        if self._size == 1:
+            return numbers
+        return (self._size * numbers[:, None] + np.arange(self._size)).ravel()
 
     def _place(self, documents: Int64s) -> tuple[Int64s, Int64s]:
         """The dataset of each document, and its number there."""
-        dataset = np.searchsorted(self._starts, documents, side="right") - 1
-        return dataset, documents - self._starts[dataset]
+        starts = self._size * self._starts
+        dataset = np.searchsorted(starts, documents, side="right") - 1
+        return dataset, documents - starts[dataset]
 
-
-def _share(lengths: Int64s) -> DocumentCount:
-    return DocumentCount(len(lengths), int(lengths.sum()))
+    def _share(self, lengths: Int64s) -> DocumentCount:
+        return DocumentCount(self._size * len(lengths), int(lengths.sum()))

@@ -33,13 +33,15 @@ def token_hashes(
     ends: Int64s | None = None,
     threads: int,
     on_bytes: Callable[[int], None],
+    sums: dict[str, str],
 ) -> None:
     """Write XXH3-128 of each document's tokens to ``out``, uint64 [documents, 2].
 
     In [documents, 1] only the upper halves are written.
     They are hashed as int32, little endian, whatever the dtype of the dataset, and read from the
     table of its documents where there is one; else ``ends`` are the tokens before each document,
-    which are counted where they are not given. ``on_bytes`` is told how many bytes are done.
+    which are counted where they are not given. ``on_bytes`` is told how many bytes are done,
+    ``sums`` are those of ``scan_documents``.
     """
     width = out.shape[1]
     if has_table(dataset.path_prefix):
@@ -58,8 +60,16 @@ def token_hashes(
     def look(first: int, tokens: npt.NDArray[Any], spans: Int64s) -> None:
         out[first : first + len(spans)] = _halves(token_digests(tokens, spans))[:, :width]
 
-    for size, _ in scan_documents(dataset, ends, look, threads=threads):
+    for size, _ in scan_documents(dataset, ends, look, threads=threads, sums=sums):
         on_bytes(size)
+
+
+def joined_keys(keys: Keys, together: int) -> Keys:
+    """A key for so many documents in a row, of theirs: uint64 [documents / together, 2]."""
+    data = np.ascontiguousarray(keys).view(np.uint8).ravel()
+    ends = np.arange(0, len(data) + 1, 16 * together)
+    digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
+    return digests.view(np.uint64)
 
 
 def equal_documents(keys: Keys, *, threads: int) -> Iterator[Int64s]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from contextlib import contextmanager
@@ -21,13 +22,25 @@ from tokpack.documents.joined import (
 from tokpack.documents.unite import nulls_of_tables, with_types
 from tokpack.errors import UsageError, option
 from tokpack.indexed.table import table_paths
-from tokpack.sources.sql import check_boolean, columns_there, connect, listed, literal, parse
+from tokpack.quantities import counted
+from tokpack.sources.sql import (
+    NAN,
+    check_boolean,
+    columns_there,
+    connect,
+    listed,
+    literal,
+    parse,
+    quoted,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokpack.documents.base import Base
 
+_log = logging.getLogger(__name__)
+_FLOATS = ("DOUBLE", "FLOAT")
 _BATCH = 1 << 18  # rows that come at once
 _MOST_TIMES = 1 << 16  # one document in a view; more is a mistake
 _NUMBER = f'"{HIDDEN}number"'
@@ -73,7 +86,10 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     nulls = nulls_of_tables(tables, [record.prefix for record in base.records], named)
     with _connect() as connection:
         query = _Query(connection, request, tables, base.starts.tolist(), nulls)
-        return query.run(int(base.starts[-1]))
+        result = query.run(int(base.starts[-1]))
+        compared = [one for one in (request.where, repeat) if one and not parse(one).asks_nan]
+        query.warn_of_nan({name for one in compared for name in _roots(one)})
+        return result
 
 
 class _Query:
@@ -129,6 +145,20 @@ class _Query:
         if joined is not None and not matched and documents:
             raise joined.matches_nothing(documents)
         return SelectResult(result, repeats, None if joined is None else documents - matched)
+
+    def warn_of_nan(self, names: Iterable[str]) -> None:
+        """Say how many documents have NaN in one of some columns, which are compared."""
+        there = columns_there(self._connection, "docs", HIDDEN)
+        if self._joined is not None:
+            there |= self._joined.columns
+        any_nan = " OR ".join(f"isnan({quoted(one)})" for one in names if there.get(one) in _FLOATS)
+        if not any_nan:
+            return
+        # With WHERE duckdb 2.0 passes over groups of rows whose statistics have no NaN, as none do.
+        count = f"SELECT count(*) FILTER (WHERE {any_nan}) FROM {self._from}"
+        [nans] = self._connection.execute(count).fetchone()
+        if nans:
+            _log.warning("%s with %s", counted(nans, "document"), NAN)
 
     @property
     def _from(self) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.documents.exact import pairs_of_parts
-from tokpack.documents.passes import plain_ids, scan_documents
+from tokpack.documents.passes import scan_documents, trained_tracks
 from tokpack.errors import UsageError, option
+from tokpack.indexed.table import plain_ids
+from tokpack.indexed.track import are_trained, trained_ends
 from tokpack.machine import usable_cores
 
 if TYPE_CHECKING:
@@ -26,13 +28,16 @@ MOST_PLACES = 4096  # bands times rows
 _PAIRS = 256  # compared at a time
 
 
+Compared = Literal["all", "trained"]
+
+
 class NearRules(NamedTuple):
     """What near copies are.
 
     Two documents whose sets of ``ngram`` tokens in a row share ``near`` of all that they have
     (Jaccard similarity). Signatures of ``bands`` times ``rows`` values find candidates: those that
     agree in all rows of a band. With ``verify`` their sets are compared, without it any two
-    candidates are near copies.
+    candidates are near copies. ``on`` says which tokens they have: all, or those that are trained.
     """
 
     near: float
@@ -40,6 +45,7 @@ class NearRules(NamedTuple):
     bands: int
     rows: int
     verify: bool
+    on: Compared
 
     def check(self) -> None:
         """UsageError for values that none of them can have."""
@@ -56,6 +62,24 @@ class NearRules(NamedTuple):
                 f"{self.bands * self.rows}, at most {MOST_PLACES} values are compared"
             )
 
+        if self.on not in get_args(Compared):
+            raise UsageError(
+                f"{option('on', self.on)}: expected one of {', '.join(get_args(Compared))}"
+            )
+
+    def check_datasets(self, datasets: Sequence[MMapIndexedDataset], *, pairs: bool) -> None:
+        """UsageError for datasets that they cannot be applied to."""
+        if self.on == "trained" and not any(map(trained_tracks, datasets)):
+            raise UsageError(
+                f"{option('on', 'trained')}: no mask beside {datasets[0].path_prefix} says which "
+                "tokens are trained, as `tokpack encode --chat` writes it"
+            )
+        if pairs and not self.verify:
+            raise UsageError(
+                f"{option('verify')}: pairs are near copies where both of their documents are, "
+                "which is always compared: leave it out"
+            )
+
     def recall(self, similarity: float) -> float:
         """The probability that two documents of this similarity are candidates."""
         return 1.0 - (1.0 - similarity**self.rows) ** self.bands
@@ -68,6 +92,7 @@ def find_near(
     rules: NearRules,
     new: NewFiles,
     *,
+    together: int,
     threads: int,
     on_bytes: Callable[[int], None],
 ) -> Int64s:
@@ -75,15 +100,18 @@ def find_near(
 
     ``candidates``, ascending, are numbers of documents with tokens, through all datasets; ``ends``
     those of ``scan_documents`` for each. What is transitive counts: a copy of a copy belongs to the
-    first. The result does not depend on threads. On the disk of ``new`` it takes 8 bytes for each
-    band of a candidate, and 8 more; in memory the sorting of one part of a band.
+    first. With ``together`` 2 they are numbers of pairs, which are found by their first documents,
+    and are copies where both are. The result does not depend on threads. On the disk of ``new`` it
+    takes 8 bytes for each band of a candidate, and 8 more; in memory the sorting of one part of a
+    band.
     """
     hashes = new.scratch(rules.bands * len(candidates), np.uint64)
     hashes = hashes.reshape(rules.bands, len(candidates))
-    _sign(datasets, ends, candidates, rules, hashes, threads=threads, on_bytes=on_bytes)
+    documents = together * candidates
+    _sign(datasets, ends, documents, rules, hashes, threads=threads, on_bytes=on_bytes)
     parents = new.scratch(len(candidates), np.int64)
     parents[:] = np.arange(len(candidates))
-    compare = _Comparison(datasets, candidates, rules)
+    compare = _Comparison(datasets, documents, rules, together)
     with ThreadPoolExecutor(threads or usable_cores()) as pool:
         for band in range(rules.bands):
             for pairs in pairs_of_parts(hashes[band], neighbours=rules.verify, threads=threads):
@@ -95,6 +123,17 @@ def find_near(
                     _core.join_pairs(parents, apart)
     # parents[i] <= i: one pass in order finds every root.
     return candidates[_roots(parents)]
+
+
+def have_trained(
+    datasets: Sequence[MMapIndexedDataset], ends: Sequence[Int64s]
+) -> npt.NDArray[np.bool_]:
+    """Which documents of all datasets have a trained token: bool [documents]."""
+    counts = []
+    for dataset, bounds in zip(datasets, ends, strict=True):
+        tracks = trained_tracks(dataset)
+        counts.append(trained_ends(dataset.shards(), tracks, bounds) if tracks else bounds)
+    return np.concatenate([np.diff(one) > 0 for one in counts])
 
 
 def _sign(
@@ -118,7 +157,8 @@ def _sign(
                 tokens, chosen, rules.ngram, rules.bands, rules.rows
             ).T
 
-        for size, _ in scan_documents(dataset, bounds, look, threads=threads):
+        tracks = trained_tracks(dataset) if rules.on == "trained" else ()
+        for size, _ in scan_documents(dataset, bounds, look, threads=threads, tracks=tracks):
             on_bytes(size)
         base += dataset.documents
 
@@ -146,12 +186,17 @@ def _roots(parents: Int64s) -> Int64s:
 
 
 class _Comparison:
-    """Compares the sets of n-grams of candidates."""
+    """Compares the sets of n-grams of candidates, and of those ``together`` with them."""
 
     def __init__(
-        self, datasets: Sequence[MMapIndexedDataset], candidates: Int64s, rules: NearRules
+        self,
+        datasets: Sequence[MMapIndexedDataset],
+        documents: Int64s,
+        rules: NearRules,
+        together: int,
     ) -> None:
-        self._datasets, self._candidates, self._rules = datasets, candidates, rules
+        self._datasets, self._documents, self._rules = datasets, documents, rules
+        self._together = range(together)
         counts = [dataset.documents for dataset in datasets]
         self._firsts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
@@ -161,15 +206,22 @@ class _Comparison:
         return np.concatenate([pairs[:0], *pool.map(self._alike, some)])
 
     def _alike(self, pairs: Int64s) -> Int64s:
-        least, ngram = self._rules.near, self._rules.ngram
-        chosen = [
-            _core.jaccard(self._tokens(a), self._tokens(b), ngram) >= least
-            for a, b in pairs.tolist()
-        ]
+        chosen = [self._are_alike(*pair) for pair in self._documents[pairs].tolist()]
         kept: Int64s = pairs[np.array(chosen, bool)]
         return kept
 
-    def _tokens(self, candidate: int) -> npt.NDArray[Any]:
-        number = int(self._candidates[candidate])
-        dataset = int(np.searchsorted(self._firsts, number, side="right")) - 1
-        return plain_ids(self._datasets[dataset].document(number - int(self._firsts[dataset])))
+    def _are_alike(self, one: int, other: int) -> bool:
+        least, ngram = self._rules.near, self._rules.ngram
+        return all(
+            _core.jaccard(self._tokens(one + i), self._tokens(other + i), ngram) >= least
+            for i in self._together
+        )
+
+    def _tokens(self, number: int) -> npt.NDArray[Any]:
+        place = int(np.searchsorted(self._firsts, number, side="right")) - 1
+        dataset, number = self._datasets[place], number - int(self._firsts[place])
+        tokens = plain_ids(dataset.document(number))
+        tracks = trained_tracks(dataset) if self._rules.on == "trained" else ()
+        if not tracks:
+            return tokens
+        return tokens[are_trained({name: dataset.track(name).document(number) for name in tracks})]

@@ -16,7 +16,7 @@ import numpy as np
 from tokpack.encoding.batches import first_batches, without_records
 from tokpack.errors import InputError, UsageError
 from tokpack.report import find_tokenizer
-from tokpack.sources import Part, read
+from tokpack.sources import Part, discover, read
 from tokpack.tokenizers import DocumentsError, Frame, frame_of
 from tokpack.tokenizers.batch import borrowed
 
@@ -102,11 +102,16 @@ class EncodeRecipe:
         )
 
 
-def format_of_inputs(dataset: MMapIndexedDataset) -> str:
-    """The input_format of the inputs of a dataset, where content does not tell it; else auto."""
-    entries = dataset.manifest.inputs if dataset.manifest else ()
+def inputs_of(
+    dataset: MMapIndexedDataset, names: Sequence[str], input_format: str | None
+) -> list[Source]:
+    """The inputs ``names`` of a dataset, read in a format, or as its manifest says. InputError."""
+    manifest = dataset.manifest
+    entries = manifest.inputs if manifest else ()
     formats = {entry.get("format") for entry in entries if isinstance(entry, dict)}
-    return next(iter(formats)) if formats in ({"file"}, {"text"}) else "auto"
+    of_all = next(iter(formats)) if formats in ({"file"}, {"text"}) else "auto"
+    path = manifest.options.get("json_path") if manifest else None
+    return discover(names, input_format=input_format or of_all, json_path=path, pipes=False)
 
 
 class Reencoder:

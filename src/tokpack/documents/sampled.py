@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokpack.documents.reencode import EncodeRecipe, Reencoder, format_of_inputs
+from tokpack.documents.reencode import EncodeRecipe, Reencoder, inputs_of
 from tokpack.errors import InputError, UsageError
 from tokpack.indexed import MMapIndexedDataset, Origins
 from tokpack.indexed.table import has_table
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.sources import Part, discover
+from tokpack.sources import Part
 from tokpack.stores import paths_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def verify_sample(
     by_line = has_table(dataset.path_prefix)
     wanted = _by_line(dataset, numbers) if by_line else _by_place(dataset, numbers)
     names = list(paths_of(inputs)) or list(wanted)
-    there = discover(names, input_format=input_format or format_of_inputs(dataset), pipes=False)
+    there = inputs_of(dataset, names, input_format)
     sources = [_source_of(name, there) for name in wanted]
     again = Reencoder(recipe, sources)
     stage = ProgressStage(progress, "inputs", sum(source.size for source in sources))
@@ -162,7 +162,7 @@ def _wrong(
     by_line: bool,
 ) -> Iterator[str]:
     """What is wrong of the documents that came from one source, in words."""
-    left = dict(places)
+    left, seen = dict(places), dict[int, str]()
     lines = np.array(sorted(left)) if by_line else None
     before = 0
     name = sources[index].name
@@ -172,15 +172,20 @@ def _wrong(
             at = one.documents.lines[has_tokens] if by_line else np.arange(len(has_tokens)) + before
             before += len(has_tokens)
             for place, document in zip(at.tolist(), has_tokens.tolist(), strict=True):
-                begin, end = one.spans[document]
+                numbers = left.pop(place, [])
+                ids = one.ids[slice(*one.spans[document])]
+                others = [n for n in numbers if not np.array_equal(ids, dataset.document(n))]
                 where = f"{name}:{one.documents.lines[document] + 1}"
-                for number in left.pop(place, ()):
-                    if not np.array_equal(one.ids[begin:end], dataset.document(number)):
-                        yield f"document {number} is not {where}"
-                    elif document in one.unlike:
-                        yield f"document {number}: its tokens are not the text at {where}"
+                if others:  # which another document of the line may be
+                    left[place], seen[place] = others, where
+                if document in one.unlike:
+                    same = (n for n in numbers if n not in others)
+                    yield from (
+                        f"document {n}: its tokens are not the text at {where}" for n in same
+                    )
             if not left:
                 return
-    for place, numbers in left.items():
+    for place, numbers in sorted(left.items()):
         what = f"document {name}:{place + 1}" if by_line else f"document {place} in {name}"
-        yield from (f"document {number}: there is no {what}" for number in numbers)
+        trouble = f" is not {seen[place]}" if place in seen else f": there is no {what}"
+        yield from (f"document {number}{trouble}" for number in numbers)

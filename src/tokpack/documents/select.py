@@ -65,7 +65,8 @@ def select(
     hash of their tokens and ``seed``; ``tokens`` (10e9, "10B") takes as many, by the same hash, as
     have so many tokens, with repeats; ``first`` is a number of documents from the beginning. What
     these leave out is written to the view ``rest``, each document as often as the inputs list it,
-    without ``repeat``.
+    without ``repeat``. Of pairs (a preferred and a rejected answer) both documents are kept or
+    dropped: ``where`` has to be true of both, and the hash of the first counts.
 
     The manifest's ``options["select"]`` has the request, and counts that add up: ``documents`` in
     the inputs are ``kept`` and ``dropped``, by reason. UsageError for expressions that cannot be
@@ -185,13 +186,18 @@ class _Choice:
         answer = SelectResult(np.ones(documents, np.bool_), None, None)
         if self.request.where is not None or self.request.repeat is not None:
             answer = evaluate(self.request, base)
+        together = 2 if base.pairs else 1  # documents that are kept or dropped as one
         within = self._within(base, answer)
         kept, left = [], []
         passed = outside = lost = 0  # by the expression; by the share; by a repeat of 0
         for numbers, rows in _documents(base):
             passes = answer.chosen[rows]
+            if base.pairs:
+                passes = np.repeat(passes[::2] & passes[1::2], 2)
             passing = int(np.count_nonzero(passes))
-            inside = self._inside(passes, None if within is None else within[rows], passed)
+            inside = self._inside(
+                passes, None if within is None else within[rows], passed, together
+            )
             passed += passing
             outside += passing - int(np.count_nonzero(inside))
             if with_left:
@@ -200,7 +206,9 @@ class _Choice:
             if answer.times is not None:
                 times = answer.times[rows][inside]
                 lost += int(np.count_nonzero(times == 0))
-                chosen = np.repeat(chosen, times)
+                if base.pairs:
+                    self._check_pairs(chosen, times)
+                chosen = np.repeat(chosen.reshape(-1, together), times[::together], axis=0).ravel()
             kept.append(chosen)
         total = int(base.firsts[-1])
         dropped = {"where": total - passed, "repeat": lost, self.share or "": outside}
@@ -216,13 +224,24 @@ class _Choice:
         none = np.zeros(0, selection_dtype(total))
         return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
 
-    def _inside(self, passes: Bools, within: Bools | None, before: int) -> Bools:
+    def _inside(self, passes: Bools, within: Bools | None, before: int, together: int) -> Bools:
         """Which documents pass and are in the share; ``before`` them others have passed."""
         if within is not None:
             return passes & within
-        if self.first is not None and before + len(passes) > self.first:
-            return passes & (np.cumsum(passes) <= self.first - before)
+        first = None if self.first is None else self.first // together * together
+        if first is not None and before + len(passes) > first:
+            return passes & (np.cumsum(passes) <= first - before)
         return passes
+
+    def _check_pairs(self, documents: npt.NDArray[Any], times: npt.NDArray[np.uint16]) -> None:
+        """UsageError for a pair whose documents are to come unlike often."""
+        for one in np.flatnonzero(times[::2] != times[1::2])[:1].tolist():
+            number = int(documents[2 * one])
+            raise UsageError(
+                f"{option('repeat')} {self.request.repeat}: gives {times[2 * one]} for document "
+                f"{number}, and {times[2 * one + 1]} for {number + 1}, which is the other of its "
+                "pair: say one number for both"
+            )
 
     def _can_drop(self, why: str) -> bool:
         return why == self.share or bool(why and getattr(self.request, why, None))

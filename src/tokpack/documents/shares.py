@@ -32,15 +32,19 @@ def draw(base: Base, seed: int) -> Hashes:
     """A number for each document of the base, alike for equal tokens: uint64 [documents].
 
     It is uniform, and for another ``seed`` another. Read from the tables of documents where there
-    are some, and else computed from their tokens.
+    are some, and else computed from their tokens. Both documents of a pair have that of the first.
     """
     numbers = np.full(int(base.starts[-1]), NO_TOKENS, np.uint64)
     for number, record in enumerate(base.records):
         out = numbers[base.starts[number] : base.starts[number + 1], None]
         with MMapIndexedDataset(record.prefix) as dataset:
-            token_hashes(dataset, out, threads=usable_cores(), on_bytes=lambda size: None)
+            token_hashes(
+                dataset, out, threads=usable_cores(), on_bytes=lambda size: None, sums=base.sums
+            )
     for begin in range(0, len(numbers), _STEP):
         _mix(numbers[begin : begin + _STEP], _core.mix(seed))
+    if base.pairs:
+        numbers[1::2] = numbers[::2]
     return numbers
 
 

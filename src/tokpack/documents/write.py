@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from tokpack.indexed.manifest import (
 )
 from tokpack.indexed.new_files import new_datasets
 from tokpack.indexed.outputs import dataset_files
-from tokpack.indexed.selection import selection_chunks, selection_dtype, selection_path
+from tokpack.indexed.selection import are_pairs, selection_chunks, selection_dtype, selection_path
 from tokpack.indexed.table import TableReader, has_table, table_file, within
 from tokpack.indexed.track import trained_ends
 from tokpack.operations.merge import (
@@ -113,7 +112,7 @@ class NewViews:
         self._outputs, self._datasets = outputs, datasets
         self.files = new_datasets(
             outputs, [*files, *read], overwrite=overwrite, views=True, beside=beside
-        )
+        ).__enter__()
         try:
             self.base = Base(datasets)
             tell_of_tracks(self.base.inputs)
@@ -211,10 +210,12 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
         bin=FileDigest(bytes=sum(counts.tokens) * dtype.itemsize, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
         pieces=tuple(
-            replace(record, prefix=relative_name(output, record.prefix)) for record in base.records
+            base.record(number, relative_name(output, one.prefix))
+            for number, one in enumerate(base.records)
         ),
         tracks=tracks_of_pieces(base.records, sum(counts.tokens)),
         trained=counts.trained,
+        pairs=base.pairs and are_pairs(numbers),
         selection=chunks.digest,
         format_version=VIEW_VERSION,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from tokpack.sources import Documents
 
 _CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
+_LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[\s*\{')  # a key with objects under it
+_OPEN = (b"{", b"[", b",")  # where a line ends inside of a value
 _SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
 
 
@@ -41,10 +45,12 @@ def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
         return batch
     read = batch.rows if batch.rows is not None else next(iter(batch.documents.values()))
     lines = np.concatenate([read.lines, [record.line for record in batch.bad]])
-    end = np.partition(lines, limit)[limit]
-    documents = {key: docs.select(docs.lines < end) for key, docs in batch.documents.items()}
-    bad = [record for record in batch.bad if record.line < end]
-    rows = None if batch.rows is None else take(batch.rows, batch.rows.lines < end)
+    first = np.zeros(len(lines), np.bool_)  # a line may have several records
+    first[np.argsort(lines, kind="stable")[:limit]] = True
+    good, is_first = first[: len(read.lines)], first[len(read.lines) :].tolist()
+    documents = {key: docs.select(good) for key, docs in batch.documents.items()}
+    rows = None if batch.rows is None else take(batch.rows, good)
+    bad = list(compress(batch.bad, is_first))
     return replace(batch, documents=documents, bad=bad, records=limit, rows=rows)
 
 
@@ -80,11 +86,18 @@ def number_of(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
 
 def advice_for(batch: DocumentBatch) -> str:
     """What to do about the first bad record of a batch."""
-    keys = batch.bad[0].keys_there
+    first = batch.bad[0]
+    keys = first.keys_there
+    if first.reason.startswith("malformed JSON") and first.raw.rstrip().endswith(_OPEN):
+        return f"{option('input_format', 'json')} reads values over several lines, or {_SKIP}"
     if not keys:
         return _SKIP
     advice = f"{keys}: name one with {option('keys')}"
-    if not _CONVERSATIONS.isdisjoint(batch.bad[0].keys or ()):
+    lists = _LIST.findall(first.raw)
+    if lists and batch.records == 1:
+        asked = option("json_path", lists[0].decode("utf-8", "replace"))
+        advice = f"{advice}, or the list that has the records with {asked}"
+    if not _CONVERSATIONS.isdisjoint(first.keys or ()):
         advice = f"{keys}: conversations are encoded with {option('chat', True)}"
     # If no record so far has the key, skipping is no help: it would skip them all.
     others_have_it = any(len(documents) for documents in batch.documents.values())

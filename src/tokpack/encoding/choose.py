@@ -15,12 +15,13 @@ from tokpack.sources import BadRecord
 from tokpack.sources.columns import (
     batch_of_columns,
     check_columns,
+    decoded,
     text_column,
 )
 from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, take
 from tokpack.sources.sql import columns_of
-from tokpack.sources.values import is_table, of_table, root_of, table_of
+from tokpack.sources.values import column_of, is_table, of_table, root_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,6 +82,7 @@ class Chooser:
         if not len(lines):
             return
         kept, failed = self._where.kept(columns)
+        batch.nans = self._where.nans(columns)
         errors = {**failed, **errors}
         kept[list(errors)] = False
         batch.bad += [BadRecord(int(lines[i]), errors[i], b"") for i in errors]
@@ -173,7 +175,7 @@ def _as_table(answer: Any, name: str) -> Any:
 def texts_of(table: Any, keys: Sequence[str]) -> dict[str, Any]:
     """The columns of texts of a table, each in one piece. InputError where one is missing."""
     check_columns(f"{option('map')} gave a table", table.schema, keys)
-    return {key: text_column(table.column(key).combine_chunks()) for key in keys}
+    return {key: decoded(text_column(column_of(table, key).combine_chunks())) for key in keys}
 
 
 def values_of(table: Any, names: Sequence[str]) -> dict[str, Values]:

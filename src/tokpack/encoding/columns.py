@@ -35,9 +35,8 @@ def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Col
     kept = list(options.kept.values())
     if options.chat:
         chosen_types = {} if types is None else types["chosen"]
-        return PythonRecords(
-            {}, {one: chosen_types.get(one, "string") for one in columns_of(options.where)}
-        )
+        chosen = {one: chosen_types.get(one, "string") for one in columns_of(options.where)}
+        return PythonRecords({}, chosen, options.with_nulls)
     if types is None:
         return kept
     if options.map is None:

@@ -26,7 +26,9 @@ from tokpack.files.durable import cannot_write, replace_file
 from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
 from tokpack.indexed.manifest import ROLES, TRACK_DTYPES, facts_of_pieces, summed_roles
 from tokpack.indexed.track import trained_in_files
+from tokpack.quantities import counted
 from tokpack.sources import content_checksum, joined_blocks
+from tokpack.sources.sql import NAN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +61,8 @@ def stage(
     for one, read in zip(datasets, inputs, strict=True):
         if not read.total["tokens"] and "shard" not in plan.options:
             raise InputError(no_tokens(finished.pieces, read.total, one.key))
+    if nans := inputs[0].total["nans"]:
+        _log.warning("where: %s with %s", counted(nans, "record"), NAN)
     several = list(finished.pieces.by_file(plan))
     files: dict[str, FileDigest] = {}
     manifests_of_files: list[list[Manifest]] = []  # by file and dataset

@@ -133,6 +133,8 @@ def settled_chat(
         "variables": dict(chat.variables),
         "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
+        # Since they are, other tokens come of a table with structs.
+        **({"struct_nulls": "left out"} if any(one.is_table for one in first.inputs) else {}),
         "template": template.source,
         "tool_use": template.tool_use,
         "tokens": dict(template.tokens) if template.tokens is not None else None,
@@ -336,7 +338,7 @@ def sample(options: EncodeOptions) -> FirstConversations:
             f"{option('dry_run', True)} shows what is trained of conversations: add "
             f"{option('chat', True)}, or leave it out"
         )
-    sources = discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
+    sources = discover(options.inputs, **options.for_inputs)
     (setup,) = load_setups(options)
     first = FirstInputs(options, sources)
     settled = settled_chat(options, setup.tokenizer, first)

@@ -18,6 +18,7 @@ _SHOWN = {
     "columns": "the types of the columns of its first records",
     "map_source": "the source of --map, with the hash",
     "template_sha256": "the sha256 of the chat template",
+    "struct_nulls": "the nulls in structs of its tables",
     "form": "the form of its conversations",
     "jinja2": "the version of jinja2",
     "tokens": "the special tokens of the chat template",

@@ -101,14 +101,14 @@ class FirstRecords:
     @functools.cached_property
     def records(self) -> list[Mapping[str, Any]]:
         """The records."""
-        first = self._of_iterable
+        first, rows = self._of_iterable, PythonRecords({}, {}, self._options.with_nulls)
         if self._source.format != "documents":
-            batch = self._first(PythonRecords({}, {}))
+            batch = self._first(rows)
             first = None if batch is None or batch.rows is None else batch.rows.whole
         if first is None:
             return []
-        rows: list[Mapping[str, Any]] = first if isinstance(first, list) else first.to_pylist()
-        return rows[:FIRST_RECORDS]
+        records: list[Any] = first if isinstance(first, list) else rows.of_rows(first)
+        return records[:FIRST_RECORDS]
 
     @property
     def names(self) -> list[str]:

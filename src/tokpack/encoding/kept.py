@@ -13,7 +13,14 @@ from tokpack.errors import UsageError, option
 from tokpack.indexed.table import COLUMNS, import_parquet
 from tokpack.indexed.table_writer import arrow_type
 from tokpack.sources.json_types import widest_type
-from tokpack.sources.values import as_text, is_json, objects_of, of_objects, of_texts
+from tokpack.sources.values import (
+    as_text,
+    is_json,
+    objects_of,
+    of_objects,
+    of_texts,
+    python_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +98,7 @@ def _plain(values: Values) -> Values:
     """A column as one of Python's values, where it is of a type of Arrow that these do not have."""
     kind = str(values.type)
     is_plain = kind in _KIND_OF_TYPE or kind == "null" or is_json(values)
-    return values if is_plain else of_objects(values.to_pylist())
+    return values if is_plain else of_objects(python_values(values))
 
 
 def _counts(values: Values) -> Counts:

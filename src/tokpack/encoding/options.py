@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
+from tokpack.chat.records import PAIRS
 from tokpack.display import brief
 from tokpack.encoding.chat_options import ChatRequest
 from tokpack.encoding.names import default_output, tokenizer_label
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.stores.storage import PathLike
+    from tokpack.tokenizers.objects import TokenizerLike
 
 DType = Literal["auto", "uint16", "int32"]
 SpecialTokens = Literal["auto", "text", "encode", "error"]
@@ -75,8 +77,11 @@ class EncodeOptions(ChatRequest):
     )
     input_format: str = _input(
         "auto",
-        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, or file: a document a file",
+        "auto, jsonl, json, text, csv, tsv, parquet, arrow, archive, wet; file: a document a file",
         "FORMAT",
+    )
+    json_path: str | None = _input(
+        None, "the key (a.b: b inside of a) of the list that has the records of a JSON file", "KEY"
     )
     hf_split: str | None = _input(
         None, "the split of Hugging Face datasets that name none, such as train", "SPLIT"
@@ -108,7 +113,7 @@ class EncodeOptions(ChatRequest):
     max_document_bytes: int = _input(
         1 << 30, "a longer document is a bad record", "SIZE", otherwise="1GB", least=1
     )
-    tokenizer: PathLike | None = _loads(
+    tokenizer: TokenizerLike | None = _loads(
         None,
         "gpt2, neox, cl100k_base, a Hugging Face name, a file or its folder",
         "NAME|PATH",
@@ -282,16 +287,33 @@ class EncodeOptions(ChatRequest):
         return parse_keep(self.keep) if self.keep else {}
 
     @property
+    def with_nulls(self) -> frozenset[str] | None:
+        """The columns of tables whose structs have fields that are null; None: all.
+
+        Of conversations only those that are kept: what a struct has not is no part of a message.
+        """
+        if not self.chat:
+            return None
+        answers = self.pairs or {key for keys in PAIRS for key in keys}
+        kept = (key.replace("{}", one) for key in self.kept.values() for one in answers)
+        return frozenset(key.partition(".")[0] for key in kept)
+
+    @property
     def tokenizer_files(self) -> list[str]:
         """What the options name of a tokenizer: its name, or paths of its files."""
         files = (self.tokenizer, self.vocab_file, self.merge_file, self.tokenizer_model)
-        return [os.fspath(path) for path in (*files, *self.tokenizers) if path]
+        return [os.fspath(cast("str", path)) for path in (*files, *self.tokenizers) if path]
 
     @property
     def for_tokenizers(self) -> list[dict[str, Any]]:
         """The options that load_tokenizer takes, for each tokenizer."""
         one = {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
         return [{**one, "tokenizer": name} for name in self.tokenizers] or [one]
+
+    @property
+    def for_inputs(self) -> dict[str, Any]:
+        """The options that discover takes."""
+        return {name: getattr(self, name) for name in ("input_format", "hf_split", "json_path")}
 
     @property
     def for_frame(self) -> dict[str, Any]:
@@ -323,18 +345,20 @@ def _paths(name: str, value: Any) -> tuple[str, ...]:
         raise UsageError(f"{option(name)} is {brief(value)}; it is a list of names") from None
 
 
-def _path(name: str, value: object) -> str | None:
+def _path(name: str, value: Any) -> str | None:
     """A name or path of a tokenizer or its file, as a string; UsageError for anything else."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fsdecode(value)
-    advice = (
-        f"several are given as {option('tokenizers')}, each for a dataset of its own"
-        if isinstance(value, list | tuple)
-        else "what save_pretrained(FOLDER) of a transformers tokenizer writes is read as FOLDER"
-    )
-    raise UsageError(f"{name} is a {type(value).__name__}: give a name or a path; {advice}")
+    if value is None:
+        return None
+    if name != "tokenizer" and not isinstance(value, str | os.PathLike):
+        raise UsageError(f"{option(name)} is a {type(value).__name__}: give a name or a path")
+    if isinstance(value, list | tuple):
+        raise UsageError(
+            f"{option(name)} is a {type(value).__name__}: give a name or a path; several are given "
+            f"as {option('tokenizers')}, each for a dataset of its own"
+        )
+    from tokpack.tokenizers.objects import path_of  # which no help page needs
+
+    return path_of(name, value)
 
 
 def worker_count(options: EncodeOptions) -> int:

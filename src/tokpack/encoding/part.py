@@ -242,7 +242,7 @@ class PartEncoder:
         self._counters.spent(_ENCODE)
         of_batch = (
             *(batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes),
-            *(batch.left_out, batch.mapped_out, batch.mapped_in, batch.truncated),
+            *(batch.left_out, batch.mapped_out, batch.mapped_in, batch.truncated, batch.nans),
         )
         counts[: len(of_batch)] += of_batch
         count = tokens = 0

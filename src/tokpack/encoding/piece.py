@@ -49,6 +49,7 @@ SOURCE_COLUMNS = (
     # not chosen by ``where``; left out and added by ``map``
     *("left_out", "mapped_out", "mapped_in"),
     "truncated",  # conversations
+    "nans",  # records with NaN where ``where`` looks
     *SAID_COLUMNS,
 )
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,

@@ -278,6 +278,8 @@ def deciding_options(
         deciding_values["trace"] = True
     if options.keep:
         deciding_values["keep"] = list(options.keep)
+    if options.json_path is not None:
+        deciding_values["json_path"] = options.json_path
     return deciding_values | versions(options)
 
 
@@ -353,11 +355,7 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
 
     ``source`` is an object of this process, where one takes the place of the inputs.
     """
-    sources = (
-        [source]
-        if source
-        else discover(options.inputs, input_format=options.input_format, hf_split=options.hf_split)
-    )
+    sources = [source] if source else discover(options.inputs, **options.for_inputs)
     setups = load_setups(options)
     first = FirstInputs(options, sources)
     options = with_columns(options, first)

@@ -42,6 +42,7 @@ class PlanRequest(TokenizerFiles, total=False):
     limit: int | None
     input_format: str
     hf_split: str | None
+    json_path: str | None
     overwrite: bool
     keep: Sequence[str]
     trace: bool

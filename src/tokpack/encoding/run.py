@@ -167,6 +167,8 @@ def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> b
 def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
     """Warn of ids around documents that are probably not meant so."""
     tokenizer = setup.tokenizer
+    for note in tokenizer.notes:
+        _log.warning("%s", note)
     is_plain = setup.has_usual_frame(options)
     if is_plain and options.add_special_tokens:
         _log.warning("the tokenizer %s adds no special tokens of its own", tokenizer.name)

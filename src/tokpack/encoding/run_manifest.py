@@ -31,6 +31,7 @@ _COUNTED = {
     "mapped_out": "mapped_out",
     "mapped_in": "mapped_in",
     "truncated": "truncated",
+    "nans": "nans",
     **{name: name for name in CHAT_COUNTS},
 }
 

@@ -35,7 +35,8 @@ class Where:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._paths = parse(text).columns
+        expression = parse(text)
+        self._paths, self._counts_nan = expression.columns, not expression.asks_nan
         self._connection: Any = None
         self._records = _Records(None)
         self._schema: Any = None
@@ -62,6 +63,18 @@ class Where:
                 except duckdb.Error as error:
                     errors[begin] = f"where: {first_line(error)}"
             return kept, errors
+
+    def nans(self, columns: Any) -> int:
+        """How many rows have NaN in a column, where the expression does not ask for it."""
+        from pyarrow import types
+
+        if not self._counts_nan:
+            return 0
+        has_nan = np.zeros(columns.num_rows, np.bool_)
+        for column in columns.columns:
+            if types.is_floating(column.type):
+                has_nan |= column.is_nan().fill_null(False).to_numpy(zero_copy_only=False)
+        return int(np.count_nonzero(has_nan))
 
     def close(self) -> None:
         """Close the connection."""

@@ -74,6 +74,7 @@ def _is_time(value: Any) -> bool:
 _PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
     int: ("a count", lambda value: type(value) is int and 0 <= value <= MAX_COUNT),
     float: ("a time", _is_time),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
     str: ("a text", lambda value: isinstance(value, str)),
     dict: ("an object", lambda value: isinstance(value, dict)),
     **dict.fromkeys((list, tuple, Sequence), ("a list", lambda value: isinstance(value, list))),

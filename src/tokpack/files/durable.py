@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
 NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
-_BUFFER = 1 << 20
+BUFFER = 1 << 20
 _SYNC_FILE_RANGE_WRITE = 2  # Linux, man 2 sync_file_range
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -110,11 +110,15 @@ class AtomicFiles:
     def create(self, path: str) -> BinaryIO:
         """Open a new file, to write and read, that shall be ``path``. Raises OutputError."""
         with cannot_write(path):
-            remove_file(path + UNFINISHED)
-            file = open(path + UNFINISHED, "xb+", buffering=_BUFFER)  # noqa: SIM115
+            file = self._opened(path + UNFINISHED)
             self._created[path] = os.fstat(file.fileno())
         self._files[path] = file
         return file
+
+    def _opened(self, name: str) -> BinaryIO:
+        """A new file of that name, in place of what a killed run has left there. OSError."""
+        remove_file(name)
+        return open(name, "xb+", buffering=BUFFER)
 
     def write(self, path: str, chunks: Iterable[bytes]) -> BinaryIO:
         """``create`` a file that holds ``chunks``. Raises OutputError."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from tokpack.display import brief, message
 from tokpack.errors import FormatError, InputError, TokpackError
 from tokpack.files.durable import open_regular
+from tokpack.files.mistaken import pointer_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,7 @@ def read_whole(
     """The bytes of a file that should be small, or of what a shell's <(command) prints.
 
     Raises ``missing``, with ``problem`` before the reason, where it cannot be read, ``wrong`` where
-    it has more than ``most`` bytes.
+    it has more than ``most`` bytes, or stands for a file that was not fetched.
     """
     try:
         with _opened(os.fspath(path)) as file:
@@ -44,6 +45,8 @@ def read_whole(
         raise missing(f"{path!s}: {problem}{reason}") from None
     if len(raw) > most:
         raise wrong(f"{path!s}: has more than {most:,} bytes, the most that is read of such a file")
+    if pointer := pointer_in(raw):
+        raise wrong(f"{path!s}: this is {pointer}")
     return raw
 
 

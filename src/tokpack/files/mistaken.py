@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from itertools import islice
 
 _TEXT = (".txt", ".text", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
@@ -14,6 +15,21 @@ _CHECKPOINT = b'"checkpoint"'
 _HEAD_BYTES = 4096
 _LISTED = 10_000  # entries of a folder that are read
 _SHOWN = 4
+# What large files have in their place where a repository was cloned without them. The address of
+# Git LFS is cut where the header of an index ends: of that nobody may have read more.
+_POINTERS = {
+    "a Git LFS pointer in the place of the file: git lfs pull fetches that": re.compile(
+        rb"(\xef\xbb\xbf)?\s*version https://(git-lfs|hawser)\.github\.com"
+    ),
+    "a pointer of git-annex in the place of the file: git annex get fetches that": re.compile(
+        rb"(\xef\xbb\xbf)?\s*/annex/objects/[A-Z]"
+    ),
+}
+
+
+def pointer_in(head: bytes) -> str:
+    """What a file that begins so is, and what to do about it, where it stands for another; ""."""
+    return next((what for what, begins in _POINTERS.items() if begins.match(head)), "")
 
 
 def is_dataset(name: str) -> bool:

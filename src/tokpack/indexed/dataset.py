@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property, partial
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -9,14 +10,17 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import UsageError
+from tokpack.errors import FormatError, UsageError
 from tokpack.indexed.described import DatasetTokenizer, report_room
 from tokpack.indexed.document_table import DocumentTable
 from tokpack.indexed.fingerprint import fingerprint
 from tokpack.indexed.format import bin_path, idx_path
+from tokpack.indexed.manifest import manifest_path
 from tokpack.indexed.prefix import prefix_of
+from tokpack.indexed.selection import are_pairs
 from tokpack.indexed.sequences import DatasetTrack, Sequences
-from tokpack.indexed.shards import Shards, check_digest, frozen, is_virtual
+from tokpack.indexed.shards import Shards, check_digest, frozen, is_virtual, piece_prefix
+from tokpack.indexed.table import has_table
 from tokpack.indexed.view import ViewIndex, open_files
 from tokpack.stores import is_file, is_url
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from tokpack.indexed.shard import Shard
 
 Tokens = npt.NDArray[Any]
+
+_log = logging.getLogger(__name__)
 
 
 class MMapIndexedDataset(Sequences):
@@ -228,6 +234,56 @@ class MMapIndexedDataset(Sequences):
         if shards.only is None or self.view is not None:
             return shards.manifest
         return shards.only.manifest
+
+    @cached_property
+    def pairs(self) -> bool:
+        """Whether documents 2i and 2i + 1 are the two answers of one record, as its manifest says.
+
+        Earlier versions tore pairs apart when they merged, split or chose documents. What they have
+        made of pairs has some where the lines in its table, or the numbers of a view, say so.
+        FormatError where the manifest tells of pairs, but documents are odd in number.
+        """
+        manifest = self.manifest
+        if manifest is None or not (manifest.pairs or manifest.options.get("pairs")):
+            return False
+        if manifest.pairs and self.documents % 2:
+            raise FormatError(
+                f"{manifest_path(self._prefix)}: tells of pairs, of {self.documents} documents: "
+                "the files do not belong together"
+            )
+        if manifest.pairs:
+            return True
+        records = self.records if self.view is None else self.view.base.records
+        if not records:
+            return has_table(self._prefix) and DocumentTable(self._prefix).in_pairs
+        parts = [MMapIndexedDataset(piece_prefix(self._prefix, record)) for record in records]
+        whole = self.view is None or are_pairs(self.view.numbers)
+        return whole and all(part.pairs for part in parts)
+
+    def check_pairs(self, what: str) -> None:
+        """UsageError, for ``what`` needs pairs, where there are none by the manifest.
+
+        A warning of a dataset whose manifest does not say how it was made, as of other programs.
+        """
+        if self.pairs:
+            return
+        options = {} if self.manifest is None else self.manifest.options
+        if not options:
+            _log.warning(
+                "%s: no manifest tells of pairs; documents 2i and 2i + 1 are taken for one",
+                self._prefix,
+            )
+            return
+        why = "its manifest tells of none"
+        if options.get("pairs"):
+            why = (
+                "an earlier tokpack made this dataset of pairs, and may have torn them apart: make "
+                "it again from what was encoded"
+            )
+        raise UsageError(
+            f"{self._prefix}: {what} needs pairs, as `tokpack encode --chat --pairs` makes them: "
+            f"{why}"
+        )
 
     @property
     def tracks(self) -> dict[str, np.dtype[Any]]:

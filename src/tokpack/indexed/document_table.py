@@ -80,6 +80,20 @@ class DocumentTable:
         """Those of them that were kept of the input."""
         return {name: kind for name, kind in self.columns.items() if name not in COLUMNS}
 
+    @property
+    def in_pairs(self) -> bool:
+        """Whether documents 2i and 2i + 1 are different ones of the same line of a source."""
+        from pyarrow import compute
+
+        table = self.read(["source", "line", "tokens_xxh3"])
+        one, other = (table.take(np.arange(first, len(table), 2)) for first in range(2))
+        if len(one) != len(other):
+            return False
+        equal: Any = compute.equal
+        source, line, tokens = (equal(one[name], other[name]) for name in table.column_names)
+        both: Any = compute.and_not(compute.and_(source, line), tokens)
+        return bool(np.all(both.to_numpy()))
+
     def parts(self, documents: Int64s) -> Iterator[tuple[TableReader, Int64s, Int64s]]:
         """The tables that have some documents: of each their places among these, and its rows."""
         if self.numbers is not None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.errors import FormatError, UsageError
+from tokpack.files.mistaken import pointer_in
 from tokpack.indexed.lengths import release
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def parse_header(head: bytes, size: int, name: str) -> IndexHeader:
 
 
 def _check_magic(head: bytes, size: int, name: str) -> None:
+    if pointer := pointer_in(bytes(head)):
+        raise FormatError(f"{name}: this is {pointer}")
     for magic, advice in _FOREIGN.items():
         if head.startswith(magic):
             raise FormatError(f"{name}: magic is {magic!r}, expected {MAGIC!r}: {advice}")

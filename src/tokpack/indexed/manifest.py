@@ -43,7 +43,9 @@ CHAT_COUNTS = (
     *("answers", "stops_untrained", "headers_merged", "frames_doubled"),
 )
 # What ``where``, ``map``, or a template and a length left out, added or cut: where it is not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", *CHAT_COUNTS)
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "nans", *CHAT_COUNTS)
+# What chose among documents, or joined them: before manifests said ``pairs`` it could tear these.
+_COULD_TEAR = ("merged", "split", "select", "dedup", "decontaminate")
 # Who speaks in conversations; "" is what a template writes outside of their turns.
 ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
 
@@ -82,7 +84,9 @@ class Manifest:
     the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``, those that are
     trained, ``stops_untrained`` end without a trained token that ends a turn; the first token of
     ``headers_merged`` trained spans is one with what is before them. ``frames_doubled`` documents
-    have their BOS or EOD twice, from the template and from the request.
+    have their BOS or EOD twice, from the template and from the request. ``nans`` records have NaN
+    in a column that ``where`` compares.
+    With ``pairs`` documents 2i and 2i + 1 are the preferred and the rejected answer of one record.
     """
 
     tokpack_version: str
@@ -110,6 +114,7 @@ class Manifest:
     mapped_out: int = 0
     mapped_in: int = 0
     truncated: int = 0
+    nans: int = 0
     thoughts_unwritten: int = 0
     messages_unwritten: int = 0
     contents_unwritten: int = 0
@@ -119,11 +124,15 @@ class Manifest:
     frames_doubled: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pairs: bool = False
     format_version: int = MANIFEST_VERSION
 
     def __post_init__(self) -> None:
         if self.tracks:
             object.__setattr__(self, "format_version", TRACKS_VERSION)
+        may_be_torn = self.selection is not None or any(map(self.options.get, _COULD_TEAR))
+        if self.options.get("pairs") and not may_be_torn:
+            object.__setattr__(self, "pairs", True)
 
     def __repr__(self) -> str:
         return (
@@ -203,6 +212,8 @@ class Manifest:
         ):
             if values[key] in (None, {}):
                 del values[key]
+        if not self.pairs:
+            del values["pairs"]
         values = without_zeros(values)
         versions = {
             "manifest": values.pop("format_version"),

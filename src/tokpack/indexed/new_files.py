@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import tempfile
@@ -10,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack.files.durable import UNFINISHED, AtomicFiles, cannot_write, make_parent
+from tokpack.errors import BusyError
+from tokpack.files.durable import (
+    BUFFER,
+    UNFINISHED,
+    AtomicFiles,
+    Identity,
+    cannot_write,
+    make_parent,
+    same_file,
+)
+from tokpack.files.lock import try_flock
 from tokpack.files.outputs import check_not_inputs, remove_partial
 from tokpack.indexed.format import idx_path
 from tokpack.indexed.hub_card import write_hub_card
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
     from tokpack.stores.ranges import Range
 
 _SCRATCH_IN_MEMORY = 16 << 20
+_NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 class NewFiles(AtomicFiles):
@@ -42,7 +54,8 @@ class NewFiles(AtomicFiles):
     ``outputs`` are the files that appear together, the one that makes them whole last; ``stale``
     those of an old output that go before. ``inputs`` are the files that the command reads. What is
     for a store is first written to a folder of this machine, which goes at the end. UsageError,
-    OutputError as in ``look``; on a store also where nothing can be written.
+    OutputError as in ``look``; on a store also where nothing can be written. As a context it has
+    the names for itself: BusyError where another run of this machine makes the same.
     """
 
     def __init__(
@@ -64,14 +77,22 @@ class NewFiles(AtomicFiles):
         self._versions = look(outputs, read, overwrite=overwrite)
         self._stale = [path for path in stale if self._versions.get(path)]
         self._folder: ScratchFolder | None = None
+        self._last: BinaryIO | None = None  # the last output, which is locked from the beginning
         if is_url(paths[-1]):
             check_writable(paths[-1] + UNFINISHED)
             self._folder = ScratchFolder(paths[-1])
 
     def __enter__(self) -> NewFiles:
+        last = self._outputs[-1][0]
+        if not self._folder:
+            make_parent(last)
+            with cannot_write(last):
+                self._last = self._opened(last + UNFINISHED)
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._last is not None:  # nothing was written to it
+            self.create(self._outputs[-1][0])
         super().__exit__()
         if self._folder:
             self._folder.__exit__()
@@ -80,6 +101,31 @@ class NewFiles(AtomicFiles):
         here = self._here(path)
         make_parent(here)
         return super().create(here)
+
+    def _opened(self, name: str) -> BinaryIO:
+        """As of ``AtomicFiles``, locked until it is closed."""
+        if self._last is not None and name == self._outputs[-1][0] + UNFINISHED:
+            last, self._last = self._last, None
+            return last
+        while True:
+            try:
+                file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.EACCES):  # somebody else's file, or link
+                    raise
+                return super()._opened(name)
+            locked = try_flock(file)
+            if locked and same_file(name) == Identity.of(os.fstat(file))[:2]:
+                os.ftruncate(file, 0)
+                return open(file, "rb+", buffering=BUFFER)
+            os.close(file)
+            if locked is None:  # the file system has no locks
+                return super()._opened(name)
+            if not locked:
+                raise BusyError(
+                    f"another run is making {name.removesuffix(UNFINISHED)}: wait for it, or "
+                    "choose another output"
+                )
 
     def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array of zeros: in memory, or, where it is large, in a file without a name."""

@@ -51,6 +51,14 @@ def selection_chunks(numbers: npt.NDArray[Any], documents: int) -> Iterator[byte
         yield numbers[begin : begin + _STEP].astype(dtype).tobytes()
 
 
+def are_pairs(numbers: npt.NDArray[np.integer[Any]]) -> bool:
+    """Whether numbers, integers [n], are those of pairs: 2i and 2i + 1, one after the other."""
+    first, second = numbers[::2], numbers[1::2]
+    if len(first) != len(second):
+        return False
+    return not (first & 1).any() and bool((first + 1 == second).all())
+
+
 def map_selection(prefix: str, digest: FileDigest, documents: int) -> tuple[bytes, Numbers]:
     """The header and the numbers of a selection, mapped: unsigned integers [documents].
 

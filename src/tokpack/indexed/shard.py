@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tokpack import _core, machine
 from tokpack.errors import FormatError, InputError
 from tokpack.files import durable
+from tokpack.files.mistaken import pointer_in
 from tokpack.indexed.format import (
     HEADER_BYTES,
     Index,
@@ -211,5 +212,7 @@ def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = No
         check_ends(index, stored.nbytes)
         return Shard(prefix, index, stored, identity)
     mapped, _ = map_file(bin_path(prefix))
+    if pointer := pointer_in(bytes(mapped[:HEADER_BYTES])):
+        raise FormatError(f"{bin_path(prefix)}: this is {pointer}")
     check_ends(index, len(mapped))
     return Shard(prefix, index, np.frombuffer(mapped, header.dtype), identity)

@@ -67,11 +67,22 @@ def dropped_path(prefix: str | os.PathLike[str]) -> str:
 def token_digests(tokens: npt.NDArray[Any], spans: Int64s) -> npt.NDArray[np.uint8]:
     """``tokens_xxh3`` of documents, uint8 [n, 16]: document i has the tokens of spans[i].
 
-    They are hashed as int32, little endian, whatever the dtype of the dataset.
+    They are hashed as int32, little endian, whatever the dtype of the dataset; those of a document
+    that has others as int64, with a byte of 0 behind them.
     """
-    if tokens.dtype != np.uint16:
-        tokens = tokens.astype("<i4", copy=False).view(np.uint32)
-    return _core.token_digests(np.require(tokens, requirements=["C", "A"]), spans)
+    return _core.token_digests(np.require(plain_ids(tokens), requirements=["C", "A"]), spans)
+
+
+def plain_ids(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Token ids as the core compares them: uint16, uint32 or uint64, of this machine's byte order.
+
+    Negative ones are the numbers of their bits.
+    """
+    if tokens.dtype.kind == "u" and tokens.dtype.itemsize in (2, 4, 8):
+        return tokens.astype(tokens.dtype.newbyteorder("="), copy=False)
+    if tokens.dtype.itemsize == 8:
+        return tokens.astype(np.int64, copy=False).view(np.uint64)
+    return tokens.astype(np.int32, copy=False).view(np.uint32)
 
 
 def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:

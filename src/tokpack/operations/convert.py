@@ -12,6 +12,7 @@ import numpy as np
 
 from tokpack.errors import UsageError, option
 from tokpack.files.durable import cannot_write
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.new_dataset import NewDataset
@@ -176,6 +177,8 @@ def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _
             f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
             "sequence: only .bin/.idx has (mmap)"
         )
+    if (target, request.source) == ("mindspeed-pairs", "mmap"):
+        MMapIndexedDataset(request.name).check_pairs(option("to", target))
     stored = export_dtype(target, opened.dtype, request.dtype or _smallest(target, opened))
     eod = _appended_eod(opened.manifest) if request.eod is None else request.eod
     inputs = _input_files(request.name, request.source)
@@ -238,7 +241,7 @@ def _facts(content: Content, request: _Request) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
-        kept = {key: getattr(manifest, key) for key in (*keys, *CHOSEN_COUNTS)}
+        kept = {key: getattr(manifest, key) for key in (*keys, "pairs", *CHOSEN_COUNTS)}
         return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
     size = content.tokens * opened.dtype.itemsize
     facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)

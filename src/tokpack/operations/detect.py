@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from tokpack.errors import InputError, UsageError
 from tokpack.files.durable import cannot_read
+from tokpack.files.mistaken import pointer_in
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import HEADER_BYTES, idx_path, parse_header
 from tokpack.indexed.prefix import prefix_of
@@ -47,6 +48,8 @@ def _detect_file(name: str) -> str:
             "anything else by its file"
         )
     begin = _head(name)
+    if pointer := pointer_in(begin):
+        raise InputError(f"{name}: this is {pointer}")
     form = _by_magic(begin)
     # Ids may be the mark of an Arrow stream, or a number of llm.c.
     is_told = form in ("npy", "parquet", "arrow") and not begin.startswith(lists.ARROW_STREAM)

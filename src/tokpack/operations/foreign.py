@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.files.durable import cannot_read
+from tokpack.files.mistaken import pointer_in
 from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import MAX_LENGTH
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tokpack.indexed.manifest import Manifest
     from tokpack.indexed.stored import LazyTokens
 
+_BEGIN = 64  # items in which a pointer of Git LFS shows
 STEP = 1 << 20  # ids, or lengths, handled at a time
 NPY_MAGIC = b"\x93NUMPY"
 _SHARD_BYTES = 1024  # header of an llm.c shard: 256 int32
@@ -75,7 +77,10 @@ def map_file(path: str, dtype: npt.DTypeLike = np.uint8, begin: int = 0) -> npt.
     if size <= 0:
         return np.zeros(0, dtype)
     with cannot_read(path):
-        return np.memmap(path, dtype, "r", begin)
+        array = np.memmap(path, dtype, "r", begin)
+    if not begin and (pointer := pointer_in(array[:_BEGIN].tobytes())):
+        raise FormatError(f"{path}: this is {pointer}")
+    return array
 
 
 def open_mmap(prefix: str) -> ForeignDataset:

@@ -93,7 +93,7 @@ def open_parquet(path: str, column: str | None) -> ForeignDataset:
     """Open the lists of ids under ``column``, or under the only column that has such lists."""
     arrow = pyarrow()
     try:
-        file = arrow.parquet.ParquetFile(path)
+        file = arrow.parquet.ParquetFile(path, page_checksum_verification=True)
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise _broken(path, "not a right parquet file", error) from None
     if file.metadata.num_rows < 0:

@@ -71,6 +71,7 @@ class MergeInput:
     dtype: np.dtype[Any]
     shards: list[InputShard]
     manifest: Manifest | None
+    pairs: bool  # as the dataset says
 
     @property
     def is_view(self) -> bool:
@@ -154,7 +155,7 @@ def _inspect(prefix: str) -> MergeInput:
             )
             multimodal = shard.index.header.multimodal if len(shard) else None
             shards.append(InputShard(record, shard.identity, digest, multimodal))
-        return MergeInput(prefix, dataset.dtype, shards, dataset.manifest)
+        return MergeInput(prefix, dataset.dtype, shards, dataset.manifest, dataset.pairs)
 
 
 def check_same(inputs: Sequence[MergeInput]) -> None:
@@ -164,6 +165,12 @@ def check_same(inputs: Sequence[MergeInput]) -> None:
         raise UsageError(
             f"{kinds[True]} is multimodal, with a mode for each sequence, {kinds[False]} is not: "
             "merge each kind for itself"
+        )
+    in_pairs = {dataset.pairs: dataset.name for dataset in inputs}
+    if len(in_pairs) > 1:
+        raise UsageError(
+            f"{in_pairs[True]} has pairs of a preferred and a rejected answer, which stay "
+            f"together, {in_pairs[False]} has none by its manifest: take each kind for itself"
         )
     tokenizers = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
     tokenizers = [(name, tokenizer) for name, tokenizer in tokenizers if tokenizer.get("sha256")]
@@ -336,6 +343,7 @@ def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
             for key in (*_COUNTS, *CHOSEN_COUNTS)
         },
         "roles": summed_roles(manifests) if all(one.roles for one in manifests) else {},
+        "pairs": inputs[0].pairs,
     }
 
 

@@ -51,7 +51,7 @@ def split(
     overwrite: bool = False,
     progress: Show | bool | None = None,
 ) -> list[tuple[str, Manifest]]:
-    """Cut a dataset into OUTPUT_00000, OUTPUT_00001, ...; documents stay whole.
+    """Cut a dataset into OUTPUT_00000, OUTPUT_00001, ...; documents, and pairs of them, stay whole.
 
     Exactly one says how: ``documents`` or ``tokens`` at most in each (a longer document makes one
     alone), ``parts`` of about as many tokens each, or ``shares`` of the documents, such as
@@ -64,17 +64,24 @@ def split(
     _check_request(documents=documents, tokens=tokens, parts=parts, shares=shares)
     with MMapIndexedDataset(prefix, verify=True) as dataset:
         ends = document_ends(dataset.sizes, dataset.doc_idx)
-        count = len(ends) - 1
+        together, kind = (2, "pairs") if dataset.pairs else (1, "documents")
+        cuts = ends[::together]
+        count = len(cuts) - 1
         if count == 0:
             raise UsageError(f"{prefix}: has no documents to split")
         if documents is not None:
-            bounds = [*range(0, count, documents), count]
+            if documents < together:
+                raise UsageError(
+                    f"{prefix}: has pairs, which are 2 documents: --documents 2 or more"
+                )
+            bounds = [*range(0, count, documents // together), count]
         elif tokens is not None:
-            bounds = _by_tokens(ends, tokens)
+            bounds = _by_tokens(cuts, tokens)
         elif parts is not None:
-            bounds = _by_parts(ends, parts, prefix)
+            bounds = _by_parts(cuts, parts, prefix, kind)
         else:
-            bounds = _by_shares(shares or (), count, prefix)
+            bounds = _by_shares(shares or (), count, prefix, kind)
+        bounds = [together * bound for bound in bounds]
         in_three = shares is not None and len(shares) == len(SHARE_NAMES)
         outputs = _named(output, bounds, in_three)
         names = [name for name, _ in outputs]
@@ -134,10 +141,10 @@ def _by_tokens(ends: npt.NDArray[np.int64], most: int) -> list[int]:
     return bounds
 
 
-def _by_parts(ends: npt.NDArray[np.int64], parts: int, prefix: str) -> list[int]:
+def _by_parts(ends: npt.NDArray[np.int64], parts: int, prefix: str, kind: str) -> list[int]:
     count = len(ends) - 1
     if parts > count:
-        raise UsageError(f"{prefix}: {count} documents cannot fill {parts} datasets")
+        raise UsageError(f"{prefix}: {count} {kind} cannot fill {parts} datasets")
     bounds = [0]
     for number in range(1, parts):
         goal = int(ends[-1]) * number // parts
@@ -149,12 +156,12 @@ def _by_parts(ends: npt.NDArray[np.int64], parts: int, prefix: str) -> list[int]
     return [*bounds, count]
 
 
-def _by_shares(shares: Sequence[float], count: int, prefix: str) -> list[int]:
+def _by_shares(shares: Sequence[float], count: int, prefix: str, kind: str) -> list[int]:
     bounds = [round(sum(shares[:i]) / sum(shares) * count) for i in range(len(shares) + 1)]
     for share, (begin, end) in zip(shares, pairwise(bounds), strict=True):
         if share and begin == end:
             raise UsageError(
-                f"{prefix}: the share {share:g} of {sum(shares):g} is no document of {count}: "
+                f"{prefix}: the share {share:g} of {sum(shares):g} is none of {count} {kind}: "
                 "choose a larger one, or 0 for no dataset"
             )
     return bounds
@@ -215,4 +222,5 @@ def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int)
         return facts
     facts["inputs"][0]["checksum"] = checksum_of(manifest.bin)
     options = {**manifest.options, "split": [begin, end]}
-    return {**facts, "tokenizer": manifest.tokenizer, "options": options}
+    known = {"tokenizer": manifest.tokenizer, "options": options, "pairs": dataset.pairs}
+    return facts | known

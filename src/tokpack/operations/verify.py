@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import os
     from typing import Unpack
 
+    from tokpack.indexed.records import ShardRecord
     from tokpack.indexed.shard import Shard
     from tokpack.progress import Show
     from tokpack.tokenizers import TokenizerFiles
@@ -103,12 +104,11 @@ def verify(
             if dataset.manifest is not None:
                 _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
         for number, shard in enumerate(dataset.shards() if view is None else view.base):
-            recorded = ""
+            record = records[number] if records else None
             try:
-                if records:
-                    check_digest(dataset.path_prefix, shard, records[number])
-                    recorded = records[number].xxh3_128
-                unchecked = _verify_shard(shard, request, stage, recorded)
+                if record is not None:
+                    check_digest(dataset.path_prefix, shard, record)
+                unchecked = _verify_shard(shard, request, stage, record)
             except (FormatError, InputError):
                 shard.check_current("verified")
                 raise
@@ -156,12 +156,13 @@ class _Request:
 
 
 def _verify_shard(
-    shard: Shard, request: _Request, stage: ProgressStage, recorded: str
+    shard: Shard, request: _Request, stage: ProgressStage, record: ShardRecord | None
 ) -> dict[str, str]:
     """Check one .bin with its .idx; why each of CHECKS was left out, "" where it was made.
 
-    ``recorded`` is the checksum that a virtual dataset has of the .bin, "" for none.
+    ``record`` is what a virtual dataset or a view says of it.
     """
+    recorded = "" if record is None else record.xxh3_128
     manifest = Manifest.find(shard.prefix)
     request = request.filled(manifest)
     shard.validate()
@@ -187,6 +188,8 @@ def _verify_shard(
         del unchecked["tracks"]
     if manifest is None and recorded and not request.quick:
         unchecked["checksums"] = "only of the .bin, no manifest"
+    if manifest is None and record is not None and not recorded:
+        unchecked["checksums"] = "no manifest: whether tokens have changed cannot be told"
     return unchecked
 
 

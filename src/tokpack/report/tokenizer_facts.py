@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 class TokenizerFacts:
     """``unused`` ids below ``vocab_size`` stand for nothing. None: the kind has no such thing.
 
-    ``pattern`` and ``normalizer`` are "" where the tokenizer has none.
+    ``pattern`` and ``normalizer`` are "" where the tokenizer has none. ``files`` are the names of
+    those that it was read from, ``notes`` what to know of how they were read.
     """
 
     name: str
+    files: tuple[str, ...]
     kind: str
     model: str  # what makes ids of a word
     native: bool
@@ -38,6 +40,7 @@ class TokenizerFacts:
     eod: tuple[str, int] | None
     bos: tuple[str, int] | None
     sha256: str
+    notes: tuple[str, ...]
 
 
 def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
@@ -48,6 +51,7 @@ def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
     bos = find_bos(tokenizer)
     return TokenizerFacts(
         name=tokenizer.name,
+        files=tuple(tokenizer.files),
         kind=tokenizer.kind,
         model=model,
         native=tokenizer.native,
@@ -63,6 +67,7 @@ def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
         eod=None if eod is None else (names.get(eod) or tokenizer.decode([eod]), eod),
         bos=None if bos is None else (bos, tokenizer.special_ids[bos]),
         sha256=tokenizer.fingerprint,
+        notes=tokenizer.notes,
     )
 
 

@@ -7,11 +7,12 @@ import os
 import time
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.errors import TokenizerError, UsageError
+from tokpack.display import message
+from tokpack.errors import TokenizerError, UsageError, option
 from tokpack.sources import discover, make_parts, read
 from tokpack.tokenizers.check import self_check
 
@@ -165,3 +166,63 @@ def try_out(tokenizer: Tokenizer, texts: Texts) -> TokenizerTrial:
         cold=texts.size / seconds[0] / 1e6,
         warm=texts.size / min(seconds[1:]) / 1e6,
     )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether AutoTokenizer of a version of transformers gives the same ids for some texts.
+
+    ``difference`` is "" where it does.
+    """
+
+    version: str
+    texts: int
+    difference: str
+
+
+def compare_with_transformers(tokenizer: Tokenizer, texts: Texts) -> Comparison:
+    """Encode texts, and all added tokens inside of text, by transformers too.
+
+    It reads the same folder, or the same tokenizer.json where that was named. UsageError without
+    transformers, or where it does not read the files.
+    """
+    try:
+        import transformers
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"{option('check')} needs the package transformers: pip install transformers"
+        ) from None
+    if not tokenizer.files:
+        raise UsageError(f"tokenizer {tokenizer.name} has no files that transformers reads")
+    file = next(iter(tokenizer.files.values()))
+    theirs: Any
+    try:
+        if os.path.isfile(tokenizer.name):
+            fast: Any = transformers.PreTrainedTokenizerFast
+            theirs = fast(tokenizer_file=str(file))
+        else:
+            theirs = transformers.AutoTokenizer.from_pretrained(
+                file.parent, local_files_only=True, trust_remote_code=False
+            )
+    except Exception as error:  # of any class, and of many lines
+        raise UsageError(
+            f"transformers {transformers.__version__} does not read {file}: {message(str(error))}"
+        ) from None
+    documents = [str(texts.data[begin:end].data, "utf-8") for begin, end in texts.spans.tolist()]
+    added = sorted({*theirs.get_added_vocab(), *tokenizer.special_ids})
+    documents += [f"a {token} b{token}{token}\n\tc{token}" for token in added]
+    pairs = (
+        (tokenizer.encode(text), theirs.encode(text, add_special_tokens=False))
+        for text in documents
+    )
+    different = next(((ours, other) for ours, other in pairs if ours != other), None)
+    difference = ""
+    if different is not None:
+        ours, other = different
+        both = enumerate(zip(ours, other, strict=False))
+        at = next((i for i, (one, two) in both if one != two), min(len(ours), len(other)))
+        near = slice(max(0, at - 1), at + 5)
+        difference = f"{ours[near]} here, {other[near]} there for {tokenizer.decode(ours[near])!r}"
+    elif len(theirs) != tokenizer.vocab_size:
+        difference = f"{tokenizer.vocab_size:,} ids here, {len(theirs):,} there"
+    return Comparison(transformers.__version__, len(documents), difference)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+import logging
+from dataclasses import fields, replace
 from functools import partial
 from inspect import getdoc
 from operator import index as as_integer
@@ -12,6 +13,7 @@ import numpy as np
 
 from tokpack.errors import InputError, UsageError, option
 from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.track import trained_ends
 from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
 from tokpack.samples.fim import FillInTheMiddle
 from tokpack.samples.gather import Gatherer
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Numbers, Rows
     from tokpack.samples.request import SampleOptions
     from tokpack.samples.split_string import Range
+
+_log = logging.getLogger(__name__)
 
 
 class GPTDataset(SampleDataset):
@@ -118,6 +122,8 @@ class GPTDataset(SampleDataset):
         self.samples_per_epoch = max(self.tokens - settings.extra, 0) // seq_length
         if self.packing_stats is not None:
             self.samples_per_epoch = order.samples
+            if settings.packing_rules.group > 1 and self.packing_stats.cut:
+                self.packing_stats = self._untrained(self.packing_stats)
         self.group = settings.packing_rules.group
         self._fim: FillInTheMiddle | None = None
         if settings.fim is not None and eod is not None:
@@ -238,6 +244,30 @@ class GPTDataset(SampleDataset):
                 f"{self.path_prefix} has labels, and {option('pad_id')} is for labels that are the "
                 f"tokens themselves: leave it out, or give {option('loss', 'all')}"
             )
+
+    def _untrained(self, stats: PackingStats) -> PackingStats:
+        """Counts the answers of which so much is cut off that no token of the rest is trained."""
+        begin, end = self._range
+        lengths = self.dataset.sizes[begin:end]
+        ends = self.dataset.tokens_in(0, begin) + np.cumsum(lengths, dtype=np.int64)
+        capacity = self.seq_length + self._settings.extra
+        first = (ends - lengths)[lengths > capacity]
+        # The first token of a sample is no label.
+        places = np.stack([first + 1, first + capacity], axis=1).ravel()
+        names = [name for name in self._tracks.names if name != "weights"]
+        trained = trained_ends(self.dataset.shards(), names, places) if names else places
+        count = int(np.count_nonzero(np.diff(trained)[::2] == 0))
+        if count:
+            _log.warning(
+                "%s: %d of %d answers have no trained token within %s, so their samples have no "
+                "loss: make samples longer, or leave such pairs out with `tokpack encode "
+                "--max-length`",
+                self.path_prefix,
+                count,
+                stats.samples,
+                option("seq_length", self.seq_length),
+            )
+        return replace(stats, untrained=count)
 
     def _eod(self) -> int:
         eod = self._settings.eod_id

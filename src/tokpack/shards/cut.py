@@ -62,9 +62,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
         raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
     if is_url(options.output) and shown(options.output) != options.output:
         raise _has_secret(options.output)
-    sources = discover(
-        options.inputs, input_format=options.input_format, hf_split=options.hf_split, pipes=False
-    )
+    sources = discover(options.inputs, **options.for_inputs, pipes=False)
     for source in sources:
         _check_shared(source)
     (setup,) = load_setups(options)

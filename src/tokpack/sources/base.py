@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tokpack.sources.values import Values
 
-FORMATS = ("jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "file")
+FORMATS = ("jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet", "file")
 
 STDIN = "-"
 PATH = "path"  # the column with the name of the file that is a document, or of the member
@@ -45,6 +45,7 @@ class Source:
     ``mtime_ns`` is 0. ``seen`` is the fingerprint, if all of the file was read to find its format;
     else "". ``memory`` is an object of this process, which has no path: the ``Rows`` of a table
     (format ``table``), or a ``DocumentReader`` (``documents``), which can be read only once.
+    ``json_path`` is the key, ``a.b``, of the array that has the records of a JSON file.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Source:
     etag: str = ""
     seen: str = field(default="", compare=False)
     memory: Any = field(default=None, compare=False, repr=False)
+    json_path: str = ""
 
     @property
     def is_remote(self) -> bool:
@@ -76,6 +78,8 @@ class Source:
         """What messages count in it, where that is no line."""
         if self.format in ("csv", "tsv"):
             return "row number"
+        if self.format in ("json", "wet"):
+            return "record number"
         return "document number" if self.memory is not None or self.format == "file" else ""
 
     @property
@@ -152,7 +156,7 @@ class Source:
     @property
     def is_sound(self) -> bool:
         """Whether the fields are of the right types: it may come from a file."""
-        texts = (self.name, self.path, self.format, self.compression, self.etag)
+        texts = (self.name, self.path, self.format, self.compression, self.etag, self.json_path)
         return (
             all(isinstance(text, str) for text in texts)
             and self.format in FORMATS
@@ -164,6 +168,8 @@ class Source:
         """Arguments of ``Source``, as JSON values, without what may be secret in a URL."""
         names = ("name", "path", "format", "compression", "size", "mtime_ns")
         values = {name: getattr(self, name) for name in names}
+        if self.json_path:
+            values["json_path"] = self.json_path
         return {**values, "path": self.name, "etag": self.etag} if self.is_remote else values
 
 
@@ -304,7 +310,7 @@ class DocumentBatch:
     documents + bad ones. Where the texts are still to be made, there are ``rows`` in the place of
     documents. ``left_out`` records were read and not chosen by ``where``, ``mapped_out`` rows left
     out by ``map``, ``mapped_in`` rows added by it: documents + bad ones + both left out = records +
-    added. Of conversations ``truncated`` were cut.
+    added. Of conversations ``truncated`` were cut. ``nans`` records have NaN where ``where`` looks.
     ``lines`` is how far the record number moved, blank lines included. ``bytes_read`` counts
     stored bytes and ``text_bytes`` decompressed ones, since the batch before; over all parts of
     a source they add up to about its size, however it was split. ``table_columns`` are the names of
@@ -322,6 +328,7 @@ class DocumentBatch:
     mapped_out: int = 0
     mapped_in: int = 0
     truncated: int = 0
+    nans: int = 0
     table_columns: Sequence[str] | None = None
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import mmap
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote
 
 import numpy as np
 
 from tokpack.errors import InputError
 from tokpack.sources.base import BadRecord, DocumentBatch, Documents
 from tokpack.sources.records import not_utf8, without
-from tokpack.sources.rows import WholeRecords
-from tokpack.sources.values import of_table, offsets_of, root_of
+from tokpack.sources.rows import WholeRecords, no_column
+from tokpack.sources.values import column_of, offsets_of, root_of, type_at, widened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -27,6 +29,10 @@ _ARROW_FILE_MAGIC = b"ARROW1"
 _MOST_ROWS = 1 << 16
 DOCUMENT_BYTES = 16  # that a document weighs besides its text
 _READ_BYTES = 1 << 20
+_DICTIONARY_BYTES = 2 << 20  # that writers fill before they write values themselves
+_DECODED_BYTES = 64 << 20  # of a batch, at the most
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 class _Table(Protocol):
@@ -45,7 +51,9 @@ class _Parquet:
     def __init__(self, file: Any) -> None:
         from pyarrow import parquet
 
-        self._file = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_READ_BYTES)
+        self._file = parquet.ParquetFile(
+            file, pre_buffer=False, buffer_size=_READ_BYTES, page_checksum_verification=True
+        )
         self.schema = self._file.schema_arrow
 
     def groups(self) -> list[tuple[int, int]]:
@@ -56,12 +64,71 @@ class _Parquet:
     def batches(self, begin: int, end: int, keys: list[str], block_bytes: int) -> Iterator[Any]:
         groups = self.groups()[begin:end]
         rows, size = sum(rows for rows, _ in groups), sum(size for _, size in groups)
+        most = min(_MOST_ROWS, _DECODED_BYTES // self._largest_coded(begin, end, keys))
         return self._file.iter_batches(  # type: ignore[no-any-return]
-            batch_size=max(1, min(_MOST_ROWS, block_bytes * rows // max(size, 1))),
+            batch_size=max(1, min(most, block_bytes * rows // max(size, 1))),
             row_groups=range(begin, end),
             columns=keys,
             use_threads=False,
         )
+
+    def _largest_coded(self, begin: int, end: int, keys: list[str]) -> int:
+        """The most bytes of a value that a dictionary has, where rows have only numbers in it.
+
+        How large such rows are nobody knows before they are read.
+        """
+        metadata = self._file.metadata
+        paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
+        wanted = [j for j, path in enumerate(paths) if path.partition(".")[0] in keys]
+        chunks = (metadata.row_group(i).column(j) for i in range(begin, end) for j in wanted)
+        coded = [
+            int(chunk.total_uncompressed_size)
+            for chunk in chunks
+            if chunk.has_dictionary_page
+            and chunk.total_uncompressed_size < _DICTIONARY_BYTES + 4 * chunk.num_values
+        ]
+        return max([1, *coded])
+
+
+class _InFolders:
+    """A table with columns that the names of its folders have, as ``lang=de``: one value each."""
+
+    def __init__(self, table: _Table, values: Mapping[str, Any]) -> None:
+        import pyarrow
+
+        self._table = table
+        there = table.schema.names
+        self._values = {
+            name: pyarrow.scalar(value) for name, value in values.items() if name not in there
+        }
+        self.schema = table.schema
+        for name, value in self._values.items():
+            self.schema = self.schema.append(pyarrow.field(name, value.type))
+        self.groups = table.groups
+
+    def batches(self, begin: int, end: int, keys: list[str], block_bytes: int) -> Iterator[Any]:
+        import pyarrow
+
+        own = [key for key in keys if key not in self._values] or self._table.schema.names[:1]
+        for batch in self._table.batches(begin, end, own, block_bytes):
+            columns = [
+                pyarrow.repeat(self._values[key], batch.num_rows)
+                if key in self._values
+                else batch.column(key)
+                for key in keys
+            ]
+            yield pyarrow.RecordBatch.from_arrays(columns, names=keys)
+
+
+def folder_values(name: str) -> dict[str, Any]:
+    """What the folders in the name of a source say of its rows, as Hive's do: int, str, None."""
+    values: dict[str, Any] = {}
+    for folder in name.split("/")[:-1]:
+        key, equals, text = map(unquote, folder.partition("="))
+        if key and equals:
+            is_null = text == _HIVE_NULL
+            values[key] = None if is_null else int(text) if _NUMBER.fullmatch(text) else text
+    return values
 
 
 class _Arrow:
@@ -159,8 +226,8 @@ class RowCutter:
         if not isinstance(columns, WholeRecords):
             check_columns(name, schema, keys)
             self._values = [one for one in columns if root_of(one, schema)]
-            roots = (root_of(one, schema) for one in self._values)
-            self.names = list(dict.fromkeys([*keys, *roots]))
+            roots = (root_of(one, schema) for one in (*keys, *self._values))
+            self.names = list(dict.fromkeys(roots))
 
     def cut(
         self, record_batch: Any, place: Callable[[], tuple[int, int]]
@@ -171,8 +238,10 @@ class RowCutter:
         weigh.
         """
         if self._whole is None:
-            texts = {key: text_column(record_batch.column(key)) for key in self._keys}
-            values = {name: of_table(record_batch, name) for name in self._values}
+            texts = {key: text_column(column_of(record_batch, key)) for key in self._keys}
+            values = {name: column_of(record_batch, name) for name in self._values}
+            for array in values.values():
+                array.validate(full=True)
             for batch in cut_texts(texts, values, self._limits.max_document_bytes, place):
                 batch.table_columns = self._all_names
                 yield batch
@@ -189,9 +258,10 @@ def cut_texts(
     place: Callable[[], tuple[int, int]],
 ) -> Iterator[DocumentBatch]:
     """As ``RowCutter.cut``, of columns of texts and the values beside them."""
-    for first, count, line in _cuts(row_weights_before(texts), place):
-        pieces = {key: array.slice(first, count) for key, array in texts.items()}
-        beside = {name: one.slice(first, count) for name, one in values.items()}
+    weights = row_weights_before([*texts.values(), *filter(_is_coded, values.values())])
+    for first, count, line in _cuts(weights, place):
+        pieces = {key: decoded(array.slice(first, count)) for key, array in texts.items()}
+        beside = {name: widened(one.slice(first, count)) for name, one in values.items()}
         yield batch_of_columns(pieces, line, max_document_bytes, beside)
 
 
@@ -211,8 +281,9 @@ def _cuts(
 def even_weights(record_batch: Any) -> npt.NDArray[np.int64]:
     """What all rows before each row weigh, where nobody knows which of them have the texts."""
     rows = record_batch.num_rows
-    each = max(record_batch.get_total_buffer_size() // max(rows, 1), 1) + DOCUMENT_BYTES
-    weights: npt.NDArray[np.int64] = each * np.arange(rows + 1, dtype=np.int64)
+    each = max(record_batch.get_total_buffer_size() // max(rows, 1), 1)
+    coded = row_weights_before([*filter(_is_coded, record_batch.columns)], rows)
+    weights: npt.NDArray[np.int64] = each * np.arange(rows + 1, dtype=np.int64) + coded
     return weights
 
 
@@ -230,7 +301,9 @@ def _opened(source: Source) -> Iterator[_Table]:
         ) from error
     try:
         with source.open() as file:
-            yield _Parquet(file) if source.format == "parquet" else _Arrow(file)
+            table: _Table = _Parquet(file) if source.format == "parquet" else _Arrow(file)
+            folders = folder_values(source.name)
+            yield _InFolders(table, folders) if folders else table
     except MemoryError:  # also one of Arrow's exceptions; the file is innocent
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -242,11 +315,9 @@ def check_columns(name: str, schema: Any, keys: Sequence[str]) -> None:
     from pyarrow import types
 
     for key in keys:
-        if schema.get_field_index(key) < 0:
-            raise InputError(
-                f"{name}: no column {key!r}; the columns are {', '.join(schema.names)}"
-            )
-        kind = schema.field(key).type
+        kind = type_at(key, schema)
+        if kind is None:
+            raise no_column(name, key, schema.names)
         plain = kind.value_type if types.is_dictionary(kind) else kind
         if str(plain) not in _TEXT_TYPES:
             raise InputError(f"{name}: column {key!r} is {kind}, not text")
@@ -257,23 +328,52 @@ _TEXT_TYPES = (*_TYPES_WITH_OFFSETS, "string_view", "binary_view", "null")
 
 
 def text_column(array: Any) -> Any:
-    """The column with offsets: (large_)string or (large_)binary; ArrowInvalid if it is broken."""
+    """The column of a type with offsets, (large_)string or (large_)binary, or a dictionary of one.
+
+    ArrowInvalid if it is broken.
+    """
     from pyarrow import types
 
     plain = str(array.type) in _TYPES_WITH_OFFSETS
     array.validate(full=not plain)  # of a plain column we check the offsets, and the UTF-8, anyway
-    if plain:
+    if plain or types.is_dictionary(array.type):
         return array
+    return array.cast("large_binary")
+
+
+def decoded(array: Any) -> Any:
+    """The texts of a ``text_column``, each for itself."""
+    from pyarrow import types
+
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return array if str(array.type) in _TYPES_WITH_OFFSETS else array.cast("large_binary")
 
 
-def row_weights_before(columns: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+def _is_coded(array: Any) -> bool:
+    """Whether a column is a dictionary of texts, which may be far larger decoded."""
+    from pyarrow import types
+
+    return types.is_dictionary(array.type) and str(array.type.value_type) in _TEXT_TYPES
+
+
+def offsets_decoded(array: Any) -> npt.NDArray[np.int64]:
+    """The offsets of the texts of a ``text_column``, [n + 1], as if it were decoded."""
+    if not _is_coded(array):
+        offsets: npt.NDArray[np.int64] = offsets_of(array).astype(np.int64)
+        return offsets
+    lengths = np.append(np.diff(offsets_of(decoded(array.dictionary))), 0)  # the last: of null
+    indices = array.indices.fill_null(len(lengths) - 1).to_numpy()
+    return np.concatenate(([0], np.cumsum(lengths[indices], dtype=np.int64)))
+
+
+def row_weights_before(columns: Sequence[Any], rows: int = 0) -> npt.NDArray[np.int64]:
     """What all rows before each row of some columns weigh: their text, and something for each."""
-    offsets = [offsets_of(array).astype(np.int64) for array in columns.values()]
-    weights: npt.NDArray[np.int64] = np.sum(offsets, axis=0)
-    weights += DOCUMENT_BYTES * np.arange(len(weights)) - weights[0]
+    rows = len(columns[0]) if columns else rows
+    weights: npt.NDArray[np.int64] = DOCUMENT_BYTES * np.arange(rows + 1, dtype=np.int64)
+    for array in columns:
+        offsets = offsets_decoded(array)
+        weights += offsets - offsets[0]
     return weights
 
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import bz2
 import functools
 import lzma
+import re
 import zlib
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tokpack.sources.zstd_frames import MAGIC as ZSTD_MAGIC
 from tokpack.sources.zstd_frames import is_skippable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _MAX_XZ_MEMORY = 1 << 31
 _GZIP = b"\x1f\x8b\x08"
 _GZIP_TEXT = 1  # of a gzip member's flags: what it holds is text
 _GZIP_FIELDS = (0, 4, 8, 16)  # nothing, extra bytes, a name, a comment
+_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")  # with a first block, and without any
+MOST_LAYERS = 3  # of compressions around a file
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def _isal() -> Any:
     return isal_zlib
 
 
-COMPRESSIONS = {
+_SINGLE = {
     "": Compression(suffixes=(), begins=lambda head: False, expansion=1.0, decoding=0.1),
     "zst": Compression(
         suffixes=(".zst", ".zstd"),
@@ -94,18 +98,36 @@ COMPRESSIONS = {
     ),
     "bz2": Compression(
         suffixes=(".bz2",),
-        begins=lambda head: head.startswith(b"BZh") and head[3:4].isdigit(),
+        begins=lambda head: _BZIP2.match(head) is not None,
         expansion=4.0,
         decoding=15.0,
         decoder=lambda head: bz2.BZ2Decompressor(),
     ),
 }
-SUFFIXES = tuple(suffix for one in COMPRESSIONS.values() for suffix in one.suffixes)
+SUFFIXES = tuple(suffix for one in _SINGLE.values() for suffix in one.suffixes)
+
+
+def _layered(names: Sequence[str]) -> Compression:
+    """Several, one around the other: how long they take together."""
+    outer, *inner = (_SINGLE[name] for name in names)
+    expansion, decoding = outer.expansion, outer.decoding
+    for one in inner:
+        expansion, decoding = expansion * one.expansion, decoding / one.expansion + one.decoding
+    return Compression((), lambda head: False, expansion, decoding)
+
+
+# With the names of several joined by LAYER, the outermost first: gz+zst is zst inside of gz.
+LAYER = "+"
+COMPRESSIONS = _SINGLE | {
+    LAYER.join(names): _layered(names)
+    for count in range(2, MOST_LAYERS + 1)
+    for names in product(filter(None, _SINGLE), repeat=count)
+}
 
 
 def compression_of(head: bytes) -> str:
-    """The compression of a stream that begins with ``head``, "" for none."""
-    return next((name for name, one in COMPRESSIONS.items() if one.begins(head)), "")
+    """The outermost compression of a stream that begins with ``head``, "" for none."""
+    return next((name for name, one in _SINGLE.items() if one.begins(head)), "")
 
 
 def bare_name(name: str) -> str:

@@ -6,12 +6,14 @@ import io
 import json
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from tokpack.display import brief
 from tokpack.errors import InputError, option
-from tokpack.files.mistaken import is_dataset, is_tokenizer
+from tokpack.files.mistaken import is_dataset, is_tokenizer, pointer_in
 from tokpack.sources.base import BOM
-from tokpack.sources.compression import bare_name, compression_of
+from tokpack.sources.compression import LAYER, MOST_LAYERS, bare_name, compression_of
+from tokpack.sources.json_values import ends_where_lines_do
 from tokpack.sources.streams import FileStream, decompressed, fill
 
 if TYPE_CHECKING:
@@ -27,14 +29,65 @@ _BINARY = {
     b"PK\x03\x04": "archive",
     b"PK\x05\x06": "archive",
 }
+
+
+class Kind(NamedTuple):
+    """What a file is that has no text to be read, and what to do about it."""
+
+    what: str
+    advice: str
+    lost: str = ""  # where something else was to be there: why it is passed over
+
+    @property
+    def reason(self) -> str:
+        """Why it is passed over."""
+        return self.lost or f"with {self.what}"
+
+
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_REFUSED = {
-    **dict.fromkeys(_UTF16_MARKS, "UTF-16 text; convert it to UTF-8"),
-    b"\x04\x22\x4d\x18": "lz4; recompress it with zstd",
-    b"7z\xbc\xaf": "a 7z archive; unpack it",
-    b"Rar!": "a rar archive; unpack it",
-    b"\x80\x04\x95": "a pickle, which is never loaded",
-}
+_NO_TEXT = "a document is text"
+_EXTRACT = "extract its text first"
+_ROWS = "write its rows as parquet or JSON lines"
+UTF16 = Kind("UTF-16 text", "convert it to UTF-8")
+BINARY = Kind("binary data", _NO_TEXT)
+ARCHIVE = Kind("an archive", _NO_TEXT)
+_SPACE = rb"(?:\xef\xbb\xbf)?\s*"
+_ZIP = rb"PK\x03\x04.{26}"  # up to the name of its first member
+_KINDS = [
+    (Kind("a PDF", _EXTRACT), _SPACE + rb"%PDF-\d"),
+    (Kind("a PostScript document", _EXTRACT), _SPACE + rb"%!PS-Adobe"),
+    (Kind("an RTF document", _EXTRACT), _SPACE + rb"\{\\rtf\d"),
+    (Kind("an EPUB book", _EXTRACT), _ZIP + rb"mimetypeapplication/epub"),
+    (
+        Kind("an Office document", _EXTRACT),
+        rb"\xd0\xcf\x11\xe0\xa1\xb1|"
+        + _ZIP
+        + rb"(?:mimetypeapplication/vnd\.oasis|\[Content_Types\]\.xml|_rels/\.rels|docProps/|"
+        rb"(?:word|xl|ppt)/[\w/.]+\.(?:xml|rels))",
+    ),
+    (
+        Kind("a pickle", "pickles are never loaded"),
+        rb"\x80[\x02-\x05]|" + _ZIP + rb"[^/\0]+/data\.pkl",
+    ),
+    (Kind("a file of numpy arrays", _ROWS), rb"\x93NUMPY|" + _ZIP + rb"[\w./-]+\.npy"),
+    (Kind("a file of weights", _NO_TEXT), rb".{5}\0\0\0\{\"|GGUF.\0\0\0"),
+    (
+        Kind("an image", _NO_TEXT),
+        rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|II\*\0|MM\0\*|BM.{4}\0{4}|RIFF.{4}WEBP",
+    ),
+    (
+        Kind("a sound or film", _NO_TEXT),
+        rb"ID3[\2-\4]\0|OggS\0|fLaC[\0\x80]\0|RIFF.{4}(?:WAVE|AVI )|\0.{3}ftyp|\x1aE\xdf\xa3",
+    ),
+    (
+        Kind("a table in a format that is not read", _ROWS),
+        rb"\x89HDF|SQLite format 3\0|Obj\1|ORC[\0-\x1f\x80-\xff]|FEA1\0",
+    ),
+    (Kind("lz4", "recompress it with zstd"), rb"\x04\x22\x4d\x18"),
+    (Kind("a 7z archive", "unpack it"), rb"7z\xbc\xaf"),
+    (Kind("a rar archive", "unpack it"), rb"Rar!\x1a"),
+]
+_KIND = re.compile(b"|".join(b"(%b)" % begins for _, begins in _KINDS), re.DOTALL)
 TEXT_SUFFIXES = (".txt", ".text")
 _TABLES = {".csv": "csv", ".tsv": "tsv"}
 _BLEND = b"\ntokpack_blend: "  # the second line of a blend file
@@ -43,39 +96,142 @@ DOCUMENT_SUFFIXES = (
     *TEXT_SUFFIXES,
     *_JSON_LINES_SUFFIXES,
     *_TABLES,
-    *(".parquet", ".arrow", ".zip", ".tar", ".tgz", ".txz", ".dat"),
+    *(".parquet", ".arrow", ".zip", ".tar", ".tgz", ".txz", ".dat", ".wet"),
 )
-UTF16 = "with UTF-16 text"
-BINARY = "with binary data"
-ARCHIVE = "with an archive"
+# Of names that promise bytes that are no text, besides those of compressions.
+_BINARY_SUFFIXES = (
+    *(".parquet", ".arrow", ".feather", ".ipc", ".zip", ".tar", ".tgz", ".txz", ".tbz2", ".tzst"),
+    *(".wet", ".warc", ".7z", ".rar", ".lz4", ".orc", ".avro", ".npy", ".npz", ".safetensors"),
+    *(".pdf", ".docx", ".epub", ".png", ".jpg", ".jpeg"),
+)
 _FEW_LINES = 8
 _LINES_OF_PARAGRAPH = 20  # at most: one with more is no paragraph of a book
 DAT_HEADER = re.compile(rb"\d{16}")
+_COMMENTS = rb"(?>(?:<!--.*?-->\s*)*)"
+_PAGE = re.compile(_SPACE + _COMMENTS + rb"<(!doctype html|html|head|body)\b", re.I | re.S)
+_XML = re.compile(_SPACE + rb"<(\?xml\b|Error>)")
+_JSON = re.compile(_SPACE + rb"(\{\s*[\"}]|\[\s*[\[{\]])")
+_OF_AN_ERROR = frozenset(["error", "errors", "message", "detail"])  # keys
+_WARC = re.compile(rb"^WARC-Type:[ \t]*(\w+)", re.I | re.M)
 
 
-def format_of(head: bytes, name: str) -> str:
+class NoTextError(InputError):
+    """A file has no text; ``kind`` says what it has."""
+
+    kind = BINARY
+
+
+def no_text(name: str, kind: Kind) -> NoTextError:
+    """The error of a file ``name`` that has no text."""
+    error = NoTextError(f"{name}: this is {kind.what}; {kind.advice}")
+    error.kind = kind
+    return error
+
+
+def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
     """The format of decompressed bytes that begin with ``head``; InputError for what is none.
 
-    ``{`` begins JSON lines, ``[`` one JSON array, anything else is plain text, unless the name
-    says that it is CSV, that the first line is broken JSON, or a line of text that looks like JSON.
+    ``{`` and ``[`` begin JSON, anything else is plain text, unless the name says that it is CSV,
+    or JSON that is broken. ``is_packed``: a compression is around them.
     """
-    for magic, what in _REFUSED.items():
-        if head.startswith(magic):
-            raise InputError(f"{name}: this is {what}")
+    if is_tar(head):
+        return "archive"
+    if kind := kind_of(head):
+        raise no_text(name, kind)
     if is_tokenizer(name, head):
         raise InputError(
             f"{name}: this is a tokenizer, and no input; {option('tokenizer')} names one, and "
             f"{option('tokenizers')} names several, each for a dataset of its own"
         )
     bare = bare_name(name)
-    if is_tar(head) or (bare.endswith(".dat") and DAT_HEADER.match(head)):
+    if bare.endswith(".dat") and DAT_HEADER.match(head):
         return "archive"
-    if _is_utf16(head):
-        raise InputError(f"{name}: this is {_REFUSED[_UTF16_MARKS[0]]}")
+    if head.startswith(b"WARC/"):
+        return _warc_format(head, name)
     for magic, format_ in _BINARY.items():
         if head.startswith(magic):
             return format_
+    if suffix := _broken_promise(head, name, bare, is_packed=is_packed):
+        what = f"{_described(head)}, though its name ends in {suffix}"
+        says = option("input_format", "FORMAT")
+        advice = f"fetch it again, or say what it is with {says}"
+        raise no_text(name, Kind(what, advice, "that are not what their names say"))
+    if _is_utf16(head):
+        raise no_text(name, UTF16)
     return _text_format(head, name, bare)
+
+
+def kind_of(head: bytes) -> Kind | None:
+    """What a file that begins so is, decompressed, where it has no text to be read."""
+    if pointer := pointer_in(head):
+        what, _, advice = pointer.partition(": ")
+        return Kind(what, advice, "that are pointers of Git to files")
+    match = _KIND.match(head)
+    return _KINDS[match.lastindex - 1][0] if match and match.lastindex else None
+
+
+def _warc_format(head: bytes, name: str) -> str:
+    """WET, by its first record that is not about the file itself."""
+    kinds = [kind.lower().decode() for kind in _WARC.findall(head)]
+    kind = next((kind for kind in kinds if kind != "warcinfo"), "conversion")
+    if kind != "conversion":
+        raise no_text(name, warc_kind(kind))
+    return "wet"
+
+
+def warc_kind(kind: str) -> Kind:
+    """WARC records of some type that have no text."""
+    return Kind(
+        f"a WARC file of {kind} records",
+        "extract the text first, with datatrove or trafilatura, or take WET files, which have it",
+    )
+
+
+def promised(name: str, *, is_packed: bool) -> str:
+    """The suffix of a name that promises bytes that are no text; "" for none.
+
+    ``is_packed``: a compression is around the file, so that of the name is kept.
+    """
+    bare = bare_name(name)
+    of_bare = next((one for one in _BINARY_SUFFIXES if bare.endswith(one)), "")
+    return of_bare or ("" if is_packed else name.lower()[len(bare) :])
+
+
+def _broken_promise(head: bytes, name: str, bare: str, *, is_packed: bool) -> str:
+    """The suffix that promises something else than the text that begins so; "" for none.
+
+    JSON is taken for what it is: a browser unpacks a .jsonl.gz, and leaves its name.
+    """
+    suffix = promised(name, is_packed=is_packed)
+    if suffix and (not _JSON.match(head) or _is_error(head)):
+        return suffix
+    has_rows = next((one for one in (*_JSON_LINES_SUFFIXES, *_TABLES) if bare.endswith(one)), "")
+    return has_rows if has_rows and is_markup(head) else ""
+
+
+def is_markup(head: bytes) -> bool:
+    """Whether a text that begins so is an HTML page, or XML."""
+    return bool(_PAGE.match(head) or _XML.match(head))
+
+
+def _is_error(head: bytes) -> bool:
+    """Whether this is what a server answers in the place of a file, as JSON."""
+    try:
+        value = json.loads(head.removeprefix(BOM))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and not _OF_AN_ERROR.isdisjoint(value)
+
+
+def _described(head: bytes) -> str:
+    """What a text that begins so is."""
+    if _PAGE.match(head):
+        return "an HTML page"
+    if not head:
+        return "an empty file"
+    if b"\0" in head:
+        return "data of no known format"
+    return f"a text that begins {brief(head[:60].decode('utf-8', 'replace'))}"
 
 
 def _text_format(head: bytes, name: str, bare: str) -> str:
@@ -91,8 +247,11 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
             return format_
     text = head.removeprefix(BOM).lstrip(b" \t\r\n")
     if text.startswith(b"["):
-        return "jsonl" if _is_line_of_several(text) else "json"
-    if text.startswith(b"{") or not text or bare.endswith(_JSON_LINES_SUFFIXES):
+        return "json"
+    if text.startswith(b"{"):
+        is_whole = len(head) < HEAD_BYTES
+        return "jsonl" if ends_where_lines_do(text, is_whole=is_whole) else "json"
+    if not text or bare.endswith(_JSON_LINES_SUFFIXES):
         return "jsonl"
     if b"\0" in head:
         if is_dataset(name):
@@ -103,32 +262,31 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
     return "text"
 
 
-def why_no_text(head: bytes) -> str:
-    """Why a file that begins so, decompressed, is not text; "" if it is, or may be."""
-    if head.startswith(_UTF16_MARKS) or _is_utf16(head):
-        return UTF16
-    if is_tar(head) or head.startswith(b"PK\x03\x04"):
+def why_no_text(head: bytes) -> Kind | None:
+    """Why a file that begins so, decompressed, is not text; None if it is, or may be."""
+    if is_tar(head):
         return ARCHIVE
-    return BINARY if b"\0" in head else ""
+    if head.startswith(b"WARC/"):
+        return Kind("a WARC file", f"{option('input_format', 'wet')} reads the texts of WET files")
+    if kind := kind_of(head):
+        return kind
+    if head.startswith(b"PK\x03\x04"):
+        return ARCHIVE
+    if _is_utf16(head):
+        return UTF16
+    return BINARY if b"\0" in head else None
 
 
 def _is_utf16(head: bytes) -> bool:
-    """Whether bytes without a mark are UTF-16 of mostly ASCII: NULs on one side of most pairs."""
+    """Whether bytes are UTF-16, by a mark, or of mostly ASCII: NULs on one side of most pairs."""
     sides = head[::2], head[1::2]
-    return len(head) % 2 == 0 and any(
-        2 * zeros.count(0) > len(zeros) and min(text) >= ord("\t")
-        for text, zeros in (sides, sides[::-1])
+    return head.startswith(_UTF16_MARKS) or (
+        len(head) % 2 == 0
+        and any(
+            2 * zeros.count(0) > len(zeros) and min(text) >= ord("\t")
+            for text, zeros in (sides, sides[::-1])
+        )
     )
-
-
-class NoTextError(InputError):
-    """A file that was to be one document has no text; ``reason`` says what it has."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        what = reason.removeprefix("with ")
-        advice = "convert it to UTF-8" if reason == UTF16 else "a document is text"
-        super().__init__(f"{name}: this is {what}; {advice}")
-        self.reason = reason
 
 
 def first_bytes(source: Source) -> bytes:
@@ -157,24 +315,33 @@ def detect(
     """Format and compression of a file; the format is ``input_format`` if that is not ``auto``.
 
     ``stored`` are its first bytes, HEAD_BYTES at most, where somebody has them. InputError for what
-    cannot be read; NoTextError where a file is to be one document, and is neither text nor, with
-    ``opens_archives``, an archive of such files.
+    cannot be read; NoTextError where it has no text, also not, with ``opens_archives``, in the
+    files of an archive where each is to be one document.
     """
     head = first_bytes(source) if stored is None else stored
-    compression = compression_of(head)
-    if input_format not in ("auto", "file"):
-        return input_format, compression
-    if compression:
-        head = _decompressed_head(source, compression, stored)
+    layers: list[str] = []
+    while layer := compression_of(head):
+        if len(layers) == MOST_LAYERS:
+            raise InputError(f"{source.name}: compressed {MOST_LAYERS} times and more; unpack it")
+        layers.append(layer)
+        head = _decompressed_head(source, LAYER.join(layers), stored)
+    compression = LAYER.join(layers)
     if input_format == "file":
-        reason = why_no_text(head)
-        if reason and not (opens_archives and reason == ARCHIVE):
-            raise NoTextError(source.name, reason)
+        kind = why_no_text(head)
+        if kind is not None and not (opens_archives and kind == ARCHIVE):
+            raise no_text(source.name, kind)
         return input_format, compression
-    format_ = format_of(head, source.name)
+    if input_format != "auto":
+        if (kind := kind_of(head)) and kind.lost:
+            raise no_text(source.name, kind)
+        return input_format, compression
+    format_ = format_of(head, source.name, is_packed=bool(layers))
     if compression and (format_ in ("parquet", "arrow") or head.startswith(b"PK")):
         raise InputError(f"{source.name}: decompress it first: {format_} inside of {compression}")
-    return format_, compression
+    if source.json_path and format_ not in ("jsonl", "json"):
+        asked = option("json_path", source.json_path)
+        raise InputError(f"{source.name}: this is {format_}, and {asked} is a key of JSON")
+    return "json" if source.json_path else format_, compression
 
 
 def is_tar(head: bytes) -> bool:
@@ -208,15 +375,3 @@ def _head(raw: RawStream, compression: str, name: str) -> bytes:
         return bytes(buffer[: fill(stream, memoryview(buffer))])
     finally:
         stream.close()
-
-
-def _is_line_of_several(text: bytes) -> bool:
-    """Whether the first line is a whole array and more follows: JSON lines of the wrong kind."""
-    line, _, rest = text.partition(b"\n")
-    if not rest.strip():
-        return False
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True

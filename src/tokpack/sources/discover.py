@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokpack.errors import InputError, UsageError
+from tokpack.errors import InputError, UsageError, option
 from tokpack.files.mistaken import is_dataset
 from tokpack.quantities import counted
 from tokpack.sources.base import FORMATS, STDIN, Source, is_pipe, printable
@@ -20,7 +20,9 @@ from tokpack.sources.detect import (
     decompressed_head,
     detect,
     first_bytes,
+    is_markup,
     is_running_text,
+    promised,
 )
 from tokpack.sources.folders import (
     files_below,
@@ -30,6 +32,7 @@ from tokpack.sources.folders import (
     matching,
     no_documents,
     source_or_reason,
+    why_leftover,
     why_sidecar,
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
@@ -44,6 +47,7 @@ _log = logging.getLogger(__name__)
 HUB_SCHEME = "hf://"
 _LOOKED_AT = 16  # files of text that stand for all
 _hub = threading.Lock()  # ``datasets`` has settings that hold for all threads
+_HIDDEN = "that are hidden or unfinished"
 _TO_NOTHING = "that are links to nothing"
 _MARKUP = (".html", ".htm", ".xhtml", ".xml")
 
@@ -53,6 +57,7 @@ def discover(
     *,
     input_format: str = "auto",
     hf_split: str | None = None,
+    json_path: str | None = None,
     pipes: bool = True,
 ) -> list[Source]:
     """List the input files, in the order of the inputs; those of a folder or pattern sorted.
@@ -64,16 +69,24 @@ def discover(
     A file that is found under several names, through links, is listed once, and a warning says so;
     but as often as the inputs name it, or repeat the folder or pattern that it is in.
     ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
-    Hugging Face datasets that name none. InputError where an input does not exist, cannot be read,
-    has several splits of which none is named, or no document file is found; UsageError for a pipe
-    where ``pipes`` are not wanted, before it is opened.
+    Hugging Face datasets that name none; ``json_path`` is a key, ``a.b``: files are JSON, and their
+    records are the elements of the array under it. InputError where an input does not exist, cannot
+    be read, has several splits of which none is named, or no document file is found; UsageError for
+    a pipe where ``pipes`` are not wanted, before it is opened.
     """
     if input_format not in ("auto", *FORMATS):
         raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
+    if json_path is not None and (
+        input_format not in ("auto", "json") or not all(json_path.split("."))
+    ):
+        raise UsageError(
+            f"{option('json_path', json_path)} is a key of JSON, a, or a.b for b inside of a; "
+            f"{option('input_format', input_format)} goes with it where that is json"
+        )
     if isinstance(inputs, (str, bytes)):
         raise UsageError("inputs is a list of names, not one string")
     paths = [path for listed in map_concurrently(_paths, map(os.fspath, inputs)) for path in listed]
-    read_as = _ReadAs(input_format, hf_split, pipes)
+    read_as = _ReadAs(input_format, hf_split, json_path or "", pipes)
     identified = map_concurrently(lambda path: _identified(_path(path, read_as)), paths)
     by_path = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
     if not any(sources for _, sources in by_path):
@@ -82,29 +95,40 @@ def discover(
     if hf_split is not None and not any(source.format == "arrow" for source in listed):
         raise UsageError(f"--hf-split {hf_split}: no input is a Hugging Face dataset")
     if input_format == "auto":
-        _warn_of_markup(listed)
-        _warn_of_running_text(listed)
+        _warn_of_unpacked(listed)
+        _warn_of_text(listed)
     return listed
 
 
-def _warn_of_markup(sources: Sequence[Source]) -> None:
-    """Say which files are read as plain text though their names say that they are not."""
-    names = [s.name for s in sources if s.format == "text" and bare_name(s.path).endswith(_MARKUP)]
+def _warn_of_unpacked(sources: Sequence[Source]) -> None:
+    """Say which files are JSON though their names say that they are not."""
+    json = [one for one in sources if one.format in ("json", "jsonl")]
+    _warn_of_names(
+        [one.name for one in json if promised(one.name, is_packed=bool(one.compression))],
+        "read as JSON, which it is, and not as its name says; a browser may have unpacked it",
+    )
+
+
+def _warn_of_names(names: Sequence[str], what: str) -> None:
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        _log.warning(
-            "%s%s: read as plain text, a document a line, markup, quotes and all; where that is "
-            "meant, --input-format text says so",
-            *(names[0], more),
-        )
+        _log.warning("%s%s: %s", names[0], more, what)
 
 
-def _warn_of_running_text(sources: Sequence[Source]) -> None:
-    """Say that each line of text is a document, where it looks like books, pages or code."""
+def _warn_of_text(sources: Sequence[Source]) -> None:
+    """Say that each line of text is a document, where it looks like books or code, or is a page."""
     texts = [one for one in sources if one.format == "text" and not one.is_pipe]
+    marked = [one for one in texts if bare_name(one.path).endswith(_MARKUP)]
     texts = [one for one in texts if not bare_name(one.path).endswith(_MARKUP)]
     step = max(len(texts) // _LOOKED_AT, 1)
-    running = [is_running_text(head) for head in map_concurrently(decompressed_head, texts[::step])]
+    heads = list(map_concurrently(decompressed_head, texts[::step]))
+    pages = [one for one, head in zip(texts[::step], heads, strict=True) if is_markup(head)]
+    _warn_of_names(
+        [one.name for one in (*marked, *pages)],
+        "read as plain text, a document a line, markup, quotes and all; where that is meant, "
+        "--input-format text says so",
+    )
+    running = [is_running_text(head) and not is_markup(head) for head in heads]
     if 2 * sum(running) > len(running):
         others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
         _log.warning(
@@ -120,6 +144,7 @@ class _ReadAs(NamedTuple):
 
     input_format: str
     hf_split: str | None
+    json_path: str
     pipes: bool
 
 
@@ -228,7 +253,7 @@ def _path(path: str, read_as: _ReadAs) -> Iterator[Source]:
     if path == STDIN:
         yield _named(path, read_as)
     elif is_url(path):
-        yield from objects(path, read_as.input_format)
+        yield from objects(path, read_as.input_format, read_as.json_path)
     elif path.startswith(HUB_SCHEME):
         with _hub:
             name, files = hub_files(path.removeprefix(HUB_SCHEME), read_as.hf_split)
@@ -247,7 +272,7 @@ def _named(path: str, read_as: _ReadAs) -> Source:
     if not read_as.pipes and is_pipe(path):
         name = "<stdin>" if path == STDIN else printable(path)
         raise UsageError(f"{name} can be read only once: put it in a file first")
-    return _source(path, read_as.input_format)
+    return _source(path, read_as)
 
 
 def _hint(path: str) -> str:
@@ -262,10 +287,10 @@ def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:
     paths = matching(pattern)
     if not paths:
         raise InputError(f"{printable(pattern)}: no file matches this pattern")
-    outcomes = list(map_concurrently(lambda path: _matching(path, read_as), paths))
+    outcomes = list(map_concurrently(lambda path: _matching(path, pattern, read_as), paths))
     reasons = _reasons(outcomes, paths)
     if len(reasons) == len(outcomes):
-        raise no_documents(printable(pattern), [name for _, name in reasons])
+        raise no_documents(printable(pattern), reasons)
     log_passed_over(printable(pattern), reasons, read_as.input_format)
     for sources in outcomes:
         if not isinstance(sources, str):
@@ -278,14 +303,18 @@ def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str
     return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
 
 
-def _matching(path: str, read_as: _ReadAs) -> list[Source] | str:
+def _matching(path: str, pattern: str, read_as: _ReadAs) -> list[Source] | str:
     """The sources of what a pattern matches; or why it is passed over."""
+    if (leftover := why_leftover(path, pattern)) and not os.path.isdir(path):
+        return leftover
     if _leads_to_nothing(path, read_as.input_format):
         return _TO_NOTHING
     try:
         return list(_path(path, read_as))
     except NoTextError as error:
-        return error.reason
+        if read_as.input_format != "file":
+            raise
+        return error.kind.reason
 
 
 def _leads_to_nothing(path: str, input_format: str) -> bool:
@@ -317,19 +346,18 @@ def _folder(folder: str, read_as: _ReadAs) -> Iterator[Source]:
         return
     hidden: list[str] = []
     paths = files_below(folder, hidden)
-    outcomes = list(
-        map_concurrently(lambda path: _document_file(path, read_as.input_format), paths)
-    )
+    outcomes = list(map_concurrently(lambda path: _document_file(path, read_as), paths))
     reasons = _reasons(outcomes, paths)
+    passed_over = [*reasons, *((_HIDDEN, printable(path)) for path in hidden)]
     if len(reasons) == len(outcomes):
-        raise no_documents(printable(folder), [name for _, name in reasons])
-    reasons += [("that are hidden or unfinished", printable(path)) for path in hidden]
-    log_passed_over(printable(folder), reasons, read_as.input_format)
+        raise no_documents(printable(folder), passed_over)
+    log_passed_over(printable(folder), passed_over, read_as.input_format)
     yield from (source for source in outcomes if not isinstance(source, str))
 
 
-def _document_file(path: str, input_format: str) -> Source | str:
+def _document_file(path: str, read_as: _ReadAs) -> Source | str:
     """A file of a folder as a source; or why it is passed over, for its name or its content."""
+    input_format = read_as.input_format
     reason = why_sidecar(path, input_format, os.path.exists)
     if reason:
         return reason
@@ -339,11 +367,14 @@ def _document_file(path: str, input_format: str) -> Source | str:
     if not is_named and not stat.S_ISREG(_stat(path).st_mode):
         return "that are pipes or devices"
     return source_or_reason(
-        path, input_format, lambda format_: _source(path, format_, opens_archives=format_ != "file")
+        *(path, input_format),
+        lambda format_: _source(
+            path, read_as._replace(input_format=format_), opens_archives=format_ != "file"
+        ),
     )
 
 
-def _source(path: str, input_format: str, *, opens_archives: bool = True) -> Source:
+def _source(path: str, read_as: _ReadAs, *, opens_archives: bool = True) -> Source:
     if path == STDIN:
         source = Source("<stdin>", path, "", "", 0, 0)
     else:
@@ -352,8 +383,9 @@ def _source(path: str, input_format: str, *, opens_archives: bool = True) -> Sou
             raise InputError(f"{printable(path)}: neither a file nor a pipe")
         size = status.st_size if stat.S_ISREG(status.st_mode) else 0
         source = Source(printable(path), path, "", "", size, status.st_mtime_ns)
+    source = replace(source, json_path=read_as.json_path)
     head = None if source.is_pipe else first_bytes(source)
-    format_, compression = detect(source, input_format, head, opens_archives=opens_archives)
+    format_, compression = detect(source, read_as.input_format, head, opens_archives=opens_archives)
     if format_ in ("parquet", "arrow") and head is None:
         raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
     seen = "" if head is None else source.fingerprint_of(head)
@@ -364,7 +396,9 @@ def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:
     for path in paths:
         status = _stat(path)
         shown = f"{name}/{printable(os.path.basename(path))}"
-        yield Source(shown, path, "arrow", "", status.st_size, status.st_mtime_ns)
+        source = Source(shown, path, "arrow", "", status.st_size, status.st_mtime_ns)
+        detect(source, "arrow")  # refuses what only stands for the file
+        yield source
 
 
 def _stat(path: str) -> os.stat_result:

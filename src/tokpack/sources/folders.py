@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, StoreError
+from tokpack.quantities import counted
 from tokpack.sources.base import printable
 from tokpack.sources.compression import bare_name
 from tokpack.sources.detect import ARCHIVE, DOCUMENT_SUFFIXES, NoTextError
@@ -25,9 +26,20 @@ _DEEP = "**"
 _SIDECAR = re.compile(
     r"(readme|license|licence|changelog|sha\d+sums?|md5sums?|_success)\b.*"
     r"|.*\.(md|rst|log|ya?ml|toml|sha\d+(sum)?|md5(sum)?|sig|asc|rejects\.jsonl)"
-    r"|dataset_(infos?|dict)\.json|state\.json",
+    r"|dataset_(infos?|dict)\.json|state\.json|_(common_)?metadata",
     re.IGNORECASE,
 )
+# What programs call a file that they have not fetched to its end, and one that they keep as it was.
+_LEFTOVERS = {
+    "that are unfinished downloads": re.compile(
+        r".*\.(part|partial|filepart|incomplete|(cr|op)?download|tmp|temp|aria2(__temp)?|!ut|!qb)",
+        re.IGNORECASE,
+    ),
+    "that are backups": re.compile(
+        r".*(\.(bak|backup|old|orig|sav|swp|swo)|~)|#.*#", re.IGNORECASE
+    ),
+}
+_TABLES = (".feather", ".ipc")  # that are read by their content
 _NO_DOCUMENTS = "without documents"
 _OTHER_TEXT = "text that is not named .txt"
 _EMPTY = "that are empty"
@@ -39,16 +51,35 @@ def has_document_name(path: str) -> bool:
     return bare_name(path).endswith(DOCUMENT_SUFFIXES)
 
 
+def _has_open_name(path: str) -> bool:
+    """Whether a name leaves open what the file has, but for a compression."""
+    return "." not in os.path.basename(bare_name(path)) or path.lower().endswith(_TABLES)
+
+
+def why_leftover(path: str, pattern: str = "") -> str:
+    """Why a file is passed over that a program has left; "" for none, and where that is asked for.
+
+    ``pattern`` has led to it: one that ends as names of these do asks for them.
+    """
+    whys = (
+        next((why for why, names in _LEFTOVERS.items() if names.fullmatch(name)), "")
+        for name in map(os.path.basename, (path, pattern))
+    )
+    why, asked = whys
+    return "" if why == asked else why
+
+
 def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> str:
     """Why a file of a folder is passed over for its name; "" where it is not.
 
-    It is about the files beside it, unless a file is a document; or it is a dataset's manifest.
+    It is about the files beside it, unless a file is a document; or it is a dataset's manifest, or
+    what a program has left.
     """
     stem, suffix = os.path.splitext(path)
     if suffix == ".json" and exists(stem + ".idx"):
         return "that are a dataset's manifest"
     is_sidecar = input_format != "file" and _SIDECAR.fullmatch(os.path.basename(path))
-    return "about other files" if is_sidecar else ""
+    return "about other files" if is_sidecar else why_leftover(path)
 
 
 def source_or_reason(
@@ -57,21 +88,25 @@ def source_or_reason(
     """``source_of(format)`` of a file in a folder; or why it is passed over, in words.
 
     Its name may say that it has documents, or else its content, where that is not just text. Where
-    a file is a document, all text is.
+    a file is a document, all text is. InputError where a file has something else than its name
+    says, or stands for another, and may have had documents.
     """
-    if input_format == "file":
-        try:
-            return source_of(input_format)
-        except NoTextError as error:
-            return error.reason
-    if has_document_name(path):
-        return source_of(input_format)
+    is_file = input_format == "file"
+    is_sure = is_file or has_document_name(path)
     try:
-        source = source_of("auto")
+        source = source_of(input_format if is_sure else "auto")
     except StoreError:
         raise
+    except NoTextError as error:
+        if not is_file and (is_sure or (error.kind.lost and _has_open_name(path))):
+            raise
+        return error.kind.reason
     except InputError:
+        if is_sure:
+            raise
         return _NO_DOCUMENTS
+    if is_sure:
+        return source
     if source.format == "text" or not source.size:
         return _OTHER_TEXT if source.size else _EMPTY
     return source if input_format == "auto" else replace(source, format=input_format)
@@ -79,36 +114,37 @@ def source_or_reason(
 
 def log_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format: str) -> None:
     """Say how many files were passed over for which reason: pairs of a reason and a name."""
+    reasons = list(reasons)
+    if not reasons:
+        return
+    there = {reason for reason, _ in reasons}
+    advice = ""
+    if ARCHIVE.reason in there:
+        advice = "; an archive is read where it is named itself, or by a pattern"
+    elif _OTHER_TEXT in there and input_format == "auto":
+        advice = "; --input-format file reads all text, a file a document"
+    _log.warning("%s: %s%s", where, _passed_over(where, reasons), advice)
+
+
+def _passed_over(where: str, reasons: Sequence[tuple[str, str]]) -> str:
     names: dict[str, list[str]] = {}
     for reason, name in reasons:
         names.setdefault(reason, []).append(name)
-    if not names:
-        return
     below = where.rstrip("/") + "/"
     counts = [
         f"{len(of_reason)} {reason} (such as {of_reason[0].removeprefix(below)})"
         for reason, of_reason in names.items()
     ]
-    total = sum(map(len, names.values()))
-    advice = ""
-    if ARCHIVE in names:
-        advice = "; an archive is read where it is named itself, or by a pattern"
-    elif _OTHER_TEXT in names and input_format == "auto":
-        advice = "; --input-format file reads all text, a file a document"
-    _log.warning(
-        "%s: %d file%s passed over: %s%s",
-        *(where, total, "" if total == 1 else "s", ", ".join(counts), advice),
-    )
+    return f"{counted(len(reasons), 'file')} passed over: {', '.join(counts)}"
 
 
-def no_documents(folder: str, passed_over: Sequence[str]) -> InputError:
-    """The error of a folder in which there are only other files; all names as they are shown."""
+def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
+    """The error of a folder in which there are only other files, which are passed over."""
     seen = ""
-    if passed_over:
+    if reasons:
         seen = (
-            f"; there are {len(passed_over)} other files, such as {passed_over[0]}:"
-            " name them one by one if they hold documents, or make each a document with"
-            " --input-format file"
+            f"; {_passed_over(folder, reasons)}: name them one by one if they hold documents, or "
+            "make each a document with --input-format file"
         )
     return InputError(f"{folder}: no document files in this folder{seen}")
 

@@ -19,9 +19,10 @@ import xxhash
 from tokpack.display import brief
 from tokpack.errors import InputError, UsageError, option
 from tokpack.sources.base import Source
+from tokpack.sources.columns import check_columns
 from tokpack.sources.folders import matching
 from tokpack.sources.iterables import DocumentReader
-from tokpack.sources.rows import WholeRecords
+from tokpack.sources.rows import WholeRecords, no_column
 from tokpack.sources.tables import dataset_source, table_source
 from tokpack.sources.values import root_of, table_of
 from tokpack.stores import is_url
@@ -180,21 +181,22 @@ def _table(
     all_names: Sequence[str] | None = None  # where only some are read
     if is_dataset:
         all_names = value.schema.names
-        roots = filter(None, (root_of(one, value.schema) for one in named))
-        chosen = list(dict.fromkeys([*keys, *roots]))
+        if not is_whole:
+            check_columns("table", value.schema, keys)
+        roots = (root_of(one, value.schema) for one in (*keys, *named))
+        chosen = list(dict.fromkeys(filter(None, roots)))
         value = value.scanner(columns=None if is_whole else chosen).to_reader()
     if not hasattr(value, "__len__"):
         reader = pyarrow.RecordBatchReader.from_stream(value)
         return _stream("table", reader, resume_key, as_tables=True, names=all_names)
     if (is_pandas or is_polars) and not is_whole:
-        missing = [key for key in keys if key not in value.columns]
-        if missing:
-            names = ", ".join(map(str, value.columns))
-            raise InputError(f"table: no column {missing[0]!r}; the columns are {names}")
-        asked_for = {name for one in named for name in (one, one.partition(".")[0])}
-        wanted = [name for name in value.columns if name in asked_for and name not in keys]
         all_names = list(map(str, value.columns))
-        value = value[[*keys, *wanted]]  # other columns need not become Arrow
+        for key in keys:
+            if not {key, key.partition(".")[0]} & {*value.columns}:
+                raise no_column("table", key, all_names)
+        asked_for = {name for one in (*keys, *named) for name in (one, one.partition(".")[0])}
+        # Other columns need not become Arrow.
+        value = value[[name for name in value.columns if name in asked_for]]
     try:
         table = table_of(value)
     except (pyarrow.ArrowException, ValueError, TypeError) as error:

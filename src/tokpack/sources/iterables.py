@@ -7,6 +7,7 @@ it has, and compares what it passes over with their checksums.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from tokpack.errors import UsageError
+from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch
 from tokpack.sources.columns import (
     DOCUMENT_BYTES,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tokpack.sources.base import Limits
     from tokpack.sources.rows import Columns
 
+_UNCHANGING = (str, int, float, bytes, type(None))
 _USUAL = (dict, str)  # types of documents whose text is taken without a call
 _AT_ONCE = 64  # documents that are taken before the caller has its turn
 _MUCH = 256 << 10  # of text for so many
@@ -105,8 +107,7 @@ class DocumentReader:
         documents, weight = iter(self._documents), 0
         taken: list[Any] = []
         for document in documents:
-            # The next one may be the same object.
-            taken.append(dict(document) if isinstance(document, Mapping) else document)
+            taken.append(document if self._as_tables else copied(document))
             weight += 0 if self._as_tables else _weight_of(document)
             if self._as_tables or len(taken) >= count or weight >= size:
                 break
@@ -253,9 +254,9 @@ class _PendingDocuments:
 
     def _add_values(self, document: Any) -> None:
         if type(document) is dict and not self._has_nested:
-            self._values += map(document.get, self._columns)
+            self._values += map(copied, map(document.get, self._columns))
         else:
-            self._values += [value_at(document, name) for name in self._columns]
+            self._values += [copied(value_at(document, name)) for name in self._columns]
 
     def batch(self, line: int) -> DocumentBatch:
         """All of them, of which the first has number ``line``."""
@@ -313,8 +314,23 @@ def _weight_of(value: Any) -> int:
 
 
 def record_of_document(document: Any) -> dict[str, Any]:
-    """A document as a record of its own: the next one may be the same object."""
-    return {TEXT: document} if isinstance(document, str) else dict(document)
+    """A document as a record of its own."""
+    record: dict[str, Any] = {TEXT: document} if isinstance(document, str) else copied(document)
+    return record
+
+
+def copied(value: Any) -> Any:
+    """A value that stays as it is: the next document may be the same object, changed inside."""
+    if isinstance(value, _UNCHANGING):
+        return value
+    try:
+        if isinstance(value, Mapping):
+            return {key: copied(one) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [copied(one) for one in value]
+    except RecursionError:
+        raise InputError("a document is nested too deeply to be read") from None
+    return copy.copy(value)  # an array, or another container
 
 
 def _encoded(document: Any, key: str, keys: int) -> bytes:

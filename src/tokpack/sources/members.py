@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import os
+import stat
 import struct
 import tarfile
 import zipfile
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tokpack.sources.streams import RawStream, Stream
 
 _BLOCK = 512  # of a tar
+_LINK = "that are links"
 _MOST_HEADER = 1 << 20  # bytes of a long name or of pax records, which tarfile holds in memory
 _HEADERS = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -52,8 +54,11 @@ def drain(stream: Stream, most: int = FOREVER) -> int:
     return drained
 
 
-def tar_members(stream: Stream, name: str) -> Iterator[Member]:
-    """The files of a tar; InputError if it is cut off, or goes on with what is no tar."""
+def tar_members(stream: Stream, name: str, passed_over: list[tuple[str, str]]) -> Iterator[Member]:
+    """The files of a tar; InputError if it is cut off, or goes on with what is no tar.
+
+    Symbolic links are added to ``passed_over``: why, and the name.
+    """
     watched = _WatchedStream(stream)
     end = 0
     raw = cast("IO[bytes]", watched)
@@ -64,6 +69,8 @@ def tar_members(stream: Stream, name: str) -> Iterator[Member]:
                 raise InputError(f"{name}/{printable(info.name)}: a hard link; repack the archive")
             if info.issparse():
                 raise _sparse(info)
+            if info.issym():
+                passed_over.append((_LINK, printable(info.name)))
             if info.isfile() and not _is_hidden(info.name):
                 file = tar.extractfile(info)
                 if file is not None:
@@ -76,11 +83,13 @@ def tar_members(stream: Stream, name: str) -> Iterator[Member]:
         raise InputError(f"{name}: the tar is cut off at byte {watched.size}, behind a member")
 
 
-def zip_members(file: IO[bytes], name: str) -> Iterator[Member]:
-    """The files of a zip, in the order of its directory."""
+def zip_members(file: IO[bytes], name: str, passed_over: list[tuple[str, str]]) -> Iterator[Member]:
+    """The files of a zip, in the order of its directory. ``passed_over`` as of a tar."""
     with _reported(name), zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
-            if not info.is_dir() and not _is_hidden(info.filename):
+            if stat.S_ISLNK(info.external_attr >> 16):  # what it has is the name of another file
+                passed_over.append((_LINK, printable(info.filename)))
+            elif not info.is_dir() and not _is_hidden(info.filename):
                 with archive.open(info) as member:
                     stream = _MemberStream(member, f"{name}/{printable(info.filename)}")
                     yield Member(info.filename, stream, info.compress_size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from tokpack import stores
@@ -15,6 +16,7 @@ from tokpack.sources.folders import (
     log_passed_over,
     no_documents,
     source_or_reason,
+    why_leftover,
     why_sidecar,
 )
 
@@ -24,31 +26,34 @@ if TYPE_CHECKING:
 _AT_ONCE = 64
 
 
-def objects(url: str, input_format: str) -> Iterator[Source]:
+def objects(url: str, input_format: str, json_path: str) -> Iterator[Source]:
     """The objects that a URL names: one, those of a folder, or those that match. InputError."""
     for folder, listed in stores.find(url):
         if folder:
-            yield from _documents(folder, listed, input_format)
-        else:
-            yield from (_source(one, head, input_format) for one, head in _with_heads(listed))
+            yield from _documents(folder, listed, input_format, json_path)
+            continue
+        passed_over = [(why_leftover(one.url, url), stores.shown(one.url)) for one in listed]
+        named = [one for one, (why, _) in zip(listed, passed_over, strict=True) if not why]
+        yield from (_source(one, head, json_path, input_format) for one, head in _with_heads(named))
+        log_passed_over(stores.shown(url), filter(itemgetter(0), passed_over), input_format)
 
 
 def _documents(
-    folder: str, listed: list[stores.StoredObject], input_format: str
+    folder: str, listed: list[stores.StoredObject], input_format: str, json_path: str
 ) -> Iterator[Source]:
     """Those of a folder that hold documents, chosen as the files of a local one are."""
     names = {one.url for one in listed}
     about = {one.url: why_sidecar(one.url, input_format, names.__contains__) for one in listed}
     reasons = [(reason, stores.shown(url)) for url, reason in sorted(about.items()) if reason]
     for one, head in _with_heads(one for one in listed if not about[one.url]):
-        make = partial(_source, one, head, opens_archives=input_format != "file")
+        make = partial(_source, one, head, json_path, opens_archives=input_format != "file")
         source = source_or_reason(one.url, input_format, make)
         if isinstance(source, str):
             reasons.append((source, stores.shown(one.url)))
         else:
             yield source
     if len(reasons) == len(listed):
-        raise no_documents(stores.shown(folder), [name for _, name in reasons])
+        raise no_documents(stores.shown(folder), reasons)
     log_passed_over(stores.shown(folder), reasons, input_format)
 
 
@@ -61,10 +66,16 @@ def _with_heads(
 
 
 def _source(
-    one: stores.StoredObject, head: bytes, input_format: str, *, opens_archives: bool = True
+    one: stores.StoredObject,
+    head: bytes,
+    json_path: str,
+    input_format: str,
+    *,
+    opens_archives: bool = True,
 ) -> Source:
     name = stores.shown(one.url)
     source = Source(name, one.url, "", "", one.size, one.modified_ns, one.etag)
+    source = replace(source, json_path=json_path)
     format_, compression = detect(source, input_format, head, opens_archives=opens_archives)
     if format_ == "arrow":
         raise InputError(

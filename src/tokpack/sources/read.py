@@ -9,7 +9,7 @@ from tokpack.errors import UsageError
 from tokpack.sources.base import PATH, BadRecord, Limits
 from tokpack.sources.columns import read_columns, rows_before
 from tokpack.sources.delimited import read_csv, read_csv_rows
-from tokpack.sources.json_array import JsonArrayStream
+from tokpack.sources.json_values import JsonValuesStream
 from tokpack.sources.lines import LineReader, count_newlines
 from tokpack.sources.records import only_bad
 from tokpack.sources.rows import TEXT, WholeRecords, json_parser, text_parser, with_text_rows
@@ -78,7 +78,7 @@ def read(
         beside = (PATH,) if isinstance(columns, WholeRecords) else columns
         batches = read_file(source, keys, limits, tell_sums, beside)
         return (with_text_rows(batch, columns) for batch in batches)
-    if source.format == "archive":
+    if source.format in ("archive", "wet"):
         from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
 
         return read_archive(source, keys, limits, columns)
@@ -227,4 +227,6 @@ def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:
     """A source of lines from its beginning: the file, and the stream of lines that is in it."""
     file = FileStream(source, sums=sums)
     stream = open_stream(source, file=file)
-    return file, JsonArrayStream(stream, source.name) if source.format == "json" else stream
+    if source.format == "json":
+        return file, JsonValuesStream(stream, source.name, source.json_path)
+    return file, stream

@@ -11,6 +11,7 @@ import numpy as np
 from tokpack._core import JsonLines, invalid_utf8, split_lines
 from tokpack.errors import UsageError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
+from tokpack.sources.json_values import separate_values
 from tokpack.sources.values import as_text, int_or_digits, of_json
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from tokpack._core import Extracted
     from tokpack.sources.values import Values
+
+
+_SEVERAL = "malformed JSON: Extra data"  # the reason of a line with more than one value
 
 
 class Parser(Protocol):
@@ -46,6 +50,9 @@ class JsonLinesParser:
         ]
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
+        return separated(self._parse, block, first_line)
+
+    def _parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         bad: dict[int, BadRecord] = {}  # by index of the record in the block
         documents = {}
         columns: dict[str, Values] = {}
@@ -84,6 +91,31 @@ class JsonLinesParser:
             spans[column] = at
         data = b"".join((block, more)) if more else block
         return {column: of_json(data, at) for column, at in spans.items()}
+
+
+def separated(
+    parse: Callable[[memoryview, int], DocumentBatch], block: memoryview, first_line: int
+) -> DocumentBatch:
+    """``parse`` of a block of JSON lines; of a line with several values each is a record."""
+    batch = parse(block, first_line)
+    several = {one.line - first_line for one in batch.bad if one.reason.startswith(_SEVERAL)}
+    if not several:
+        return batch
+    lines, numbers = [], []
+    for number, line in enumerate(bytes(block).split(b"\n")):
+        values = separate_values(line) if number in several else None
+        lines += values or [line]
+        numbers += [first_line + number] * len(values or [line])
+    again = parse(memoryview(b"\n".join(lines)), 0)
+    at = np.array(numbers, np.int64)
+    for documents in again.documents.values():
+        documents.lines = at[documents.lines]
+    if again.rows is not None:
+        again.rows.lines = at[again.rows.lines]
+    for record in again.bad:
+        record.line = int(at[record.line])
+    again.lines = batch.lines
+    return again
 
 
 def _names_of(column: str) -> list[str]:

@@ -17,8 +17,8 @@ from tokpack._core import JsonLines, split_lines
 from tokpack.errors import InputError
 from tokpack.sources.base import RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents, Rows
 from tokpack.sources.json_types import cast, json_columns
-from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of
-from tokpack.sources.values import of_table, root_of, select_values
+from tokpack.sources.records import JsonLinesParser, Parser, TextParser, record_of, separated
+from tokpack.sources.values import of_table, python_values, root_of, select_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +71,10 @@ class PythonRecords(WholeRecords):
     """As WholeRecords, with each row as a mapping of Python: of JSON what ``json`` reads.
 
     ``whole`` of the rows is a list of these. ``columns`` is None where nothing is chosen by them.
+    Structs of tables have their fields that are null only in the columns ``with_nulls``, None: all.
     """
+
+    with_nulls: frozenset[str] | None = None
 
     def of_records(
         self, records: Records, lines: npt.NDArray[np.int64]
@@ -83,8 +86,20 @@ class PythonRecords(WholeRecords):
     def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
         batch = super().of_table(whole, row, name)
         assert batch.rows is not None
-        batch.rows.whole = whole.to_pylist()
+        batch.rows.whole = self.of_rows(whole)
         return batch
+
+    def of_rows(self, table: Any) -> list[dict[str, Any]]:
+        """The rows of a table."""
+        fields = [
+            (one, self.with_nulls is None or one.name in self.with_nulls) for one in table.schema
+        ]
+        columns = [
+            python_values(array, field, nulls=nulls)
+            for array, (field, nulls) in zip(table.columns, fields, strict=True)
+        ]
+        rows = zip(*columns, strict=True) if columns else ((),) * table.num_rows
+        return [dict(zip(table.schema.names, row, strict=True)) for row in rows]
 
 
 Columns = Sequence[str] | WholeRecords  # that are wanted
@@ -120,6 +135,9 @@ class _RecordParser:
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         """As that of a parser of texts, with rows in the place of documents."""
+        return separated(self._parse, block, first_line)
+
+    def _parse(self, block: memoryview, first_line: int) -> DocumentBatch:
         extracted = self._checks.extract(block)
         lines, spans = extracted.lines, split_lines(block).tolist()
         records, bad, good = [], [], []

@@ -37,6 +37,11 @@ _REFUSED = {
 _NOW = ("current_timestamp", "current_date", "current_time", "localtime", "localtimestamp")
 # With no more arguments than these they depend on the time, which duckdb does not tell.
 _CLOCKS = {"age": 1, "current_localtime": 0, "current_localtimestamp": 0}
+_OF_NAN = ("isnan", "isfinite", "isinf")
+NAN = (
+    "NaN, which DuckDB takes for larger than any number, so that it passes score > 0.9: "
+    "and not isnan(score) leaves it out"
+)
 _ZONED = ("TIMESTAMPTZ", "WITH TIME ZONE")  # in the names of types
 _SCALAR = "it can be any scalar expression on the columns of one record"
 _NUMBERS = ("double", "float", "float8", "float4", "real", "decimal", "numeric")
@@ -49,11 +54,13 @@ class Expression:
 
     ``columns`` are the paths of the columns that it names: ``("meta", "lang")`` for ``meta.lang``.
     ``casts`` are the types that it gives to some of them itself, as in ``score::double``.
+    ``asks_nan``: it has a function that tells NaN from numbers.
     """
 
     text: str
     columns: tuple[tuple[str, ...], ...]
     casts: dict[tuple[str, ...], str]
+    asks_nan: bool
 
 
 def version() -> str:
@@ -102,7 +109,7 @@ def parse(text: str, shown: str = "") -> Expression:
             _check_function(connection, shown, name)
     finally:
         connection.close()
-    return Expression(text, tuple(columns), casts)
+    return Expression(text, tuple(columns), casts, not functions.isdisjoint(_OF_NAN))
 
 
 def _shown(text: object, shown: str) -> str:

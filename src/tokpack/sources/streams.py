@@ -11,7 +11,7 @@ import zstandard
 from tokpack.errors import InputError
 from tokpack.files import blocks
 from tokpack.files.blocks import SUM_BYTES, BlockSums
-from tokpack.sources.compression import COMPRESSIONS, decoder_errors
+from tokpack.sources.compression import COMPRESSIONS, LAYER, decoder_errors
 from tokpack.sources.pipes import open_pipe
 from tokpack.sources.zstd_frames import Follower
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _CHUNK_BYTES = 256 << 10
 _MAX_ZSTD_WINDOW = 1 << 31
+_BY_DICTIONARY = "decompress it with that, zstd -d -D DICTIONARY FILE"
 FOREVER = 1 << 62  # more bytes than any stream has
 
 
@@ -178,10 +179,10 @@ class _Decompressed(DerivedStream):
             "decompressed bytes; the file is incomplete: fetch or make it again"
         )
 
-    def _corrupt(self, error: Exception) -> InputError:
+    def _corrupt(self, error: Exception, advice: str = "fetch or make it again") -> InputError:
         return InputError(
             f"{self._name}: the {self._compression} stream is corrupt after {self._given} "
-            f"decompressed bytes ({error}): fetch or make it again"
+            f"decompressed bytes ({error}): {advice}"
         )
 
 
@@ -193,16 +194,12 @@ class _ZstdFollower:
 
     def __init__(self, raw: RawStream) -> None:
         self._raw = raw
-        self._follower = Follower()
+        self.frames = Follower()
 
     def read(self, size: int) -> bytes:
         chunk = self._raw.read(size)
-        self._follower.feed(chunk)
+        self.frames.feed(chunk)
         return chunk
-
-    @property
-    def whole(self) -> bool:
-        return self._follower.whole
 
 
 class ZstdStream(_Decompressed):
@@ -225,8 +222,15 @@ class ZstdStream(_Decompressed):
         except zstandard.ZstdError as error:
             if "not enough memory" in str(error):
                 raise MemoryError(f"{self._name}: {error}") from error
-            raise self._corrupt(error) from error
-        if count == 0 and not self._followed.whole:
+            if self._followed.frames.needs:
+                raise InputError(
+                    f"{self._name}: {self._followed.frames.needs}, without which nobody can read "
+                    f"it: {_BY_DICTIONARY}"
+                ) from error
+            raise self._corrupt(
+                error, f"fetch or make it again, or if a dictionary is needed, {_BY_DICTIONARY}"
+            ) from error
+        if count == 0 and not self._followed.frames.whole:
             raise self._truncated_error()
         self._given += count
         return count
@@ -292,14 +296,15 @@ class MembersStream(_Decompressed):
                     raise self._truncated_error()
 
 
-def decompressed(raw: RawStream, compression: str, name: str) -> Stream:
+def decompressed(raw: RawStream, compression: str, name: str) -> RawStream:
     """The stream itself, or what it decompresses to; ``name`` is that of the file."""
-    if compression == "":
-        return raw
-    entry = COMPRESSIONS[compression]
-    if entry.decoder is None:
-        return ZstdStream(raw, name)
-    return MembersStream(raw, name, compression, entry.decoder, padded=entry.padded)
+    for layer in compression.split(LAYER) if compression else ():
+        entry = COMPRESSIONS[layer]
+        if entry.decoder is None:
+            raw = ZstdStream(raw, name)
+        else:
+            raw = MembersStream(raw, name, layer, entry.decoder, padded=entry.padded)
+    return raw
 
 
 def open_stream(

@@ -7,6 +7,7 @@ of a ``datasets.Dataset`` stay mapped.
 from __future__ import annotations
 
 import functools
+import os
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,9 @@ import xxhash
 
 from tokpack.errors import InputError, UsageError
 from tokpack.sources.base import Source, printable
-from tokpack.sources.columns import check_columns, text_column
+from tokpack.sources.columns import check_columns, decoded, offsets_decoded, text_column
 from tokpack.sources.rows import WholeRecords
-from tokpack.sources.values import ContentHash, of_table, offsets_of, root_of
+from tokpack.sources.values import ContentHash, column_of, of_table, root_of, type_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,7 +83,8 @@ class MemoryRows:
         for first, last in bounds:
             for batch in self._slice(first, last).to_batches():
                 for key in keys:
-                    content.add(f"{key} {self.schema.field(key).type}", text_column(batch[key]))
+                    texts = decoded(text_column(column_of(batch, key)))
+                    content.add(f"{key} {type_at(key, self.schema)}", texts)
                 for name in columns:
                     content.add(f"column {name}", of_table(batch, name))
         digest.update(content.digest())
@@ -91,18 +93,8 @@ class MemoryRows:
 
 def _text_bytes(column: Any) -> int:
     """Bytes of the texts of a column, decoded: however it is chunked."""
-    from pyarrow import types
-
-    size = 0
-    for array in column.chunks:
-        if types.is_dictionary(array.type):  # not decoded: it may be far larger so
-            array.validate(full=True)
-            lengths = np.diff(offsets_of(text_column(array.dictionary)))
-            size += int(lengths[array.indices.drop_null().to_numpy()].sum())
-        else:
-            offsets = offsets_of(text_column(array))
-            size += int(offsets[-1] - offsets[0])
-    return size
+    ends = (offsets_decoded(text_column(array))[[0, -1]] for array in column.chunks)
+    return sum(int(last - first) for first, last in ends)
 
 
 def table_source(
@@ -126,9 +118,9 @@ def table_source(
         return _source(name, rows, rows.fingerprint((), table.schema.names))
     check_columns(name, table.schema, keys)
     values = _values(keys, columns, table.schema)
-    texts = table.select(list(keys))
+    texts = [column_of(table, key) for key in keys]
     part = table.select(_with_roots(keys, values, table.schema))
-    size = 4 * len(keys) * part.num_rows + sum(map(_text_bytes, texts.columns))
+    size = 4 * len(keys) * part.num_rows + sum(map(_text_bytes, texts))
     rows = MemoryRows(
         part.schema, part.num_rows, size, lambda a, b: part.slice(a, b - a), all_names
     )
@@ -144,11 +136,11 @@ def _values(keys: Sequence[str], columns: Sequence[str] | None, schema: Any) -> 
 
 def _with_roots(keys: Sequence[str], values: Sequence[str], schema: Any) -> list[str]:
     """The names of the columns that have texts and values."""
-    return list(dict.fromkeys([*keys, *(root_of(one, schema) for one in values)]))
+    return list(dict.fromkeys(root_of(one, schema) for one in (*keys, *values)))
 
 
 def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = ()) -> Source:
-    """A ``datasets.Dataset`` as a source, known again by the fingerprint that it has itself.
+    """A ``datasets.Dataset`` as a source, known again by its own fingerprint and its files.
 
     InputError where it lacks a column, or has one of no text; UsageError for one that has a
     transform (``with_transform``).
@@ -171,7 +163,24 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = 
     stored = part.data
     size = stored.nbytes * len(part) // max(stored.num_rows, 1)  # it may be some of its rows
     rows = MemoryRows(stored.schema, len(part), size, lambda a, b: part[a:b], schema.names)
-    return _source(name, rows, xxhash.xxh3_128_hexdigest(dataset._fingerprint.encode()))
+    return _source(name, rows, _fingerprint(dataset))
+
+
+def _fingerprint(dataset: Any) -> str:
+    """What a dataset is known by: what was done to its files, as itself says, and these.
+
+    It says of files only what they were when they were written.
+    """
+    digest = xxhash.xxh3_128(dataset._fingerprint.encode())
+    for cached in dataset.cache_files:
+        path = cached["filename"]
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise InputError(f"{printable(path)}: {error.strerror}") from error
+        file = Source(printable(path), path, "arrow", "", status.st_size, status.st_mtime_ns)
+        digest.update(f"{file.fingerprint()} {file.mtime_ns}".encode())
+    return digest.hexdigest()
 
 
 def _source(name: str, rows: MemoryRows, fingerprint: str) -> Source:

@@ -17,15 +17,17 @@ import ujson
 import xxhash
 
 from tokpack._core import json_column
+from tokpack.display import brief
 from tokpack.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
 Values = Any  # a pyarrow Array
 
+_EXTENSION = b"ARROW:extension:name"
 LONG_NUMBER = re.compile(rb"[0-9]{300}")  # which ujson takes for infinity
 _MOST_DIGITS = 4000  # Python refuses to convert integers of more than 4300
 _PYTHON_TYPES = {bool: "bool", int: "int64", float: "double", str: "large_string"}
@@ -181,38 +183,58 @@ def table_of(value: Any) -> Any:
     return pyarrow.table(value)
 
 
-def root_of(name: str, schema: Any) -> str:
-    """The column that has the values ``name``: of that name, or for a.b the struct a; "" for none.
+def type_at(name: str, schema: Any) -> Any:
+    """The type of the values ``name`` of a table; None where it has none.
 
-    The struct must have the field b.
+    They are the column of that name, or for a.b the field b of the structs in the column a.
     """
     if schema.get_field_index(name) >= 0:
-        return name
+        return schema.field(name).type
     root, *inside = name.split(".")
     if not inside or schema.get_field_index(root) < 0:
-        return ""
+        return None
     kind = schema.field(root).type
     for part in inside:
         if not str(kind).startswith("struct") or kind.get_field_index(part) < 0:
-            return ""
+            return None
         kind = kind.field(part).type
-    return root
+    return kind
+
+
+def root_of(name: str, schema: Any) -> str:
+    """The column that has the values ``name``, see ``type_at``; "" for none."""
+    if type_at(name, schema) is None:
+        return ""
+    return name if schema.get_field_index(name) >= 0 else name.partition(".")[0]
+
+
+def column_of(table: Any, name: str) -> Values:
+    """The values ``name`` of a table, see ``type_at``. ArrowInvalid where structs are broken."""
+    root = root_of(name, table.schema)
+    array = table.column(root)
+    if root == name:
+        return array
+    from pyarrow import compute
+
+    array.validate(full=True)
+    return compute.struct_field(array, name.split(".")[1:])
 
 
 def of_table(batch: Any, name: str) -> Values:
-    """The column ``name`` of a record batch, numbers and texts in their widest types.
+    """The values ``name`` of a record batch, ``widened``. ArrowInvalid where they are broken."""
+    array = column_of(batch, name)
+    array.validate(full=True)
+    return widened(array)
 
-    These are bool, int64, double and large_string. Of other types are what has no wider one:
-    uint64, times, decimals, bytes, lists, structs. ArrowInvalid where it is broken.
+
+def widened(array: Values) -> Values:
+    """Numbers and texts in their widest types: bool, int64, double and large_string.
+
+    Of other types are what has no wider one: uint64, times, decimals, bytes, lists, structs.
     """
     import pyarrow
-    from pyarrow import compute, types
+    from pyarrow import types
 
-    root = root_of(name, batch.schema)
-    array = batch.column(root)
-    array.validate(full=True)
-    if root != name:
-        array = compute.struct_field(array, name.split(".")[1:])
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind = array.type
@@ -227,6 +249,55 @@ def of_table(batch: Any, name: str) -> Values:
     if "_view" in str(kind):  # inside of a struct or list, as polars has them: few kernels take it
         return pyarrow.array(array.to_pylist())
     return array
+
+
+def python_values(array: Values, field: Any = None, *, nulls: bool = True) -> list[Any]:
+    """The values of a column as Python has them, as ``datasets`` gives them.
+
+    JSON of the type arrow.json is decoded, a map is a mapping. Without ``nulls`` structs have no
+    field that is null: Arrow gives each of them the fields of all.
+    """
+    values: list[Any] = array.to_pylist()
+    turn = _turn(array.type, getattr(field, "metadata", None), nulls)
+    return values if turn is None else [None if one is None else turn(one) for one in values]
+
+
+def _turn(kind: Any, metadata: Any, nulls: bool) -> Callable[[Any], Any] | None:
+    """What turns a value of a type, as pyarrow gives it, into Python's; None where it is that."""
+    from pyarrow import types
+
+    # An extension that pyarrow does not know yet is named in the metadata of the field.
+    if str(kind) == "extension<arrow.json>" or (metadata or {}).get(_EXTENSION) == b"arrow.json":
+        return _decoded
+    if types.is_struct(kind):
+        turns = {one.name: _turn(one.type, one.metadata, nulls) for one in kind}
+        if not any(turns.values()):
+            return None if nulls else _without_nulls
+        return lambda struct: {
+            name: value if value is None or (turn := turns[name]) is None else turn(value)
+            for name, value in struct.items()
+            if nulls or value is not None
+        }
+    if types.is_map(kind):
+        item = _turn(kind.item_type, kind.item_field.metadata, nulls) or (lambda value: value)
+        return lambda pairs: {key: None if one is None else item(one) for key, one in pairs}
+    if hasattr(kind, "value_field"):
+        each = _turn(kind.value_type, kind.value_field.metadata, nulls)
+        return each and (lambda items: [None if one is None else each(one) for one in items])
+    return None
+
+
+def _without_nulls(struct: dict[str, Any]) -> dict[str, Any]:
+    if None not in struct.values():
+        return struct
+    return {name: value for name, value in struct.items() if value is not None}
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return json.loads(text, parse_int=int_or_digits)
+    except (ValueError, RecursionError):
+        raise InputError(f"a value of the type arrow.json is no JSON: {brief(text)}") from None
 
 
 def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:

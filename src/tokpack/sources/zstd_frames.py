@@ -13,6 +13,10 @@ _RLE_BLOCK = 1
 _RESERVED_BLOCK = 3
 
 
+class DictionaryError(ValueError):
+    """A frame cannot be read without the dictionary that it was compressed with."""
+
+
 def is_skippable(magic: bytes) -> bool:
     """Whether these 4 bytes begin a frame that decoders skip."""
     return len(magic) == 4 and magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5
@@ -35,7 +39,11 @@ def _walk() -> Generator[tuple[int, int, bool], bytes, None]:
         single_segment = descriptor >> 5 & 1
         content_size = (single_segment, 2, 4, 8)[descriptor >> 6]
         dictionary = (0, 1, 2, 4)[descriptor & 3]
-        at += 5 + (1 - single_segment) + dictionary + content_size
+        at += 5 + (1 - single_segment)
+        if dictionary:
+            number = int.from_bytes((yield at, dictionary, False), "little")
+            raise DictionaryError(f"it was compressed with the dictionary {number}")
+        at += content_size
         last = 0
         while not last:
             header = int.from_bytes((yield at, 3, False), "little")
@@ -79,6 +87,7 @@ class Follower:
         self._seen = 0
         self._header = b""
         self._lost = False
+        self.needs = ""  # why the stream cannot be read, where that is for want of a dictionary
 
     def feed(self, chunk: bytes) -> None:
         """Follow the next bytes of the stream."""
@@ -93,8 +102,9 @@ class Follower:
             header, self._header = self._header, b""
             try:
                 self._at, self._length, self._frame_begins = self._walk.send(header)
-            except ValueError:
+            except ValueError as error:
                 self._lost = True  # the decoder meets the same bytes and says what is wrong
+                self.needs = str(error) if isinstance(error, DictionaryError) else ""
 
     @property
     def whole(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from functools import cached_property
 from itertools import pairwise
@@ -12,6 +13,7 @@ from tokpack.errors import TokenizerError, UsageError
 from tokpack.machine import usable_cores
 from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.check import reference
+from tokpack.tokenizers.folder import CONFIG, Definition
 from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.from_files import from_json
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, load_library
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 _PARTS = ("model", "normalizer", "pre_tokenizer", "encode_special_tokens")
 _CHANGING = ("add_tokens", "add_special_tokens", "train", "train_from_iterator")
 _NAME = Path("tokenizer.json")
-_CONFIG = "tokenizer_config.json"
 _THREADED_CHARACTERS = 1 << 20  # of a batch that is worth more than one thread
 
 
@@ -115,7 +116,8 @@ class AcceleratedTokenizer:
             return
         library, core, frame = self._library, None, None
         if not library.encode_special_tokens:
-            read = from_json(library.to_str().encode(), _NAME, str(_NAME), TokenizerOptions())
+            definition = Definition(library.to_str().encode(), _NAME)
+            read = from_json(definition, _NAME, str(_NAME), TokenizerOptions())
             if read.native:
                 core, frame = read, _frame_of(read, library)
         self.__dict__.update(_core=core, _frame=frame, _is_known=True)
@@ -233,17 +235,19 @@ def _padded(
 def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
     """What ``Tokenizer.as_hf`` does."""
     library = _transformers()
-    wrapped: Any
-    config = [path.parent for path in tokenizer.files if (path.parent / _CONFIG).is_file()]
-    if config:
-        wrapped = library.AutoTokenizer.from_pretrained(config[0], local_files_only=True)
-    else:
+    backend, wrapped = library_of(tokenizer), None
+    folders = dict.fromkeys(path.parent for path in tokenizer.files.values())
+    if folder := next((one for one in folders if (one / CONFIG).is_file()), None):
+        # A folder whose tokenizer is code of its own, or of a class that is not known.
+        with contextlib.suppress(OSError, ValueError):
+            wrapped = library.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    if not isinstance(wrapped, library.PreTrainedTokenizerFast):
         eod = None if tokenizer.eod_id is None else tokenizer.decode([tokenizer.eod_id])
-        wrapped = library.PreTrainedTokenizerFast(
-            tokenizer_object=library_of(tokenizer), eos_token=eod
-        )
-    if isinstance(wrapped._tokenizer, load_library().Tokenizer):
-        wrapped._tokenizer = AcceleratedTokenizer(wrapped._tokenizer)
+        wrapped = library.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eod)
+    # The class may have built another one than its files say.
+    wrapped._tokenizer = AcceleratedTokenizer(backend)
     fast: transformers.PreTrainedTokenizerFast = wrapped
     return fast
 

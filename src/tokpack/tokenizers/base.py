@@ -40,7 +40,7 @@ class TokenizerOptions(NamedTuple):
     special: SpecialMode | None = None
     eod_token: str | int | None = None
     pattern: str | None = None
-    eos_of_config: bool = False  # the EOD is the eos_token of a tokenizer_config.json
+    with_folder: bool = False  # a file means its folder, whose eos_token is the EOD
 
 
 class Encoded(Protocol):
@@ -110,8 +110,9 @@ class Tokenizer(ABC):
     ``eod_id`` is the end-of-document token, None where the tokenizer has none. ``special_ids`` has
     the ids of special tokens by their text. ``special_tokens_default`` is what the mode ``auto``
     means for this tokenizer. ``why_not_native`` says in one phrase why a slower library does the
-    work; "" for the native core. ``arguments`` are what ``load_tokenizer`` needs beside ``name``
-    to load the same tokenizer again, from the ``files`` that it was read from.
+    work; "" for the native core. ``notes`` say what a user should know of how its folder was read.
+    ``arguments`` are what ``load_tokenizer`` needs beside ``name``
+    to load the same tokenizer again, from the ``files`` that it was read from, by their names.
     """
 
     name: str
@@ -122,8 +123,9 @@ class Tokenizer(ABC):
     special_tokens_default: SpecialMode = "encode"
     native: bool = False
     why_not_native: str = ""
+    notes: tuple[str, ...] = ()
     arguments: Mapping[str, str | int] = MappingProxyType({})
-    files: tuple[Path, ...] = ()
+    files: Mapping[str, Path] = MappingProxyType({})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.kind}, {self.vocab_size} ids)"
@@ -238,6 +240,29 @@ class Tokenizer(ABC):
     def token_bytes(self) -> TokenBytes | None:
         """The bytes of each token, where those of a text's tokens are the text; else None."""
         return None
+
+    def pieces(self) -> list[bytes]:
+        """What each id writes behind other text; b"" for special tokens, and ids that are unused.
+
+        It may be cut inside a character at either end.
+        """
+        known = {*self.special_ids.values(), self.eod_id}
+        return [b"" if i in known else text for i, text in enumerate(self._pieces_behind())]
+
+    def _pieces_behind(self) -> Iterable[bytes]:
+        """What each id below ``vocab_size`` writes behind a word."""
+        word = next((i for i in range(self.vocab_size) if self._alone([i]).isalpha()), None)
+        first = [] if word is None else [word]
+        before = self._alone(first)
+        for i in range(self.vocab_size):
+            text = self._alone([*first, i])
+            yield text[len(before) :] if text.startswith(before) else self._alone([i])
+
+    def _alone(self, ids: list[int]) -> bytes:
+        try:
+            return self._decode_bytes(ids)
+        except TokenizerError:
+            return b""
 
     @cached_property
     def fingerprint(self) -> str:

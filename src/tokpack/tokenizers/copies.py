@@ -22,7 +22,7 @@ from tokpack.stores import is_url, joined, located, near
 from tokpack.tokenizers.spec_cache import OFF, keep_newest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -56,22 +56,23 @@ class FileRecord:
             return hashlib.sha256(file.read(self.bytes)).hexdigest() == self.sha256
 
 
-def records_of(files: Iterable[Path], *, on_store: bool) -> list[FileRecord]:
-    """What a manifest says of files: nothing where one is not there any more."""
+def records_of(files: Mapping[str, Path], *, on_store: bool) -> list[FileRecord]:
+    """What a manifest says of files by their names: nothing where one is not there any more."""
     records = []
-    for file in files:
+    for name, file in files.items():
         try:
             raw = file.read_bytes()
         except OSError:
             return []
-        path = file.name if on_store else os.path.abspath(file)
+        # A copy in the cache, or of an object on a store, is known by its name alone.
+        path = name if on_store or file.name != name else os.path.abspath(file)
         records.append(FileRecord(path, len(raw), hashlib.sha256(raw).hexdigest()))
     return records
 
 
-def keep_copies(files: Iterable[Path], records: Iterable[FileRecord]) -> None:
+def keep_copies(files: Mapping[str, Path], records: Iterable[FileRecord]) -> None:
     """Copy files into the cache, where that can be written; the newest stay there."""
-    for file, record in zip(files, records, strict=False):
+    for file, record in zip(files.values(), records, strict=False):
         path = record.copy
         if path is None:
             return
@@ -88,8 +89,8 @@ def keep_copies(files: Iterable[Path], records: Iterable[FileRecord]) -> None:
             keep_newest(os.path.dirname(path), _MOST_COPIES)
 
 
-def find_copies(entries: object, folders: Sequence[str]) -> list[str]:
-    """The paths of files on this machine that have the recorded content, one for each entry.
+def find_copies(entries: object, folders: Sequence[str]) -> dict[str, str]:
+    """The paths of files on this machine that have the recorded content, by their recorded names.
 
     ``folders`` may be on a store, and may have files of the recorded names. TokenizerError where
     there is none.
@@ -97,7 +98,7 @@ def find_copies(entries: object, folders: Sequence[str]) -> list[str]:
     records = [*map(_record, entries)] if isinstance(entries, list) else []
     if not records:
         raise TokenizerError("its files are not recorded")
-    return [_find(record, folders) for record in records]
+    return {os.path.basename(record.path): _find(record, folders) for record in records}
 
 
 def _find(record: FileRecord, folders: Sequence[str]) -> str:

@@ -1,17 +1,21 @@
-"""Load the tokenizer that a manifest or a checkpoint describes; write it for ``transformers``."""
+"""Load the tokenizer that a manifest or a checkpoint describes."""
 
 from __future__ import annotations
 
-import json
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, TokpackError
 from tokpack.tokenizers import hub
+from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.copies import find_copies
+from tokpack.tokenizers.folder import SETTINGS, TokenizerFolder
+from tokpack.tokenizers.from_files import from_folder
 from tokpack.tokenizers.load import is_at_hand, load_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Unpack
 
     from tokpack.tokenizers.base import Tokenizer
@@ -36,9 +40,9 @@ def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
     """
     reason = "what is there now is another one (its sha256 differs)"
     eod = entry.get("eod_id")
-    for request in _requests(entry, folder):
+    for load in _loaders(entry, folder, eod if type(eod) is int else None):
         try:
-            tokenizer = load_tokenizer(**request, eod_token=eod if type(eod) is int else None)
+            tokenizer = load()
         except (TokpackError, OSError) as error:
             reason = str(error)
             continue
@@ -48,11 +52,14 @@ def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
     raise TokenizerError(reason)
 
 
-def _requests(entry: Mapping[str, Any], folder: str) -> list[dict[str, Any]]:
-    """Arguments of load_tokenizer that may give a tokenizer again, the likely ones first."""
+def _loaders(
+    entry: Mapping[str, Any], folder: str, eod: int | None
+) -> Iterator[Callable[[], Tokenizer]]:
+    """What may load a described tokenizer again, the likely ways first. TokenizerError."""
     name, arguments = str(entry.get("name", "")), arguments_of(entry)
     if arguments.get("tokenizer_type") == "CharLevelTokenizer":
-        return [arguments]
+        yield partial(load_tokenizer, **arguments, eod_token=eod)
+        return
     folders = [folder] if folder else []
     if hub.is_repository(name):
         folders += map(str, (hub.cache_folder(name), *hub.hub_snapshots(name)))
@@ -61,13 +68,22 @@ def _requests(entry: Mapping[str, Any], folder: str) -> list[dict[str, Any]]:
     except TokenizerError:
         if not is_at_hand(name):  # a manifest downloads nothing
             raise
-        return _of_both_types({"tokenizer": name})
+        for request in _of_both_types({"tokenizer": name}):
+            yield partial(load_tokenizer, **request, eod_token=eod)
+        return
+    settings = {key: Path(path) for key, path in files.items() if key in SETTINGS}
+    main = {key: Path(path) for key, path in files.items() if key not in SETTINGS}
     kind = _TYPES.get(str(entry.get("kind")))
-    if arguments or kind:
-        return [{"tokenizer": files[0], **(arguments or {"tokenizer_type": kind})}]
-    if len(files) == 1:
-        return [{"tokenizer": files[0]}]
-    return _of_both_types({"vocab_file": files[0], "merge_file": files[1]})
+    if kind or "vocab_size" in arguments:
+        request = {
+            "tokenizer": next(iter(main.values())),
+            **(arguments or {"tokenizer_type": kind}),
+        }
+        yield partial(load_tokenizer, **request, eod_token=eod)
+        return
+    for special in (None, "encode"):  # GPT-2's two files are of types that differ in it
+        options = TokenizerOptions(special, eod, arguments.get("pattern"))
+        yield partial(from_folder, TokenizerFolder(main, settings), name, options)
 
 
 def _of_both_types(request: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -115,35 +131,3 @@ def _of_types(entry: Mapping[str, Any], files: TokenizerFiles) -> Iterator[Token
         requests = [{"tokenizer": next(filter(None, paths), None), **arguments}]
     for request in requests:
         yield load_tokenizer(**request, eod_token=entry.get("eod_id"))
-
-
-def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str, bytes]:
-    """The files by which ``transformers`` loads a tokenizer; none for a vocabulary of words.
-
-    ``bos`` is the id that begins a text.
-    """
-    raw: bytes | None = getattr(tokenizer, "raw", None)
-    reference: tuple[bytes, ...] = getattr(tokenizer, "reference", (raw,) if raw else ())
-    kind = "PreTrainedTokenizerFast"
-    if len(reference) == 2:
-        files = {"vocab.json": reference[0], "merges.txt": reference[1]}
-        kind = "GPT2Tokenizer"
-    elif reference and tokenizer.kind == "SentencePiece":
-        files, kind = {"tokenizer.model": reference[0]}, "LlamaTokenizer"
-    elif reference:
-        files = {"tokenizer.json": reference[0]}
-    else:
-        return {}
-    ids = (bos, tokenizer.eod_id)
-    begin, eod = (None if i is None else tokenizer.decode([i]) for i in ids)
-    settings = {
-        "tokenizer_class": kind,
-        "model_max_length": max_length,
-        "bos_token": begin,
-        "eos_token": eod,
-        "unk_token": eod,
-        "add_bos_token": False,
-        "add_prefix_space": False,
-    }
-    config = {key: value for key, value in settings.items() if value is not None}
-    return {**files, "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode()}

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.files.foreign import read_object
-from tokpack.tokenizers import ranks, spec_cache
+from tokpack.tokenizers import patterns, ranks, spec_cache
+from tokpack.tokenizers.folder import (
+    Definition,
+    FolderReader,
+    Settings,
+    TokenizerFolder,
+    beside,
+    find,
+    settings_in,
+)
 from tokpack.tokenizers.gpt2_files import (
-    parse_json,
     parse_merges,
     parse_vocab,
     read_bytes,
@@ -24,6 +33,7 @@ from tokpack.tokenizers.spec import (
     NotNativeError,
     UnigramSpec,
     WordPieceSpec,
+    to_json,
 )
 from tokpack.tokenizers.spec_json import spec_from_json
 from tokpack.tokenizers.spec_metaspace import metaspace_spec, writes_spaces
@@ -34,67 +44,83 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokpack.tokenizers.base import Tokenizer, TokenizerOptions
-    from tokpack.tokenizers.spec import BpeSpec
+    from tokpack.tokenizers.spec import BpeSpec, NormalForm
 
-JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
-GPT2_FILES = (
-    ("vocab.json", "merges.txt"),
-    ("gpt2-vocab.json", "gpt2-merges.txt"),
-    ("encoder.json", "vocab.bpe"),
-)
-MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
-_PATTERNS = ("tokenizer.model.v*", "*.tiktoken", "tiktoken.model")  # where a folder has one of them
-
-
-def find(folder: Path) -> list[Path] | None:
-    """The files of the tokenizer in a folder: a tokenizer.json, GPT-2's two files, or a model."""
-    choices = (*((file,) for file in JSON_FILES), *GPT2_FILES, *((file,) for file in MODEL_FILES))
-    for files in choices:
-        paths = [folder / file for file in files]
-        if all(path.is_file() for path in paths):
-            return paths
-    for pattern in _PATTERNS:
-        paths = [path for path in folder.glob(pattern) if path.is_file()]
-        if len(paths) == 1:
-            return paths
-    return None
+_SHOWN = 4  # tokens in a message
 
 
 def from_path(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
-    """A tokenizer's file, or the folder that it is in."""
-    if not path.is_dir():
-        return from_files([path], name, choice)
-    files = find(path)
-    if files is None:
-        raise TokenizerError(
-            f"{path}: the folder has no tokenizer.json, no vocab.json with merges.txt, no "
-            "tokenizer.model, no tekken.json and no .tiktoken file, or several of one kind"
+    """A tokenizer's file alone, or the folder that it is in with all that this says."""
+    if path.is_dir():
+        folder = find(path)
+        if folder is None:
+            raise TokenizerError(
+                f"{path}: the folder has no tokenizer.json, no vocab.json with merges.txt, no "
+                "tokenizer.model, no tekken.json and no .tiktoken file, or several of one kind"
+            )
+    else:
+        settings = settings_in(path.parent) if choice.with_folder else {}
+        folder = TokenizerFolder({path.name: path}, settings)
+    return from_folder(folder, name, choice)
+
+
+def from_folder(folder: TokenizerFolder, name: str, choice: TokenizerOptions) -> Tokenizer:
+    """The tokenizer of files that are known. TokenizerError."""
+    main = tuple(folder.main.values())
+    settings = Settings(folder.settings)
+    if choice.with_folder and choice.eod_token is None and settings.eos is not None:
+        choice = choice._replace(eod_token=settings.eos)
+    if len(main) == 2 and not folder.settings:
+        tokenizer = from_gpt2_files(main[0], main[1], name, choice)
+    elif len(main) == 2:
+        tokenizer = _from_gpt2_folder(main[0], main[1], settings, name, choice)
+    else:
+        tokenizer = _from_file(main[0], settings, name, choice)
+    tokenizer.files = {**folder.main, **folder.settings}
+    if lacking := beside(tokenizer):
+        tokenizer.notes = (
+            f"{main[0]} is read alone: the files beside it have {len(lacking):,} more tokens, such "
+            f"as {', '.join(lacking[:_SHOWN])}; name the folder, {main[0].parent}, for them",
         )
-    return from_files(files, name, choice)
-
-
-def from_files(files: list[Path], name: str, choice: TokenizerOptions) -> Tokenizer:
-    """One file, or GPT-2's two."""
-    if len(files) == 2:
-        return from_gpt2_files(files[0], files[1], name, choice)
-    tokenizer = _from_file(files[0], name, choice)
-    tokenizer.files = tuple(files)
     return tokenizer
 
 
-def _from_file(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
+def _from_file(path: Path, settings: Settings, name: str, choice: TokenizerOptions) -> Tokenizer:
     raw = read_bytes(path)
     if ranks.is_ranks(raw) or path.suffix == ".tiktoken":
-        return ranks.from_file(raw, path, name, choice)
+        return ranks.from_file(raw, path, name, choice, settings=settings)
     _refuse_pattern(path, choice)
-    eos = _eos_of_config(path) if choice.eos_of_config and choice.eod_token is None else None
-    if eos is not None:
-        tokenizer = _from_file(path, name, choice._replace(eod_token=eos))
-        tokenizer.arguments = {"tokenizer_type": "HuggingFaceTokenizer"}
-        return tokenizer
     if _is_sentencepiece(raw) or path.suffix == ".model":
-        return SentencePieceTokenizer(name, raw, eod_token=choice.eod_token)
-    return from_json(raw, path, name, choice)
+        tokenizer = SentencePieceTokenizer(name, raw, eod_token=choice.eod_token)
+        _refuse_more_tokens(tokenizer, path, settings)
+        return tokenizer
+    if not settings.files:
+        return from_json(Definition(raw, path), path, name, choice)
+    return _from_json_folder(FolderReader(raw, path, settings), path, settings, name, choice)
+
+
+def _from_json_folder(
+    reader: FolderReader, path: Path, settings: Settings, name: str, choice: TokenizerOptions
+) -> Tokenizer:
+    """A tokenizer.json with what is beside it."""
+    if settings.config.get("split_special_tokens") and choice.special is None:
+        choice = choice._replace(special="text")
+    tokenizer = from_json(reader.definition, path, name, choice)
+    tokenizer.notes = tuple(reader.notes(tokenizer))
+    return tokenizer
+
+
+def _refuse_more_tokens(tokenizer: SentencePieceTokenizer, path: Path, settings: Settings) -> None:
+    """Raise TokenizerError for tokens that a SentencePiece model lacks, and never could encode."""
+    more = [text for text in settings.texts() if tokenizer.token_to_id(text) is None]
+    padding = settings.named.get("pad_token", {}).get("content")
+    if more and more != [padding]:  # no text has that one
+        raise TokenizerError(
+            f"{settings.where} adds tokens to the SentencePiece model {path.name}, which its "
+            f"library cannot find in a text ({', '.join(more[:_SHOWN])}): give a folder with the "
+            "tokenizer.json that AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) of "
+            f"transformers writes, or {path} for the model alone"
+        )
 
 
 def _refuse_pattern(path: Path, choice: TokenizerOptions) -> None:
@@ -103,16 +129,6 @@ def _refuse_pattern(path: Path, choice: TokenizerOptions) -> None:
             f"{path}: its pattern cannot be chosen: --pattern is for a .tiktoken file, which does "
             "not say it"
         )
-
-
-def _eos_of_config(path: Path) -> str | None:
-    """The eos_token of the tokenizer_config.json beside a file, if there is one."""
-    config = path.parent / "tokenizer_config.json"
-    if not config.is_file():
-        return None
-    eos = read_object(config, missing=TokenizerError, wrong=TokenizerError).get("eos_token")
-    content = eos.get("content") if isinstance(eos, dict) else eos
-    return content if isinstance(content, str) else None
 
 
 def _is_sentencepiece(raw: bytes) -> bool:
@@ -126,38 +142,42 @@ def _is_sentencepiece(raw: bytes) -> bool:
     return text[:1] == b"\n" and text[1:] < b"\x80" and raw[at + 3 + text[-1] :][:1] == b"\x15"
 
 
-def from_json(raw: bytes, path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
-    """The tokenizer of the text of a tokenizer.json, or of a tekken.json. TokenizerError."""
-    if not raw.strip():
+def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
+    """The tokenizer of a tokenizer.json, or of a tekken.json. TokenizerError."""
+    if not definition.key.strip():
         raise TokenizerError(f"{path}: the file is empty")
 
     def read() -> BpeSpec:
-        definition = _tokenizer_json(raw, path)
-        if is_unigram(definition):
-            return unigram_spec(definition)
-        if is_wordpiece(definition):
-            return wordpiece_spec(definition)
-        build = metaspace_spec if writes_spaces(definition) else spec_from_json
-        return build(definition)
+        value = _tokenizer_json(definition.read(), path)
+        if is_unigram(value):
+            return unigram_spec(value)
+        if is_wordpiece(value):
+            return wordpiece_spec(value)
+        build = metaspace_spec if writes_spaces(value) else spec_from_json
+        return build(value)
 
     try:
-        spec = spec_cache.kept(raw, read)
+        spec = spec_cache.kept(definition.key, read)
     except _TekkenFound as other:
         return ranks.from_tekken(other.definition, path, name, choice)
     except NotNativeError as reason:
-        return HuggingFaceTokenizer(
-            name, raw, why_not_native=str(reason), eod_token=choice.eod_token
+        tokenizer: Tokenizer = HuggingFaceTokenizer(
+            name, definition.raw, why_not_native=str(reason), eod_token=choice.eod_token
         )
+        tokenizer.special_tokens_default = choice.special or "encode"
+        return tokenizer
     if isinstance(spec, ByteLevelSpec):
         return NativeTokenizer(
             name,
             spec,
-            reference=(raw,),
+            reference=definition,
             special_tokens_default=choice.special or "encode",
             eod_token=choice.eod_token,
         )
     assert isinstance(spec, MetaspaceSpec | UnigramSpec | WordPieceSpec)
-    return JsonTokenizer(name, raw, spec, eod_token=choice.eod_token)
+    tokenizer = JsonTokenizer(name, definition, spec, eod_token=choice.eod_token)
+    tokenizer.special_tokens_default = choice.special or "encode"
+    return tokenizer
 
 
 class _TekkenFound(Exception):  # noqa: N818 - not an error
@@ -168,9 +188,8 @@ class _TekkenFound(Exception):  # noqa: N818 - not an error
         self.definition = definition
 
 
-def _tokenizer_json(raw: bytes, path: Path) -> dict[str, Any]:
-    """The object in a tokenizer.json; TokenizerError for another file's, _TekkenFound for one."""
-    definition: Any = parse_json(raw, path)
+def _tokenizer_json(definition: Any, path: Path) -> dict[str, Any]:
+    """The object of a tokenizer.json; TokenizerError for another file's, _TekkenFound for one."""
     if ranks.is_tekken(definition):
         raise _TekkenFound(definition)
     if isinstance(definition, list):
@@ -184,6 +203,50 @@ def _tokenizer_json(raw: bytes, path: Path) -> dict[str, Any]:
             "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
         )
     return definition
+
+
+def _from_gpt2_folder(
+    vocab_file: Path, merge_file: Path, settings: Settings, name: str, choice: TokenizerOptions
+) -> Tokenizer:
+    """A folder with GPT-2's pair of files: the tokenizer.json of what its class makes of them."""
+    _refuse_pattern(vocab_file, choice)
+    pattern, form = _of_class(settings, vocab_file.parent)
+    vocab = parse_vocab(read_bytes(vocab_file), vocab_file)
+    merges = parse_merges(read_bytes(merge_file), merge_file)
+    spec = spec_from_files(vocab, merges, vocab_file, merge_file)
+    warn_of_unreachable(spec, vocab_file, merge_file)
+    cutter = patterns.pre_tokenizer_of(pattern)
+    raw = to_json(replace(spec, added=(), form=form), cutter)
+    reader = FolderReader(raw, vocab_file, settings, is_made=True)
+    return _from_json_folder(reader, vocab_file, settings, name, choice)
+
+
+# What classes of transformers cut by that read GPT-2's two files, and their normal forms.
+_CUT_BY: dict[str, tuple[str, NormalForm]] = {
+    "": ("gpt2", ""),
+    "GPT2Tokenizer": ("gpt2", ""),
+    "CodeGenTokenizer": ("gpt2", ""),
+    "PreTrainedTokenizer": ("gpt2", ""),
+    "Qwen2Tokenizer": ("qwen2", "NFC"),
+    "Qwen3_5Tokenizer": ("qwen35", "NFC"),
+}
+
+
+def _of_class(settings: Settings, folder: Path) -> tuple[str, NormalForm]:
+    """The pattern and the normal form of the class that a folder names. TokenizerError."""
+    name = settings.class_name
+    config = folder / "config.json"
+    if not name and config.is_file():
+        model = read_object(config, missing=TokenizerError, wrong=TokenizerError).get("model_type")
+        if str(model).startswith("qwen"):
+            name = "Qwen3_5Tokenizer" if str(model).startswith("qwen3_5") else "Qwen2Tokenizer"
+    if name not in _CUT_BY:
+        raise TokenizerError(
+            f"{settings.where}: {name} cuts text in a way that its vocab.json and merges.txt do "
+            "not say: give a folder with the tokenizer.json that "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) of transformers writes"
+        )
+    return _CUT_BY[name]
 
 
 def from_gpt2_files(
@@ -200,12 +263,10 @@ def from_gpt2_files(
     spec = spec_cache.kept(b"%d\n%b%b" % (len(raw_vocab), raw_vocab, raw_merges), read)
     assert isinstance(spec, ByteLevelSpec)
     warn_of_unreachable(spec, vocab_file, merge_file)
-    tokenizer = NativeTokenizer(
+    return NativeTokenizer(
         name,
         spec,
         reference=(raw_vocab, raw_merges),
         special_tokens_default=choice.special or "text",
         eod_token=choice.eod_token,
     )
-    tokenizer.files = (vocab_file, merge_file)
-    return tokenizer

@@ -43,6 +43,12 @@ def hub_snapshots(repository: str) -> Iterator[Path]:
     yield from sorted(newest, key=lambda path: path != main)
 
 
+def known_files(snapshot: Path) -> set[str]:
+    """The files of a snapshot, and those that the hub is known not to have."""
+    absent = snapshot.parent.parent / ".no_exist" / snapshot.name
+    return {path.name for folder in (snapshot, absent) for path in folder.glob("*")}
+
+
 def hub_cache() -> Path:
     """The folder in which ``huggingface_hub`` keeps downloads on this machine."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
@@ -62,11 +68,13 @@ def download(
     choices: Sequence[tuple[str, ...]],
     folder: Path,
     check: Callable[[Path], object] = lambda folder: None,
+    beside: Sequence[str] = (),
 ) -> None:
     """Fetch the first set of files that the repository has into ``folder``, all of them or none.
 
-    Every file is compared with the checksum that the server announced for it; ``check`` then gets
-    the folder and may refuse it. Raises UnavailableError, or what ``check`` raises.
+    Those of ``beside`` come too that it has. Every file is compared with the checksum that the
+    server announced for it; ``check`` then gets the folder and may refuse it. Raises
+    UnavailableError, or what ``check`` raises.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise UnavailableError("HF_HUB_OFFLINE is set")
@@ -79,7 +87,7 @@ def download(
             "set TOKPACK_CACHE to a folder that can be written"
         ) from None
     try:
-        _fetch_first(repository, choices, partial)
+        _fetch_first(repository, choices, beside, partial)
         shutil.rmtree(partial / "hub")
         check(partial)
         partial.chmod(0o755)
@@ -102,7 +110,9 @@ def _move_into_place(partial: Path, folder: Path) -> None:
         sync_folder(str(folder.parent))
 
 
-def _fetch_first(repository: str, choices: Sequence[tuple[str, ...]], partial: Path) -> None:
+def _fetch_first(
+    repository: str, choices: Sequence[tuple[str, ...]], beside: Sequence[str], partial: Path
+) -> None:
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -114,6 +124,13 @@ def _fetch_first(repository: str, choices: Sequence[tuple[str, ...]], partial: P
         try:
             for name in files:
                 _fetch(repository, name, partial)
+            for name in beside:
+                try:
+                    _fetch(repository, name, partial)
+                except LocalEntryNotFoundError:
+                    raise
+                except EntryNotFoundError:
+                    continue
         except LocalEntryNotFoundError as error:
             raise UnavailableError(_first_line(error)) from None
         except EntryNotFoundError:

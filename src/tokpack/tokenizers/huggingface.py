@@ -26,6 +26,7 @@ from tokpack.tokenizers.base import (
     UnencodableError,
 )
 from tokpack.tokenizers.frame import Frame, find_eod
+from tokpack.tokenizers.spec import decode_alphabet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ Result = TypeVar("Result")
 _LOOK_SECONDS = 0.5  # between two looks at the time that a call has taken
 _BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
 _ADDS = re.compile(rb'"(Template|Bert|Roberta)Processing"')
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a token of a byte that has no other
+_NO_CHARACTER = "\N{REPLACEMENT CHARACTER}".encode()
 _TRIED = 1000  # ids, for a text that has a token
 # Processor time for a text, and as much for each megabyte of it: far more than any needs. A batch
 # that takes a fraction of it is looked at text by text.
@@ -248,6 +251,17 @@ class HuggingFaceTokenizer(Tokenizer):
         with failures(f"tokenizer {self.name}: the tokenizers library cannot decode ids"):
             text: str = self._library.decode(ids, skip_special_tokens=False)
         return text.encode()
+
+    def _pieces_behind(self) -> Iterator[bytes]:
+        """Bytes that are no character alone, which the library decodes to U+FFFD, stay bytes."""
+        for i, piece in enumerate(super()._pieces_behind()):
+            token = self._library.id_to_token(i) if _NO_CHARACTER in piece else None
+            if token is None:
+                yield piece
+            elif found := _BYTE.fullmatch(token):
+                yield bytes.fromhex(found[1])
+            else:
+                yield decode_alphabet([token])[0] or piece
 
     def definition_digest(self) -> str:
         return digest_of(ujson.loads(self.raw))  # two strict readers have taken it already

@@ -12,22 +12,25 @@ from tokpack.stores import is_url, near, shown
 from tokpack.tokenizers import hub, published, ranks
 from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.char_level import CharLevelTokenizer
-from tokpack.tokenizers.from_files import (
+from tokpack.tokenizers.folder import (
+    CONFIG,
     GPT2_FILES,
     JSON_FILES,
     MODEL_FILES,
+    SETTINGS,
+    TokenizerFolder,
     find,
-    from_files,
-    from_gpt2_files,
-    from_path,
 )
+from tokpack.tokenizers.from_files import from_folder, from_path
 from tokpack.tokenizers.gpt2_files import EOD, parse_json, parse_vocab, read_bytes
+from tokpack.tokenizers.objects import path_of
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
     from tokpack.stores.storage import PathLike
     from tokpack.tokenizers.base import SpecialMode, Tokenizer
+    from tokpack.tokenizers.objects import TokenizerLike
 
 _WITH_MERGES = (None, "gpt2", "huggingface")
 _FLAGS = {
@@ -41,6 +44,7 @@ _BESIDE = (
     "{}: tokenizer type {} also reads the tokenizer_config.json beside it: copy both to a folder "
     "of a disk"
 )
+_WHOLE_HUB = (*SETTINGS, "chat_template.jinja")  # files of a repository beside its tokenizer's
 _FROM_TRANSFORMERS = ("huggingfacetokenizer", "pretrainedfromhf")
 
 
@@ -98,7 +102,7 @@ _TYPES = {
 class TokenizerFiles(TypedDict, total=False):
     """Which tokenizer, as load_tokenizer takes it: what commands about datasets have flags for."""
 
-    tokenizer: PathLike | None
+    tokenizer: TokenizerLike | None
     vocab_file: PathLike | None
     merge_file: PathLike | None
     tokenizer_type: str | None
@@ -110,7 +114,7 @@ TOKENIZER_PATHS = ("tokenizer", "vocab_file", "merge_file", "tokenizer_model")  
 
 
 def load_tokenizer(
-    tokenizer: PathLike | None = None,
+    tokenizer: TokenizerLike | None = None,
     *,
     vocab_file: PathLike | None = None,
     merge_file: PathLike | None = None,
@@ -126,7 +130,9 @@ def load_tokenizer(
 
     ``tokenizer`` is a name (gpt2, neox, cl100k_base, a Hugging Face repository as owner/name) or a
     path (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with
-    one of them or with vocab.json and merges.txt; the URL of such a file). ``vocab_file`` is a
+    one of them or with vocab.json and merges.txt; the URL of such a file), or an object: a fast
+    tokenizer of transformers, a ``tokenizers.Tokenizer``. A folder means all that its
+    tokenizer_config.json adds, a file that is named that file alone. ``vocab_file`` is a
     tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as ``tokenizer``;
     ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``. ``eod_token`` is
     the end-of-document token, or in digits its id, where it is not one of the usual ones.
@@ -140,7 +146,8 @@ def load_tokenizer(
     kind = _kind(tokenizer_type)
     if kind == "bytes":
         return CharLevelTokenizer(eod_token)
-    named = [fspath(s) for s in (tokenizer, name, tokenizer_model, vocab_file) if s is not None]
+    named = [] if tokenizer is None else [path_of("tokenizer", tokenizer)]
+    named += [fspath(one) for one in (name, tokenizer_model, vocab_file) if one is not None]
     source = _only_one(named, kind, tokenizer_type)
     if merge_file is not None and (vocab_file is None or kind not in _WITH_MERGES):
         raise UsageError(
@@ -165,12 +172,13 @@ def load_tokenizer(
             raise UsageError(f"{source}: --pattern is for a .tiktoken file")
         else:
             typed = _from_typed_file(path, source, type_name, eod_token)
-        typed.files = (path,)
+        typed.files = {path.name: path}
         return typed
-    if choice.eos_of_config and is_url(source):
+    if choice.with_folder and is_url(source):
         raise UsageError(_BESIDE.format(source, tokenizer_type))
     if merge_file is not None:
-        return from_gpt2_files(path, _near(fspath(merge_file)), source, choice)
+        files = TokenizerFolder.alone(path, _near(fspath(merge_file)))
+        return from_folder(files, source, choice)
     if is_url(source) or (vocab_file is not None and kind != "tiktoken"):
         return from_path(path, source, choice)
     return _from_name(source, choice)
@@ -243,10 +251,16 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
     cache = hub.cache_folder(name)
     for folder in (cache, *hub.hub_snapshots(name)):
         if find(folder):
-            return from_path(folder, name, choice)
+            tokenizer = from_path(folder, name, choice)
+            if folder != cache and CONFIG not in hub.known_files(folder):
+                tokenizer.notes += (
+                    f"{folder} has no {CONFIG}, which nobody has asked the hub for: if {name} has "
+                    "one, its tokens are missing here",
+                )
+            return tokenizer
     choices = [JSON_FILES[:1], GPT2_FILES[0], MODEL_FILES[:1]]
     try:
-        hub.download(name, choices, cache)
+        hub.download(name, choices, cache, beside=_WHOLE_HUB)
     except hub.UnavailableError as error:
         raise TokenizerError(
             f"tokenizer {name} is not on this machine, and cannot be downloaded: {error}. Put its "
@@ -257,7 +271,8 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
 
 def _from_named(named: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
     def load(folder: Path) -> Tokenizer:
-        tokenizer = from_files([folder / file for file in named.files], named.name, choice)
+        files = TokenizerFolder.alone(*(folder / file for file in named.files))
+        tokenizer = from_folder(files, named.name, choice)
         if tokenizer.definition_digest() != named.digest:
             raise TokenizerError(
                 f"{folder}: {' and '.join(named.files)} are not those of the tokenizer {named.name}"

@@ -11,6 +11,7 @@ from tokpack import _core
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.base import SpecialMode, Tokenizer
+from tokpack.tokenizers.folder import Definition
 from tokpack.tokenizers.frame import Frame, find_eod
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, post_processed
 from tokpack.tokenizers.spec import UnigramSpec, WordPieceSpec, to_json
@@ -18,6 +19,8 @@ from tokpack.tokenizers.spec_normalizer import core_steps
 from tokpack.tokenizers.token_bytes import TokenBytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     import numpy.typing as npt
 
@@ -89,7 +92,7 @@ class NativeTokenizer(CoreTokenizer):
         name: str,
         spec: ByteLevelSpec,
         *,
-        reference: tuple[bytes, ...] = (),
+        reference: Definition | tuple[bytes, ...] = (),
         special_tokens_default: SpecialMode,
         eod_token: str | int | None = None,
     ) -> None:
@@ -97,10 +100,7 @@ class NativeTokenizer(CoreTokenizer):
         self.spec = spec
         if spec.definition:
             self.kind = HuggingFaceTokenizer.kind
-        self._has_post_processor = len(reference) == 1  # two files say nothing of it
-        self._is_read = bool(reference)  # not made of ranks
-        if reference:
-            self.reference = reference
+        self._read_from = reference  # nothing where it is made of ranks
         self.special_tokens_default = special_tokens_default
         self.special_ids = {t.content: t.id for t in spec.added if t.special}
         self.vocab_size = len(spec.vocab)
@@ -111,7 +111,9 @@ class NativeTokenizer(CoreTokenizer):
 
     @cached_property
     def reference(self) -> tuple[bytes, ...]:  # type: ignore[override]
-        return (to_json(self.spec, self._pre_tokenizer()),)
+        if isinstance(self._read_from, Definition):
+            return (self._read_from.raw,)
+        return self._read_from or (to_json(self.spec, self._pre_tokenizer()),)
 
     def _pre_tokenizer(self) -> dict[str, Any]:
         pattern = patterns.core_pattern(self.spec.pattern)
@@ -119,13 +121,13 @@ class NativeTokenizer(CoreTokenizer):
         return patterns.with_steps(steps)
 
     def reference_in(self, mode: SpecialMode) -> tuple[bytes, ...]:
-        if self._is_read or mode == "encode":
+        if self._read_from or mode == "encode":
             return self.reference
         return (to_json(replace(self.spec, added=()), self._pre_tokenizer()),)
 
     def special_frame(self) -> Frame:
-        if not self._has_post_processor:
-            return Frame()
+        if not isinstance(self._read_from, Definition):
+            return Frame()  # GPT-2's files and ranks say nothing of it
         return post_processed(self.reference[0], where=f"tokenizer {self.name}")
 
     def _build_core(self, **settings: Any) -> _core.ByteLevelBPE:
@@ -152,6 +154,9 @@ class NativeTokenizer(CoreTokenizer):
     def token_bytes(self) -> TokenBytes:
         return TokenBytes(self._decode_table, form=self.spec.form)
 
+    def _pieces_behind(self) -> Iterable[bytes]:
+        return (piece or b"" for piece in self._decode_table)
+
     def definition_digest(self) -> str:
         return self.spec.definition or self.spec.digest
 
@@ -167,20 +172,27 @@ class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
     def __init__(
         self,
         name: str,
-        raw: bytes,
+        definition: Definition,
         spec: MetaspaceSpec | UnigramSpec | WordPieceSpec,
         *,
         eod_token: str | int | None = None,
     ) -> None:
         self.name = name
-        self.raw = raw
+        self._definition = definition
         self.why_not_native = ""
-        self.reference = (raw,)
         self.spec = spec
         by_id = sorted(spec.added, key=lambda token: token.id)
         self.special_ids = {token.content: token.id for token in by_id if token.special}
         self.vocab_size = len(spec.vocab)
         self.eod_id = find_eod(self, eod_token)
+
+    @property
+    def raw(self) -> bytes:  # type: ignore[override]
+        return self._definition.raw
+
+    @property
+    def reference(self) -> tuple[bytes, ...]:  # type: ignore[override]
+        return (self.raw,)
 
     def definition_digest(self) -> str:
         return self.spec.definition

@@ -33,7 +33,17 @@ _ALSO = {
     "r50k": "gpt2",
     "v2": "tekken",
 }
+_KIMI = (
+    r"[\p{Han}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+# Patterns that the core has no name for.
+_EXPRESSIONS = {"v1": _MEGATRON_V1, "kimi": _KIMI}
 
 
 def steps_of(node: Any) -> list[Step]:
@@ -87,7 +97,7 @@ def is_name(pattern: str) -> bool:
 
 def names() -> list[str]:
     """The names that ``pre_tokenizer_of`` takes."""
-    return sorted({*_core.patterns(), *_ALSO, "v1"})
+    return sorted({*_core.patterns(), *_ALSO, *_EXPRESSIONS})
 
 
 def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
@@ -96,7 +106,7 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     Expressions are as tiktoken takes them, but that text which none matches stays, as a piece of
     its own. UsageError for one that cannot be compiled, and for an unknown name.
     """
-    pattern = _MEGATRON_V1 if pattern == "v1" else pattern
+    pattern = _EXPRESSIONS.get(pattern, pattern)
     name = _ALSO.get(pattern, pattern)
     if name in _core.patterns():
         return with_steps(_core.pattern_steps(name))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokpack.tokenizers.base import SpecialMode, Tokenizer, TokenizerOptions
+    from tokpack.tokenizers.folder import Settings
     from tokpack.tokenizers.published import KnownVocabulary
     from tokpack.tokenizers.spec import NormalForm
 
@@ -37,6 +38,9 @@ _LINE = re.compile(rb"\s*[A-Za-z0-9+/]+={0,2} [0-9]+\s")
 _DEFAULT_VOCAB_SIZE = 1 << 17
 _DEFAULT_SPECIAL_TOKENS = 1000
 _KEYS = {"rank", "token_bytes", "token_str"}
+_KIMI, _KIMI_SPECIAL = "TikTokenTokenizer", 258  # Moonshot's class; its ids behind the ranks
+# What classes cut by whose code comes with a folder of ranks: of Moonshot's and Zhipu's models.
+_CUT_BY = {_KIMI: "kimi", "ChatGLM4Tokenizer": "llama3"}
 _MEGATRON_SPECIAL = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
 # Special tokens that a tekken.json before version 11 does not list.
 _MISTRAL_SPECIAL = (
@@ -64,7 +68,7 @@ class _Ranks:
 def from_name(encoding: KnownVocabulary, choice: TokenizerOptions) -> Tokenizer:
     """An encoding of tiktoken's, from a file on this machine."""
     path, raw = published.read_published(encoding)
-    return from_file(raw, path, encoding.name, choice, encoding)
+    return from_file(raw, path, encoding.name, choice, encoding=encoding)
 
 
 def from_file(
@@ -72,32 +76,68 @@ def from_file(
     path: Path,
     name: str,
     choice: TokenizerOptions,
+    *,
     encoding: KnownVocabulary | None = None,
+    settings: Settings | None = None,
 ) -> Tokenizer:
     """A .tiktoken file of a known ``encoding``, or one that its content tells, else of a pattern.
 
-    That one gets ``<|endoftext|>``, behind its last rank.
+    That one has the special tokens, and the EOD, of the ``settings`` beside it, and where these
+    name none ``<|endoftext|>``, behind its last rank.
     """
     encoding = encoding or published.by_content(raw)
     ranks = _parse(raw, path)
-    if encoding is None and choice.pattern is None:
+    of_class = _CUT_BY.get(settings.class_name) if settings else None
+    pattern = encoding.pattern if encoding else of_class
+    pattern = pattern if choice.pattern is None else choice.pattern
+    if pattern is None:
         raise UsageError(
             f"{path}: a vocabulary of {len(ranks):,} ranks does not say how text is cut into "
             f"words: add --pattern NAME or EXPRESSION; names are {', '.join(patterns.names())}"
         )
-    special = encoding.special if encoding else {}
+    special, mode = (encoding.special, encoding.mode) if encoding else ({}, "text")
+    if settings and encoding is None and (listed := _listed(settings, len(ranks))):
+        special, mode = listed, "encode"  # as the code does that such a folder comes with
+        if choice.eod_token is None and settings.eos in special:
+            choice = choice._replace(eod_token=settings.eos)
     tokens = _by_rank(ranks, special, path)
-    pattern = choice.pattern or (encoding.pattern if encoding else "")
-    vocabulary = _Ranks(
-        tokens,
-        0,
-        special or {EOD_NAMES[0]: len(tokens)},
-        pattern,
-        encoding.form if encoding else "",
-    )
-    tokenizer = _tokenizer(vocabulary, path, name, encoding.mode if encoding else "text", choice)
+    form = encoding.form if encoding else ""
+    vocabulary = _Ranks(tokens, 0, special or {EOD_NAMES[0]: len(tokens)}, pattern, form)
+    tokenizer = _tokenizer(vocabulary, path, name, choice.special or mode, choice)
     tokenizer.arguments = {"pattern": choice.pattern} if choice.pattern else {}
     return tokenizer
+
+
+def _listed(settings: Settings, first: int) -> dict[str, int]:
+    """The special tokens that a config lists behind ``first`` ranks, at their ids.
+
+    Between them are tokens that it does not name: the model has ids for them. TokenizerError for
+    what no vocabulary of ranks can have.
+    """
+    special: dict[str, int] = {}
+    for number, token in settings.listed:
+        text = token["content"]
+        if token["lstrip"] or token["rstrip"] or token["single_word"]:
+            raise TokenizerError(
+                f"{settings.where}: {text} is found by the text around it (lstrip, rstrip or "
+                "single_word), which a vocabulary of ranks has no means for"
+            )
+        if text in special or number < first:
+            what = "there twice" if text in special else f"below the {first:,} of the ranks"
+            raise TokenizerError(f"{settings.where}: {text} with the id {number:,} is {what}")
+        special[text] = number
+    if not special:
+        return {}
+    end = max(special.values()) + 1
+    if settings.class_name == _KIMI:
+        end = max(end, first + _KIMI_SPECIAL)
+    taken = set(special.values())
+    special |= {f"<|reserved_token_{i}|>": i for i in range(first, end) if i not in taken}
+    if lacking := [text for text in settings.texts() if text not in special]:
+        raise TokenizerError(
+            f"{settings.where}: {lacking[0]} is not in its added_tokens_decoder, so it has no id"
+        )
+    return special
 
 
 def from_tekken(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from enum import IntEnum
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +19,18 @@ from tokpack.tokenizers.native import NativeEncoder
 if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
 
-_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6  # types of pieces, as the model file has them
+
+class PieceKind(IntEnum):
+    """The type of a piece, as the model file has it."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
 _SPACE = "\u2581".encode()
 _UNKNOWN_SURFACE = " \u2047 ".encode()
 
@@ -44,7 +56,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.special_ids = {
             piece.decode(errors="replace"): token_id
             for token_id, (piece, kind) in enumerate(self._pieces)
-            if kind == _CONTROL
+            if kind == PieceKind.CONTROL
         }
         self.eod_id = self._control(self.model.end_piece) if eod_token is None else None
         if self.eod_id is None:
@@ -88,7 +100,7 @@ class SentencePieceTokenizer(Tokenizer):
         ids = (
             token_id
             for token_id, (text, kind) in enumerate(self._pieces)
-            if text == raw and kind != _UNKNOWN
+            if text == raw and kind != PieceKind.UNKNOWN
         )
         return next(ids, None)
 
@@ -151,11 +163,11 @@ class SentencePieceTokenizer(Tokenizer):
         for token_id in ids:
             piece, kind = self._pieces[token_id]
             begin = begin and not text
-            if kind == _BYTE:
+            if kind == PieceKind.BYTE:
                 text.append(int(piece[3:5], 16))
-            elif kind == _UNKNOWN:
+            elif kind == PieceKind.UNKNOWN:
                 text += _UNKNOWN_SURFACE if unknown is None else unknown
-            elif kind != _CONTROL:
+            elif kind != PieceKind.CONTROL:
                 # The model has put one space before the text, which goes; further ones are the
                 # text's, unless the model removes extra ones.
                 prefix = begin and piece.startswith(_SPACE)

@@ -58,13 +58,16 @@ class BpeSpec:
 
     def id_of(self, token: str) -> int | None:
         """The id of a token, of an added one first; None where there is none."""
-        for added in self.added:
-            if added.content == token:
-                return added.id
+        if token in self._added_ids:
+            return self._added_ids[token]
         try:
             return self.vocab.index(token.encode("utf-8", "surrogatepass"))
         except ValueError:
             return None
+
+    @cached_property
+    def _added_ids(self) -> dict[str, int]:
+        return {token.content: token.id for token in self.added}
 
     def settings(self) -> dict[str, Any]:
         """Everything else in JSON, and the added tokens."""

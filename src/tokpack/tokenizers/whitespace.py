@@ -13,7 +13,7 @@ from tokpack.tokenizers.base import Tokenizer, UnencodableError, pack, texts_of
 from tokpack.tokenizers.frame import Frame, find_eod
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
 
@@ -61,6 +61,10 @@ class WhitespaceTokenizer(Tokenizer):
             if token_id not in words:
                 raise self.no_such_id(token_id)
         return " ".join(words[token_id] for token_id in ids).encode()
+
+    def _pieces_behind(self) -> Iterable[bytes]:
+        words = {i: f" {word}".encode() for word, i in self.vocab.items()}
+        return (words.get(i, b"") for i in range(self.vocab_size))
 
     def definition_digest(self) -> str:
         return hashlib.sha256(json.dumps(self.vocab, sort_keys=True).encode()).hexdigest()

@@ -29,15 +29,19 @@ PAGE = Page(
                 """
                 --against INPUT...     evaluation sets: files of texts, or datasets
                 --keys, --json-keys KEY...  JSON keys or columns of their texts (text)
-                --ngram N              tokens in a row that make a match (13)
-                --shortest N           a text with fewer tokens than an n-gram is matched whole, one
-                                       with fewer than this is passed over (8)
+                --unit UNIT            words, in lower case and without punctuation, as in the
+                                       lm-evaluation-harness; or tokens, as they are (words)
+                --ngram N              so many in a row make a match (13); 50 characters count as 13
+                                       words where a script has no spaces
+                --shortest N           a text with fewer than an n-gram is matched whole, one with
+                                       fewer than this is passed over (8)
                 --common N|SHARE       a phrase in more than N documents of a dataset, or in more
                                        than this share of them, such as 1%, is common and no match;
                                        0: no phrase is (50)
                 """,
                 against={"default": []},
                 keys={"default": ["text"]},
+                unit={"choices": ("words", "tokens"), "default": "words"},
                 ngram={"default": 13},
                 shortest={"default": 8},
                 common={"default": 50},
@@ -110,8 +114,9 @@ def _tell(result: Decontamination, seconds: float) -> None:
         )
     for one in result.datasets:
         kept = percent(one.kept_tokens, one.read_tokens)
+        partners = f" + {one.partners:,} of pairs with these" if one.partners else ""
         terminal.say_folded(
             f"{one.prefix}: {one.read:,} documents = {one.kept:,} kept + {one.matched:,} with "
-            f"matches; {kept} of the tokens kept"
+            f"matches{partners}; {kept} of the tokens kept"
         )
     terminal.say(f"  {counted(result.spans, 'span')} in {time_text(seconds)}")

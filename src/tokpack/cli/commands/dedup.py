@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tokpack.documents import DedupReport
 
+_MANY = 20  # copies of one document that a note is worth
+
 PAGE = Page(
     "dedup",
     "Leave out copies of documents, within and across datasets: a view of the others.",
@@ -27,10 +29,13 @@ PAGE = Page(
                     """
                     --near SHARE  near copies too: documents whose n-grams have at least this
                                   Jaccard similarity, such as 0.8 (only equal tokens)
+                    --on WHICH  with --near, the tokens that are compared: all, or trained ones, as
+                                the mask of conversations says (all)
                     --ngram N   tokens in an n-gram (5)
                     --bands N   bands of a signature (14)
                     --rows N    values of a band; near copies agree in all of at least one band (8)
                     """,
+                    on={"choices": ("all", "trained"), "default": "all"},
                     ngram={"default": 5},
                     bands={"default": 14},
                     rows={"default": 8},
@@ -59,11 +64,12 @@ PAGE = Page(
     ),
     """\
 INPUT is the prefix of a dataset, or one of its files. Of documents that are copies of each other
-the first one stays, in the order given.
+the first one stays, in the order given. Pairs (encode --pairs) stay or go whole.
 
 examples:
   tokpack dedup wiki owt code -o clean
   tokpack dedup 'shard_*' -o unlike --near 0.8
+  tokpack dedup chats -o unlike --near 0.8 --on trained    by the answers, whatever the prompts
 """,
     usage="INPUT... -o PREFIX [flags]",
 )
@@ -104,6 +110,14 @@ def _tell(output: str, report: DedupReport, seconds: float) -> None:
         f"{output}: {documents['read']:,} documents = {documents['kept']:,} kept + "
         f"{documents['exact']:,} exact copies + {documents['near']:,} near copies"
     )
+    for one in report.datasets:
+        if one.most_of_one >= _MANY and one.most_of_one > one.read.documents / 2:
+            terminal.note(
+                f"{one.most_of_one:,} of {one.read.documents:,} documents of {one.prefix} are near "
+                "copies of one, as links join what is only alike in steps: look at "
+                f"{output}.clusters.parquet; of conversations with one long prompt compare the "
+                "answers, with --on trained"
+            )
     tokens = {kind: totals[kind][1] for kind in kinds}
     share = percent(tokens["kept"], tokens["read"])
     terminal.say(f"  {tokens['kept']:,} of {tokens['read']:,} tokens kept ({share})")

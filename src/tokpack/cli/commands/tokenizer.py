@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.report import TokenizerFacts
-    from tokpack.report.tokenizer_trial import Texts, TokenizerTrial
+    from tokpack.report.tokenizer_trial import Comparison, Texts, TokenizerTrial
     from tokpack.tokenizers import Tokenizer
 
 _MOST_SPECIAL = 8
@@ -34,6 +34,7 @@ PAGE = Page(
                 *flags(
                     """
                     --text TEXT             show the tokens of this text, and no more
+                    --check                 compare with AutoTokenizer of transformers, too
                     --on FILE...            texts to try it on, as encode takes them (Python's
                                             library)
                     --compare NAME|PATH...  bytes a token beside those of other tokenizers, by file
@@ -69,6 +70,7 @@ INPUT is the name or path of one tokenizer, as encode takes it (gpt2).
 examples:
   tokpack tokenizer gpt2
   tokpack tokenizer qwen.tiktoken --on wiki.jsonl
+  tokpack tokenizer neox --check
   tokpack tokenizer gpt2 --compare neox tokenizer.json --on en.jsonl de.jsonl code.jsonl
   tokpack tokenizer gpt2 --text "Byte pair encoding"
 """,
@@ -79,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack tokenizer``."""
     _check(arguments)
     from tokpack.report import tokenizer_facts
+    from tokpack.report.tokenizer_trial import compare_with_transformers, try_out
 
     tokenizer = _load(arguments)
     if arguments.text is not None:
@@ -86,9 +89,12 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.compare:
         _compare(tokenizer, arguments)
     else:
-        trial = _try(tokenizer, arguments)
-        _describe(tokenizer_facts(tokenizer), trial, arguments)
-        return 1 if trial.difference else 0
+        texts = _trial_texts(arguments)
+        trial, comparison = try_out(tokenizer, texts), None
+        if arguments.check:
+            comparison = compare_with_transformers(tokenizer, texts)
+        _describe(tokenizer_facts(tokenizer), trial, comparison, arguments)
+        return 1 if trial.difference or (comparison and comparison.difference) else 0
     return 0
 
 
@@ -101,8 +107,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--by belongs to --compare")
     if arguments.compare and not arguments.on:
         raise UsageError("--compare needs texts: add --on FILE...")
-    if arguments.text is not None and (arguments.compare or arguments.on):
-        raise UsageError("--text goes alone: without --on and --compare")
+    if arguments.text is not None and (arguments.compare or arguments.on or arguments.check):
+        raise UsageError("--text goes alone: without --on, --compare and --check")
+    if arguments.check and arguments.compare:
+        raise UsageError("--check is of one tokenizer: leave out --compare")
     if arguments.sample < 1:
         raise UsageError("--sample is 0: nothing would be read")
 
@@ -130,24 +138,33 @@ def _texts(arguments: argparse.Namespace) -> list[Texts]:
     )
 
 
-def _try(tokenizer: Tokenizer, arguments: argparse.Namespace) -> TokenizerTrial:
-    from tokpack.report.tokenizer_trial import mix, sample_texts, try_out
+def _trial_texts(arguments: argparse.Namespace) -> Texts:
+    from tokpack.report.tokenizer_trial import mix, sample_texts
 
     most = arguments.sample
-    return try_out(tokenizer, mix(_texts(arguments), most) if arguments.on else sample_texts(most))
+    return mix(_texts(arguments), most) if arguments.on else sample_texts(most)
 
 
-def _describe(facts: TokenizerFacts, trial: TokenizerTrial, arguments: argparse.Namespace) -> None:
+def _describe(
+    facts: TokenizerFacts,
+    trial: TokenizerTrial,
+    comparison: Comparison | None,
+    arguments: argparse.Namespace,
+) -> None:
     from tokpack.cli.figures import bold, table
 
     if arguments.json:
-        terminal.put_json({**asdict(facts), "trial": trial}, indent=2)
+        values = {**asdict(facts), "trial": trial}
+        if comparison is not None:
+            values["transformers"] = comparison
+        terminal.put_json(values, indent=2)
         return
     ids = [f"{facts.vocab_size:,} ids"]
     ids += [] if facts.merges is None else [f"{facts.merges:,} merges"]
     ids += [f"{facts.unused:,} unused"] if facts.unused else []
     steps = {"pattern": facts.pattern, "normalizer": facts.normalizer}
     rows = [
+        ["files", ", ".join(facts.files) or "none"],
         ["kind", facts.kind],
         *([] if facts.model in facts.kind else [["model", facts.model]]),
         ["vocabulary", ", ".join(ids)],
@@ -163,7 +180,11 @@ def _describe(facts: TokenizerFacts, trial: TokenizerTrial, arguments: argparse.
         ["sha256", facts.sha256],
     ]
     if facts.whole_words:
-        rows.insert(2, ["words", "one that is a token becomes it, without merging"])
+        rows.insert(3, ["words", "one that is a token becomes it, without merging"])
+    if comparison is not None:
+        same = f"the same on {counted(comparison.texts, 'text')}"
+        rows.append([f"transformers {comparison.version}", comparison.difference or same])
+    rows += [["note", note] for note in facts.notes]
     terminal.put(bold(shown(facts.name)))
     table(rows, left=(0, 1))
 

@@ -76,6 +76,7 @@ def make_order(
 
 
 def _check_pairs(dataset: MMapIndexedDataset) -> None:
+    dataset.check_pairs(option("packing", "pairs"))
     sequences, documents = len(dataset), dataset.documents
     if sequences != documents or documents % 2:
         raise UsageError(

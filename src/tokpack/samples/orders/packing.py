@@ -36,7 +36,8 @@ class PackingStats:
     tokens, in which there is nothing to predict. ``pieces`` have ``placed`` tokens: where a
     sequence is cut, one token is in both pieces, as label and as input. ``labels`` are the tokens
     predicted from the tokens before. ``padding`` is what the samples have room for besides.
-    ``cut`` sequences are longer than a sample, ``short`` ones have fewer than two tokens.
+    ``cut`` sequences are longer than a sample, ``short`` ones have fewer than two tokens. Of the
+    ``cut`` ones ``untrained`` have no trained token in their sample, which is counted of pairs.
     """
 
     samples: int
@@ -48,6 +49,7 @@ class PackingStats:
     padding: int
     cut: int
     short: int
+    untrained: int = 0
 
     @property
     def fill(self) -> float:

@@ -1,4 +1,4 @@
-// The array splitter and the line splitter under a sanitizer: any cut gives the same lines.
+// The splitter of JSON values and that of lines under a sanitizer: any cut gives the same lines.
 #include <random>
 #include <string>
 #include <vector>
@@ -11,23 +11,34 @@ namespace tokpack::test {
 namespace {
 
 void test_lines() {
-  const SplitArray result = split_array({" [{\"a\": \"],[\\\"\"}\n,\n", "[1,[2]], \"x\" ]\n"});
+  const SplitValues result = split_values({" [{\"a\": \"],[\\\"\"}\n,\n", "[1,[2]], \"x\" ]\n"});
   CHECK(result.finished);
   CHECK(result.lines == "{\"a\": \"],[\\\"\"} \n[1,[2]]\n\"x\" \n");
+  const SplitValues several = split_values({"{}{\"a\":\n1},", "5 \"\"[1,2]"});
+  CHECK(several.finished);
+  CHECK(several.lines == "{}\n{\"a\": 1}\n5\n\"\"\n1\n2\n");
+  const SplitValues under =
+      split_values({"{\"b\": [\"a\"], \"a\": [1", "2, {}], \"c\": 0}"}, {"a"});
+  CHECK(under.finished);
+  CHECK(under.lines == "12\n{}\n");
 }
 
 void test_random_text_and_cuts() {
   std::mt19937 random(1);
-  constexpr std::string_view kBytes = "[[[]],,\"\"\"\"\\{} \n1aaaaaaaaaaaa";
-  for (int round = 0; round < 20000; ++round) {
-    std::string text = "[";
+  constexpr std::string_view kBytes = "[[[]],,::\"\"\"\"\\{{}} \n1aaaaaaaaaaaa";
+  const std::vector<std::string> begins = {"[", "", "{\"a\":", "{\"a\":["};
+  for (int round = 0; round < 40000; ++round) {
+    std::string text = begins[random() % begins.size()];
     for (unsigned i = random() % 60; i > 0; --i) text += kBytes[random() % kBytes.size()];
     const std::size_t first = random() % (text.size() + 1);
     const std::size_t second = first + random() % (text.size() - first + 1);
     const std::string_view all = text;
-    CHECK(
-        split_array({all}) ==
-        split_array({all.substr(0, first), all.substr(first, second - first), all.substr(second)}));
+    for (const std::vector<std::string>& path : {std::vector<std::string>{}, {"a"}, {"a", "aa"}}) {
+      CHECK(
+          split_values({all}, path) ==
+          split_values(
+              {all.substr(0, first), all.substr(first, second - first), all.substr(second)}, path));
+    }
   }
 }
 

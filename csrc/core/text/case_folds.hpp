@@ -1,0 +1,13 @@
+// Letters without their case, of text in Unicode's form NFKD.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tokpack {
+
+// Ascending: a letter, shifted by 42, and the one or two that it becomes, the first shifted by 21.
+extern const std::uint64_t kCaseFolds[];
+extern const std::size_t kCaseFoldCount;
+
+}  // namespace tokpack

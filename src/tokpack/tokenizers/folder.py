@@ -1,0 +1,650 @@
+"""A tokenizer's folder: which files define a tokenizer, and what those beside them change.
+
+A tokenizer.json is not all that a folder says. ``tokenizer_config.json``, in older folders also
+``special_tokens_map.json`` and ``added_tokens.json``, name more tokens, and other flags of known
+ones. They are read as transformers 5 reads them (AutoTokenizer of 5.24): the library is given the
+same tokens in the same order, so they get the same ids. Notes say where transformers 4 (4.57) has
+others. Where transformers 5 builds another tokenizer than tokenizer.json says, the file is
+followed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tokpack.display import brief
+from tokpack.errors import TokenizerError
+from tokpack.files.foreign import parse_json, read_object
+from tokpack.quantities import counted
+from tokpack.tokenizers import patterns
+from tokpack.tokenizers.spec import NotNativeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tokpack.tokenizers.base import Tokenizer
+    from tokpack.tokenizers.spec import NormalForm
+
+CONFIG = "tokenizer_config.json"
+_TOKENS_MAP, _ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
+SETTINGS = (CONFIG, _TOKENS_MAP, _ADDED_TOKENS)
+JSON_FILES = ("tokenizer.json", "20B_tokenizer.json")
+GPT2_FILES = (
+    ("vocab.json", "merges.txt"),
+    ("gpt2-vocab.json", "gpt2-merges.txt"),
+    ("encoder.json", "vocab.bpe"),
+)
+MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
+_PATTERNS = ("tokenizer.model.v*", "*.tiktoken", "tiktoken.model")  # where a folder has one of them
+
+# The attributes of transformers for special tokens, in the order in which it adds the tokens.
+NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+_IS_TEXT = "is_text"  # of a token that is given by its text alone, until it is whole
+_SHOWN = 4  # tokens in a note
+
+_EOT = "<|endoftext|>"
+_ENDS_TEXT = {"bos_token": _EOT, "eos_token": _EOT, "unk_token": _EOT}
+_QWEN = {"eos_token": _EOT, "unk_token": _EOT, "pad_token": _EOT}
+_SENTENCE = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_ROBERTA = {
+    **_SENTENCE,
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "cls_token": "<s>",
+    "mask_token": "<mask>",
+}
+
+
+@dataclass(frozen=True)
+class _Class:
+    """What a tokenizer class of transformers 5 does whatever a tokenizer.json says.
+
+    ``tokens`` are its special tokens where the config names no others. ``prefix_space`` is its
+    default of add_prefix_space, None where it leaves that of a ByteLevel alone. ``form`` is the
+    normal form and ``pattern`` the pattern that it builds, "" where that is not compared.
+    """
+
+    tokens: Mapping[str, str]
+    prefix_space: bool | None = None
+    form: NormalForm = ""
+    pattern: str = ""
+
+
+_CLASSES = {
+    "BertTokenizer": _Class(
+        {
+            "unk_token": "[UNK]",
+            "sep_token": "[SEP]",
+            "pad_token": "[PAD]",
+            "cls_token": "[CLS]",
+            "mask_token": "[MASK]",
+        }
+    ),
+    "CodeGenTokenizer": _Class(_ENDS_TEXT, False, "", "gpt2"),
+    "CohereTokenizer": _Class(
+        {
+            "unk_token": "<UNK>",
+            "bos_token": "<BOS_TOKEN>",
+            "pad_token": "<PAD>",
+            "eos_token": "<|END_OF_TURN_TOKEN|>",
+            "cls_token": "<CLS>",
+            "sep_token": "<SEP>",
+            "mask_token": "<MASK_TOKEN>",
+        },
+        False,
+    ),
+    "GPT2Tokenizer": _Class(_ENDS_TEXT, False, "", "gpt2"),
+    "GPTNeoXTokenizer": _Class({**_ENDS_TEXT, "pad_token": "<|padding|>"}, False, "NFC", "gpt2"),
+    "GemmaTokenizer": _Class(
+        {
+            "unk_token": "<unk>",
+            "bos_token": "<bos>",
+            "eos_token": "<eos>",
+            "pad_token": "<pad>",
+            "mask_token": "<mask>",
+        }
+    ),
+    "LlamaTokenizer": _Class(_SENTENCE),
+    "Qwen2Tokenizer": _Class(_QWEN, False, "NFC", "qwen2"),
+    "Qwen3_5Tokenizer": _Class(_QWEN, False, "NFC", "qwen35"),
+    "RobertaTokenizer": _Class(_ROBERTA, False, "", "gpt2"),
+    "T5Tokenizer": _Class({"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}),
+    "XLMRobertaTokenizer": _Class(_ROBERTA),
+}
+_BERTS = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+_OF_BERT = {  # keys of their configs: flags of a BertNormalizer, and what they are by themselves
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
+}
+_NOT_READ = ("fast_tokenizer_files", "never_split", "sp_model_kwargs")  # keys that decide ids
+# The pattern that fix_mistral_regex puts in the place of the wrong one.
+_MISTRAL_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_MISTRAL_LEAST = 100_000  # ids; the pattern of a smaller vocabulary is right
+_MISTRAL_TYPES = ("mistral", "mistral3", "voxtral", "ministral", "pixtral")
+
+Token = dict[str, Any]  # an added token as a tokenizer.json has it, without its id
+
+
+@dataclass(frozen=True)
+class TokenizerFolder:
+    """The files of one tokenizer.
+
+    ``main`` defines it: a tokenizer.json, GPT-2's two files, a SentencePiece model, or ranks.
+    ``settings`` are those of SETTINGS; a file that is named alone has none. Both by the names that
+    the files have in the folder, which a copy in a cache has not.
+    """
+
+    main: Mapping[str, Path]
+    settings: Mapping[str, Path] = field(default_factory=dict)
+
+    @classmethod
+    def alone(cls, *files: Path) -> TokenizerFolder:
+        """Files of a tokenizer without anything else of the folder that they are in."""
+        return cls({path.name: path for path in files})
+
+
+def find(folder: Path) -> TokenizerFolder | None:
+    """The tokenizer in a folder; None where no file has the name of one."""
+    choices = (*((file,) for file in JSON_FILES), *GPT2_FILES, *((file,) for file in MODEL_FILES))
+    for files in choices:
+        paths = tuple(folder / file for file in files)
+        if all(path.is_file() for path in paths):
+            return replace(TokenizerFolder.alone(*paths), settings=settings_in(folder))
+    for pattern in _PATTERNS:
+        models = [path for path in folder.glob(pattern) if path.is_file()]
+        if len(models) == 1:
+            return replace(TokenizerFolder.alone(*models), settings=settings_in(folder))
+    return None
+
+
+def settings_in(folder: Path) -> dict[str, Path]:
+    """The files of a folder that change what its tokenizer is, by their names."""
+    return {name: folder / name for name in SETTINGS if (folder / name).is_file()}
+
+
+class Settings:
+    """What the files beside a tokenizer's definition say. TokenizerError where one is malformed.
+
+    ``listed`` has the tokens that are given with an id, ascending, ``named`` those of NAMED and of
+    other keys that end in _token, ``extra`` further ones. ``normalized`` of a token may be None: it
+    depends on whether the token turns out to be a special one.
+    """
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self.files = dict(files)
+        self.config = self._read(CONFIG)
+        self.class_name = str(self.config.get("tokenizer_class") or "").removesuffix("Fast")
+        has_list = "added_tokens_decoder" in self.config
+        # A folder of an older version has a map instead, which comes before its config.
+        older = {} if has_list else self._read(_TOKENS_MAP)
+        values = {**self.config, **older}
+        self._unset = {key for key in NAMED if key in values and values[key] is None}
+        self.named = {
+            key: self._token(values[key], key) for key in NAMED if values.get(key) is not None
+        }
+        keyed, extra = self._further(older)
+        self.extra = [self._token(one, "extra_special_tokens") for one in extra]
+        self._is_older = not has_list
+        if has_list:
+            self.listed = self._listed(self.config["added_tokens_decoder"])
+        else:
+            self.listed = self._older_list()
+        by_text = {token["content"]: token for _, token in self.listed}
+        for key, token in self.named.items():
+            self.named[key] = by_text.get(token["content"], token)
+        self.named |= {key: self._token(one, key) for key, one in keyed.items()}
+
+    @property
+    def where(self) -> str:
+        """The path of the config, or of the file that there is instead."""
+        return str(self.files.get(CONFIG) or next(iter(self.files.values()), CONFIG))
+
+    @property
+    def eos(self) -> str | None:
+        """The text of the eos_token."""
+        token = self.named.get("eos_token")
+        return None if token is None else str(token["content"])
+
+    def texts(self) -> list[str]:
+        """The texts of all tokens that the files name."""
+        tokens = (*(token for _, token in self.listed), *self.named.values(), *self.extra)
+        return list(dict.fromkeys(str(token["content"]) for token in tokens))
+
+    def tokens(self, added: Mapping[int, Token], *, byte_level: bool) -> list[Token]:
+        """The tokens that transformers gives the library beside those ``added``, in order.
+
+        Some have new flags for an added one. A tokenizer.json that is ``byte_level`` is that of no
+        LlamaTokenizer there, whatever the config says.
+        """
+        current = {token["content"]: token for token in added.values()}
+        of_class = _CLASSES[self.class_name].tokens if self.class_name in _CLASSES else {}
+        if byte_level and self.class_name == "LlamaTokenizer":
+            of_class = {}
+        named = {key: _special(text) for key, text in of_class.items() if key not in self._unset}
+        named |= self.named
+        # Of an added_tokens.json a token goes whose id is that of another one in tokenizer.json.
+        listed = [t for i, t in self.listed if not (self._is_older and i in added)]
+        tokens = [token for token in listed if _whole(token) != current.get(token["content"])]
+        there = {*current, *(token["content"] for token in tokens)}
+        order = (*NAMED, *(key for key in named if key not in NAMED))
+        for token in (*(named[key] for key in order if key in named), *self.extra):
+            # Equal objects are one token there, and a text is equal to no object.
+            if token["content"] not in there and (_IS_TEXT in token or token not in tokens):
+                tokens.append(token)
+        special = {token["content"] for token in named.values()}
+        return [_whole(token, special=token["content"] in special) for token in tokens]
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self.files.get(name)
+        if path is None:
+            return {}
+        return read_object(path, missing=TokenizerError, wrong=TokenizerError)
+
+    def _further(self, older: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        """Tokens of keys that NAMED lacks: of those that end in _token, and in a list."""
+        extra, additional = "extra_special_tokens", "additional_special_tokens"
+        values = dict(self.config)
+        if additional in values and not values.get(extra):
+            values[extra] = values.pop(additional)  # the name of transformers 4
+        keyed = {key: text for key, text in values.items() if _is_key(key) and _is_text(text)}
+        if isinstance(values.get(extra), dict):
+            keyed |= values.pop(extra)
+        for key, value in older.items():
+            is_added = (
+                key == extra and isinstance(value, list) and isinstance(values.get(key), list)
+            )
+            values[key] = [*values[key], *value] if is_added else value
+        if isinstance(values.get(extra), dict):
+            keyed |= values.pop(extra)
+        further = {key: one for key, one in values.items() if _is_key(key) and _is_token(one)}
+        listed = values.get(extra if extra in values else additional) or []
+        if not isinstance(listed, list):
+            raise self._wrong(extra, listed)
+        return {**further, **keyed}, listed
+
+    def _listed(self, values: Any) -> list[tuple[int, Token]]:
+        """The tokens of an added_tokens_decoder."""
+        if not isinstance(values, dict):
+            raise self._wrong("added_tokens_decoder", values)
+        listed = []
+        for key, value in values.items():
+            if not (key.isascii() and key.isdecimal() and isinstance(value, dict)):
+                raise self._wrong("added_tokens_decoder", {key: value})
+            listed.append((int(key), self._token(value, "added_tokens_decoder")))
+        return sorted(listed, key=lambda one: one[0])
+
+    def _older_list(self) -> list[tuple[int, Token]]:
+        """The tokens of an added_tokens.json, which are special where another key has them too."""
+        special = {one["content"] for one in self.named.values()}
+        if not self._read(_TOKENS_MAP).get("additional_special_tokens"):  # which is not looked at
+            special |= {one["content"] for one in self.extra}
+        listed = []
+        for text, number in self._read(_ADDED_TOKENS).items():
+            if type(number) is not int or number < 0:
+                raise self._wrong(_ADDED_TOKENS, {text: number})
+            token = {"content": text, "special": text in special}
+            listed.append((number, self._token(token, _ADDED_TOKENS)))
+        return sorted(listed, key=lambda one: one[0])
+
+    def _token(self, value: Any, key: str) -> Token:
+        """A token of a config: its text, or an object with its flags."""
+        if not _is_token(value):
+            raise self._wrong(key, value)
+        if isinstance(value, str):
+            return {**_special(value), _IS_TEXT: True}
+        token = {**_special(value["content"]), "special": False, "normalized": None}
+        return token | {flag: bool(value[flag]) for flag in _FLAGS if value.get(flag) is not None}
+
+    def _wrong(self, key: str, value: Any) -> TokenizerError:
+        return TokenizerError(f"{self.where}: {key} is {brief(value)}, which is no token")
+
+
+def _is_key(key: str) -> bool:
+    """Whether a key that is not in NAMED names a token, as image_token does."""
+    return key.endswith("_token") and key not in NAMED
+
+
+def _is_token(value: Any) -> bool:
+    """Whether a value has the form of a token: its text, or an object with its content."""
+    return _is_text(value.get("content") if isinstance(value, dict) else value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _whole(token: Token, *, special: bool = False) -> Token:
+    """A token whose flags are all known; one that is named is ``special`` in any case."""
+    special = token["special"] or special
+    normalized = not special if token["normalized"] is None else token["normalized"]
+    whole = {**token, "special": special, "normalized": normalized}
+    whole.pop(_IS_TEXT, None)
+    return whole
+
+
+def _special(text: str) -> Token:
+    return {"content": text, **dict.fromkeys(_FLAGS, False), "special": True}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What settings change in a tokenizer.json.
+
+    ``tokens`` are added, or have new flags, in this order. ``prefix_space`` is the new
+    add_prefix_space of its ByteLevel, ``bert`` has new flags of its BertNormalizer, ``pattern`` the
+    expression that takes the place of its first one; None and empty where nothing changes.
+    """
+
+    tokens: tuple[Token, ...] = ()
+    prefix_space: bool | None = None
+    bert: Mapping[str, Any] = field(default_factory=dict)
+    pattern: str | None = None
+
+    def __bool__(self) -> bool:
+        return self != Changes()
+
+    def apply(self, definition: dict[str, Any]) -> dict[str, Any]:
+        """The changed definition. What is malformed in it stays, for its reader to refuse."""
+        changed = {**definition}
+        model = definition.get("model")
+        if self.tokens and isinstance(model, dict):
+            changed["added_tokens"] = _with_tokens(
+                definition.get("added_tokens") or [], model.get("vocab"), self.tokens
+            )
+        if self.prefix_space is not None:
+            changed["pre_tokenizer"] = _with_prefix(definition["pre_tokenizer"], self.prefix_space)
+        if self.bert:
+            changed["normalizer"] = {**definition["normalizer"], **self.bert}
+        if self.pattern is not None:
+            changed["pre_tokenizer"] = _with_pattern(definition["pre_tokenizer"], self.pattern)
+        return changed
+
+
+def _with_tokens(added: Any, vocab: Any, tokens: Sequence[Token]) -> Any:
+    """Added tokens and more, each with the id that the library gives it."""
+    if not isinstance(added, list) or not all(map(_has_id, added)):
+        return added
+    if isinstance(vocab, list):  # of a Unigram: texts with scores
+        ids = {str(one[0]): i for i, one in enumerate(vocab) if isinstance(one, list) and one}
+    else:
+        ids = {**vocab} if isinstance(vocab, dict) else {}
+    size = len(ids)
+    result = {token["content"]: token for token in added}
+    most = max((token["id"] for token in added), default=-1)
+    for token in tokens:
+        text = token["content"]
+        new = ids.get(text, max(most + 1, size))
+        number = result[text]["id"] if text in result else new
+        most = max(most, number)
+        # The library never forgets that a token was a special one.
+        special = token["special"] or bool(result.get(text, {}).get("special"))
+        result[text] = {"id": number, **token, "special": special}
+    return list(result.values())
+
+
+def _has_id(token: Any) -> bool:
+    return _is_token(token) and isinstance(token, dict) and type(token.get("id")) is int
+
+
+def _with_prefix(node: dict[str, Any], prefix_space: bool) -> dict[str, Any]:
+    """A pre_tokenizer whose ByteLevel, its only step or one of a Sequence, has this prefix."""
+    if node.get("type") == "ByteLevel":
+        return {**node, "add_prefix_space": prefix_space}
+    steps = node.get("pretokenizers")
+    if not isinstance(steps, list):
+        return node
+    return {**node, "pretokenizers": [_with_prefix(step, prefix_space) for step in steps]}
+
+
+def _with_pattern(node: dict[str, Any], pattern: str) -> dict[str, Any]:
+    """A pre_tokenizer whose first step cuts by another expression, as Mistral's should."""
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    if node.get("type") == "Sequence":
+        return {**node, "pretokenizers": [split, *node["pretokenizers"][1:]]}
+    if node.get("type") == "Metaspace":
+        node = {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": False,
+        }
+    return {"type": "Sequence", "pretokenizers": [split, node]}
+
+
+class Definition:
+    """A tokenizer.json with what the files beside it change in it.
+
+    ``key`` identifies it. What it is, ``read()``, and its text, ``raw``, take a second where the
+    files change anything, so they are made when they are asked for.
+    """
+
+    def __init__(self, raw: bytes, path: Path, changes: Changes = Changes()) -> None:
+        self._raw, self._path, self._changes = raw, path, changes
+        self.key = raw
+        if changes:
+            self.key = b"%b\n%b" % (repr(changes).encode("utf-8", "surrogatepass"), raw)
+
+    def read(self) -> Any:
+        """The JSON value. TokenizerError."""
+        value = parse_json(self._raw, self._path, wrong=TokenizerError)
+        return self._changes.apply(value) if self._changes and isinstance(value, dict) else value
+
+    @cached_property
+    def raw(self) -> bytes:
+        """Its text, which the library reads."""
+        return json.dumps(self.read()).encode() if self._changes else self._raw
+
+
+def beside(tokenizer: Tokenizer) -> list[str]:
+    """The tokens of the folder that a tokenizer lacks which was read from a file alone."""
+    folders = {path.parent for path in tokenizer.files.values()}
+    if len(folders) != 1 or tokenizer.files.keys() & set(SETTINGS):
+        return []
+    try:
+        texts = Settings(settings_in(folders.pop())).texts()
+    except TokenizerError:  # nobody asked for these files
+        return []
+    return [text for text in texts if tokenizer.token_to_id(text) is None]
+
+
+class FolderReader:
+    """Compares a tokenizer.json with the settings beside it: what these change, and notes of it.
+
+    ``is_made`` of GPT-2's two files, ``path`` being the first.
+    """
+
+    def __init__(
+        self, raw: bytes, path: Path, settings: Settings, *, is_made: bool = False
+    ) -> None:
+        self._settings, self._path, self._is_made = settings, path, is_made
+        self._head = _without_model(raw, path)
+        cutter = self._head.get("pre_tokenizer")
+        self._cutter: dict[str, Any] = cutter if isinstance(cutter, dict) else {}
+        added = self._head.get("added_tokens") or []
+        if not isinstance(added, list) or not all(map(_has_id, added)):
+            added = []  # its reader says what is wrong
+        by_id = {one["id"]: _with_flags(one) for one in added}
+        self._current = {token["content"] for token in by_id.values()}
+        self._tokens = settings.tokens(by_id, byte_level=b'"ByteLevel"' in raw)
+        self.definition = Definition(raw, path, self._changes(raw))
+
+    def _changes(self, raw: bytes) -> Changes:
+        prefix, prefixes = self._prefix_space(), _prefixes(self._cutter)
+        is_fixed = self._settings.config.get("fix_mistral_regex") and self._is_mistral()
+        return Changes(
+            tokens=tuple(self._tokens),
+            prefix_space=prefix if prefixes and prefixes != {prefix} else None,
+            bert=self._bert(),
+            pattern=_MISTRAL_PATTERN if is_fixed and _size(raw) > _MISTRAL_LEAST else None,
+        )
+
+    def _prefix_space(self) -> bool | None:
+        """The add_prefix_space that the tokenizer's class sets; None where it sets none."""
+        default = getattr(_CLASSES.get(self._settings.class_name), "prefix_space", None)
+        value = self._settings.config.get("add_prefix_space")
+        return default if default is None or value is None else bool(value)
+
+    def _bert(self) -> dict[str, Any]:
+        """The flags of a BertNormalizer that the config sets otherwise."""
+        node = self._head.get("normalizer") or {}
+        if node.get("type") != "BertNormalizer" or self._settings.class_name not in _BERTS:
+            return {}
+        config = self._settings.config
+        wanted = {flag: config.get(key, usual) for key, (flag, usual) in _OF_BERT.items()}
+        return {flag: value for flag, value in wanted.items() if node.get(flag, value) != value}
+
+    def _is_mistral(self) -> bool:
+        """Whether transformers looks for the wrong pattern of Mistral's models in the folder."""
+        path = self._path.parent / "config.json"
+        if not path.is_file() or not self._cutter:
+            return False
+        model = read_object(path, missing=TokenizerError, wrong=TokenizerError)
+        version = str(model.get("transformers_version") or "0").partition(".")[0]
+        is_old = not version.isdecimal() or int(version) < 5
+        return is_old and model.get("model_type") in (None, *_MISTRAL_TYPES)
+
+    def notes(self, tokenizer: Tokenizer) -> list[str]:
+        """What a user should know of how the folder was read, ``tokenizer`` being its tokenizer."""
+        settings = self._settings
+        notes = []
+        texts = dict.fromkeys(one["content"] for one in self._tokens)
+        new = [text for text in texts if text not in self._current]
+        if self._is_made:  # every token is new to it, also those of the class
+            new = [text for text in new if text in settings.texts()]
+        if new:
+            shown = ", ".join(f"{text} ({tokenizer.token_to_id(text)})" for text in new[:_SHOWN])
+            more = f" and {len(new) - _SHOWN:,} more" if len(new) > _SHOWN else ""
+            notes.append(
+                f"{settings.where} adds {counted(len(new), 'token')} to {self._path.name}: "
+                f"{shown}{more}"
+            )
+        if changed := [text for text in texts if text in self._current]:
+            notes.append(f"{settings.where} has other flags for {', '.join(changed[:_SHOWN])}")
+        for number, token in settings.listed:
+            actual = tokenizer.token_to_id(token["content"])
+            if actual != number:
+                notes.append(
+                    f"{settings.where} says that {token['content']} has the id {number}; "
+                    f"{'it has none' if actual is None else f'it is {actual}'}, as in transformers"
+                )
+                break
+        return [*notes, *self._notes_of_class(), *self._notes_of_keys(tokenizer)]
+
+    def _notes_of_class(self) -> Iterator[str]:
+        """What transformers does by the name of the tokenizer's class, and is not done here."""
+        name, where = self._settings.class_name, self._settings.where
+        known = _CLASSES.get(name)
+        if known is not None and known.pattern:
+            form = (self._head.get("normalizer") or {}).get("type", "")
+            try:
+                pattern = patterns.recognize(_with_prefix(self._cutter, False))
+            except NotNativeError:
+                pattern = "another"
+            if (form, pattern) != (known.form, known.pattern):
+                what = "cuts" if pattern != known.pattern else "normalizes"
+                yield (
+                    f"{where} names {name}, which {what} text otherwise than {self._path.name} in "
+                    "transformers 5: the file is followed, as in transformers 4"
+                )
+        code: Any = self._settings.config.get("auto_map")
+        if isinstance(code, dict) and code.get("AutoTokenizer"):
+            named = brief(code["AutoTokenizer"])
+            yield f"{where} names code of its own ({named}), which is not run"
+
+    def _notes_of_keys(self, tokenizer: Tokenizer) -> Iterator[str]:
+        """What else the config says, where transformers 4 and 5 differ or nobody would guess."""
+        config, where = self._settings.config, self._settings.where
+        if config.get("split_special_tokens"):
+            yield f"{where} sets split_special_tokens: special tokens in documents are text"
+        for key in _NOT_READ:
+            if config.get(key):
+                yield f"{where} sets {key}, which is not read"
+        prefix = config.get("add_prefix_space")
+        if (
+            isinstance(prefix, bool)
+            and self._prefix_space() is None
+            and self._cutter.get("type") == "ByteLevel"
+            and _prefixes(self._cutter) != {prefix}
+        ):
+            yield (
+                f"{where} sets add_prefix_space to {str(prefix).lower()} for a class that does not "
+                "read it in transformers 5: it is left as it is; transformers 4 sets it"
+            )
+        if (
+            self._is_mistral()
+            and not config.get("fix_mistral_regex")
+            and tokenizer.vocab_size > _MISTRAL_LEAST
+            and _MISTRAL_PATTERN not in _expressions(self._cutter)
+        ):
+            yield (
+                f"{self._path}: transformers warns of an incorrect expression in such models of "
+                'Mistral; it is used as it is, as there: "fix_mistral_regex": true in '
+                f"{CONFIG} puts the right one in its place"
+            )
+        if (self._path.parent / "tekken.json").is_file():
+            yield (
+                f"{self._path.parent} has Mistral's tekken.json too, whose ids may be others: "
+                f"{self._path.name} is read; name tekken.json for the other one"
+            )
+
+
+def _without_model(raw: bytes, path: Path) -> dict[str, Any]:
+    """A tokenizer.json without its model, which is nearly all of it and comes last in most."""
+    try:
+        head = json.loads(raw[: raw.index(b'"model"')].rstrip().removesuffix(b",") + b"}")
+        if {"added_tokens", "normalizer", "pre_tokenizer"} <= head.keys():
+            return dict(head)
+    except (ValueError, RecursionError, AttributeError):
+        pass
+    whole = parse_json(raw, path, wrong=TokenizerError)
+    return {k: v for k, v in whole.items() if k != "model"} if isinstance(whole, dict) else {}
+
+
+def _size(raw: bytes) -> int:
+    """The number of tokens in the vocabulary of a tokenizer.json."""
+    try:
+        return len(json.loads(raw)["model"]["vocab"])
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return 0
+
+
+def _with_flags(token: dict[str, Any]) -> Token:
+    """An added token of a tokenizer.json with all flags, and without its id."""
+    special = bool(token.get("special"))
+    flags = {flag: bool(token.get(flag)) for flag in _FLAGS}
+    normalized = bool(token.get("normalized", not special))
+    return {"content": token["content"], **flags, "normalized": normalized}
+
+
+def _steps(node: Any) -> list[dict[str, Any]]:
+    """The steps of a pre_tokenizer, those of a Sequence one by one."""
+    if not isinstance(node, dict):
+        return []
+    children = node.get("pretokenizers") if node.get("type") == "Sequence" else None
+    return [s for c in children for s in _steps(c)] if isinstance(children, list) else [node]
+
+
+def _prefixes(cutter: Any) -> set[bool]:
+    """The add_prefix_space of each ByteLevel of a pre_tokenizer."""
+    steps = (step for step in _steps(cutter) if step.get("type") == "ByteLevel")
+    return {bool(step.get("add_prefix_space", True)) for step in steps}
+
+
+def _expressions(cutter: Any) -> list[Any]:
+    nodes = (step.get("pattern") for step in _steps(cutter))
+    return [node.get("Regex") for node in nodes if isinstance(node, dict)]
