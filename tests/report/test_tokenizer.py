@@ -37,6 +37,7 @@ def test_a_native_tokenizer(ranks: Path, tmp_path: Path) -> None:
     trial = found.pop("trial")
     assert found == {
         "name": str(ranks),
+        "files": [ranks.name],
         "kind": "byte-level BPE",
         "model": "BPE",
         "native": True,
@@ -51,6 +52,7 @@ def test_a_native_tokenizer(ranks: Path, tmp_path: Path) -> None:
         "special_in_text": "text",
         "eod": ["<|endoftext|>", 265],
         "bos": None,
+        "notes": [],
         "sha256": load_tokenizer(ranks, pattern="qwen2").fingerprint,
     }
     assert (trial["text_bytes"], trial["documents"], trial["tokens"]) == (600, 50, 250)
