@@ -77,7 +77,14 @@ def test_an_alpaca_input_follows_its_instruction() -> None:
     assert messages_of(record)[0]["content"] == "Add\n1 and 2"
 
 
-@pytest.mark.parametrize("wrong", [{"instruction": ["Add"]}, {"input": 7}, {"output": 7}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"instruction": ["Add"]}, {"input": 7}, {"output": 7}),
+        {"output": ["Good day", "Go away"]},  # a pair, as LLaMA-Factory once had it
+        {"history": [["Hello", ["Good", "day"]]]},
+    ],
+)
 def test_alpaca_of_other_than_texts_is_refused(wrong: dict[str, Any]) -> None:
     assert reason({**FORMS["alpaca"], **wrong}) == "malformed message"
 
@@ -379,7 +386,7 @@ def test_flags_say_what_is_not_trained(flag: str) -> None:
     "wrong",
     [
         *({"train_detail": [{"begin_offset": 0}]}, {"to_train": False}, {"assistant_mask": 0}),
-        *({"supervised": False}, {"training_detail": {"a": 1}}),
+        *({"supervised": False}, {"training_detail": {"a": 1}}, {"Loss": False}),
     ],
 )
 def test_flags_that_are_not_known_are_refused_by_name(wrong: dict[str, Any]) -> None:

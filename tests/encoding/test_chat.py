@@ -353,20 +353,33 @@ def test_a_text_beside_a_call_that_is_left_out_is_counted(chats: Chats) -> None:
     assert chats.encode(records, chat_template=str(file)).contents_unwritten == 1
 
 
+class Unreadable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"messages": [{"role": "user", "content": "a", 7: "b"}]},
         {"messages": [{"role": "user", "content": "a", "b": {None: 1}}]},
         {"messages": [{"role": "user", "content": object()}]},
+        {"messages": [{"role": "user", "content": "a", ("b",): 1}]},
+        {"messages": [{"role": "user", "content": "a"}], "id": Unreadable()},
         {"messages": [{"role": "assistant", "content": "a", "weight": 10**400}]},
     ],
 )
 def test_any_record_is_encoded_or_is_a_bad_one(chats: Chats, wrong: dict[str, Any]) -> None:
     manifest = chats.encode(iter([RECORDS[0], wrong, RECORDS[1]]), on_error="skip")
     assert (manifest.documents, manifest.rejected) == (2, 1)
-    says = "malformed message"
+    says = "document number 2: (malformed message|a value in it has no JSON text)"
     chats.refused(iter([RECORDS[0], wrong]), says, RecordError, overwrite=True)
+
+
+def test_what_cannot_be_kept_until_its_turn_is_refused(chats: Chats) -> None:
+    chats.refused(iter([{"messages": (one for one in ())}]), "a value of the type generator")
 
 
 def test_where_chooses_records(chats: Chats) -> None:
@@ -374,6 +387,7 @@ def test_where_chooses_records(chats: Chats) -> None:
     manifest = chats.encode(RECORDS, where="id % 3 = 0")
     chats.right(RECORDS[::3])
     assert manifest.left_out == len(RECORDS) - len(RECORDS[::3])
+    chats.refused(RECORDS, "is left: where left out 60", where="id < 0", overwrite=True)
 
 
 # What is left out is counted.

@@ -30,7 +30,7 @@ FLAGS = (
     "loss_scale",
     "loss_weight",
 )
-_FLAG_LIKE = re.compile("(^|_)(train|loss|mask|supervis)")  # in a key that may be another one
+_FLAG_LIKE = re.compile("(?i)(^|_)(train|loss|mask|supervis)")  # in a key that may be another one
 TOOLS = ("tools", "functions", "tool_defs")  # keys of a record, which a first message may have
 CALLS = ("tool_calls", "function_call")
 REASONING = ("reasoning_content", "thinking", "reasoning")  # as transformers knows it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, cycle
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.messages import (
@@ -144,14 +145,14 @@ class RecordReader:
 
     def _talk(self, turns: Iterable[tuple[Any, Any]]) -> list[Message]:
         """Questions with their answers as messages."""
-        roles = ("user", "assistant")
-        return self._reader.read(
-            [
-                {"role": role, "content": said}
-                for turn in turns
-                for role, said in zip(roles, turn, strict=True)
-            ]
-        )
+        said = list(chain.from_iterable(turns))
+        if wrong := [one for one in said if not isinstance(one, str)]:
+            # Also of two answers, as LLaMA-Factory once had pairs under output.
+            raise ConversationError(
+                MALFORMED, f"it has {brief(wrong[0])} where a question or an answer is a text"
+            )
+        roles = cycle(("user", "assistant"))
+        return self._reader.read([{"role": next(roles), "content": one} for one in said])
 
     def _pair(self, record: Mapping[str, Any], keys: Sequence[str]) -> list[Conversation]:
         answers = []

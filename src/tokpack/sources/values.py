@@ -160,7 +160,7 @@ def json_text(value: Any) -> str:
     except Exception as error:  # of an integer of thousands of digits, of a key that is a tuple
         if isinstance(value, int):
             return f"{Decimal(value):f}"
-        raise InputError(f"a value that is to be kept has no JSON text: {error}") from error
+        raise InputError(f"a value in it has no JSON text: {error}") from error
 
 
 def as_text(value: Any) -> bytes:
