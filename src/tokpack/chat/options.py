@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 Rewriting = Literal["refuse", "split", "as-is"]
 Truncate = Literal["drop", "left", "right"]
 ToolArguments = Literal["auto", "mapping", "text", "as-is"]
+NO_VARIABLES = frozenset(["messages", "add_generation_prompt"])  # what a template is given anyway
+# The preferred and the rejected answer, as TRL, axolotl, OpenAI and ms-swift call them.
+PAIRS = (
+    ("chosen", "rejected"),
+    ("chosen_response", "rejected_response"),
+    ("preferred_output", "non_preferred_output"),
+    ("response", "rejected_response"),
+    ("messages", "rejected_response"),
+    ("messages", "rejected_messages"),
+)
 _CHOICES = {"rewriting": Rewriting, "truncate": Truncate, "tool_arguments": ToolArguments}
 
 

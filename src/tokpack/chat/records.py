@@ -17,6 +17,7 @@ from tokpack.chat.messages import (
     is_untrained,
     read_json,
 )
+from tokpack.chat.options import NO_VARIABLES, PAIRS
 from tokpack.chat.rendered import MEDIA, NO_CONVERSATION, TOO_LONG, ConversationError
 from tokpack.chat.values import MALFORMED, plain
 from tokpack.display import brief
@@ -31,21 +32,11 @@ EMPTY = "empty conversation"  # reasons, see ConversationError
 NO_NUMBER = "no number"
 
 MOST_MESSAGES = 100_000
-NO_VARIABLES = frozenset(["messages", "add_generation_prompt"])  # what a template is given anyway
 OWN = "chat_template_kwargs of this record"  # among variables, as text: no template can name it
 _FORMS = {
     "prompt and completion": ("prompt", "completion"),
     "alpaca": ("instruction", "output"),
 }
-# The preferred and the rejected answer, as TRL, axolotl, OpenAI and ms-swift call them.
-PAIRS = (
-    ("chosen", "rejected"),
-    ("chosen_response", "rejected_response"),
-    ("preferred_output", "non_preferred_output"),
-    ("response", "rejected_response"),
-    ("messages", "rejected_response"),
-    ("messages", "rejected_messages"),
-)
 _REJECTED = frozenset(rejected for _, rejected in PAIRS)
 _LISTS = ("messages", "conversations", "conversation")
 # What comes before both answers of a pair; the first that is there. ``input`` and ``history`` may

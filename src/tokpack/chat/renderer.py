@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.calls import have_calls, with_arguments
 from tokpack.chat.document import Document, texts_of
-from tokpack.chat.records import NO_VARIABLES, RecordReader
+from tokpack.chat.options import NO_VARIABLES
+from tokpack.chat.records import RecordReader
 from tokpack.chat.rendered import (
     OUTSIDE,
     REWRITTEN,

@@ -9,7 +9,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokpack.cli.terminal import print_paths, put_json, say, say_folded
-from tokpack.indexed.manifest import CHAT_COUNTS
 from tokpack.quantities import bytes_text, counted, time_text
 from tokpack.stores import is_url
 
@@ -189,7 +188,7 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
     if manifest.trained is not None:
         share = manifest.trained / max(1, manifest.tokens)
         rows.append(("trained", f"{counted(manifest.trained, 'token')}, {share:.1%}"))
-    rows += chat_notes({name: getattr(manifest, name) for name in CHAT_COUNTS})
+    rows += chat_notes(vars(manifest))
     if manifest.truncated:
         where = f"at the {chat.get('truncate')}, to {chat.get('max_length')} tokens"
         rows.append(("cut", f"{counted(manifest.truncated, 'conversation')} {where}"))

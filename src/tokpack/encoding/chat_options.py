@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from tokpack.chat import ChatOptions
-from tokpack.chat.options import Rewriting, ToolArguments, Truncate
-from tokpack.chat.records import NO_VARIABLES
+from tokpack.chat.options import NO_VARIABLES, Rewriting, ToolArguments, Truncate
 from tokpack.encoding.option import in_group
 from tokpack.errors import UsageError, option
 

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
-from tokpack.chat.records import PAIRS
+from tokpack.chat.options import PAIRS
 from tokpack.display import brief
 from tokpack.encoding.chat_options import ChatRequest
 from tokpack.encoding.names import default_output, tokenizer_label
