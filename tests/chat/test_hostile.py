@@ -135,6 +135,11 @@ def test_nothing_leads_out_of_the_sandbox(name: str) -> None:
     assert any(reason in message for reason in ("unsafe", "template fails"))
 
 
+@pytest.mark.parametrize("called", ["namespace(a=1)", "dict(a=1)", "range(1)", "joiner()"])
+def test_what_a_call_block_cannot_call_is_refused(called: str) -> None:
+    assert "template fails" in refuse(f"{PLAIN}{{% call(x) {called} %}}{{% endcall %}}")
+
+
 def test_a_million_messages_are_refused() -> None:
     with pytest.raises(ConversationError) as caught:
         Renderer(PLAIN, ChatOptions()).render({"messages": TALK * 500_000})

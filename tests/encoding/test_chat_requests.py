@@ -65,6 +65,7 @@ def test_variables_of_a_template(chats: Chats) -> None:
         ({"keys": "messages"}, "messages_key"),
         ({"special_tokens": "text"}, "encoded as their ids"),
         ({"truncate": "up"}, "it can be drop, left, right"),
+        ({"tool_arguments": "json"}, "it can be auto, mapping, text, as-is"),
         ({"truncate": "left"}, "truncate='left' says .* more than max_length tokens"),
         ({"max_length": 0}, "the least is 1"),
         ({"pairs": ["a", "a"]}, "two different keys"),
@@ -132,7 +133,7 @@ def test_render_gives_what_encode_writes(chats: Chats) -> None:
 
 def test_render_says_what_is_wrong(chats: Chats) -> None:
     render = functools.partial(tokpack.chat.render, tokenizer=chats.tokenizer)
-    with pytest.raises(tokpack.chat.ConversationError, match="no conversation: it has text"):
+    with pytest.raises(tokpack.chat.ConversationError, match="no conversation: its keys are text"):
         render({"text": "a"})
     with pytest.raises(UsageError, match="no option 'los': did you mean loss"):
         render(RECORDS[0], los="last")

@@ -146,11 +146,13 @@ class Program:
         """
         self._loops.run = run = Run(messages)
         self.budget.messages.append(messages)
-        values = {**self._globals, **variables, "messages": Messages(run), syntax.PROMPT: prompt}
+        given = {"messages": Messages(run, messages), syntax.PROMPT: prompt}
+        values = {**self._globals, **variables, **given}
         add = run.pieces.append
         try:
             for piece in self._write(Context(self._environment, values, None, self._blocks)):
                 add(piece)  # one by one: loops count them
+            return run.text()
         except TooMuchError:
             raise ConversationError(
                 TOO_MUCH, "the template does more than it can need for this length"
@@ -166,7 +168,6 @@ class Program:
                 raise ConversationError("refused by the template", _first_line(error)) from None
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {_first_line(error)}") from None
-        return run.text()
 
 
 def _first_line(error: BaseException) -> str:

@@ -190,12 +190,7 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
     if manifest.trained is not None:
         share = manifest.trained / max(1, manifest.tokens)
         rows.append(("trained", f"{counted(manifest.trained, 'token')}, {share:.1%}"))
-    if manifest.thoughts_unwritten:
-        answers = counted(manifest.thoughts_unwritten, "trained answer")
-        rows.append(("thinking", f"of {answers} is left out by the template"))
-    if manifest.messages_unwritten:
-        messages = counted(manifest.messages_unwritten, "message")
-        rows.append(("messages", f"{messages} left out by the template"))
+    rows += chat_notes(vars(manifest))
     if manifest.truncated:
         where = f"at the {chat.get('truncate')}, to {chat.get('max_length')} tokens"
         rows.append(("cut", f"{counted(manifest.truncated, 'conversation')} {where}"))
@@ -203,6 +198,45 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
         most = sorted(manifest.reasons.items(), key=lambda one: -one[1])
         rows.append(("left out", ", ".join(f"{kind} ({count:,})" for kind, count in most)))
     return rows
+
+
+def chat_notes(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """What is to be known of conversations, by what is counted of them."""
+
+    def of(key: str, what: str) -> str:
+        return counted(counts[key], what)
+
+    answers = f"of {of('answers', 'answer')}"
+    said = {
+        "thoughts_unwritten": (
+            "thinking",
+            f"of {of('thoughts_unwritten', 'trained answer')} is left out by the template",
+        ),
+        "messages_unwritten": (
+            "messages",
+            f"{of('messages_unwritten', 'message')} left out by the template",
+        ),
+        "contents_unwritten": (
+            "texts",
+            f"beside calls, of {of('contents_unwritten', 'message')}, left out by the template",
+        ),
+        "stops_untrained": (
+            "ends",
+            f"{counts['stops_untrained']:,} {answers} without a trained token that ends a turn "
+            "(see --append-eot)",
+        ),
+        "headers_merged": (
+            "merged",
+            f"the first token of {counts['headers_merged']:,} {answers} is written together with "
+            "the header",
+        ),
+        "frames_doubled": (
+            "twice",
+            f"{of('frames_doubled', 'document')} with a second BOS or EOD: the template writes it, "
+            "too",
+        ),
+    }
+    return [row for key, row in said.items() if counts[key]]
 
 
 def _formats(manifest: Manifest) -> str:

@@ -8,8 +8,9 @@ from functools import cache, cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
+from tokpack.chat.options import PAIRS
 from tokpack.display import brief
-from tokpack.encoding.chat_options import PAIR, ChatRequest
+from tokpack.encoding.chat_options import ChatRequest
 from tokpack.encoding.names import default_output, tokenizer_label
 from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
@@ -308,7 +309,7 @@ class EncodeOptions(ChatRequest):
         """
         if not self.chat:
             return None
-        answers = self.pairs or PAIR
+        answers = self.pairs or {key for keys in PAIRS for key in keys}
         kept = (key.replace("{}", one) for key in self.kept.values() for one in answers)
         return frozenset(key.partition(".")[0] for key in kept)
 

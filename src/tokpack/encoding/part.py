@@ -235,7 +235,7 @@ class PartEncoder:
             documents, encoded = next(iter(batch.documents.values())), texts[0].encoded
             assert isinstance(documents, Conversations)
             assert isinstance(encoded, MarkedIds)
-            counts[_SAID] += said(documents, encoded)
+            counts[_SAID] += said(documents, encoded, self.job.setups[0].frame)
         if batch.bad or left_out:
             lines = np.frombuffer(lines_of(batch.bad, left_out), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
