@@ -25,7 +25,7 @@ from tokpack.display import brief
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from datetime import date
 
     from tokpack.chat.options import ChatOptions
@@ -108,20 +108,25 @@ class Renderer:
         return result
 
     def render_all(
-        self, records: Iterable[Mapping[str, Any]]
+        self,
+        records: Iterable[Mapping[str, Any]],
+        at: Callable[[int], None] = lambda number: None,
     ) -> Iterator[list[Rendered] | ConversationError]:
         """For each record what `render` gives, or the error that it raises.
+
+        ``at`` is told the number, from 0, of each record that is gone on with.
 
         Some records take each step together: the code of one step is small enough to stay in the
         processor's cache, and all of it is not.
         """
-        left = iter(records)
+        left, first = iter(records), 0
         while together := list(islice(left, _TOGETHER)):
             results: dict[int, list[Rendered] | ConversationError] = {}
             waiting = list(enumerate(map(self._steps, together)))
             while waiting:
                 following = []
                 for number, steps in waiting:
+                    at(first + number)
                     try:
                         next(steps)
                     except StopIteration as end:
@@ -137,6 +142,7 @@ class Renderer:
                         following.append((number, steps))
                 waiting = following
             yield from (results[number] for number in range(len(together)))
+            first += len(together)
 
     def _steps(self, record: Mapping[str, Any]) -> _Steps:
         """`render` of a record, step by step."""
@@ -193,17 +199,14 @@ class _Rendering:
         """The conversation as text, in several where its turns are split."""
         if conversation.variables:
             variables = {**variables, **conversation.variables}
-        messages, budget = conversation.messages, self._program.budget
+        messages = conversation.messages
         for i in conversation.special if self._arguments != "as-is" else ():
             if have_calls(messages[i]):
                 messages[i] = with_arguments(messages[i], self._arguments, i)
-        budget.reset()
         whole = self._turns.render(messages, variables)
         if self._held < _HELD:
             self._hold(whole.text, messages, variables)
-        spent = budget.left, budget.messages
         yield
-        budget.left, budget.messages = spent
         options = self._options
         answers, others = chosen = self._selected(conversation)
         document = Document(whole, messages, conversation, chosen, (self._turns.render, variables))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.apart import Limits, apart
 from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
 from tokpack.chat.rendered import OUTSIDE, utf8
@@ -17,7 +19,7 @@ from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
-from tokpack.errors import InputError, UsageError, option
+from tokpack.errors import InputError, LimitError, UsageError, option
 from tokpack.indexed.manifest import CHAT_COUNTS, ROLES
 from tokpack.quantities import counted
 from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
@@ -126,10 +128,10 @@ def settled_chat(
         chat = replace(chat, pairs=found[0])
     template = load_template(tokenizer, chat)
     chat = replace(chat, template=None)
-    renderer = Renderer(template, chat)
+    identity = apart(f"{template.where}: the chat template", _identity, template, chat)
     return {
         **asdict(chat),
-        **renderer.identity(),
+        **identity,
         "variables": dict(chat.variables),
         "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
@@ -137,6 +139,12 @@ def settled_chat(
         "tool_use": template.tool_use,
         "tokens": dict(template.tokens) if template.tokens is not None else None,
     }
+
+
+def _identity(template: ChatTemplate, options: ChatOptions) -> dict[str, Any]:
+    """That of a renderer, which has tried the template."""
+    with Limits():
+        return Renderer(template, options).identity()
 
 
 def pair_keys(chat: ChatOptions, records: Iterable[Mapping[str, Any]]) -> Sequence[str]:
@@ -157,13 +165,20 @@ class ConversationMaker:
     """Renders the records of batches: their rows become documents under ``key``.
 
     ``settled`` is what a plan has, ``tokenizer`` a name for messages, ``kept`` are the keys of
-    values that documents keep.
+    values that documents keep. ``limits`` are those of the process.
     """
 
     def __init__(
-        self, settled: Mapping[str, Any], tokenizer: str, key: str, kept: Sequence[str]
+        self,
+        settled: Mapping[str, Any],
+        tokenizer: str,
+        key: str,
+        kept: Sequence[str],
+        limits: Limits,
     ) -> None:
-        self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
+        self._limits = limits
+        with limits:
+            self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
         self._pair: Sequence[str] | None = settled["pairs"]
         self._split = settled["rewriting"] == "split"
         self._of_assistant = settled["loss"] in ("assistant", "last")
@@ -175,23 +190,26 @@ class ConversationMaker:
     def __call__(self, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
         """The batches with documents; records that are no conversation are bad ones."""
         for batch in batches:
-            self._make(batch)
+            with self._limits:
+                self._make(batch)
             yield batch
 
     def _make(self, batch: DocumentBatch) -> None:
-        rows = batch.rows
+        rows, limits = batch.rows, self._limits
         conversations: list[Rendered] = []
         texts: list[bytes] = []
         lines: list[int] = []
         values: list[list[Any]] = []
         bad = []
         records, numbers = ((), ()) if rows is None else (rows.whole, rows.lines.tolist())
-        every = self._renderer.render_all(records)
-        for record, line, one in zip(records, numbers, every, strict=True):
+        every = self._renderer.render_all(records, lambda i: limits.at(numbers[i] + 1))
+        for record, line, made in zip(records, numbers, every, strict=True):
             try:
-                rendered = self._checked(one)
+                rendered = self._checked(made)
                 for key in self._labels:
                     _check_label(record, key)
+                for one in rendered:
+                    limits.check(one.text)
                 encoded = [utf8(one.text) for one in rendered]
                 values += [self._values(record, number) for number in range(len(rendered))]
             except ConversationError as error:
@@ -347,7 +365,16 @@ def sample(options: EncodeOptions) -> FirstConversations:
         raise InputError(f"{sources[0].name}: has no record that can be read, so nothing to show")
     batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
     kept = tuple(options.kept.values())
-    (batch,) = ConversationMaker(settled, setup.tokenizer.name, "text", kept)([batch])
+    note = multiprocessing.RawArray("q", 1)
+
+    def made() -> list[DocumentBatch]:
+        maker = ConversationMaker(settled, setup.tokenizer.name, "text", kept, Limits(note))
+        return list(maker([batch]))
+
+    try:
+        (batch,) = apart("the chat template", made)
+    except LimitError as error:
+        raise LimitError(f"record {note[0]} of the first ones: {error}") from None
     encoder = MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
     documents = batch.documents["text"]
     assert isinstance(documents, Conversations)

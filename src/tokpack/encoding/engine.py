@@ -17,6 +17,8 @@ import warnings
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack.apart import enter, limit_met
+from tokpack.display import brief
 from tokpack.encoding.messages import (
     EncodeDocuments,
     EncodePart,
@@ -25,10 +27,11 @@ from tokpack.encoding.messages import (
     StorePiece,
     ToWorker,
 )
-from tokpack.encoding.meter import Counters
+from tokpack.encoding.meter import Counters, place_of
 from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Worker
-from tokpack.errors import TokpackError, WorkerError
+from tokpack.errors import LimitError, RecordError, TokpackError, WorkerError
+from tokpack.sources import line_base
 from tokpack.stores import use_in_this_process
 
 if TYPE_CHECKING:
@@ -184,6 +187,8 @@ class Processes:
                         return self._failure(coordinator, number, event)
         process.join(5)
         code = process.exitcode
+        if reason := limit_met(code):
+            return self._limited(number, reason)
         how = f"ended with exit code {code}"
         if code is not None and code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -192,6 +197,24 @@ class Processes:
             how += " (is there enough memory?)"
         return WorkerError(
             f"a worker {how} at {self._at(coordinator, number)}; run again to continue"
+        )
+
+    def _limited(self, number: int, reason: str) -> TokpackError:
+        """The error of a worker that a limit has ended."""
+        part, source_number, before, record = place_of(self._counters[number])
+        job = self._job
+        template = brief(job.options.chat_template or f"tokenizer {job.tokenizer.name}")
+        if not record:
+            return LimitError(f"{template}: the chat template {reason}")
+        source = job.sources[source_number]
+        before = line_base(source, job.parts[part]) if before < 0 else before
+        return RecordError(
+            source.name,
+            before + record,
+            f"{template}: the chat template {reason}",
+            "this is no bad record, of which some may be left out, but more than any honest "
+            "template needs: mend the template, or take the record out",
+            source.unit,
         )
 
     def _at(self, coordinator: Coordinator, number: int) -> str:
@@ -276,7 +299,7 @@ def _work(
     inherited: list[Connection[Any, Any]],
 ) -> None:
     """The main function of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
+    enter()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each worker
     use_in_this_process()  # it forks nothing
