@@ -53,7 +53,7 @@ def limit_met(code: int | None) -> str:
 
 
 class Limits:
-    """Limits on time, for each record, and on memory; a context.
+    """Limits on memory, and on the time of what goes on without a word; a context.
 
     ``note`` is memory that is shared with the parent. Its last number is the record in work, from
     1 on; 0 for none.
@@ -64,8 +64,12 @@ class Limits:
         self._again = float("inf")  # when the time is to begin anew
 
     def at(self, record: int) -> None:
-        """Go on with a record: its time begins anew."""
+        """Go on with a record."""
         self._note[-1] = record
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Go on with something else: the time begins anew, as it does now and then at least."""
         if time.monotonic() > self._again:  # a call of the system each time would take too long
             self._restart()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from tokpack.apart import Limits
 from tokpack.chat import syntax
 from tokpack.chat.rendered import UNSAFE, ConversationError
 from tokpack.chat.sandbox import Sandbox, plain_environment
@@ -30,13 +31,13 @@ _MOST_SOURCE = 1 << 20  # characters of a template; the longest published ones h
 class Program:
     """A chat template, compiled. Belongs to one thread.
 
-    ``reads`` are the variables that it takes.
+    ``reads`` are the variables that it takes, ``limits`` are told of each run.
     """
 
     def __init__(self, source: str, where: str, day: date | None) -> None:
         if len(source) > _MOST_SOURCE:
             raise UsageError(f"{where}: the chat template has more than {_MOST_SOURCE} characters")
-        self.source, self.where = source, where
+        self.source, self.where, self.limits = source, where, Limits()
         self._environment = environment = Sandbox(day)
         self._loops = LoopMaker()
         environment.effect = self._effect
@@ -133,6 +134,7 @@ class Program:
 
         ``variables`` has the tools, the documents and all others. Raises ConversationError.
         """
+        self.limits.go_on()
         self._loops.run = run = Run(messages)
         given = {"messages": Messages(run, messages), syntax.PROMPT: prompt}
         values = {**self._globals, **variables, **given}

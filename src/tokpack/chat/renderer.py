@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Generator
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
+from tokpack.apart import Limits
 from tokpack.chat.calls import have_calls, with_arguments
 from tokpack.chat.document import Document, texts_of
 from tokpack.chat.records import NO_VARIABLES, RecordReader
@@ -25,7 +26,7 @@ from tokpack.display import brief
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import date
 
     from tokpack.chat.options import ChatOptions
@@ -48,13 +49,15 @@ class Renderer:
     """Renders records with a template. Belongs to one thread; can be pickled.
 
     ``template`` is what `load_template` found, or a template's text. UsageError where it cannot be
-    used at all.
+    used at all. ``limits`` are told how far it is.
     """
 
-    def __init__(self, template: ChatTemplate | str, options: ChatOptions) -> None:
+    def __init__(
+        self, template: ChatTemplate | str, options: ChatOptions, limits: Limits | None = None
+    ) -> None:
         if isinstance(template, str):
             template = ChatTemplate(template)
-        self.template, self.options = template, options
+        self.template, self.options, self.limits = template, options, limits or Limits()
         with needs_extra("chat"):
             from tokpack.chat.functions import day_of
         day = day_of(options.variables.get("date"))
@@ -110,23 +113,24 @@ class Renderer:
     def render_all(
         self,
         records: Iterable[Mapping[str, Any]],
-        at: Callable[[int], None] = lambda number: None,
+        numbers: Iterable[int] | None = None,
     ) -> Iterator[list[Rendered] | ConversationError]:
         """For each record what `render` gives, or the error that it raises.
 
-        ``at`` is told the number, from 0, of each record that is gone on with.
+        Each has a number, for `Limits`; they count from 1 where none are given.
 
         Some records take each step together: the code of one step is small enough to stay in the
         processor's cache, and all of it is not.
         """
-        left, first = iter(records), 0
+        at = self.limits.at
+        left = zip(count(1) if numbers is None else numbers, records, strict=False)
         while together := list(islice(left, _TOGETHER)):
             results: dict[int, list[Rendered] | ConversationError] = {}
-            waiting = list(enumerate(map(self._steps, together)))
+            waiting = [(number, self._steps(record)) for number, record in together]
             while waiting:
                 following = []
                 for number, steps in waiting:
-                    at(first + number)
+                    at(number)
                     try:
                         next(steps)
                     except StopIteration as end:
@@ -141,8 +145,7 @@ class Renderer:
                     else:
                         following.append((number, steps))
                 waiting = following
-            yield from (results[number] for number in range(len(together)))
-            first += len(together)
+            yield from (results[number] for number, _ in together)
 
     def _steps(self, record: Mapping[str, Any]) -> _Steps:
         """`render` of a record, step by step."""
@@ -189,6 +192,7 @@ class _Rendering:
             )
         self._turns = Turns(program, owner.variables)
         self._ends = self._turns.ends
+        program.limits = owner.limits  # from now on: all that was tried is one piece of work
         none = self._turns.takes_none
         self.reader = RecordReader(options, parts=self._turns.parts, none=none)
         self._tagged = program.syntax.generation

@@ -110,7 +110,7 @@ def _render(
     """What becomes of a record, within limits."""
     limits = Limits()
     with limits:
-        (result,) = Renderer(template, options).render_all([record])
+        (result,) = Renderer(template, options, limits).render_all([record])
         if not isinstance(result, ConversationError):
             for one in result:
                 limits.check(one.text)

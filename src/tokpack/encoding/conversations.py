@@ -152,13 +152,13 @@ def pair_keys(chat: ChatOptions, records: Iterable[Mapping[str, Any]]) -> Sequen
     return chat.pairs or next(iter(pairs_in(records)), ())
 
 
-def renderer_of(settled: Mapping[str, Any], where: str) -> Renderer:
+def renderer_of(settled: Mapping[str, Any], where: str, limits: Limits) -> Renderer:
     """What renders conversations as a plan has it; ``where`` is its template's place in words."""
     names = {one.name for one in fields(ChatOptions)} - {"template", "pairs"}
     pairs = tuple(settled["pairs"]) if settled["pairs"] else None
     options = ChatOptions(**{name: settled[name] for name in names}, pairs=pairs)
     template = ChatTemplate(settled["template"], settled["tokens"], settled["tool_use"], where)
-    return Renderer(template, options)
+    return Renderer(template, options, limits)
 
 
 class ConversationMaker:
@@ -178,7 +178,7 @@ class ConversationMaker:
     ) -> None:
         self._limits = limits
         with limits:
-            self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
+            self._renderer = renderer_of(settled, f"tokenizer {tokenizer}", limits)
         self._pair: Sequence[str] | None = settled["pairs"]
         self._split = settled["rewriting"] == "split"
         self._of_assistant = settled["loss"] in ("assistant", "last")
@@ -202,7 +202,7 @@ class ConversationMaker:
         values: list[list[Any]] = []
         bad = []
         records, numbers = ((), ()) if rows is None else (rows.whole, rows.lines.tolist())
-        every = self._renderer.render_all(records, lambda i: limits.at(numbers[i] + 1))
+        every = self._renderer.render_all(records, [number + 1 for number in numbers])
         for record, line, made in zip(records, numbers, every, strict=True):
             try:
                 rendered = self._checked(made)
