@@ -107,7 +107,7 @@ class Limits:
         self._again, self._note[-1] = float("inf"), 0
 
     def _restart(self) -> None:
-        self._again = time.monotonic() + 1
+        self._again = time.monotonic() + SECONDS / 20
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # the system's own handler ends the process
 
     def _end(self, code: int) -> None:

@@ -142,7 +142,7 @@ class Program:
         try:
             for piece in self._write(Context(self._environment, values, None, self._blocks)):
                 add(piece)  # one by one: loops count them
-            return run.text()
+            text = run.text()
         except SecurityError as error:
             raise ConversationError(UNSAFE, _first_line(error)) from None
         except (UsageError, ConversationError, MemoryError):
@@ -154,6 +154,8 @@ class Program:
                 raise ConversationError("refused by the template", _first_line(error)) from None
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {_first_line(error)}") from None
+        self.limits.check(text.text)
+        return text
 
 
 def _first_line(error: BaseException) -> str:

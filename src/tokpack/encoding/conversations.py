@@ -195,7 +195,7 @@ class ConversationMaker:
             yield batch
 
     def _make(self, batch: DocumentBatch) -> None:
-        rows, limits = batch.rows, self._limits
+        rows = batch.rows
         conversations: list[Rendered] = []
         texts: list[bytes] = []
         lines: list[int] = []
@@ -208,8 +208,6 @@ class ConversationMaker:
                 rendered = self._checked(made)
                 for key in self._labels:
                     _check_label(record, key)
-                for one in rendered:
-                    limits.check(one.text)
                 encoded = [utf8(one.text) for one in rendered]
                 values += [self._values(record, number) for number in range(len(rendered))]
             except ConversationError as error:
