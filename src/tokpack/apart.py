@@ -31,9 +31,9 @@ _is_own = False  # whether this process may be limited, and end
 
 
 def enter() -> None:
-    """Say that this process is one of tokpack's own: from now on limits hold in it."""
+    """Say that this process is one of tokpack's own: on Linux, limits hold in it from now on."""
     global _is_own  # noqa: PLW0603 - of the process as a whole
-    _is_own = True
+    _is_own = sys.platform == "linux"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
 

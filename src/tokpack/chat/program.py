@@ -55,7 +55,9 @@ class Program:
             raise UsageError(
                 f"{where}: the chat template is wrong in line {error.lineno}: {error.message}"
             ) from None
-        except (RecursionError, SyntaxError, TemplateError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # what is constant is computed here
             raise UsageError(
                 f"{where}: the chat template cannot be compiled: {_first_line(error)}"
             ) from None

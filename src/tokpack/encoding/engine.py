@@ -212,8 +212,7 @@ class Processes:
             source.name,
             before + record,
             f"{template}: the chat template {reason}",
-            "this is no bad record, of which some may be left out, but more than any honest "
-            "template needs: mend the template, or take the record out",
+            "no honest template needs that much: mend it, or take the record out of the input",
             source.unit,
         )
 
