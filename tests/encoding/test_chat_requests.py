@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +15,17 @@ from support.chatml_twin import RECORDS, TEMPLATE, Chats, rendered, write_record
 import tokpack
 import tokpack.chat
 from tokpack import apart
+from tokpack.apart import Limits
 from tokpack.chat.renderer import Renderer
 from tokpack.encoding import plan
-from tokpack.errors import LimitError, RecordError, ResumeError, TokenizerError, UsageError
+from tokpack.errors import (
+    LimitError,
+    RecordError,
+    ResumeError,
+    TokenizerError,
+    UsageError,
+    WorkerError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +149,18 @@ def test_a_limit_ends_the_run_at_its_record(
     assert not list(chats.folder.glob("out.*json*"))
     encode(TEMPLATE)
     chats.right(records)
+
+
+def test_a_worker_that_is_killed_names_its_record(
+    chats: Chats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: Limits, record: int, real: Any = Limits.at) -> None:
+        real(self, record)
+        if record == 34:
+            os.kill(os.getpid(), signal.SIGKILL)  # as where the system has no memory left
+
+    monkeypatch.setattr(Limits, "at", killed)
+    chats.refused(RECORDS, r"SIGKILL .*in\.jsonl, line 34;", WorkerError)
 
 
 def test_a_limit_that_a_template_meets_by_itself(

@@ -201,23 +201,29 @@ class Processes:
 
     def _limited(self, number: int, reason: str) -> TokpackError:
         """The error of a worker that a limit has ended."""
+        options = self._job.options
+        template = brief(options.chat_template or f"tokenizer {self._job.tokenizer.name}")
+        reason = f"{template}: the chat template {reason}"
+        if (record := self._record(number)) is None:
+            return LimitError(reason)
+        name, line, unit = record
+        advice = "no honest template needs that much: mend it, or take the record out of the input"
+        return RecordError(name, line, reason, advice, unit)
+
+    def _record(self, number: int) -> tuple[str, int, str] | None:
+        """The record that a worker renders: its source, its number there, and what is counted."""
         part, source_number, before, record = place_of(self._counters[number])
-        job = self._job
-        template = brief(job.options.chat_template or f"tokenizer {job.tokenizer.name}")
         if not record:
-            return LimitError(f"{template}: the chat template {reason}")
-        source = job.sources[source_number]
-        before = line_base(source, job.parts[part]) if before < 0 else before
-        return RecordError(
-            source.name,
-            before + record,
-            f"{template}: the chat template {reason}",
-            "no honest template needs that much: mend it, or take the record out of the input",
-            source.unit,
-        )
+            return None
+        source = self._job.sources[source_number]
+        before = line_base(source, self._job.parts[part]) if before < 0 else before
+        return source.name, before + record, source.unit
 
     def _at(self, coordinator: Coordinator, number: int) -> str:
         """What a worker is at, in words."""
+        if (record := self._record(number)) is not None:
+            name, line, unit = record
+            return f"{name}, {unit or 'line'} {line}"
         task = coordinator.first_task(number)
         if isinstance(task, EncodePart | Segment | EncodeDocuments):
             return self._job.describe(task.number)
