@@ -87,7 +87,9 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 def render(template: str, *messages: Any, **options: Any) -> list[Rendered]:
     """What a template makes of messages, in a process of its own."""
     record = {"messages": [*messages] or TALK}
-    made = apart.apart("it", _render, ChatTemplate(template), ChatOptions(**options), record)
+    made: list[Rendered] | ConversationError = apart.apart(
+        "it", _render, ChatTemplate(template), ChatOptions(**options), record
+    )
     if isinstance(made, ConversationError):
         raise made
     return made
