@@ -18,7 +18,7 @@ from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 import tokpack
 from tokpack.encoding import EncodeOptions, plan
 from tokpack.encoding.conversations import sample
-from tokpack.errors import InputError, RecordError
+from tokpack.errors import InputError, RecordError, WorkerError
 from tokpack.files import blocks
 
 if TYPE_CHECKING:
@@ -66,10 +66,15 @@ def test_a_run_that_is_stopped(chats: Chats) -> None:
     source = write_records(chats.folder / "in.jsonl", records)
     options = {"inputs": str(source), "output": str(chats.output), "workers": 1, "chat": True}
     settings = json.dumps({**options, "tokenizer": str(chats.tokenizer)})
-    for script in (STOP_AT_PART.format(part=3), STOP_AT_END, STOP_AT_RENAME.format(done=1)):
+    killed = -signal.SIGKILL
+    for script, code in (
+        (STOP_AT_PART.format(part=3), WorkerError.exit_code),  # its worker, not the run
+        (STOP_AT_END, killed),
+        (STOP_AT_RENAME.format(done=1), killed),
+    ):
         run = functools.partial(forked.run, capture_output=True, check=False, timeout=120)
         done = run(["-c", script + DRIVER, settings])
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert done.returncode == code, done.stderr
         with pytest.MonkeyPatch.context() as patch:
             small = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
             patch.setattr(plan, "make_parts", small)

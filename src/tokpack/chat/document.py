@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.chat.calls import are_written, calls_of, have_calls
 from tokpack.chat.marks import Marks
 from tokpack.chat.messages import CALLS, REASONING
-from tokpack.chat.rendered import OUTSIDE, TOO_MUCH, ConversationError
+from tokpack.chat.rendered import OUTSIDE, ConversationError
 from tokpack.chat.spans import thinking
 from tokpack.chat.values import MALFORMED
 from tokpack.display import brief
@@ -75,9 +75,7 @@ class Document:
         try:
             render, variables = self._again
             text = marks.read(render(marked, variables).text)
-        except ConversationError as error:
-            if error.reason == TOO_MUCH:
-                raise
+        except ConversationError:
             return None
         return marks if text == self._first_text else None
 

@@ -40,8 +40,7 @@ class Rendered(NamedTuple):
     stops_untrained: int = 0
 
 
-TOO_MUCH = "takes too much work"  # reasons that say something of the template
-UNSAFE = "the template is unsafe"
+UNSAFE = "the template is unsafe"  # a reason that says something of the template
 NO_CONVERSATION = "no conversation"  # and of the record
 UNKNOWN_ROLE = "unknown role"
 MEDIA = "has images, audio or video"

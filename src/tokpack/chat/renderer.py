@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Generator
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
+from tokpack.apart import Limits
 from tokpack.chat.calls import have_calls, with_arguments
 from tokpack.chat.document import Document, texts_of
 from tokpack.chat.options import NO_VARIABLES
@@ -49,13 +50,15 @@ class Renderer:
     """Renders records with a template. Belongs to one thread; can be pickled.
 
     ``template`` is what `load_template` found, or a template's text. UsageError where it cannot be
-    used at all.
+    used at all. ``limits`` are told how far it is.
     """
 
-    def __init__(self, template: ChatTemplate | str, options: ChatOptions) -> None:
+    def __init__(
+        self, template: ChatTemplate | str, options: ChatOptions, limits: Limits | None = None
+    ) -> None:
         if isinstance(template, str):
             template = ChatTemplate(template)
-        self.template, self.options = template, options
+        self.template, self.options, self.limits = template, options, limits or Limits()
         with needs_extra("chat"):
             from tokpack.chat.functions import day_of
         day = day_of(options.variables.get("date"))
@@ -109,20 +112,26 @@ class Renderer:
         return result
 
     def render_all(
-        self, records: Iterable[Mapping[str, Any]]
+        self,
+        records: Iterable[Mapping[str, Any]],
+        numbers: Iterable[int] | None = None,
     ) -> Iterator[list[Rendered] | ConversationError]:
         """For each record what `render` gives, or the error that it raises.
+
+        Each has a number, for `Limits`; they count from 1 where none are given.
 
         Some records take each step together: the code of one step is small enough to stay in the
         processor's cache, and all of it is not.
         """
-        left = iter(records)
+        at = self.limits.at
+        left = zip(count(1) if numbers is None else numbers, records, strict=False)
         while together := list(islice(left, _TOGETHER)):
             results: dict[int, list[Rendered] | ConversationError] = {}
-            waiting = list(enumerate(map(self._steps, together)))
+            waiting = [(number, self._steps(record)) for number, record in together]
             while waiting:
                 following = []
                 for number, steps in waiting:
+                    at(number)
                     try:
                         next(steps)
                     except StopIteration as end:
@@ -137,7 +146,7 @@ class Renderer:
                     else:
                         following.append((number, steps))
                 waiting = following
-            yield from (results[number] for number in range(len(together)))
+            yield from (results[number] for number, _ in together)
 
     def _steps(self, record: Mapping[str, Any]) -> _Steps:
         """`render` of a record, step by step."""
@@ -184,6 +193,7 @@ class _Rendering:
             )
         self._turns = Turns(program, owner.variables)
         self._ends = self._turns.ends
+        program.limits = owner.limits  # from now on: all that was tried is one piece of work
         none = self._turns.takes_none
         self.reader = RecordReader(options, parts=self._turns.parts, none=none)
         self._tagged = program.syntax.generation
@@ -194,17 +204,14 @@ class _Rendering:
         """The conversation as text, in several where its turns are split."""
         if conversation.variables:
             variables = {**variables, **conversation.variables}
-        messages, budget = conversation.messages, self._program.budget
+        messages = conversation.messages
         for i in conversation.special if self._arguments != "as-is" else ():
             if have_calls(messages[i]):
                 messages[i] = with_arguments(messages[i], self._arguments, i)
-        budget.reset()
         whole = self._turns.render(messages, variables)
         if self._held < _HELD:
             self._hold(whole.text, messages, variables)
-        spent = budget.left, budget.messages
         yield
-        budget.left, budget.messages = spent
         options = self._options
         answers, others = chosen = self._selected(conversation)
         document = Document(whole, messages, conversation, chosen, (self._turns.render, variables))

@@ -8,10 +8,11 @@ from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack.apart import Limits, apart
 from tokpack.chat.options import ChatOptions
-from tokpack.chat.rendered import Turn, utf8
+from tokpack.chat.rendered import ConversationError, Turn, utf8
 from tokpack.chat.renderer import Renderer
-from tokpack.chat.template import load_template
+from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import nearest, shown
 from tokpack.errors import UsageError, option
 from tokpack.tokenizers import MarkingEncoder, Tokenizer, load_tokenizer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tokpack.chat.rendered import Rendered
     from tokpack.stores.storage import PathLike
 
 _NAMES = {one.name for one in fields(ChatOptions)}
@@ -63,7 +65,8 @@ def render(
     That is one conversation; of a pair the preferred and the rejected one; with
     ``rewriting="split"`` one for each turn of the assistant. Nothing is cut or left out for its
     length. Raises ConversationError for a record that is no conversation, UsageError and
-    TokenizerError as encode does.
+    TokenizerError as encode does, LimitError for a template that takes too much time or memory: it
+    runs in a process of its own.
     """
     names = {_OF_ENCODE.get(name, name): value for name, value in options.items()}
     for name in names:
@@ -83,7 +86,12 @@ def render(
     chat_options = ChatOptions(
         **{name: value for name, value in names.items() if value is not None}
     )
-    rendered = Renderer(load_template(tokenizer, chat_options), chat_options).render(record)
+    template = load_template(tokenizer, chat_options)
+    rendered = apart(
+        f"{template.where}: the chat template", _render, template, chat_options, record
+    )
+    if isinstance(rendered, ConversationError):
+        raise rendered
     build = partial(MarkingEncoder, tokenizer, dtype="int32")
     result = []
     with borrowed(tokenizer, MarkingEncoder, build) as encoder:
@@ -93,4 +101,14 @@ def render(
             ids, mask = encoded.ids.copy(), encoded.mask
             turns = tuple(starmap(Turn, one.turns))
             result.append(RenderedTokens(one.text, ids, mask, one.trained, turns, one.weight))
+    return result
+
+
+def _render(
+    template: ChatTemplate, options: ChatOptions, record: Mapping[str, Any]
+) -> list[Rendered] | ConversationError:
+    """What becomes of a record, within limits."""
+    limits = Limits()
+    with limits:
+        (result,) = Renderer(template, options, limits).render_all([record])
     return result

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.calls import TOOLS, arguments_taken, tried
 from tokpack.chat.records import OWN
-from tokpack.chat.rendered import REWRITTEN, TOO_MUCH, UNSAFE, ConversationError, not_found
+from tokpack.chat.rendered import REWRITTEN, UNSAFE, ConversationError, not_found
 from tokpack.chat.spans import Answer, Ends, last_mark, mark_at, prompts, thinking
 from tokpack.chat.watched import EVERY, Seen, Text
 from tokpack.errors import UsageError, option
@@ -38,7 +38,7 @@ _Prompt = Sequence[tuple[str, str]]  # see `prompts`
 
 
 class Turns:
-    """Finds turns with a program; counts on its budget being reset for each conversation.
+    """Finds turns with a program.
 
     ``variables`` are those of every conversation. ``ends`` are the end-of-turn tokens, found by
     trying, as are the ``header`` of an assistant's turns, how ``arguments`` of calls are taken
@@ -268,7 +268,6 @@ class Turns:
 
     def _written(self, messages: Messages, variables: Mapping[str, Any]) -> Text | None:
         """What is made of messages that are tried; None where it is nothing of what they say."""
-        self._program.budget.reset()
         try:
             text = self.render(messages, variables)
         except ConversationError:
@@ -324,12 +323,11 @@ class Turns:
         earlier: set[str] = set()
         for count in (1, 2, 3):
             messages = [dict(one) for _ in range(count) for one in (question, self._answer)]
-            program.budget.reset()
             try:
                 whole = self.render(messages, variables)
                 header = self._ask([question], variables)
             except ConversationError as error:
-                if error.reason in (TOO_MUCH, UNSAFE):
+                if error.reason == UNSAFE:
                     raise UsageError(f"{program.where}: {error}") from None
                 continue
             self.header = header[-1][0] if header else ""
@@ -358,7 +356,6 @@ class Turns:
         template writes behind all messages, prompt or not.
         """
         messages = [self._question, self._answer]
-        self._program.budget.reset()
         try:
             self.answer(self.render(messages, variables), messages, 1, variables)
         except ConversationError as error:

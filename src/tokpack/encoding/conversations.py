@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.apart import Limits, apart
 from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
 from tokpack.chat.rendered import OUTSIDE, utf8
@@ -17,7 +19,7 @@ from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
-from tokpack.errors import InputError, UsageError, option
+from tokpack.errors import InputError, LimitError, UsageError, option
 from tokpack.indexed.manifest import CHAT_COUNTS, ROLES
 from tokpack.quantities import counted
 from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
@@ -126,10 +128,10 @@ def settled_chat(
         chat = replace(chat, pairs=found[0])
     template = load_template(tokenizer, chat)
     chat = replace(chat, template=None)
-    renderer = Renderer(template, chat)
+    identity = apart(f"{template.where}: the chat template", _identity, template, chat)
     return {
         **asdict(chat),
-        **renderer.identity(),
+        **identity,
         "variables": dict(chat.variables),
         "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
@@ -141,31 +143,44 @@ def settled_chat(
     }
 
 
+def _identity(template: ChatTemplate, options: ChatOptions) -> dict[str, Any]:
+    """That of a renderer, which has tried the template."""
+    with Limits():
+        return Renderer(template, options).identity()
+
+
 def pair_keys(chat: ChatOptions, records: Iterable[Mapping[str, Any]]) -> Sequence[str]:
     """The keys of the answers of pairs, as they are asked for or as the first records have them."""
     return chat.pairs or next(iter(pairs_in(records)), ())
 
 
-def renderer_of(settled: Mapping[str, Any], where: str) -> Renderer:
+def renderer_of(settled: Mapping[str, Any], where: str, limits: Limits) -> Renderer:
     """What renders conversations as a plan has it; ``where`` is its template's place in words."""
     names = {one.name for one in fields(ChatOptions)} - {"template", "pairs"}
     pairs = tuple(settled["pairs"]) if settled["pairs"] else None
     options = ChatOptions(**{name: settled[name] for name in names}, pairs=pairs)
     template = ChatTemplate(settled["template"], settled["tokens"], settled["tool_use"], where)
-    return Renderer(template, options)
+    return Renderer(template, options, limits)
 
 
 class ConversationMaker:
     """Renders the records of batches: their rows become documents under ``key``.
 
     ``settled`` is what a plan has, ``tokenizer`` a name for messages, ``kept`` are the keys of
-    values that documents keep.
+    values that documents keep. ``limits`` are those of the process.
     """
 
     def __init__(
-        self, settled: Mapping[str, Any], tokenizer: str, key: str, kept: Sequence[str]
+        self,
+        settled: Mapping[str, Any],
+        tokenizer: str,
+        key: str,
+        kept: Sequence[str],
+        limits: Limits,
     ) -> None:
-        self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
+        self._limits = limits
+        with limits:
+            self._renderer = renderer_of(settled, f"tokenizer {tokenizer}", limits)
         self._pair: Sequence[str] | None = settled["pairs"]
         self._split = settled["rewriting"] == "split"
         self._of_assistant = settled["loss"] in ("assistant", "last")
@@ -177,7 +192,8 @@ class ConversationMaker:
     def __call__(self, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
         """The batches with documents; records that are no conversation are bad ones."""
         for batch in batches:
-            self._make(batch)
+            with self._limits:
+                self._make(batch)
             yield batch
 
     def _make(self, batch: DocumentBatch) -> None:
@@ -188,10 +204,10 @@ class ConversationMaker:
         values: list[list[Any]] = []
         bad = []
         records, numbers = ((), ()) if rows is None else (rows.whole, rows.lines.tolist())
-        every = self._renderer.render_all(records)
-        for record, line, one in zip(records, numbers, every, strict=True):
+        every = self._renderer.render_all(records, [number + 1 for number in numbers])
+        for record, line, made in zip(records, numbers, every, strict=True):
             try:
-                rendered = self._checked(one)
+                rendered = self._checked(made)
                 for key in self._labels:
                     _check_label(record, key)
                 encoded = [utf8(one.text) for one in rendered]
@@ -349,7 +365,16 @@ def sample(options: EncodeOptions) -> FirstConversations:
         raise InputError(f"{sources[0].name}: has no record that can be read, so nothing to show")
     batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
     kept = tuple(options.kept.values())
-    (batch,) = ConversationMaker(settled, setup.tokenizer.name, "text", kept)([batch])
+    note = multiprocessing.RawArray("q", 1)
+
+    def made() -> list[DocumentBatch]:
+        maker = ConversationMaker(settled, setup.tokenizer.name, "text", kept, Limits(note))
+        return list(maker([batch]))
+
+    try:
+        (batch,) = apart("the chat template", made)
+    except LimitError as error:
+        raise LimitError(f"record {note[0]} of the first ones: {error}") from None
     encoder = MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
     documents = batch.documents["text"]
     assert isinstance(documents, Conversations)
