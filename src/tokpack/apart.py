@@ -13,6 +13,8 @@ import sys
 import time
 import traceback
 import warnings
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import LimitError, TokpackError, WorkerError
@@ -116,47 +118,85 @@ class Limits:
         raise LimitError(f"the chat template {limit_met(code)}")
 
 
-def apart(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a process of its own: give what it gives, raise what it raises.
+class Apart:
+    """A function in a process of its own, which answers call after call until it is closed.
 
-    Where that is not possible, it is called here. ``what`` it is in words, for LimitError where a
-    limit has ended it, and WorkerError where anything else has. What a function loads may start
-    threads, which no fork has that comes later: that is a reason for it, too.
+    Where there can be no such process, the function is called here. ``what`` it is in words, for
+    LimitError where a limit has ended the process, and WorkerError where anything else has. What a
+    function loads may start threads, which no fork has that comes later: that is a reason for a
+    process, too. Arguments and what the function gives are pickled.
     """
-    if not has_processes():
-        return function(*arguments)
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
 
-    def tell() -> None:
-        enter()
+    def __init__(self, what: str, function: Callable[..., Any]) -> None:
+        self._what, self._function = what, function
+        self._owner = os.getpid()  # a fork of it has no part in the process
+        self._process: Any = None
+        if has_processes():
+            context = multiprocessing.get_context("fork")
+            self._pipe, theirs = context.Pipe()
+            with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self._process = context.Process(target=self._answer, args=(theirs,), daemon=True)
+                self._process.start()
+            theirs.close()
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._process is None:
+            return self._function(*arguments)
         try:
-            there.send(function(*arguments))
-        except TokpackError as error:
-            there.send(error)
-        except MemoryError as error:
-            there.send(WorkerError(f"not enough memory for {what}: {error}"))
-        except Exception:
-            there.send(WorkerError(f"{what} has failed\n{traceback.format_exc()}"))
+            self._pipe.send(arguments)
+            value = self._pipe.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise self._ended() from None
+        except BaseException:
+            self.close()  # an answer that nobody takes would be taken for the next one
+            raise
+        if isinstance(value, TokpackError):
+            raise value
+        return value
 
-    with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = context.Process(target=tell, daemon=True)
-        process.start()
-    there.close()
-    try:
-        value = here.recv()
-    except EOFError:
-        process.join()
-        if reason := limit_met(process.exitcode):
-            raise LimitError(f"{what} {reason}") from None
-        raise WorkerError(
-            f"the process for {what} was ended by something else (exit code {process.exitcode})"
-        ) from None
-    finally:
-        process.kill()
-        process.join()
-        here.close()
-    if isinstance(value, TokpackError):
-        raise value
-    return value
+    @property
+    def is_there(self) -> bool:
+        """Whether it can be called, in this process."""
+        there = self._process is None or self._process.exitcode is None
+        return self._owner == os.getpid() and there
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+
+    def _answer(self, pipe: Any) -> None:
+        enter()
+        self._pipe.close()  # or this process would keep itself alive
+        while True:
+            try:
+                arguments = pipe.recv()
+            except EOFError:
+                return
+            try:
+                answer = self._function(*arguments)
+            except TokpackError as error:
+                answer = error
+            except MemoryError as error:
+                answer = WorkerError(f"not enough memory for {self._what}: {error}")
+            except Exception:
+                answer = WorkerError(f"{self._what} has failed\n{traceback.format_exc()}")
+            pipe.send(answer)
+
+    def _ended(self) -> TokpackError:
+        self._process.join()
+        code = self._process.exitcode
+        if reason := limit_met(code):
+            return LimitError(f"{self._what} {reason}")
+        return WorkerError(
+            f"the process for {self._what} was ended by something else (exit code {code})"
+        )
+
+
+def apart(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function once in a process of its own, see ``Apart``; arguments are not pickled."""
+    with closing(Apart(what, partial(function, *arguments))) as call:
+        return call()

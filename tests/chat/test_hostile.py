@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tokpack import apart
 from tokpack.chat import ChatOptions, ConversationError, Rendered
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate
-from tokpack.chat.tokens import _render
+from tokpack.chat.tokens import Rendering, process_for
 from tokpack.errors import LimitError, UsageError, WorkerError
 
 TALK = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
@@ -88,7 +89,7 @@ def render(template: str, *messages: Any, **options: Any) -> list[Rendered]:
     """What a template makes of messages, in a process of its own."""
     record = {"messages": [*messages] or TALK}
     made: list[Rendered] | ConversationError = apart.apart(
-        "it", _render, ChatTemplate(template), ChatOptions(**options), record
+        "it", Rendering(ChatTemplate(template), ChatOptions(**options)), record
     )
     if isinstance(made, ConversationError):
         raise made
@@ -138,6 +139,22 @@ def test_a_process_that_dies_is_told() -> None:
 
     with pytest.raises(WorkerError, match=r"process for it was ended .* -9"):
         apart.apart("it", die)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_process_is_kept_until_a_limit_ends_it() -> None:
+    endless = "{% if messages[0].content == 'Hello' %}" + ENDLESS["macros"] + "{% endif %}"
+    template, options = ChatTemplate(endless + PLAIN), ChatOptions()
+    honest = {"messages": [{"role": "user", "content": "Hi"}, TALK[1]]}
+    process = process_for(template, options)
+    expected = process(honest)
+    assert process_for(template, options) is process
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(process_for, template, options).result() is not process
+    with pytest.raises(LimitError, match="processor time"):
+        process({"messages": TALK})
+    assert not process.is_there
+    assert process_for(template, options)(honest) == expected
 
 
 def test_the_process_of_the_user_is_not_limited() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.apart import Limits, apart
+from tokpack.apart import Apart, Limits
 from tokpack.chat.options import ChatOptions
 from tokpack.chat.rendered import ConversationError, Turn, utf8
 from tokpack.chat.renderer import Renderer
@@ -87,9 +89,10 @@ def render(
         **{name: value for name, value in names.items() if value is not None}
     )
     template = load_template(tokenizer, chat_options)
-    rendered = apart(
-        f"{template.where}: the chat template", _render, template, chat_options, record
-    )
+    try:
+        rendered = process_for(template, chat_options)({**record})
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ConversationError(f"a record whose values cannot be pickled: {error}") from None
     if isinstance(rendered, ConversationError):
         raise rendered
     build = partial(MarkingEncoder, tokenizer, dtype="int32")
@@ -104,11 +107,38 @@ def render(
     return result
 
 
-def _render(
-    template: ChatTemplate, options: ChatOptions, record: Mapping[str, Any]
-) -> list[Rendered] | ConversationError:
-    """What becomes of a record, within limits."""
-    limits = Limits()
-    with limits:
-        (result,) = Renderer(template, options, limits).render_all([record])
-    return result
+class _Kept(threading.local):
+    """The process of the last template and options that a thread has rendered by."""
+
+    key = ""
+    process: Apart | None = None
+
+
+_kept = _Kept()
+
+
+def process_for(template: ChatTemplate, options: ChatOptions) -> Apart:
+    """The process that renders by a template: the one of the call before, or a new one."""
+    key = repr((template, options))
+    process = _kept.process
+    if process is None or not process.is_there or _kept.key != key:
+        if process is not None and process.is_there:
+            process.close()
+        process = Apart(f"{template.where}: the chat template", Rendering(template, options))
+        _kept.key, _kept.process = key, process
+    return process
+
+
+class Rendering:
+    """What becomes of records, within limits; the template is compiled within them, too."""
+
+    def __init__(self, template: ChatTemplate, options: ChatOptions) -> None:
+        self._make = partial(Renderer, template, options)
+        self._renderer: Renderer | None = None
+
+    def __call__(self, record: Mapping[str, Any]) -> list[Rendered] | ConversationError:
+        limits = Limits()
+        with limits:
+            self._renderer = self._renderer or self._make(limits)
+            (result,) = self._renderer.render_all([record])
+        return result
