@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import time
@@ -124,7 +125,8 @@ class Apart:
     Where there can be no such process, the function is called here. ``what`` it is in words, for
     LimitError where a limit has ended the process, and WorkerError where anything else has. What a
     function loads may start threads, which no fork has that comes later: that is a reason for a
-    process, too. Arguments and what the function gives are pickled.
+    process, too. Arguments and what the function gives are pickled; PicklingError for what cannot
+    be.
     """
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
@@ -143,8 +145,9 @@ class Apart:
     def __call__(self, *arguments: Any) -> Any:
         if self._process is None:
             return self._function(*arguments)
+        message = _pickled(arguments)
         try:
-            self._pipe.send(arguments)
+            self._pipe.send_bytes(message)
             value = self._pipe.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._ended() from None
@@ -194,6 +197,13 @@ class Apart:
         return WorkerError(
             f"the process for {self._what} was ended by something else (exit code {code})"
         )
+
+
+def _pickled(arguments: tuple[Any, ...]) -> bytes:
+    try:
+        return pickle.dumps(arguments)
+    except Exception as error:  # an object may have a way of its own
+        raise pickle.PicklingError(str(error)) from error
 
 
 def apart(what: str, function: Callable[..., Any], *arguments: Any) -> Any:

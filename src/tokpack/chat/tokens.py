@@ -91,7 +91,7 @@ def render(
     template = load_template(tokenizer, chat_options)
     try:
         rendered = process_for(template, chat_options)({**record})
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
+    except pickle.PicklingError as error:
         raise ConversationError(f"a record whose values cannot be pickled: {error}") from None
     if isinstance(rendered, ConversationError):
         raise rendered
