@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import time
@@ -16,9 +15,10 @@ import traceback
 import warnings
 from contextlib import closing
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import LimitError, TokpackError, WorkerError
+from tokpack.errors import LimitError, TokpackError, UsageError, WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableSequence
@@ -125,8 +125,7 @@ class Apart:
     Where there can be no such process, the function is called here. ``what`` it is in words, for
     LimitError where a limit has ended the process, and WorkerError where anything else has. What a
     function loads may start threads, which no fork has that comes later: that is a reason for a
-    process, too. Arguments and what the function gives are pickled; PicklingError for what cannot
-    be.
+    process, too. Arguments and what the function gives are pickled; UsageError for what cannot be.
     """
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
@@ -145,7 +144,7 @@ class Apart:
     def __call__(self, *arguments: Any) -> Any:
         if self._process is None:
             return self._function(*arguments)
-        message = _pickled(arguments)
+        message = _pickled(self._what, arguments)
         try:
             self._pipe.send_bytes(message)
             value = self._pipe.recv()
@@ -199,11 +198,11 @@ class Apart:
         )
 
 
-def _pickled(arguments: tuple[Any, ...]) -> bytes:
+def _pickled(what: str, arguments: tuple[Any, ...]) -> memoryview:
     try:
-        return pickle.dumps(arguments)
+        return ForkingPickler.dumps(arguments)
     except Exception as error:  # an object may have a way of its own
-        raise pickle.PicklingError(str(error)) from error
+        raise UsageError(f"what is given to {what} cannot be pickled: {error}") from error
 
 
 def apart(what: str, function: Callable[..., Any], *arguments: Any) -> Any:

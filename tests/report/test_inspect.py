@@ -329,16 +329,16 @@ def test_a_tokenizer_that_is_not_byte_level(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "refused"),
     [
-        {"name": ["a"], "special_ids": 5, "vocab_size": -7, "eod_id": 2**80},
-        {"name": "/dev/zero", "vocab_size": 2**40, "eod_id": "x", "kind": None},
-        {"name": "../" * 40, "special_ids": {"<unk>": -(2**70)}, "eod_id": True},
-        {"name": "\x1b[31m\n", "kind": "\x07"},
+        ({"name": ["a"], "vocab_size": -7, "eod_id": 2**80}, "tokenizer: name is ['a']"),
+        ({"name": "/dev/zero", "vocab_size": 2**40, "eod_id": "x", "kind": None}, ""),
+        ({"name": "../" * 40, "special_ids": {"<unk>": -(2**70)}}, "special_ids['<unk>'] is -"),
+        ({"name": "\x1b[31m\n", "kind": "\x07"}, ""),
     ],
 )
 def test_a_hostile_manifest_harms_nothing(
-    tmp_path: Path, prefix: str, changes: dict[str, object]
+    tmp_path: Path, prefix: str, changes: dict[str, object], refused: str
 ) -> None:
     for suffix in (".bin", ".idx"):
         shutil.copy(prefix + suffix, tmp_path / f"x{suffix}")
@@ -348,5 +348,6 @@ def test_a_hostile_manifest_harms_nothing(
     (tmp_path / "x.json").write_text(json.dumps(manifest))
     page = tmp_path / "x.html"
     for arguments in (("inspect",), ("inspect", "--doc", "0"), ("stats", "--html", page)):
-        done = run(arguments[0], tmp_path / "x", *arguments[1:])
+        done = run(arguments[0], tmp_path / "x", *arguments[1:], code=bool(refused))
         assert "\x1b" not in done.stdout + done.stderr
+        assert refused in done.stderr

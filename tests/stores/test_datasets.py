@@ -120,7 +120,8 @@ def test_documents_are_chosen_on_a_store(disk: Path, url: str, tmp_path: Path) -
     for one, other in zip(MMapIndexedDataset(clean), expected, strict=True):
         assert np.array_equal(one, other)
     table = tmp_path / "spans.parquet"
-    result = tokpack.decontaminate(clean, against=tmp_path / "part_00001", table=table, common=0)
+    evaluation = tmp_path / "part_00001"
+    result = tokpack.decontaminate(clean, against=evaluation, unit="tokens", table=table, common=0)
     assert result.datasets[0].matched >= 100 - (1_500 - len(expected))
 
 

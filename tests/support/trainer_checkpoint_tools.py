@@ -92,13 +92,13 @@ def resume_everywhere(argument: tuple[str, dict[str, Any], list[float]]) -> None
     losses = steps(engine, 3, 3)
     assert max(abs(a - b) for a, b in zip(losses, expected[3:6], strict=True)) < EXACT, losses
     own = f"{folder}/many"
-    checkpoint.CheckpointWrite(engine, own, state(engine, 6, **settings)).finish()
+    for one in (own, f"{folder}/worn"):
+        checkpoint.CheckpointWrite(engine, one, state(engine, 6, **settings)).finish()
     losses = steps(engine, 6, 3)
     again = make(**settings, seed=7)
     assert checkpoint.load(again, own, model) is not None
     assert steps(again, 6, 3) == losses
     assert max(abs(a - b) for a, b in zip(losses, expected[6:], strict=True)) < EXACT, losses
-    checkpoint.CheckpointWrite(engine, f"{folder}/worn", state(engine, 6, **settings)).finish()
     full_disk(engine, f"{folder}/worn", settings)
     broken_for_all(engine, f"{folder}/worn", settings)
 

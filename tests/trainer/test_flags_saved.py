@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+NAMES = st.characters(exclude_categories=["Cs"], exclude_characters="\0")  # no file has that
 NUMBERS = {
     "lr": st.floats(1e-3, 1),
     "min_lr": st.floats(0, 1e-4),
@@ -29,9 +30,9 @@ NUMBERS = {
     "save_interval": st.none() | st.integers(1, 2**31),
     "compile": st.none() | st.booleans(),
     "embed_layernorm": st.booleans(),
-    "data_path": st.lists(st.text(min_size=1, max_size=8), max_size=4).map(tuple),
-    "save": st.none() | st.text(max_size=8),
-    "split": st.text(max_size=8),
+    "data_path": st.lists(st.text(NAMES, min_size=1, max_size=8), max_size=4).map(tuple),
+    "save": st.none() | st.text(NAMES, max_size=8),
+    "split": st.text(NAMES, max_size=8),
     "rampup_batch_size": st.none() | st.integers(0, 2**40).map(lambda n: (4, 4, n)),
     "deepspeed_json": st.dictionaries(
         st.sampled_from(["zero_optimization", "comms_logger"]),

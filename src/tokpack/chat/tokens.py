@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Mapping
 from dataclasses import fields
@@ -89,10 +88,7 @@ def render(
         **{name: value for name, value in names.items() if value is not None}
     )
     template = load_template(tokenizer, chat_options)
-    try:
-        rendered = process_for(template, chat_options)({**record})
-    except pickle.PicklingError as error:
-        raise ConversationError(f"a record whose values cannot be pickled: {error}") from None
+    rendered = process_for(template, chat_options)({**record})
     if isinstance(rendered, ConversationError):
         raise rendered
     build = partial(MarkingEncoder, tokenizer, dtype="int32")
