@@ -126,7 +126,7 @@ def vocabularies(draw: st.DrawFn) -> tuple[list[bytes], list[int]]:
 
 
 @given(vocabularies())
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 def test_words_of_tokens_are_those_of_their_text(drawn: tuple[list[bytes], list[int]]) -> None:
     pieces, ids = drawn
     table = _core.TokenWords(b"".join(pieces), np.cumsum([len(piece) for piece in pieces]))

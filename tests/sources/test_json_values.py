@@ -260,7 +260,7 @@ objects = st.dictionaries(
     )
 )
 @example([([{"text": "a"}, {"text": 5}], "")])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_each_value_of_a_line_is_a_record(lines: list[tuple[list[Record], str]]) -> None:
     raw = "\n".join(gap.join(map(json.dumps, records)) for records, gap in lines).encode()
     numbers = [number for number, (records, _) in enumerate(lines) for _ in records]
@@ -288,7 +288,7 @@ def test_each_value_of_a_line_is_a_record(lines: list[tuple[list[Record], str]])
     st.sampled_from([None, 0, 1]),
     st.sampled_from(["\n", "", ",\n", " "]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_lines_are(records: list[Record], indent: int | None, between: str) -> None:
     text = "".join(json.dumps(one, indent=indent) + between for one in records)
     first = json.dumps(records[0], indent=indent)
