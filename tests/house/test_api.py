@@ -165,7 +165,8 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "model import": ((tokpack.import_model,), {}),
     "tokenizer": (
         (tokpack.load_tokenizer,),
-        dict.fromkeys(("text", "on", "compare", "check", "by", "key", "input_format", "sample"), "shown"),
+        dict.fromkeys(("text", "on", "compare", "check", "by", "key"), "shown")
+        | {"input_format": "shown", "sample": "shown"},
     ),
     "blend": (
         (BlendSpec, index_files, prebuild),

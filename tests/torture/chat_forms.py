@@ -202,7 +202,7 @@ def _dataset(
     rows: list[Rendered],
 ) -> str:
     """Pairs as a dataset, there and back, in samples."""
-    tokenizer = save(folder, tiny())
+    save(folder, tiny())
     config = {"chat_template": template.source, **(template.tokens or {})}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     source = folder / "pairs.jsonl"

@@ -36,7 +36,7 @@ def path_of(name: str, value: TokenizerLike) -> str:
         return os.fsdecode(value)
     backend = getattr(value, "backend_tokenizer", value)
     if not hasattr(backend, "to_str"):
-        kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+        kind = type(value).__name__
         if not hasattr(value, "convert_tokens_to_ids"):
             raise UsageError(
                 f"{option(name)} is a {kind}: give a name, a path, a tokenizer of transformers or "
