@@ -122,7 +122,9 @@ def compared(
 
     options = {"tokenizer": str(tokenizer), "overwrite": True, "workers": 1}
     options |= {"chat_template": template, "rewriting": arguments.rewriting}
-    options["template_var"] = {"date": str(date.today()), "bos_token": "<|endoftext|>"}
+    text = TEMPLATE if template is None else Path(template).read_text(encoding="utf-8")
+    given = {"bos_token": "<|endoftext|>"} if "bos_token" in text else {}
+    options["template_var"] = {"date": str(date.today()), **given}
     source = str(folder / "chats.jsonl")
 
     def fast() -> tokpack.Manifest:
@@ -131,7 +133,6 @@ def compared(
     seconds, _ = measure.best(fast, arguments.runs)
     dataset = tokpack.MMapIndexedDataset(folder / "chats")
     library = transformers.AutoTokenizer.from_pretrained(str(tokenizer))
-    text = TEMPLATE if template is None else Path(template).read_text(encoding="utf-8")
     has_mask = "generation %}" in text
     settings = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": has_mask}
     settings |= {"chat_template": text, "bos_token": "<|endoftext|>"}

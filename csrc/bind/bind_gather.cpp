@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "bind/arrays.hpp"
+#include "bind/bus_errors.hpp"
 #include "core/samples/gather_tokens.hpp"
 #include "core/samples/listed_samples.hpp"
 #include "core/samples/loss_tracks.hpp"
@@ -90,6 +91,7 @@ class HeldTokenFile {
     const auto span = row_span(rows);
     const auto places = vector_of(targets, "targets");
     if (places.size() != span.size()) throw py::value_error("targets must be as many as rows");
+    watch_bus_errors();
     const py::gil_scoped_release release;
     return wrong(file_.gather(span, places, out), span.size());
   }
@@ -99,6 +101,7 @@ class HeldTokenFile {
     const auto out = text_of(text);
     const auto span = row_span(rows);
     const auto layout = layout_of(counts, places, text, multiple);
+    watch_bus_errors();
     const py::gil_scoped_release release;
     thread_local std::vector<std::int64_t> targets;
     targets.resize(span.size());

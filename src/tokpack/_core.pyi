@@ -16,6 +16,13 @@ NormalForm = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 NormalizerSteps = Sequence[tuple[str, bytes, bytes]]
 Level = Literal["auto", "scalar", "avx2", "avx512", "neon"]
 
+def watch_bus_errors() -> None:
+    """Let this process name the mapped file that was cut off, where a read of it ends the process.
+
+    It is called when the module is loaded, when a dataset is mapped, and in torch's workers, which
+    have another handler by then. SIGBUS then goes to the handler of before.
+    """
+
 def simd_levels() -> list[str]:
     """Instruction sets usable on this machine, best last; always starts with ``scalar``."""
 

@@ -21,7 +21,7 @@ from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
     from typing import Unpack
 
@@ -115,7 +115,9 @@ def encode(
 
     A run that was stopped goes on where it was; one that is finished returns at once. What can be
     iterated over only once is known again by ``resume_key``, a name for its content: a stopped run
-    then reads past the documents that it has. ``progress`` is called a few times a second; True
+    then reads past the documents that it has. A function of ``map`` is known again by
+    ``map_version`` alone: without it a stopped run begins anew, and an output that exists is
+    refused. ``progress`` is called a few times a second; True
     shows a bar, in a terminal or a notebook. Raises a TokpackError, or what an iterable raises.
     """
     from tokpack.encoding import encode as run
@@ -248,6 +250,7 @@ def import_model(
     *,
     vocab_size: int | None = None,
     config: str | None = None,
+    accept_argument: Collection[str] = (),
     progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Path:
@@ -255,7 +258,8 @@ def import_model(
 
     ``model`` is a folder of ``transformers``, of GPT-NeoX's layer files, whose YAML is ``config``,
     or of Megatron's mp_rank_* files. Rows of its vocabulary from ``vocab_size`` on are padding. The
-    tokenizer, named as for ``stats``, is the one in the folder where none is named.
+    tokenizer, named as for ``stats``, is the one in the folder where none is named. An argument
+    or a key of the model that is not known is refused, unless ``accept_argument`` has its name.
     ``output``/config.yaml has the model's settings. InputError where there is no model, UsageError
     for one that is not computed here, FormatError for a broken one, OutputError where ``output``
     has anything in it.
@@ -263,7 +267,9 @@ def import_model(
     with needs_extra("train"):
         from tokpack.checkpoints import importing
 
-        weights = importing.open_model(model, config=config, vocab_size=vocab_size)
+        weights = importing.open_model(
+            model, config=config, vocab_size=vocab_size, accept_argument=accept_argument
+        )
         described, _ = importing.describe_tokenizer(model, **tokenizer)
         return importing.import_model(weights, output, tokenizer=described, progress=progress)
 

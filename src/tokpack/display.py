@@ -80,7 +80,15 @@ def data_text(text: str) -> str:
     return shown(text, keep="\n\t") if sys.stdout.isatty() else text
 
 
-_BRIEF = reprlib.Repr()
+class _Brief(reprlib.Repr):
+    def repr_int(self, x: int, level: int) -> str:
+        if x.bit_length() > _MOST_BITS:  # Python writes no more than 4,300 digits
+            return f"an integer of {x.bit_length():,} bits"
+        return super().repr_int(x, level)
+
+
+_MOST_BITS = 10_000  # of an integer whose digits are counted to cut them
+_BRIEF = _Brief()
 _BRIEF.maxlevel, _BRIEF.maxlong, _BRIEF.maxstring, _BRIEF.maxother = 4, 50, 300, 300
 _BRIEF.maxdict = _BRIEF.maxlist = _BRIEF.maxtuple = _BRIEF.maxset = 12
 

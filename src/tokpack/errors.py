@@ -118,6 +118,10 @@ class RecordError(InputError):
         return type(self), (self.source, self.line, self.reason, self.advice, self.unit)
 
 
+class LimitError(InputError):
+    """What somebody's template does takes more time or memory than any honest one needs."""
+
+
 class TokenizerError(TokpackError):
     """A tokenizer is unknown, incomplete, contradictory, or fails its self-check."""
 

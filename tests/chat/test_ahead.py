@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.chat_twin import FAMILIES
+from support.chat_twin import FAMILIES, text_of
 from transformers.utils import chat_template_utils
 
 from tokpack.chat import ChatOptions, ConversationError
@@ -326,3 +326,146 @@ def test_a_token_that_only_ends_earlier_turns_is_found_without_turns() -> None:
     )
     (rendered,) = Renderer(template, ChatOptions()).render({"messages": TALK})
     assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh<end>", "See"]
+
+
+# Loops over what a generator gives.
+
+TOOLS = [{"function": {"name": "f", "return": "x", "about": "y"}}]
+PART = "{{ k }}{% if not loop.last %},{% endif %}"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "{% for k, v in tools[0].function.items() if k != 'return' %}" + PART,
+        "{% for k in tools[0].function | list | reject('eq', 'return') %}" + PART,
+        "{% for k in tools[0].function if k != 'return' %}{{ k }}{{ ',' * (loop.revindex0 > 0) }}",
+        "{% for k in ['name', 'return', 'about'] | reject('eq', 'return') %}"
+        "{{ k }}{{ ',' if loop.nextitem is defined }}",
+        "{% for k in ['name', 'return', 'about'] if k != 'return' and messages %}"
+        "{{ k }}{{ ',' if loop.index < loop.length }}",
+    ],
+)
+def test_a_loop_with_a_condition_that_is_over_no_messages_hides_no_turns(loop: str) -> None:
+    """Mistral's templates of 2024 write tools so."""
+    template = (
+        "{% for message in messages %}[{{ message.role }}]"
+        "{% if message.role == 'user' %}" + loop + "{% endfor %}|{% endif %}"
+        "{{ message.content }}.{% endfor %}" + PROMPTED
+    )
+    record = {"messages": TALK, "tools": TOOLS}
+    for source in (template, template.replace(loop, "{% for k in [1] %}name,about")):
+        (rendered,) = Renderer(source, ChatOptions()).render(record)
+        assert rendered.text.startswith("[user]name,about|Hi.[assistant]Oh.[user]name,about|Bye.")
+        assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]
+        assert len(rendered.turns) == 4
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "{% for m in messages if m.role != 'system' %}",
+        "{% for m in messages | list if m.role != 'system' %}",
+        "{% for m in messages | rejectattr('role', 'eq', 'system') %}",
+        "{% for m in messages | list | rejectattr('role', 'eq', 'system') %}",
+        "{% for m in messages[1:] | rejectattr('role', 'eq', 'system') %}",
+    ],
+)
+def test_a_loop_that_takes_messages_before_their_turns_shows_none(loop: str) -> None:
+    template = loop + "[{{ m.role }}]{{ m.content }}{{ '.' if loop.last else ';' }}{% endfor %}"
+    text = Program(template, "here", None).run([{"role": "system", "content": "x"}, *TALK], {})
+    assert text.turns is None
+
+
+# Loops that go on where another one ended, as Kimi K2 Thinking has them.
+
+SPLIT_AT = "{% set at = 2 %}"
+
+
+@pytest.mark.parametrize(
+    ("between", "known"),
+    [("", True), (" \n", True), ("{{ '|' }}", False), ("{{ messages | length }}", False)],
+)
+def test_loops_over_messages_in_a_row_are_one(between: str, known: bool) -> None:
+    first, then = "{% for message in messages[:at] %}", "{% for message in messages[at:] %}"
+    template = SPLIT_AT + first + SAY + "{% endfor %}" + between + then + SAY + "{% endfor %}"
+    text = Program(template, "here", None).run(TALK, {})
+    assert (text.turns is not None) == known
+    if text.turns is not None:
+        pieces = [text.text[slice(*turn)] for turn in text.turns if turn is not None]
+        assert [piece.strip() for piece in pieces] == [
+            "[user]Hi.",
+            "[assistant]Oh.",
+            "[user]Bye.",
+            "[assistant]See.",
+        ]
+    if not between:
+        (rendered,) = Renderer(template + PROMPTED, ChatOptions()).render({"messages": TALK})
+        assert [rendered.text[a:b] for a, b in rendered.trained] == ["Oh.", "See."]
+
+
+@pytest.mark.parametrize(
+    "loops",
+    [
+        ("messages[:at]", "messages[at + 1:]"),
+        ("messages[at:]", "messages[:at]"),
+        ("messages[:at]", "messages[:at]"),
+        ("messages[:at]", "messages"),
+    ],
+)
+def test_loops_that_do_not_go_on_are_several(loops: tuple[str, str]) -> None:
+    template = SPLIT_AT + "".join(
+        "{% for message in " + one + " %}" + SAY + "{% endfor %}" for one in loops
+    )
+    assert Program(template, "here", None).run(TALK, {}).turns is None
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *(
+            "messages[:2] | length",
+            "messages[1:3][0].content",
+            "messages[:9] | map('length') | list",
+        ),
+        *("messages[:2] + messages[2:]", "messages[:1] == messages[0:1]", "messages[:2] | tojson"),
+        *(
+            "messages[1:3] | reverse | list",
+            "messages[:2] is sequence",
+            "messages[0] in messages[:1]",
+        ),
+        *("(messages[:0] or 'none')", "messages[:2] | last", "messages[:2][1:]", "messages[1:3]"),
+    ],
+)
+def test_some_of_the_messages_are_a_list_for_a_template(what: str) -> None:
+    template = "{{ " + what + " }}"
+    expected = chat_template_utils._compile_jinja_template(template).render(messages=TALK)
+    assert Program(template, "here", None).run(TALK, {}).text == expected
+
+
+@pytest.mark.parametrize("rewriting", ["refuse", "split", "as-is"])
+def test_an_agent_with_kimi_k2_thinking(rewriting: Any) -> None:
+    """Its template leaves out earlier thinking, and that of answers without calls."""
+    (family,) = [one for one in FAMILIES if one.name == "kimi_thinking"]
+    function = {"name": "f", "arguments": {"x": 1}}
+    call = {"id": "c00000001", "type": "function", "function": function}
+    talk = [
+        TALK[0],
+        {"role": "assistant", "content": "", "reasoning_content": "Hm.", "tool_calls": [call]},
+        {"role": "tool", "content": "Mo", "tool_call_id": "c00000001"},
+        {**TALK[1], "reasoning_content": "Ah."},
+    ]
+    renderer = Renderer(family.source, ChatOptions(rewriting=rewriting))
+    said = '<|call|>c00000001<|arguments|>{"x": 1}<|called|><|im_end|>'
+    if rewriting == "refuse":
+        with pytest.raises(ConversationError, match="rewriting='split'"):
+            renderer.render({"messages": talk})
+        return
+    texts = renderer.render({"messages": talk})
+    trained = [one.text[a:b] for one in texts for a, b in one.trained]
+    thought = "<think>Hm.</think>" if rewriting == "split" else ""
+    assert trained == [thought + said, "Oh<|im_end|>"]
+    assert sum(one.thoughts_unwritten for one in texts) == (1 if rewriting == "split" else 2)
+    if rewriting == "split":
+        asked = text_of(family, talk[:3], add_generation_prompt=True)
+        assert texts[1].text.startswith(asked)

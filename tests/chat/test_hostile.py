@@ -2,54 +2,52 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
-import tracemalloc
+import multiprocessing
+import resource
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from jinja2 import UndefinedError
 
-from tokpack.chat import ChatOptions, ConversationError, sandbox
+from tokpack import apart
+from tokpack.chat import ChatOptions, ConversationError, Rendered
 from tokpack.chat.renderer import Renderer
-from tokpack.errors import UsageError
+from tokpack.chat.template import ChatTemplate
+from tokpack.chat.tokens import Rendering, process_for
+from tokpack.errors import LimitError, UsageError, WorkerError
 
 TALK = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
 PLAIN = "{% for m in messages %}[{{ m.role }}]{{ m.content }}.{% endfor %}"
 
+# Each of them for hours, or with more memory than there is.
 ENDLESS = {
-    "loops": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "tabs": "{{ ('\\t' * 10**5).expandtabs(10**5) | length }}",
+    "joins of lazy maps": (
+        "{{ range(10**5) | map('string') | join(range(10**5) | join) | length }}"
+    ),
+    "indentation": "{{ ([1] * 10**5) | tojson(indent=10**5) | length }}",
+    "one argument many times": "{{ ('{0}' * 10**5).format('a' * 10**5) | length }}",
+    "one name many times": "{{ ('%(a)s' * 10**5) % {'a': 'b' * 10**5} }}",
+    "a loop that leaves all out": (
+        "{% set r = range(10**5) | list %}"
+        "{% for i in r %}{% for a in r if false %}{% endfor %}{% endfor %}"
+    ),
     "loops that write": (
         "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}"
     ),
     "macros": "{% macro f(n) %}{{ f(n - 1) + f(n - 1) if n }}{% endmacro %}{{ f(60) }}",
-    "a loop that calls itself": "{% for m in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",
-    "a macro that calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "repeated text": "{{ 'a' * 10**9 }}",
+    "a constant": "{{ 'a' * 10**10 }}",
     "repeated variables": "{% set n = 10**8 %}{{ 'a' * n * n }}",
-    "repeated lists": "{% set x = [0] * 10**9 %}",
-    "a long range": "{% for i in range(10**9) %}{% endfor %}",
-    "a wide field": "{{ 'a'.ljust(10**9) }}",
-    "a centred field": "{{ 'a' | center(10**9) }}",
-    "centred by name": "{{ ['a'] | map('center', 10**9) | list }}",
-    "a format": "{{ '%1000000000d' % 1 }}",
-    "a starred format": "{{ '%*d' % (10**9, 1) }}",
-    "a format method": "{{ '{:1000000000}'.format(1) }}",
-    "a nested format": "{{ '{:{}}'.format(1, 10**9) }}",
-    "a format filter": "{{ '%1000000000d' | format(1) }}",
-    "replacement": "{% set a = 'a' * 9999 %}{{ a.replace('a', a).replace('a', a) }}",
-    "a replacement filter": "{% set a = 'a' * 9999 %}{{ a | replace('a', a) | replace('a', a) }}",
-    "joins": "{% set a = 'a' * 9999 %}{{ a.join(['x'] * 9999) }}",
-    "a table of letters": "{% set a = 'a' * 9999 %}{{ a.translate({97: a}) }}",
-    "indentation": "{{ [1] | tojson(indent=10**9) }}",
-    "indented lines": "{{ ('\n' * 9999) | indent(9999) }}",
-    "bytes of a number": "{{ (1).to_bytes(10**9, 'big') }}",
-    "a power": "{{ 10 ** 10 ** 9 }}",
+    "repeated lists": "{% set x = [0] * 10**10 %}",
+    "a power": "{% set n = 10**9 %}{{ 10 ** n }}",
+    "a wide field": "{{ 'a'.ljust(10**10) }}",
+    "centred by name": "{{ ['a'] | map('center', 10**10) | list }}",
+    "a format": "{{ '%2000000000d' % 1 }}",
+    "a nested format": "{{ '{:{}}'.format(1, 2 * 10**9) }}",
+    "replacement": "{% set a = 'a' * 99999 %}{{ a.replace('a', a) }}",
+    "a table of letters": "{% set a = 'a' * 99999 %}{{ a.translate({97: a}) }}",
     "doubled text": (
-        "{% set n = namespace(x='ab') %}{% for i in range(60) %}"
-        "{% set n.x = n.x + n.x %}{% endfor %}{{ n.x }}"
-    ),
-    "text next to itself": (
         "{% set n = namespace(x='ab') %}{% for i in range(60) %}"
         "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}"
     ),
@@ -57,23 +55,14 @@ ENDLESS = {
         "{% set n = namespace(x=[1]) %}{% for i in range(60) %}"
         "{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}"
     ),
-    "dicts in dicts": (
-        "{% set n = namespace(x=1) %}{% for i in range(60) %}"
-        "{% set n.x = dict(a=n.x, b=n.x) %}{% endfor %}{{ n.x | tojson }}"
-    ),
-    "filled lists": (
-        "{% set n = namespace(x=[1]) %}{% for i in range(60) %}"
-        "{% set n.x = n.x | batch(2, n.x) | list %}{% endfor %}{{ n.x }}"
-    ),
-    "a long variable": (
-        "{% set a = 'a' * 9999 %}{% set b %}{% for i in range(99999) %}{{ a }}{% endfor %}"
-        "{% endset %}"
-    ),
-    "many long texts": (
-        "{% set n = namespace(l=[], a='a' * 9999) %}{% for i in range(99999) %}"
-        "{% set n.l = n.l + [n.a + 'b'] %}{% endfor %}"
-    ),
     "filler": "{{ lipsum(n=10**7) }}",
+}
+# What jinja2 and Python end themselves.
+REFUSED = {
+    "a loop that calls itself": "{% for m in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",
+    "a macro that calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "a long range": "{% for i in range(10**9) %}{% endfor %}",
+    "a call of a namespace": "{% call(x) namespace(a=1) %}{% endcall %}",
 }
 OUTSIDE = {
     "a class": "{{ ''.__class__ }}",
@@ -91,48 +80,146 @@ OUTSIDE = {
 
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousandth of the work that a conversation may take: about 10 ms, or 10^5 characters."""
-    monkeypatch.setattr(sandbox, "_UNITS", 10**7)
+    """Limits that are met in a moment, and still leave room for all that is honest."""
+    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(apart, "MEMORY", 256 << 20)
+
+
+def render(template: str, *messages: Any, **options: Any) -> list[Rendered]:
+    """What a template makes of messages, in a process of its own."""
+    record = {"messages": [*messages] or TALK}
+    made: list[Rendered] | ConversationError = apart.apart(
+        "it", Rendering(ChatTemplate(template), ChatOptions(**options)), record
+    )
+    if isinstance(made, ConversationError):
+        raise made
+    return made
 
 
 def refuse(template: str) -> str:
-    """The error of a template, which comes in bounded processor time and memory."""
-    tracemalloc.start()
-    begun = time.process_time()
-    try:
-        with pytest.raises((UsageError, ConversationError)) as caught:
-            Renderer(template, ChatOptions()).render({"messages": TALK})
-        assert time.process_time() - begun < 5  # it is some 10 ms, and tracemalloc's
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+    with pytest.raises((UsageError, ConversationError)) as caught:
+        Renderer(template, ChatOptions()).render({"messages": TALK})
     return str(caught.value)
 
 
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.usefixtures("little")
-def test_what_takes_for_ever_is_refused(name: str) -> None:
-    message = refuse(PLAIN + ENDLESS[name])
-    assert any(
-        reason in message
-        for reason in ("takes too much work", "template fails", "cannot be compiled")
+def test_what_takes_for_ever_meets_a_limit(name: str) -> None:
+    # For this record, and for none of those that are tried.
+    template = "{% if messages[0].content == 'Hello' %}" + ENDLESS[name] + "{% endif %}"
+    with pytest.raises(LimitError, match=r"processor time|memory"):
+        render(template + PLAIN)
+
+
+@pytest.mark.parametrize("name", ["macros", "a constant", "doubled text"])
+@pytest.mark.usefixtures("little")
+def test_what_takes_for_ever_where_it_is_tried(name: str) -> None:
+    with pytest.raises(LimitError, match=r"processor time|memory"):
+        render(ENDLESS[name] + PLAIN)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.usefixtures("little")
+def test_what_python_ends_is_an_error_of_the_record(name: str) -> None:
+    template = "{% if messages[0].content == 'Hello' %}" + REFUSED[name] + "{% endif %}"
+    with pytest.raises(ConversationError, match="template fails"):
+        render(template + PLAIN)
+
+
+def test_a_text_that_is_too_long_meets_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "CHARACTERS", 10_000)
+    assert render(PLAIN, TALK[0], {"role": "assistant", "content": "a" * 9000})
+    with pytest.raises(LimitError, match="writes more than 10000 characters"):
+        render(PLAIN, TALK[0], {"role": "assistant", "content": "a" * 10_000})
+
+
+def test_a_process_that_dies_is_told() -> None:
+    def die() -> None:
+        signal.raise_signal(signal.SIGKILL)
+
+    with pytest.raises(WorkerError, match=r"process for it was ended .* -9"):
+        apart.apart("it", die)
+
+
+@pytest.mark.usefixtures("little")
+def test_a_process_is_kept_until_a_limit_ends_it() -> None:
+    endless = "{% if messages[0].content == 'Hello' %}" + ENDLESS["macros"] + "{% endif %}"
+    template, options = ChatTemplate(endless + PLAIN), ChatOptions()
+    honest = {"messages": [{"role": "user", "content": "Hi"}, TALK[1]]}
+    process = process_for(template, options)
+    expected = process(honest)
+    assert process_for(template, options) is process
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(process_for, template, options).result() is not process
+    with pytest.raises(LimitError, match="processor time"):
+        process({"messages": TALK})
+    assert not process.is_there
+    assert process_for(template, options)(honest) == expected
+
+
+def test_the_process_of_the_user_is_not_limited() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA), signal.getitimer(signal.ITIMER_PROF)
+    render(PLAIN)
+    Renderer(PLAIN, ChatOptions(), apart.Limits()).render({"messages": TALK})
+    with apart.Limits():
+        assert resource.getrlimit(resource.RLIMIT_DATA) == before[0]
+    after = resource.getrlimit(resource.RLIMIT_DATA), signal.getitimer(signal.ITIMER_PROF)
+    assert after == before
+
+
+def test_limits_end_with_the_rendering() -> None:
+    def look() -> tuple[Any, ...]:
+        limits, before = apart.Limits(), resource.getrlimit(resource.RLIMIT_DATA)
+        with limits:
+            inside = resource.getrlimit(resource.RLIMIT_DATA)
+            timer = signal.getitimer(signal.ITIMER_PROF)[0]
+        after = resource.getrlimit(resource.RLIMIT_DATA), signal.getitimer(signal.ITIMER_PROF)[0]
+        return before, inside, timer, after
+
+    before, inside, timer, after = apart.apart("it", look)
+    assert inside[0] >= apart.MEMORY
+    assert timer > 0
+    assert after == (before, 0)
+
+
+def test_a_process_that_may_have_none_renders_itself() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:  # a daemon has no children
+        assert pool.apply(render, (PLAIN,)) == render(PLAIN)
+
+
+def test_a_long_conversation_with_tools_meets_no_limit() -> None:
+    text = {"type": "string", "description": "what to look for " * 50}
+    tools = [
+        {"type": "function", "function": {"name": f"find{i}", "parameters": {"properties": text}}}
+        for i in range(50)
+    ]
+    talk = [{"role": one["role"], "content": "Good day to you. " * 60} for one in TALK * 1000]
+    (rendered,) = render("{{ tools | tojson }}" + PLAIN, *talk, variables={"tools": tools})
+    assert len(rendered.trained) == 1000
+    assert len(rendered.text) > 2_000_000
+
+
+def test_each_run_of_a_template_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "SECONDS", 1)
+    slow = "{% for i in range(200) %}{% for j in range(200) %}{% endfor %}{% endfor %}"
+    # What is last decides what is written, so each answer is rendered by itself.
+    template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content if m.role == 'user' or loop.last }}."
+        "{% endfor %}{% if messages[0].content == 'Hello' %}" + slow + "{% endif %}"
+        "{% if add_generation_prompt %}[assistant]{% endif %}"
     )
-
-
-@pytest.mark.parametrize("values", [[*range(1000)], "a " * 500, ["a"] * 1000])
-def test_filters_take_what_they_look_at(values: Any) -> None:
-    environment = sandbox.Sandbox(None)
-    template = environment.from_string("{% set x = values | groupby('real') %}")
-    before = environment.budget.left
-    with contextlib.suppress(UndefinedError):  # a text has no such part
-        template.render(values=values)
-    assert before - environment.budget.left > 5_000 * len(values)  # as many nanoseconds, about
+    assert len(render(template, *TALK * 150, rewriting="split")) == 150
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_nothing_leads_out_of_the_sandbox(name: str) -> None:
     message = refuse(PLAIN + OUTSIDE[name])
     assert any(reason in message for reason in ("unsafe", "template fails"))
+
+
+@pytest.mark.parametrize("called", ["namespace(a=1)", "dict(a=1)", "range(1)", "joiner()"])
+def test_what_a_call_block_cannot_call_is_refused(called: str) -> None:
+    assert "template fails" in refuse(f"{PLAIN}{{% call(x) {called} %}}{{% endcall %}}")
 
 
 def test_a_million_messages_are_refused() -> None:
@@ -160,6 +247,7 @@ def test_a_text_of_ten_million_characters_is_none_too_long() -> None:
         "{{ nonsense('",
         "{% generation %}",
         "{{ " + "(" * 5000 + ")" * 5000 + " }}",
+        "{{ 10 ** 5000 }}",
         "x" * (1 << 21),
     ],
 )

@@ -57,9 +57,11 @@ def test_turns_have_their_roles_and_cover_the_text() -> None:
 
 
 def test_a_text_that_jinja2_alone_does_not_give_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    template = CHATML.replace("message['content']", "message['content'] | trim")
+    template = CHATML.replace("message['content']", "message['content'].strip()")
     Renderer(template, ChatOptions()).render({"messages": TALK})
-    monkeypatch.setitem(sandbox._QUICK, "trim", str.lower)
+    monkeypatch.setattr(
+        sandbox.Sandbox, "method", lambda self, context, text, *others: text.lower()
+    )
     renderer = Renderer(template, ChatOptions())
     with pytest.raises(TokpackError, match="another text in tokpack than in jinja2"):
         renderer.render({"messages": TALK})

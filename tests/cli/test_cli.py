@@ -138,6 +138,32 @@ def test_interrupt(tokenizer: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out.bin").exists()
 
 
+@pytest.mark.parametrize(
+    ("version", "hint"),
+    [([], "the same command begins anew"), (["--map-version", "1"], "run the same command again")],
+)
+def test_interrupt_of_a_function(
+    version: list[str], hint: str, tokenizer: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "in.jsonl").write_text('{"text": "a"}\n' * 3000)
+    (tmp_path / "wait.py").write_text(
+        "import time\n\n\ndef wait(batch):\n"
+        "    time.sleep(batch.num_rows // 2000 * 60)\n    return batch\n"
+    )
+    flags = ["--tokenizer", str(tokenizer), "-o", "out", "--map", "wait.py:wait", *version]
+    process = subprocess.Popen(
+        [*TOKPACK, "encode", "in.jsonl", *flags],
+        stderr=subprocess.PIPE, cwd=tmp_path, start_new_session=True,
+    )  # fmt: skip
+    wait_until((tmp_path / "out.unfinished" / "joined.text.ids").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    _, talk = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert talk.decode().splitlines()[-1].startswith(f"tokpack: interrupted; {hint}")
+    assert (b"next one begins anew" in talk) is (not version)
+
+
 def on_terminal(arguments: Sequence[object], cwd: Path, **environment: str) -> tuple[int, str]:
     """Run the command with a terminal for its stderr; its exit code and what the terminal got."""
     ours, theirs = pty.openpty()

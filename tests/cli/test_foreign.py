@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import ujson
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import hostile
+from support.json_edits import EDITS, edited
 from support.report_tools import make, run, sample_texts
 
+from tokpack.cli import main
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError
 from tokpack.files.foreign import MAX_DEPTH, MAX_DIGITS, parse_json, read_json
@@ -72,6 +76,29 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_strings_of_a_manifest(command: str, prefix: str) -> None:
     name, *flags = command.split()
     assert "\x1b" not in seen(run(name, prefix, *flags))
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], str, Any]:
+    """The words that encode a dataset, its prefix, and its manifest."""
+    made = make(tmp_path_factory.mktemp("encoded"), "d", sample_texts()[:9])
+    tokenizer = os.path.join(os.path.dirname(made), "tokenizer.json")
+    words = ["encode", f"{made}.jsonl", "--tokenizer", tokenizer, "-o", made, "--workers", "1"]
+    return words, made, read_json(made + ".json")
+
+
+@settings(max_examples=40, deadline=None)
+@given(EDITS)
+def test_whatever_a_manifest_says_is_read_or_refused(
+    encoded: tuple[list[str], str, Any], edits: list[tuple[int, Any]]
+) -> None:
+    encode, prefix, manifest = encoded
+    with open(prefix + ".json", "w") as file:
+        json.dump(edited(manifest, edits), file)
+    for words in (encode, ["inspect", prefix], ["stats", prefix]):
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+            code = main(words)
+        assert code in (0, 1), said.getvalue()
 
 
 @pytest.mark.parametrize("command", ["inspect", "stats", "verify", "encode", "merge", "convert"])
@@ -147,6 +174,8 @@ YAML = {
     "another wrong tag": "datasets: !!timestamp never",
     "an object": "!!python/object:os.system {}",
     "a control": "a: \x01",
+    "a NUL": r'datasets: "\0"',
+    "half a surrogate pair": r'datasets: "\ud800"',
 }
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from support import forked
-from support.chatml_twin import RECORDS, Chats, conversations, rendered, write_records
+from support.chatml_twin import RECORDS, TEMPLATE, Chats, conversations, rendered, write_records
 from support.encoding_tools import DRIVER, EOD, dataset
 from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 
 import tokpack
 from tokpack.encoding import EncodeOptions, plan
 from tokpack.encoding.conversations import sample
-from tokpack.errors import InputError, RecordError
+from tokpack.errors import InputError, RecordError, WorkerError
 from tokpack.files import blocks
 
 if TYPE_CHECKING:
@@ -66,10 +66,15 @@ def test_a_run_that_is_stopped(chats: Chats) -> None:
     source = write_records(chats.folder / "in.jsonl", records)
     options = {"inputs": str(source), "output": str(chats.output), "workers": 1, "chat": True}
     settings = json.dumps({**options, "tokenizer": str(chats.tokenizer)})
-    for script in (STOP_AT_PART.format(part=3), STOP_AT_END, STOP_AT_RENAME.format(done=1)):
+    killed = -signal.SIGKILL
+    for script, code in (
+        (STOP_AT_PART.format(part=3), WorkerError.exit_code),  # its worker, not the run
+        (STOP_AT_END, killed),
+        (STOP_AT_RENAME.format(done=1), killed),
+    ):
         run = functools.partial(forked.run, capture_output=True, check=False, timeout=120)
         done = run(["-c", script + DRIVER, settings])
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert done.returncode == code, done.stderr
         with pytest.MonkeyPatch.context() as patch:
             small = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
             patch.setattr(plan, "make_parts", small)
@@ -223,11 +228,171 @@ def test_each_answer_of_a_pair_keeps_its_own_numbers(chats: Chats) -> None:
     chats.refused(wrong, says, RecordError, keep=keep, overwrite=True)
 
 
+@pytest.mark.parametrize(
+    ("template", "options"),
+    [("", {"max_length": 12, "truncate": "right"}), ("trim", {}), ("split('#')[0]", {}), ("", {})],
+)
+def test_pairs_of_the_same_tokens_are_left_out(
+    chats: Chats, template: str, options: dict[str, Any]
+) -> None:
+    """Because of the cut, because of what the template leaves out, or as they are."""
+    said = {"split('#')[0]": ("and#of", "and"), "trim": ("and ", "and")}
+    equal = ("and of the is", "and of the was") if options else ("and", "and")
+    chosen, rejected = said.get(template, equal)
+    records = [
+        {"prompt": "the of", "chosen": chosen, "rejected": rejected},
+        {"prompt": "the of", "chosen": "in", "rejected": "was"},
+    ]
+    file = chats.folder / "mine.jinja"
+    content = f"message['content'].{template}" if template.startswith("split") else template
+    content = f"(message['content'] | {template})" if template == "trim" else content
+    file.write_text(TEMPLATE.replace("message['content']", content or "message['content']"))
+    if options:
+        empty = [{"role": "user", "content": "the of"}, {"role": "assistant", "content": ""}]
+        (ids, _), *_ = chats.twin.rows([empty])
+        options = {**options, "max_length": len(ids) + 1}  # three tokens of the answer
+    manifest = chats.encode(records, chat_template=str(file), **options)
+    talks = [
+        [{"role": "user", "content": "the of"}, {"role": "assistant", "content": text}]
+        for text in ("in", "was")
+    ]
+    assert chats.rows() == chats.twin.rows(talks)
+    assert dict(manifest.reasons) == {"both answers of the pair are the same": 2}
+    assert (manifest.mapped_out, manifest.documents, manifest.adds_up) == (2, 2, True)
+    assert [one["line"] for one in chats.rejects()] == [1, 1]
+
+
+@pytest.mark.parametrize("key", ["label", "kto_tag"])
+def test_an_answer_that_is_labelled_as_bad_is_learned_by_nobody_who_does_not_know(
+    chats: Chats, key: str
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    records = [
+        {"prompt": "the of", "completion": text, key: is_good}
+        for text, is_good in (("and", True), ("in", False), ("was", True))
+    ]
+    says = rf"in\.jsonl:2: labelled as no good answer: its {key} is False.* where='{key}'"
+    chats.refused(records, says, RecordError)
+    manifest = chats.encode(records, on_error="skip", overwrite=True)
+    assert (manifest.documents, manifest.rejected) == (2, 1)
+    chats.encode(records, keep=[key], overwrite=True)
+    table = parquet.read_table(f"{chats.output}.docs.parquet")
+    assert table.column(key).to_pylist() == [True, False, True]
+    manifest = chats.encode(records, weight_key=key, overwrite=True)
+    assert dict(manifest.reasons) == {"nothing is trained": 1}
+    pytest.importorskip("duckdb")
+    assert chats.encode(records, where=key, overwrite=True).documents == 2
+    numbers = [{**one, key: int(one[key])} for one in records]
+    chats.refused(numbers, f"its {key} is 0", RecordError, overwrite=True)
+    talks = [{"messages": RECORDS[0]["messages"], key: 0}]  # of a class, say
+    assert chats.encode(talks, overwrite=True).documents == 1
+
+
+def test_pairs_are_found_under_the_keys_of_other_programs(chats: Chats) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    record = {"messages": [{"role": "user", "content": "the of"}], "id": 1}
+    record["messages"].append({"role": "assistant", "content": "and"})
+    record |= {"rejected_response": "in", "messages_score": 2, "rejected_response_score": 1}
+    manifest = chats.encode([record], keep=["id", "score={}_score"])
+    assert manifest.options["pairs"] == ["messages", "rejected_response"]
+    talks = [[record["messages"][0], {"role": "assistant", "content": t}] for t in ("and", "in")]
+    assert chats.rows() == chats.twin.rows(talks)
+    table = parquet.read_table(f"{chats.output}.docs.parquet")
+    assert table.column("score").to_pylist() == [2.0, 1.0]
+    other = {"question": "the of", "chosen": "and", "rejected": "in"}
+    chats.refused([record, other], "each into a dataset of their own", overwrite=True)
+    chats.refused([{**other, "context": "is"}], "prompt_key=", RecordError, overwrite=True)
+    chats.encode([{**other, "context": "is"}], prompt_key="question", overwrite=True)
+    assert chats.rows() == chats.twin.rows(talks)
+
+
+def test_what_is_to_be_known_of_conversations_is_counted(chats: Chats) -> None:
+    """Ends that are not trained, first tokens that are one with the header, a second BOS."""
+    file = chats.folder / "mine.jinja"
+    file.write_text(
+        "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    )
+    given = {"chat_template": str(file), "template_var": {"bos_token": EOD}}
+    talk = [
+        {"role": role, "content": text}
+        for role, text in (("user", "is"), ("assistant", "the of"), ("user", "a"))
+    ]
+    parts = [{"type": "text", "text": "7 the", "train": False}, {"type": "text", "text": " of"}]
+    records = [
+        {"messages": [*talk, {"role": "assistant", "content": "1"}]},
+        {"messages": [*talk[:1], {"role": "assistant", "content": parts}]},
+        {"prompt": "is", "completion": "was"},
+    ]
+    manifest = chats.encode(records, **given)
+    assert (manifest.answers, manifest.stops_untrained) == (4, 4)
+    tokenizer = tokpack.load_tokenizer(chats.tokenizer)
+    trained = [[i for i, m in zip(*row, strict=True) if m] for row in chats.rows()]
+    assert [tokenizer.decode(ids[:1]) for ids in trained] == [" the", " of", " was"]
+    assert manifest.headers_merged == 2
+    assert manifest.frames_doubled == 0
+    twice = chats.encode(records, prepend_bos=True, bos_token=EOD, overwrite=True, **given)
+    assert twice.frames_doubled == 3
+    ended = chats.encode(records, append_eod=True, append_eot=True, overwrite=True, **given)
+    assert (ended.stops_untrained, ended.frames_doubled) == (1, 0)
+    file.write_text("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
+    given["template_var"] = {"eos_token": EOD}
+    assert chats.encode(records, append_eod=True, overwrite=True, **given).frames_doubled == 3
+    options = EncodeOptions(
+        str(chats.folder / "in.jsonl"), "none", chat=True, tokenizer=str(chats.tokenizer), **given
+    )
+    assert sample(options).counts["answers"] == 4
+
+
+def test_a_text_beside_a_call_that_is_left_out_is_counted(chats: Chats) -> None:
+    file = chats.folder / "mine.jinja"
+    calls = "{% if message['tool_calls'] %}{{ message['tool_calls'] | tojson }}{% else %}"
+    body = "{{ '<|im_start|>' + message['role'] + '\\n' }}" + calls + "{{ message['content'] }}"
+    file.write_text(
+        "{% for message in messages %}" + body + "{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": "of"}}}
+    said = {"role": "assistant", "content": "of", "tool_calls": [call]}
+    records = [{"messages": [{"role": "user", "content": "is"}, said]}, *RECORDS[:2]]
+    assert chats.encode(records, chat_template=str(file)).contents_unwritten == 1
+
+
+class Unreadable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"messages": [{"role": "user", "content": "a", 7: "b"}]},
+        {"messages": [{"role": "user", "content": "a", "b": {None: 1}}]},
+        {"messages": [{"role": "user", "content": object()}]},
+        {"messages": [{"role": "user", "content": "a", ("b",): 1}]},
+        {"messages": [{"role": "user", "content": "a"}], "id": Unreadable()},
+        {"messages": [{"role": "assistant", "content": "a", "weight": 10**400}]},
+    ],
+)
+def test_any_record_is_encoded_or_is_a_bad_one(chats: Chats, wrong: dict[str, Any]) -> None:
+    manifest = chats.encode(iter([RECORDS[0], wrong, RECORDS[1]]), on_error="skip")
+    assert (manifest.documents, manifest.rejected) == (2, 1)
+    says = "document number 2: (malformed message|a value in it has no JSON text)"
+    chats.refused(iter([RECORDS[0], wrong]), says, RecordError, overwrite=True)
+
+
+def test_what_cannot_be_kept_until_its_turn_is_refused(chats: Chats) -> None:
+    chats.refused(iter([{"messages": (one for one in ())}]), "a value of the type generator")
+
+
 def test_where_chooses_records(chats: Chats) -> None:
     pytest.importorskip("duckdb")
     manifest = chats.encode(RECORDS, where="id % 3 = 0")
     chats.right(RECORDS[::3])
     assert manifest.left_out == len(RECORDS) - len(RECORDS[::3])
+    chats.refused(RECORDS, "is left: where left out 60", where="id < 0", overwrite=True)
 
 
 # What is left out is counted.
@@ -300,7 +465,7 @@ def test_records_that_are_no_conversations(chats: Chats) -> None:
     source = write_records(chats.folder / "in.jsonl", records)
     with source.open("ab") as file:
         file.write(b"\n{broken\n\n")
-    chats.refused(source, r"in\.jsonl:6: no conversation: it has text", RecordError)
+    chats.refused(source, r"in\.jsonl:6: no conversation: its keys are text", RecordError)
     manifest = chats.encode(source, on_error="skip", overwrite=True)
     chats.right(RECORDS[:9])
     assert (manifest.records, manifest.rejected, manifest.mapped_out) == (16, 6, 1)

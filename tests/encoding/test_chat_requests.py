@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
+import os
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +14,18 @@ from support.chatml_twin import RECORDS, TEMPLATE, Chats, rendered, write_record
 
 import tokpack
 import tokpack.chat
+from tokpack import apart
+from tokpack.apart import Limits
 from tokpack.chat.renderer import Renderer
-from tokpack.errors import RecordError, ResumeError, TokenizerError, UsageError
+from tokpack.encoding import plan
+from tokpack.errors import (
+    LimitError,
+    RecordError,
+    ResumeError,
+    TokenizerError,
+    UsageError,
+    WorkerError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +78,7 @@ def test_variables_of_a_template(chats: Chats) -> None:
         ({"keys": "messages"}, "messages_key"),
         ({"special_tokens": "text"}, "encoded as their ids"),
         ({"truncate": "up"}, "it can be drop, left, right"),
+        ({"tool_arguments": "json"}, "it can be auto, mapping, text, as-is"),
         ({"truncate": "left"}, "truncate='left' says .* more than max_length tokens"),
         ({"max_length": 0}, "the least is 1"),
         ({"pairs": ["a", "a"]}, "two different keys"),
@@ -91,14 +105,83 @@ def test_a_tokenizer_without_special_tokens_in_text(chats: Chats) -> None:
     chats.refused(RECORDS, says, TokenizerError, chat_template=str(file), **options)
 
 
+# Templates that meet a limit.
+
+
+def gz(records: list[dict[str, Any]], folder: Path) -> str:
+    path = folder / "in.jsonl.gz"
+    path.write_bytes(gzip.compress("".join(json.dumps(one) + "\n" for one in records).encode()))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("workers", "work"),
+    [
+        (1, "{{ ('\\t' * 100000).expandtabs(100000) | length }}"),
+        (2, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
+    ],
+    ids=["memory", "time"],
+)
+@pytest.mark.parametrize("kind", ["lines", "ranges", "stream", "documents"])
+def test_a_limit_ends_the_run_at_its_record(
+    chats: Chats, monkeypatch: pytest.MonkeyPatch, kind: str, workers: int, work: str
+) -> None:
+    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(apart, "MEMORY", 256 << 20)
+    if kind == "ranges":
+        cut = plan.make_parts
+        monkeypatch.setattr(plan, "MIN_PART_BYTES", 1)
+        monkeypatch.setattr(plan, "make_parts", lambda *a, **k: cut(*a, **k, smallest_bytes=9000))
+    records = [*RECORDS] * 10
+    records[433] = {"messages": [{"role": "user", "content": "Stop"}, *RECORDS[0]["messages"][1:]]}
+    file = chats.folder / "mine.jinja"
+
+    def encode(template: str) -> None:
+        file.write_text(template)
+        options: dict[str, Any] = {"chat_template": str(file), "on_error": "skip"}
+        given = {"lines": records, "ranges": records, "documents": iter(records)}
+        inputs = given.get(kind) or gz(records, chats.folder)
+        chats.encode(inputs, workers=workers, overwrite=True, **options)
+
+    with pytest.raises(RecordError, match=r"mine\.jinja.*takes more than") as caught:
+        encode(TEMPLATE + "{% if messages[0].content == 'Stop' %}" + work + "{% endif %}")
+    assert caught.value.line == 434
+    assert not list(chats.folder.glob("out.*json*"))
+    encode(TEMPLATE)
+    chats.right(records)
+
+
+def test_a_worker_that_is_killed_names_its_record(
+    chats: Chats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(self: Limits, record: int, real: Any = Limits.at) -> None:
+        real(self, record)
+        if record == 34:
+            os.kill(os.getpid(), signal.SIGKILL)  # as where the system has no memory left
+
+    monkeypatch.setattr(Limits, "at", killed)
+    chats.refused(RECORDS, r"SIGKILL .*in\.jsonl, line 34;", WorkerError)
+
+
+def test_a_limit_that_a_template_meets_by_itself(
+    chats: Chats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "MEMORY", 256 << 20)
+    file = chats.folder / "mine.jinja"
+    file.write_text(TEMPLATE + "{{ 'a' * 10**10 }}")
+    says = r"mine\.jinja: the chat template takes more than 256 MiB"
+    chats.refused(RECORDS, says, LimitError, chat_template=str(file), on_error="skip")
+    assert {one.name for one in chats.folder.iterdir()} == {"mine.jinja", "in.jsonl"}
+
+
 # Checks on every run.
 
 
 def test_what_is_trained_outside_of_an_answer_is_refused(
     chats: Chats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def shifted(self: Renderer, records: Any, real: Any = Renderer.render_all) -> Any:
-        for made in real(self, records):
+    def shifted(self: Renderer, *given: Any, real: Any = Renderer.render_all) -> Any:
+        for made in real(self, *given):
             yield [one._replace(trained=((0, 3), *one.trained)) for one in made]
 
     monkeypatch.setattr(Renderer, "render_all", shifted)
@@ -132,7 +215,7 @@ def test_render_gives_what_encode_writes(chats: Chats) -> None:
 
 def test_render_says_what_is_wrong(chats: Chats) -> None:
     render = functools.partial(tokpack.chat.render, tokenizer=chats.tokenizer)
-    with pytest.raises(tokpack.chat.ConversationError, match="no conversation: it has text"):
+    with pytest.raises(tokpack.chat.ConversationError, match="no conversation: its keys are text"):
         render({"text": "a"})
     with pytest.raises(UsageError, match="no option 'los': did you mean loss"):
         render(RECORDS[0], los="last")

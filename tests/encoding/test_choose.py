@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,9 @@ from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 
 import tokpack
 from tokpack.encoding import map_function, plan
-from tokpack.errors import InputError, RecordError, ResumeError, UsageError
+from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding.run_status import run_status
+from tokpack.errors import InputError, OutputError, RecordError, UsageError
 from tokpack.sources import make_parts
 
 if TYPE_CHECKING:
@@ -230,34 +230,69 @@ def test_a_failing_function_is_named_with_its_line_and_the_records(
     assert int(first) <= 1101 <= int(last)
 
 
-def test_a_mended_function_is_another_run(tmp_path: Path, bpe: Path) -> None:
-    source = write(tmp_path / "in.jsonl", records())
-    module = tmp_path / "mended.py"
-    text = (
-        "def change(batch):\n    if 1100 in batch.column('id').to_pylist():\n        1 / 0\n"
-        "    return batch\n"
-    )
-    module.write_text(text)
-    with pytest.raises(InputError, match=r"mended.py:3, in change: ZeroDivisionError"):
-        encoded(source, tmp_path / "out", bpe, map=f"{module}:change", workers=2)
-    sys.modules.pop(next(name for name in sys.modules if name.endswith("_mended")))
-    module.write_text(text.replace("1 / 0", "pass"))
-    again = functools.partial(
-        encoded, source, tmp_path / "out", bpe, map=f"{module}:change", workers=2
-    )
-    if os.path.isdir(f"{tmp_path}/out.unfinished"):
-        with pytest.raises(ResumeError, match=r"source of --map"):
-            again()
-    again(overwrite=True)
-    encoded(source, tmp_path / "plain", bpe)
-    assert dataset(tmp_path / "out") == dataset(tmp_path / "plain")
-    assert again().documents  # it is made
+def suffixed(suffix: str) -> Callable[[Any], Any]:
+    """A function that differs from others of the same text by what it is bound to."""
+    return lambda batch: {"text": [f"{text.as_py()}{suffix}" for text in batch["text"]]}
+
+
+def test_only_a_version_says_that_a_function_is_the_same(tmp_path: Path, bpe: Path) -> None:
+    source = write(tmp_path / "in.jsonl", records(50))
+
+    def made(suffix: str, **more: Any) -> Any:
+        encoded(source, tmp_path / "out", bpe, map=suffixed(suffix), **more)
+        return dataset(tmp_path / "out")
+
+    first = made(" A")
+    for suffix in (" A", " B"):
+        with pytest.raises(OutputError, match=r"known again only by --map-version"):
+            made(suffix)
+    with pytest.raises(OutputError, match=r"--map-version = None, this run has '1'"):
+        made(" A", map_version="1")
+    second = made(" B", overwrite=True)
+    assert second != first
+    assert made(" A", overwrite=True, map_version="1") == first
+    assert made(" B", map_version="1") == first  # who names it answers for it: complete already
+    with pytest.raises(OutputError, match=r"--map-version = '1', this run has '2'"):
+        made(" B", map_version="2")
+    with pytest.raises(OutputError, match=r"--map-version = '1', this run has None"):
+        made(" A")
+    assert made(" B", map_version="2", overwrite=True) == second
+
+
+def test_every_callable_is_taken(tmp_path: Path, bpe: Path) -> None:
+    class Shout:
+        batch: dict[str, Any]  # whose annotation is no parameter's
+
+        def __call__(self, batch: Any) -> Any:
+            return map_functions.shout(batch)
+
+        def lists(self, batch: dict[str, Any]) -> Any:
+            return map_functions.shout_lists(batch)
+
+    scope: dict[str, Any] = {"shout": map_functions.shout, "__name__": "gone"}
+    exec("def f(batch):\n    return shout(batch)\n", scope)  # no module, and no file
+    source = write(tmp_path / "in.jsonl", records(50))
+    encoded(source, tmp_path / "plain", bpe, map=map_functions.shout)
+    ways: list[Any] = [Shout(), Shout().lists, scope["f"], functools.partial(map_functions.shout)]
+    ways += [functools.partial(lambda one, batch: one(batch), map_functions.shout)]
+    for number, way in enumerate(ways):
+        encoded(source, tmp_path / f"out{number}", bpe, map=way)
+        assert dataset(tmp_path / f"out{number}") == dataset(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("version", ["", " ", 2])
+def test_a_version_is_a_name_and_needs_a_function(version: Any) -> None:
+    with pytest.raises(UsageError, match=r"give a name"):
+        EncodeOptions(("in.jsonl",), map=map_functions.same, map_version=version)
+    with pytest.raises(UsageError, match=r"needs map"):
+        EncodeOptions(("in.jsonl",), map_version="2")
 
 
 def test_a_filtered_dataset_is_no_answer_to_a_plain_request(tmp_path: Path, bpe: Path) -> None:
     source = write(tmp_path / "in.jsonl", records(50))
     encoded(source, tmp_path / "out", bpe, where="id < 10")
-    for other in ({}, {"where": "id < 11"}, {"where": "id < 10", "map": map_functions.same}):
+    mapped = {"where": "id < 10", "map": map_functions.same, "map_version": "1"}
+    for other in ({}, {"where": "id < 11"}, mapped):
         with pytest.raises(tokpack.TokpackError, match=r"another dataset"):
             encoded(source, tmp_path / "out", bpe, **other)
     assert encoded(source, tmp_path / "out", bpe, where="id < 10").left_out == 40
@@ -282,7 +317,7 @@ def test_shards_choose_alike(tmp_path: Path, bpe: Path) -> None:
     rows = records()
     for number in range(3):
         write(tmp_path / f"in{number}.jsonl", rows[400 * number :][:400])
-    request: Any = {"where": "lang = 'en'", "map": f"{FUNCTIONS}:copies"}
+    request: Any = {"where": "lang = 'en'", "map": f"{FUNCTIONS}:copies", "map_version": "1"}
     inputs = [str(tmp_path / f"in{number}.jsonl") for number in range(3)]
     whole = tmp_path / "whole"
     made = tokpack.plan(inputs, whole, shard_size=80_000, tokenizer=str(bpe), **request)
@@ -295,8 +330,9 @@ def test_shards_choose_alike(tmp_path: Path, bpe: Path) -> None:
     assert [getattr(joined, name) for name in counts] == [getattr(plain, name) for name in counts]
     ids = b"".join(Path(f"{whole}-{n:05d}.bin").read_bytes() for n in range(made.shards))
     assert ids == Path(f"{tmp_path}/plain.bin").read_bytes()
-    with pytest.raises(UsageError, match=r"no other machine has"):
-        tokpack.plan(inputs, tmp_path / "x", tokenizer=str(bpe), map=lambda batch: batch)
+    for unknown in ({"map": lambda batch: batch, "map_version": "1"}, {"map": request["map"]}):
+        with pytest.raises(UsageError, match=r"no other machine has|needs map_version"):
+            tokpack.plan(inputs, tmp_path / "x", tokenizer=str(bpe), **unknown)
 
 
 STOPS = {
@@ -309,6 +345,7 @@ STOPS = {
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_run_that_is_killed_chooses_the_same(stop: str, place: Place) -> None:
     request: Any = {"where": "hash(text) % 3 > 0", "map": f"{FUNCTIONS}:copies"}
+    request["map_version"] = "1"
     place.stop(STOPS[stop], **request)
     made = place.encode(**request)
     whole = place.encode(**request, output=str(place.folder / "whole"))
@@ -320,28 +357,27 @@ def test_a_run_that_is_killed_chooses_the_same(stop: str, place: Place) -> None:
     assert min(made.left_out, made.mapped_out, made.mapped_in) > 0
 
 
-# -- what identifies a function ------------------------------------------------------------------
-
-
-def bound_to(value: Any) -> Callable[[Any], Any]:
-    return lambda batch: batch if value else None
-
-
-def test_functions_are_known_by_their_source_and_what_they_are_bound_to() -> None:
-    one, other = (lambda batch: batch), (lambda batch: [batch])
-    seen = [
-        *(map_functions.same, map_functions.shout, one, other),
-        *(bound_to(1), bound_to(2), bound_to({"a": [1]}), functools.partial(map_functions.same, 1)),
-    ]
-    prints = [map_function.identity(function)["map_source"] for function in seen]
-    assert len(set(prints)) == len(prints)
-    assert map_function.identity(bound_to(1))["map_source"] == prints[4]
-    by_path = map_function.identity(f"{FUNCTIONS}:same")
-    assert by_path == map_function.identity(map_functions.same)
-    refused: Any
-    for refused in (bound_to(object()), [].append, type("Model", (), {"__call__": print})()):
-        with pytest.raises(UsageError, match=r"function of a module"):
-            map_function.identity(refused)
+@pytest.mark.parametrize("stop", STOPS)
+def test_without_a_version_a_killed_run_begins_anew(
+    stop: str, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.stop(STOPS[stop], map=f"{FUNCTIONS}:shout")
+    status = run_status(str(place.output))
+    assert status is not None
+    assert status.plan is not None
+    assert not status.plan.is_recognizable
+    with open(FUNCTIONS) as file:
+        text = file.read().replace(".upper()", ".lower()")
+    (place.folder / "functions.py").write_text(text)
+    request: Any = {"map": f"{place.folder}/functions.py:shout"}
+    place.encode(**request)
+    for said in (
+        "discarded: nothing says that --map is still",
+        "stopped, the next one begins anew",
+    ):
+        assert said in caplog.text
+    place.encode(**request, output=str(place.folder / "whole"))
+    assert dataset(place.output) == dataset(place.folder / "whole")
 
 
 def test_a_function_of_a_dict_gets_lists(tmp_path: Path, bpe: Path) -> None:

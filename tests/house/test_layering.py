@@ -27,6 +27,7 @@ FLOORS = {
     "progress": 0,
     "quantities": 0,
     "signatures": 0,
+    "apart": 1,
     "files": 1,
     "stores": 2,
     "sources": 3,

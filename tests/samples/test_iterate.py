@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,11 +64,72 @@ def test_a_batch_is_its_samples(blend: BlendedDataset) -> None:
             assert np.array_equal(batch[name][place], array)
     assert batch["tokens"].shape == (3, LENGTH)
     assert iterator.consumed_samples == 12
+    assert len(iterator) == 200 // 6 - 2
     assert sum(1 for _ in iterator) == 200 // 6 - 2
-    assert len(iterator) == 0
-    with pytest.raises(StopIteration):
-        next(iterator)
+    for _ in range(2):
+        with pytest.raises(StopIteration):
+            next(iterator)
     assert iterator.consumed_samples == 198
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_iter_goes_on_and_after_the_end_begins_anew(blend: BlendedDataset, prefetch: int) -> None:
+    iterator = SampleIterator(blend, 8, consumed_samples=160, prefetch=prefetch)
+    first = next(iterator)["tokens"].tolist()
+    assert len(iterator) == 4
+    for batch in iterator:  # goes on
+        second = batch["tokens"].tolist()
+        break
+    assert [first, second] == [blend.batch(range(n, n + 8))["tokens"].tolist() for n in (160, 168)]
+    state = iterator.state_dict()
+    assert sum(1 for _ in iterator) == 3
+    whole = [blend.batch(range(n, n + 8))["tokens"].tolist() for n in range(0, 200, 8)]
+    for _ in range(2):
+        assert len(iterator) == 25
+        assert [batch["tokens"].tolist() for batch in iterator] == whole
+        assert iterator.consumed_samples == 200
+    iterator.load_state_dict(state)
+    assert [sum(1 for _ in iterator) for _ in range(2)] == [3, 25]
+
+
+def test_a_state_of_the_end_begins_anew_as_the_iterator_would(blend: BlendedDataset) -> None:
+    iterator = SampleIterator(blend, 3, world_size=2)
+    for _ in range(33):
+        next(iterator)
+    before, after = iterator.state_dict(), None
+    assert next(iterator, None) is None
+    after = json.loads(json.dumps(iterator.state_dict()))
+    for state, lengths in ((before, [0, 33]), (after, [33, 33])):
+        resumed = SampleIterator(blend, 3, world_size=2)
+        resumed.load_state_dict(state)
+        assert next(resumed, None) is None
+        resumed.load_state_dict(state)
+        assert [sum(1 for _ in resumed) for _ in range(2)] == lengths
+    longer = SampleIterator(BlendedDataset(blend.datasets, [0.35, 0.65], 210), 3, world_size=2)
+    longer.load_state_dict(after)  # its pass has not ended
+    assert [sum(1 for _ in longer) for _ in range(2)] == [2, 35]
+
+
+def test_a_batch_that_failed_can_be_asked_for_again(
+    blend: BlendedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterator = SampleIterator(blend, 8)
+    next(iterator)
+    with monkeypatch.context() as patch:
+        patch.setattr(blend, "batch", lambda _: 1 / 0)
+        iterator.load_state_dict(iterator.state_dict())
+        with pytest.raises(ZeroDivisionError):
+            next(iterator)
+    assert len(iterator) == 24
+    assert next(iterator)["tokens"].tolist() == blend.batch(range(8, 16))["tokens"].tolist()
+
+
+def test_a_copy_of_an_iterator_has_passes_of_its_own(blend: BlendedDataset) -> None:
+    iterator = SampleIterator(blend, 8, consumed_samples=184)
+    copies = [copy.deepcopy(iterator), pickle.loads(pickle.dumps(iterator))]
+    assert sum(1 for _ in iterator) == 2
+    for one in copies:
+        assert [sum(1 for _ in one) for _ in range(2)] == [2, 25]
 
 
 def test_a_state_goes_on_with_another_world_size(blend: BlendedDataset) -> None:

@@ -152,8 +152,9 @@ def test_an_error_in_a_worker_reaches_the_trainer(
         list(loader)
 
 
-def numbers_of(blend: BlendedDataset) -> dict[bytes, int]:
-    return {blend[number]["tokens"].tobytes(): number for number in range(len(blend))}
+def taken(batches: Any) -> list[bytes]:
+    """The tokens of the samples of some batches."""
+    return [np.asarray(tokens).tobytes() for one in batches for tokens in one["tokens"]]
 
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (3, True)])
@@ -165,11 +166,57 @@ def test_an_iterator_is_an_iterable_dataset_whose_workers_keep_the_order(
     loader = DataLoader(
         iterator, batch_size=None, num_workers=workers, persistent_workers=persistent
     )
-    assert len(loader) == 15
-    for _ in range(2 if workers else 1):  # each pass begins where the loader got it
+    for _ in range(3):
+        assert len(loader) == 15
         for place, batch in enumerate(loader):
             check(batch, blend, list(range(16 * place + 8, 16 * place + 16)))
         assert place == 14
+
+
+LOADERS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "0": {"num_workers": 0},
+    "1": {"num_workers": 1},
+    "2": {"num_workers": 2},
+    "persistent": {"num_workers": 2, "persistent_workers": True},
+    "spawned": {"num_workers": 1, "multiprocessing_context": "spawn"},
+}
+
+
+@pytest.mark.parametrize("torchdata", [False, True])
+@pytest.mark.parametrize("how", LOADERS)
+@pytest.mark.filterwarnings("ignore:.*set_vital:UserWarning")
+def test_passes_are_the_same_however_an_iterator_is_loaded(
+    how: str, torchdata: bool, blend: BlendedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)  # seconds, of 5
+    made: Any = DataLoader
+    if torchdata:
+        if how in ("none", "spawned"):  # the same as without
+            return
+        reason = "torchdata is not installed: no StatefulDataLoader to test"
+        stateful = pytest.importorskip("torchdata.stateful_dataloader", reason=reason)
+        made = stateful.StatefulDataLoader
+    whole = [sample["tokens"].tobytes() for sample in blend]
+    for consumed in (120,) if how == "spawned" else (0, 120, 236, 240):
+        begun = SampleIterator(blend, 4, consumed_samples=consumed)
+        batches = made(begun, batch_size=None, **LOADERS[how]) if LOADERS[how] else begun
+        passes = [taken(batches) for _ in range(3)]
+        assert passes == [whole[consumed:], whole, whole], consumed
+
+
+@pytest.mark.parametrize("how", [name for name in LOADERS if name not in ("none", "spawned")])
+def test_a_pass_that_is_left_goes_on_or_begins_where_the_iterator_is(
+    how: str, blend: BlendedDataset
+) -> None:
+    whole = [sample["tokens"].tobytes() for sample in blend]
+    begun = SampleIterator(blend, 4, consumed_samples=200)
+    next(begun)  # a loader takes over what is left
+    loader = DataLoader(begun, batch_size=None, **LOADERS[how])
+    places = (204, 208, 212) if how == "0" else (204, 204, 204)  # workers that read ahead are gone
+    for place in places[:2]:
+        assert taken([next(iter(loader))]) == whole[place : place + 4]
+    assert [taken(loader) for _ in range(2)] == [whole[places[2] :], whole]
 
 
 IMPORTED_LATER = """
@@ -197,14 +244,11 @@ def test_torch_may_be_imported_later(tmp_path: Path) -> None:
 def test_torchdata_saves_the_position_of_its_workers(blend: BlendedDataset, workers: int) -> None:
     reason = "torchdata is not installed: no StatefulDataLoader to test"
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason=reason)
-    number_of = numbers_of(blend)
+    whole = [sample["tokens"].tobytes() for sample in blend]
 
     def loader(consumed: int) -> Any:
         begun = SampleIterator(blend, 4, consumed_samples=consumed)
         return stateful.StatefulDataLoader(begun, batch_size=None, num_workers=workers)
-
-    def taken(batches: Any) -> list[int]:
-        return [number_of[tokens.numpy().tobytes()] for one in batches for tokens in one["tokens"]]
 
     for steps in (1, 5, 30):
         first, seen = loader(120), []
@@ -214,7 +258,11 @@ def test_torchdata_saves_the_position_of_its_workers(blend: BlendedDataset, work
                 break
         again = loader(0)
         again.load_state_dict(first.state_dict())
-        assert seen + taken(again) == list(range(120, 240))
+        assert seen + taken(again) == whole[120:]
+        assert [taken(again) for _ in range(2)] == [whole, whole]
+        after = loader(0)
+        after.load_state_dict(again.state_dict())  # of the end of a pass
+        assert [taken(after) for _ in range(2)] == [whole, whole]
 
 
 def test_what_is_no_dataset_is_named(blend: BlendedDataset) -> None:

@@ -79,6 +79,8 @@ FAMILIES = [
     Family("nemotron3", ("<|im_end|>",), tools=True, thinking=True),
     Family("llama3_2", ("<|eot_id|>",), {"bos_token": "<|begin_of_text|>"}, tools=True),
     Family("qwen3_5", ("<|im_end|>",), tools=True, thinking=True),
+    Family("mistral_nemo", ("</s>",), _LLAMA, tools=True),
+    Family("kimi_thinking", ("<|im_end|>",), tools=True, thinking=True),
 ]
 
 

@@ -82,6 +82,70 @@ def test_whatever_is_asked_the_answer_is_the_same(
     assert asked(ours, texts[0], request_) == asked(plain, texts[0], request_)
 
 
+PADDING = st.fixed_dictionaries(
+    {},
+    optional={
+        "direction": st.sampled_from(["left", "right"]),
+        "pad_id": st.integers(0, 9),
+        "pad_type_id": st.integers(0, 3),
+        "pad_token": st.sampled_from(["[PAD]", ""]),
+        "length": st.none() | st.integers(0, 12),
+        "pad_to_multiple_of": st.none() | st.sampled_from([0, 1, 4, 8]),
+    },
+)
+TRUNCATION = st.fixed_dictionaries(
+    {"max_length": st.integers(0, 12)},
+    optional={
+        "stride": st.integers(0, 6),
+        "strategy": st.sampled_from(["longest_first", "only_first", "only_second"]),
+        "direction": st.sampled_from(["left", "right"]),
+    },
+)
+FACTS = "ids type_ids attention_mask tokens offsets special_tokens_mask word_ids n_sequences"
+
+
+def told(function: Any, *arguments: Any, **named: Any) -> Any:
+    """What a call of the library gives, or how it fails; its panics are no Exception."""
+    try:
+        made = function(*arguments, **named)
+    except BaseException as error:
+        return type(error).__name__, str(error)
+    return [
+        [getattr(one, name) for name in FACTS.split()] + [len(one), len(one.overflowing)]
+        for one in made or ()
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(TEXTS, max_size=4),
+    st.lists(st.none() | PADDING | TRUNCATION | st.booleans(), max_size=4),
+    st.booleans(),
+)
+def test_padding_and_truncation_are_the_library_s(
+    both: tuple[Any, Any], texts: list[str], changes: list[Any], special: bool
+) -> None:
+    library = tokenizers.Tokenizer.from_str(both[0].backend_tokenizer.to_str())
+    ours = AcceleratedTokenizer(tokenizers.Tokenizer.from_str(library.to_str()))
+    for change in changes:
+        answers = []
+        for one in (library, ours):
+            if change is None:
+                one.no_padding()
+                answers.append(one.no_truncation())
+            elif isinstance(change, bool):
+                one.post_processor = both[0].backend_tokenizer.post_processor if change else None
+            elif "max_length" in change:
+                answers.append(told(one.enable_truncation, **change))
+            else:
+                answers.append(told(one.enable_padding, **change))
+        assert answers[:1] == answers[1:]
+        request: dict[str, Any] = {"add_special_tokens": special}
+        assert told(ours.encode_batch, texts, **request) == told(
+            library.encode_batch, texts, **request
+        )
+
+
 def test_what_goes_to_the_library(both: tuple[Any, Any]) -> None:
     plain, ours = both
     for request in (("one", "two"), (["one"], ["two"]), (["one two", "three"], ["a", "b"])):

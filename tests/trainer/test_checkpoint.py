@@ -15,7 +15,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
+from hypothesis import given, settings  # noqa: E402
 from safetensors import safe_open  # noqa: E402
+from support.json_edits import EDITS, edited  # noqa: E402
 from support.trainer_checkpoint_tools import (  # noqa: E402
     LIMIT,
     begin,
@@ -29,8 +31,8 @@ from support.trainer_model_tools import NEOX, model_of  # noqa: E402
 
 from tokpack.checkpoints import files  # noqa: E402
 from tokpack.checkpoints import folder as folders  # noqa: E402
-from tokpack.checkpoints.files import Checkpoint  # noqa: E402
-from tokpack.checkpoints.folder import find  # noqa: E402
+from tokpack.checkpoints.files import Checkpoint, checksum_of  # noqa: E402
+from tokpack.checkpoints.folder import find, foreign_folders  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.files import lock, whole_folder  # noqa: E402
 from tokpack.files.whole_folder import MARKER  # noqa: E402
@@ -188,6 +190,46 @@ def test_another_model_is_refused_before_anything_is_loaded(tmp_path: Path) -> N
         load(other, tmp_path, model_of(num_layers=2, hidden_size=32))
     assert same(other, before)
     assert load(make(), tmp_path, model_of(hidden_dropout=0.1, init_method_std=1.0)) is not None
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    CheckpointWrite(make(), folder, state(make(), 1)).finish()
+    return folder / "step_00000001"
+
+
+@settings(max_examples=200, deadline=None)
+@given(EDITS)
+def test_whatever_a_state_says_is_read_or_refused(
+    saved: Path, edits: list[tuple[int, Any]]
+) -> None:
+    path = saved / "state.json"
+    text = path.read_text()
+    values = edited({k: v for k, v in json.loads(text).items() if k != "checksum"}, edits)
+    values["checksum"] = checksum_of(values)  # as of somebody who means it
+    path.write_text(json.dumps(values))
+    try:
+        checkpoint = Checkpoint(saved)
+        assert checkpoint.model.layout.keys() >= {"embedding.word.weight"}
+        assert checkpoint.state.step <= checkpoint.state.consumed_samples
+        checkpoint.verify()
+    except FormatError:
+        pass  # which names it
+    finally:
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    "name", [b"\xff\xfe", b"step_00000001\0", b"a" * 300, b"../step_00000001", b"\xc3\xa9" * 130]
+)
+def test_a_latest_that_names_nothing(tmp_path: Path, name: bytes) -> None:
+    whole(tmp_path / "step_00000001")
+    (tmp_path / "latest").write_bytes(name)
+    with pytest.raises(FormatError, match=r"latest names .* there is step_00000001"):
+        find(tmp_path)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("1" * 5000)
+    assert foreign_folders(tmp_path) == [tmp_path]
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "step", "json", "version", "no state"])

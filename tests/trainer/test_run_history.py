@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -19,7 +20,15 @@ from support.warm_python import warm_python
 
 torch = pytest.importorskip("torch")
 
+from hypothesis import given  # noqa: E402
+from hypothesis import settings as examples  # noqa: E402
+from support.json_edits import EDITS, edited  # noqa: E402
+
+from tokpack.checkpoints.run_history import open_training, read_history  # noqa: E402
 from tokpack.configuration.config import Config  # noqa: E402
+from tokpack.configuration.data import spec_of_config  # noqa: E402
+from tokpack.errors import TokpackError  # noqa: E402
+from tokpack.samples.iterate import fingerprint_of  # noqa: E402
 from tokpack.trainer import loop  # noqa: E402
 
 if TYPE_CHECKING:
@@ -236,7 +245,9 @@ def test_a_log_of_something_else(finished: Path, tmp_path: Path) -> None:
         begin, {**step, "consumed_samples": 17}
     )
     assert "has data_parallel_size 0" in refused({**begin, "data_parallel_size": 0}, step)
-    assert "has consumed_samples 'x'" in refused({**begin, "consumed_samples": "x"}, step)
+    assert "consumed_samples is 'x', expected a count" in refused(
+        {**begin, "consumed_samples": "x"}, step
+    )
     saved = {"event": "save", "iteration": 1, "consumed_samples": 8}
     assert "the data has changed since" in refused(begin, {**saved, "fingerprint": "1" * 32}, step)
     old = {**begin, "config": {**begin["config"], "checkpoint_in_cpu": False}}
@@ -260,3 +271,30 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path("run")
     finally:
         os.chdir(before)
+
+
+@examples(max_examples=150, deadline=None)
+@given(EDITS)
+def test_whatever_a_log_says_is_read_or_refused(
+    data: list[str], tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, Any]]
+) -> None:
+    folder = tmp_path_factory.mktemp("edited")
+    config = Config(data_path=(data[0],), seq_length=16, train_iters=4, split=None, eval_iters=0)
+    train = open_training(spec_of_config(config))[1]
+    begin = {
+        "event": "begin",
+        "iteration": 0,
+        "consumed_samples": 0,
+        "data_parallel_size": 1,
+        "fingerprint": fingerprint_of(train, 0),
+    }
+    step = {"event": "step", "iteration": 2, "consumed_samples": 8, "loss": 3.5}
+    config_edits = {k: v for k, v in config.to_dict().items() if v is not None}
+    lines = edited([{**begin, "config": config_edits}, step], edits)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "log.jsonl").write_text(text)
+    with contextlib.suppress(TokpackError):
+        history = read_history(folder)
+        assert 0 <= history.steps_made <= 2**62
+        assert history.describe(history.step(1))
+        history.step(2)

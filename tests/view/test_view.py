@@ -8,10 +8,13 @@ import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 from support.view_server import Elements, Server
@@ -131,11 +134,53 @@ def test_only_who_has_the_address_may_look(server: Server) -> None:
 
 def test_only_what_was_named_is_shown(server: Server) -> None:
     pages = ("../../../etc/passwd", "..%2f..%2fetc/passwd", "0/../../etc", "0//etc/passwd", "-1/")
+    pages += (
+        "9" * 5000 + "/",
+        f"0/document?number={'9' * 5000}",
+        "%D9%A3/",
+        "+0/",
+        "0x0/",
+    )
     for page in (*pages, "99/", "0/step?number=1", "5/document?number=0", "0/log.jsonl"):
         assert server.get(page).code in (403, 404), page
     missing = server.get("0/document?number=<b>9")
     assert missing.code == 404
     assert "&lt;b&gt;9" in missing.text
+
+
+NAMES = [
+    *("by", "dataset", "document", "from", "ids", "number", "rank", "sample", "smooth", "sort"),
+    *("still", "text", "to", "where", "with"),
+]
+VALUES = [
+    "",
+    "0",
+    "-1",
+    "x",
+    "9" * 400,
+    "9" * 5000,
+    "4" * 18,
+    "1e5",
+    "\u0663",
+    "1,0",
+    "\0",
+    "(",
+    "nan",
+]
+PLACES = [
+    *("0/", "0/documents", "0/document", "0/search", "4/", "4/sample"),
+    *("5/", "5/curves", "5/blend", "5/step", "5/sample", "5/seen"),
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(PLACES),
+    st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES) | st.text()), max_size=4),
+)
+def test_every_query_has_a_page(server: Server, place: str, query: list[tuple[str, str]]) -> None:
+    answer = server.get(f"{place}?{urlencode(query, errors='replace')}")
+    assert answer.code == 200 or "This cannot be shown" in answer.text
 
 
 def test_every_answer_forbids_what_no_page_needs(server: Server) -> None:

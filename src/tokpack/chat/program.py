@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from tokpack.apart import Limits
 from tokpack.chat import syntax
-from tokpack.chat.rendered import TOO_MUCH, UNSAFE, ConversationError
-from tokpack.chat.sandbox import Sandbox, TooMuchError, plain_environment
+from tokpack.chat.rendered import UNSAFE, ConversationError
+from tokpack.chat.sandbox import Sandbox, plain_environment
 from tokpack.chat.watched import LoopMaker, Messages, Rounds, Run
 from tokpack.errors import UsageError, needs_extra
 
@@ -30,15 +31,14 @@ _MOST_SOURCE = 1 << 20  # characters of a template; the longest published ones h
 class Program:
     """A chat template, compiled. Belongs to one thread.
 
-    ``budget`` is to be reset for each conversation. ``reads`` are the variables that it takes.
+    ``reads`` are the variables that it takes, ``limits`` are told of each run.
     """
 
     def __init__(self, source: str, where: str, day: date | None) -> None:
         if len(source) > _MOST_SOURCE:
             raise UsageError(f"{where}: the chat template has more than {_MOST_SOURCE} characters")
-        self.source, self.where = source, where
+        self.source, self.where, self.limits = source, where, Limits()
         self._environment = environment = Sandbox(day)
-        self.budget = environment.budget
         self._loops = LoopMaker()
         environment.effect = self._effect
         environment.filters |= self._filters()
@@ -47,15 +47,17 @@ class Program:
             tree = environment.parse(source)
             self.reads = frozenset(find_undeclared_variables(tree))
             self.syntax = syntax.Syntax(tree)
-            counted = syntax.WorkCounter().visit(tree)
+            watched = syntax.Watcher().visit(tree)
             self.syntax.watch()
-            counted.set_environment(environment)
-            code = environment.compile(counted)
+            watched.set_environment(environment)
+            code = environment.compile(watched)
         except TemplateSyntaxError as error:
             raise UsageError(
                 f"{where}: the chat template is wrong in line {error.lineno}: {error.message}"
             ) from None
-        except (RecursionError, SyntaxError, TemplateError, TooMuchError, MemoryError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # what is constant is computed here
             raise UsageError(
                 f"{where}: the chat template cannot be compiled: {_first_line(error)}"
             ) from None
@@ -63,14 +65,11 @@ class Program:
         exec(code, names)
         names |= {
             "LoopContext": self._loops,
-            "direct_added": environment.added,
             "direct_attribute": environment.getattr,
             "direct_effect": environment.effect,
             "direct_key": environment.key,
             "direct_generation": self._generation,
             "direct_method": environment.method,
-            "direct_step": self.budget.take,
-            "direct_text": environment.text,
         }
         self._write, self._blocks = names["root"], names["blocks"]
         self._globals = dict(environment.globals)
@@ -78,19 +77,11 @@ class Program:
 
     def _filters(self) -> dict[str, Any]:
         """The filters that a template's tree was given, see `syntax`."""
-        budget = self.budget
-
-        def deep(value: Any) -> Any:
-            budget.deep(value)
-            return value
 
         def some(value: Any) -> Any:
             return int(bool(value)) if value.__class__ is Messages else len(value)
 
         return {
-            syntax.DEEP: deep,
-            syntax.MADE: budget.counted,
-            syntax.READ: budget.read,
             syntax.SOME: some,
             syntax.TOLD: self._tell,
             syntax.EACH: partial(self._each, writes=False),
@@ -133,6 +124,8 @@ class Program:
         """The text of messages by jinja2 alone, as `run` has to give it; or why it gives none."""
         try:
             return self._plain.render({**variables, "messages": messages, syntax.PROMPT: False})
+        except MemoryError:
+            raise
         except Exception as error:  # `run` had none
             return f"{type(error).__name__}: {_first_line(error)}"
 
@@ -141,23 +134,20 @@ class Program:
     ) -> Text:
         """The text of messages, with the beginning of an answer if ``prompt``.
 
-        ``variables`` has the tools, the documents and all others. Raises ConversationError; the
-        work is taken from ``budget``.
+        ``variables`` has the tools, the documents and all others. Raises ConversationError.
         """
+        self.limits.go_on()
         self._loops.run = run = Run(messages)
-        self.budget.messages.append(messages)
-        values = {**self._globals, **variables, "messages": Messages(run), syntax.PROMPT: prompt}
+        given = {"messages": Messages(run, messages), syntax.PROMPT: prompt}
+        values = {**self._globals, **variables, **given}
         add = run.pieces.append
         try:
             for piece in self._write(Context(self._environment, values, None, self._blocks)):
                 add(piece)  # one by one: loops count them
-        except TooMuchError:
-            raise ConversationError(
-                TOO_MUCH, "the template does more than it can need for this length"
-            ) from None
+            text = run.text()
         except SecurityError as error:
             raise ConversationError(UNSAFE, _first_line(error)) from None
-        except (UsageError, ConversationError):
+        except (UsageError, ConversationError, MemoryError):
             raise
         except RecursionError:
             raise ConversationError("the template fails", "it calls itself without end") from None
@@ -166,7 +156,8 @@ class Program:
                 raise ConversationError("refused by the template", _first_line(error)) from None
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {_first_line(error)}") from None
-        return run.text()
+        self.limits.check(text.text)
+        return text
 
 
 def _first_line(error: BaseException) -> str:

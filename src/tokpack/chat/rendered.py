@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Turn(NamedTuple):
@@ -19,20 +22,29 @@ class Rendered(NamedTuple):
     """What a template makes of a conversation.
 
     ``trained`` are spans of characters [begin, end) in ``text``, ascending, apart and not empty.
-    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. The template has not
-    written ``messages_unwritten``, and the thinking of ``thoughts_unwritten`` trained answers.
+    ``turns`` are as in Turn. ``weight`` is that of its trained tokens. ``begins`` are the
+    characters at which trained answers begin. The template has not written the thinking of
+    ``thoughts_unwritten`` of these, ``messages_unwritten``, and the texts of ``contents_unwritten``
+    messages beside their calls. ``stops_untrained`` answers end without a trained token that ends
+    a turn.
     """
 
     text: str
     trained: tuple[tuple[int, int], ...]
     turns: list[tuple[int, int, str]]
     weight: float = 1.0
+    begins: Sequence[int] = ()
     thoughts_unwritten: int = 0
     messages_unwritten: int = 0
+    contents_unwritten: int = 0
+    stops_untrained: int = 0
 
 
-TOO_MUCH = "takes too much work"  # reasons that say something of the template
-UNSAFE = "the template is unsafe"
+UNSAFE = "the template is unsafe"  # a reason that says something of the template
+NO_CONVERSATION = "no conversation"  # and of the record
+UNKNOWN_ROLE = "unknown role"
+MEDIA = "has images, audio or video"
+TOO_LONG = "too many messages"
 REWRITTEN = "a turn is rewritten"
 OUTSIDE = "trained outside of an answer"
 SURROGATE = "a lone surrogate"

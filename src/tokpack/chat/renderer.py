@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Generator
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
-from tokpack.chat.records import NO_VARIABLES, RecordReader
-from tokpack.chat.rendered import OUTSIDE, REWRITTEN, ConversationError, Rendered, not_found
-from tokpack.chat.spans import HARMONY, Ends, Rules, joined, thinking, trained, without
+from tokpack.apart import Limits
+from tokpack.chat.calls import have_calls, with_arguments
+from tokpack.chat.document import Document, texts_of
+from tokpack.chat.options import NO_VARIABLES
+from tokpack.chat.records import RecordReader
+from tokpack.chat.rendered import (
+    OUTSIDE,
+    REWRITTEN,
+    ConversationError,
+    Rendered,
+    not_found,
+)
+from tokpack.chat.spans import HARMONY, Answer, Rules, joined, thinking, trained, without
 from tokpack.chat.template import ChatTemplate
+from tokpack.chat.values import MALFORMED
 from tokpack.display import brief
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 
@@ -21,7 +33,6 @@ if TYPE_CHECKING:
     from tokpack.chat.options import ChatOptions
     from tokpack.chat.records import Conversation
     from tokpack.chat.spans import Span
-    from tokpack.chat.turns import Answer
     from tokpack.chat.watched import Text
 
 _ALWAYS_CHECKED = 16  # conversations at first of which turns are also found by definition
@@ -30,7 +41,6 @@ _ONE_IN = 509  # and later ones, by their length
 _TOGETHER = 32  # records
 _ASSISTANT = frozenset(["assistant"])
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function"])
-_NO_ENDS = Ends(())
 
 Messages = list[dict[str, Any]]
 _Steps = Generator[None, None, list[Rendered]]
@@ -40,13 +50,15 @@ class Renderer:
     """Renders records with a template. Belongs to one thread; can be pickled.
 
     ``template`` is what `load_template` found, or a template's text. UsageError where it cannot be
-    used at all.
+    used at all. ``limits`` are told how far it is.
     """
 
-    def __init__(self, template: ChatTemplate | str, options: ChatOptions) -> None:
+    def __init__(
+        self, template: ChatTemplate | str, options: ChatOptions, limits: Limits | None = None
+    ) -> None:
         if isinstance(template, str):
             template = ChatTemplate(template)
-        self.template, self.options = template, options
+        self.template, self.options, self.limits = template, options, limits or Limits()
         with needs_extra("chat"):
             from tokpack.chat.functions import day_of
         day = day_of(options.variables.get("date"))
@@ -100,30 +112,41 @@ class Renderer:
         return result
 
     def render_all(
-        self, records: Iterable[Mapping[str, Any]]
+        self,
+        records: Iterable[Mapping[str, Any]],
+        numbers: Iterable[int] | None = None,
     ) -> Iterator[list[Rendered] | ConversationError]:
         """For each record what `render` gives, or the error that it raises.
+
+        Each has a number, for `Limits`; they count from 1 where none are given.
 
         Some records take each step together: the code of one step is small enough to stay in the
         processor's cache, and all of it is not.
         """
-        left = iter(records)
+        at = self.limits.at
+        left = zip(count(1) if numbers is None else numbers, records, strict=False)
         while together := list(islice(left, _TOGETHER)):
             results: dict[int, list[Rendered] | ConversationError] = {}
-            waiting = list(enumerate(map(self._steps, together)))
+            waiting = [(number, self._steps(record)) for number, record in together]
             while waiting:
                 following = []
                 for number, steps in waiting:
+                    at(number)
                     try:
                         next(steps)
                     except StopIteration as end:
                         results[number] = end.value
                     except ConversationError as error:
                         results[number] = error
+                    except (TokpackError, MemoryError):
+                        raise
+                    except Exception as error:  # whatever values of others do
+                        what = f"{type(error).__name__}: {error}"
+                        results[number] = ConversationError(MALFORMED, what)
                     else:
                         following.append((number, steps))
                 waiting = following
-            yield from (results[number] for number in range(len(together)))
+            yield from (results[number] for number, _ in together)
 
     def _steps(self, record: Mapping[str, Any]) -> _Steps:
         """`render` of a record, step by step."""
@@ -154,8 +177,6 @@ class _Rendering:
 
         self._options = options = owner.options
         self._program = program = Program(source, owner.where, day)
-        syntax = program.syntax
-        self.reader = RecordReader(options, parts=syntax.reads_parts, none=syntax.asks_for_none)
         self._rules = Rules(
             options.loss_on_eot, options.loss_on_thinking, options.loss_on_empty_thinking
         )
@@ -172,35 +193,44 @@ class _Rendering:
             )
         self._turns = Turns(program, owner.variables)
         self._ends = self._turns.ends
-        self._tagged = syntax.generation
+        program.limits = owner.limits  # from now on: all that was tried is one piece of work
+        none = self._turns.takes_none
+        self.reader = RecordReader(options, parts=self._turns.parts, none=none)
+        self._tagged = program.syntax.generation
+        taken, asked = self._turns.arguments, options.tool_arguments
+        self._arguments = taken if asked == "auto" else asked
 
     def steps(self, conversation: Conversation, variables: Mapping[str, Any]) -> _Steps:
         """The conversation as text, in several where its turns are split."""
         if conversation.variables:
             variables = {**variables, **conversation.variables}
-        messages, budget = conversation.messages, self._program.budget
-        budget.reset()
+        messages = conversation.messages
+        for i in conversation.special if self._arguments != "as-is" else ():
+            if have_calls(messages[i]):
+                messages[i] = with_arguments(messages[i], self._arguments, i)
         whole = self._turns.render(messages, variables)
         if self._held < _HELD:
             self._hold(whole.text, messages, variables)
-        spent = budget.left, budget.messages
         yield
-        budget.left, budget.messages = spent
-        answers, others = self._selected(conversation)
-        if self._options.loss == "all":
-            return [self._rendered(whole, conversation, [(0, len(whole.text))], answers)]
+        options = self._options
+        answers, others = chosen = self._selected(conversation)
+        document = Document(whole, messages, conversation, chosen, (self._turns.render, variables))
+        if options.append_eot:
+            self._close(document, variables)
+        if options.loss == "all":
+            return [self._rendered(document, [(0, len(whole.text))])]
         try:
             owns = self._answers(whole, messages, answers, variables)
         except ConversationError as error:
-            if error.reason == REWRITTEN and self._options.rewriting == "split":
+            if error.reason == REWRITTEN and options.rewriting == "split":
                 return self._split(conversation, answers, variables)
             raise
-        spans = self._others(whole, messages, others, variables) if others else []
+        spans = self._said(document) if others else []
         if self._tagged:
-            spans += self._generated(whole, messages, answers)
+            spans += self._generated(document)
         for i, answer in owns.items():
-            spans += self._trained(whole, messages, i, answer, variables)
-        return [self._rendered(whole, conversation, spans, answers)]
+            spans += self._trained(document, i, answer)
+        return [self._rendered(document, spans)]
 
     def _hold(self, text: str, messages: Messages, variables: Mapping[str, Any]) -> None:
         """Hold a text against that of jinja2 alone. TokpackError where they differ."""
@@ -220,16 +250,16 @@ class _Rendering:
     def _selected(self, conversation: Conversation) -> tuple[list[int], list[int]]:
         """The messages that are to be trained: answers of an assistant, and others."""
         messages, first = conversation.messages, conversation.first_trained
-        roles = [one["role"] for one in messages]
-        chosen = [i for i, role in enumerate(roles) if role in self._roles]
+        chosen = [i for i, one in enumerate(messages) if one["role"] in self._roles]
         if self._options.loss == "last":
             chosen = chosen[-1:]
         untrained = conversation.untrained
-        chosen = [i for i in chosen if i >= first and i not in untrained]
-        if self._roles == _ASSISTANT:
+        if first or untrained:
+            chosen = [i for i in chosen if i >= first and i not in untrained]
+        if self._roles is _ASSISTANT:
             return chosen, []
-        answers = [i for i in chosen if roles[i] == "assistant"]
-        return answers, [i for i in chosen if roles[i] != "assistant"]
+        answers = [i for i in chosen if messages[i]["role"] == "assistant"]
+        return answers, [i for i in chosen if i not in answers]
 
     def _answers(
         self, whole: Text, messages: Messages, answers: list[int], variables: Mapping[str, Any]
@@ -269,119 +299,183 @@ class _Rendering:
                     f"tokpack with this chat template; the text is {brief(whole.text)}"
                 )
 
-    def _trained(
-        self,
-        whole: Text,
-        messages: Messages,
-        i: int,
-        answer: Answer,
-        variables: Mapping[str, Any],
-    ) -> list[Span]:
+    def _trained(self, document: Document, i: int, answer: Answer) -> list[Span]:
         """The trained spans of an answer."""
-        if answer.begin == answer.end and (not whole.turns or whole.turns[i] in (None, answer[:2])):
-            return []  # nothing of it is written
-        span = trained(whole.text, answer[:2], self._ends, self._rules, answer.closing)
+        whole, (begin, end, closing) = document.whole, answer
         turn = whole.turns[i] if whole.turns else None
+        if begin == end and (turn is None or turn == (begin, end)):
+            return []  # nothing of it is written
+        is_special = i in document.conversation.special
+        rules = self._rules_of(document, i) if is_special else self._rules
+        last, with_token = self._ends.trim(whole.text, begin, end)
+        span = begin, with_token if rules.eot else last
+        span = trained(whole.text, span, rules, closing)
         if turn is not None and span[1] > turn[1]:
             whole.turns[i] = turn[0], span[1]  # type: ignore[index] # the token behind belongs to it
         header = self._turns.header
         if header not in ("", HARMONY) and whole.text.find(header, *span) >= 0:
             text = whole.text[slice(*span)]
-            if json.dumps(header)[1:-1] not in json.dumps(messages[i]):
+            if json.dumps(header)[1:-1] not in json.dumps(document.messages[i]):
                 raise ConversationError(OUTSIDE, f"{brief(text)} has the beginning of an answer")
-        if "tool_calls" in messages[i] and not self._options.loss_on_tool_calls:
-            hole = self._turns.without_calls(messages, i, answer, whole, variables)
-            return without(span, hole)
-        return [span]
+        if span[0] < span[1]:
+            document.begins.append(span[0])
+            document.unstopped += last == with_token
+        return self._without(document, i, [span], answer) if is_special else [span]
 
-    def _others(
-        self, whole: Text, messages: Messages, others: list[int], variables: Mapping[str, Any]
-    ) -> list[Span]:
-        """What others than assistants say, with the tokens that end their turns."""
-        spans = self._turns.said(whole, messages, others, variables)
-        behind = self._ends.behind if self._rules.eot else lambda text, end: end
-        return [(begin, behind(whole.text, end)) for begin, end in spans]
+    def _rules_of(self, document: Document, i: int) -> Rules:
+        is_thoughtless = i in document.conversation.thoughtless
+        return self._rules._replace(thinking=False) if is_thoughtless else self._rules
 
-    def _generated(self, whole: Text, messages: Messages, answers: list[int]) -> list[Span]:
-        """The generation blocks in the turns of answers. ConversationError."""
-        every = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        turns = [(0, len(whole.text))]
-        if answers != every:
-            if answers and whole.turns is None:
-                raise not_found(answers[0])  # it is not known which block is whose
-            turns = [turn for i in answers if (turn := (whole.turns or ())[i]) is not None]
-        spans: list[Span] = []
-        for begin, end in whole.generations:
-            if any(first <= begin < last for first, last in turns):
-                ends = _NO_ENDS if self._rules.eot else self._ends
-                spans.append(trained(whole.text, (begin, end), ends, self._rules))
+    def _without(self, document: Document, i: int, spans: list[Span], own: Answer) -> list[Span]:
+        """The spans of what message i has as its own, but its calls and parts, if so is asked."""
+        message = document.messages[i]
+        if have_calls(message) and not self._options.loss_on_tool_calls:
+            spans = without(spans, self._calls(document, i, own))
+        if i in document.conversation.parts:
+            spans = without(spans, document.untrained(i))
+        if "reasoning_content" in message and not self._rules_of(document, i).thinking:
+            document.check_thoughtless(i, spans)
         return spans
+
+    def _calls(self, document: Document, i: int, own: Answer) -> list[Span]:
+        """Where the calls of a message are in what is its own; all of it where that is unknown."""
+        text, marks = document.whole.text, document.marks
+        last, _ = self._ends.trim(text, own.begin, own.end)
+        begin = thinking(text, own.begin, last, own.closing)[1]
+        places = [place for of_call in document.calls(i) for place in of_call]
+        if marks is None or not places:
+            return [(begin, last)]
+        calls = [place for place in places if begin <= place <= last]
+        content = marks.spans(("content", i)) or [(begin, begin)]
+        first, end = content[0][0], content[-1][1]
+        before = [(begin, first)] if any(place <= first for place in calls) else []
+        return before + ([(max(begin, end), last)] if any(place >= end for place in calls) else [])
+
+    def _said(self, document: Document) -> list[Span]:
+        """What others than assistants say, with the tokens that end their turns."""
+        text = document.whole.text
+        behind = self._ends.behind if self._rules.eot else lambda text, end: end
+        said: list[Span] = []
+        for i in document.others:
+            if not any(texts_of(document.messages[i])):
+                continue
+            spans = [] if document.marks is None else document.marks.spans(("content", i))
+            if not spans:
+                raise not_found(i)
+            span = spans[0][0], behind(text, spans[-1][1])
+            said += self._without(document, i, [span], Answer(*span))
+        return said
+
+    def _generated(self, document: Document) -> list[Span]:
+        """The generation blocks in the turns of answers. ConversationError."""
+        text, header, ends = document.whole.text, self._turns.header, self._ends
+        spans: list[Span] = []
+        own: dict[int, Span] = {}  # the last block of each
+        special, rules = document.conversation.special, self._rules
+        for i, block in self._blocks(document):
+            begin, end = block
+            if i not in own:
+                document.begins.append(begin)
+            own[i] = block
+            if header and text.startswith(header, begin, end):
+                # Some templates have the beginning of the turn in the block, before a thinking.
+                begin += len(header)
+            until = end if rules.eot else ends.trim(text, begin, end)[0]
+            if i not in special:
+                one = trained(text, (begin, until), rules)
+                spans += [one] if one[0] == block[0] else [(block[0], begin), one]
+                continue
+            one = trained(text, (begin, until), self._rules_of(document, i))
+            spans += self._without(document, i, [(block[0], begin), one], Answer(begin, end))
+        for begin, end in own.values():
+            if not text.endswith(ends.tokens, begin, end):
+                last, with_token = ends.trim(text, begin, end)
+                document.unstopped += not last < with_token <= end
+        return spans
+
+    def _blocks(self, document: Document) -> Iterable[tuple[int, Span]]:
+        """The generation blocks of answers, with the numbers of their messages."""
+        turns, answers, blocks = document.whole.turns, document.answers, document.whole.generations
+        every = [i for i, one in enumerate(document.messages) if one["role"] == "assistant"]
+        if turns is None:
+            if answers and answers != every:
+                raise not_found(answers[0])  # it is not known which block is whose
+            known = every if len(every) == len(blocks) else every[-1:] * len(blocks)
+            return zip(known, blocks, strict=False)
+        begins = [turns[i][0] for i in every if turns[i] is not None]  # type: ignore[index]
+        if len(begins) < len(every):
+            every = [i for i in every if turns[i] is not None]
+        if not every:
+            return ()
+        owners = [every[max(bisect_right(begins, begin) - 1, 0)] for begin, _ in blocks]
+        pairs = zip(owners, blocks, strict=True)
+        if owners == answers:
+            return pairs
+        ends = [(turns[i] or (0, 0))[1] for i in owners]
+        return [
+            pair
+            for pair, end in zip(pairs, ends, strict=True)
+            if pair[0] in answers and (len(answers) == len(every) or pair[1][0] < end)
+        ]
+
+    def _alone_again(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
+        return self._turns.alone(messages, variables)[0]
+
+    def _close(self, document: Document, variables: Mapping[str, Any]) -> None:
+        """Write the token that ends the last turn, if that is an answer's that has none."""
+        whole, last = document.whole, document.messages[-1]
+        if last["role"] != "assistant":
+            return
+        turn = whole.turns[-1] if whole.turns else (0, whole.end)
+        if turn is None or self._ends.has(whole.text, *turn):
+            return
+        stop = self._turns.stop(variables, with_calls=have_calls(last))
+        whole.text = f"{whole.text[: turn[1]]}{stop}{whole.text[turn[1] :]}"
+        if self._tagged and self._rules.eot:
+            whole.generations.append((turn[1], turn[1] + len(stop)))
 
     def _split(
         self, conversation: Conversation, answers: list[int], variables: Mapping[str, Any]
     ) -> list[Rendered]:
         """A text for each answer, that of the messages up to it, of which the answer is trained."""
-        rendered = []
+        rendered, done = [], 0
         for i in answers:
             messages = conversation.messages[: i + 1]
             whole, answer = self._turns.alone(messages, variables)
+            again = self._alone_again, variables
+            document = Document(whole, messages, conversation, ([i], ()), again)
+            document.first, done = done, i + 1
+            if self._options.append_eot:
+                self._close(document, variables)
             if self._tagged:
-                spans = self._generated(whole, messages, [i])
+                spans = self._generated(document)
             else:
-                spans = self._trained(whole, messages, i, answer, variables)
-            rendered.append(self._rendered(whole, conversation, spans, [i]))
+                spans = self._trained(document, i, answer)
+            rendered.append(self._rendered(document, spans))
         return rendered
 
-    def _rendered(
-        self, whole: Text, conversation: Conversation, spans: list[Span], answers: list[int]
-    ) -> Rendered:
-        messages, text = conversation.messages, whole.text
+    def _rendered(self, document: Document, spans: list[Span]) -> Rendered:
+        whole, messages = document.whole, document.messages
         turns = [
             (*span, message["role"])
             for span, message in zip(whole.turns or (), messages, strict=False)
             if span is not None and span[0] < span[1]
         ]
-        thoughts = 0
-        for i in answers:
-            if len(messages[i]) > 2 or "</think>" in (messages[i].get("content") or ""):
-                turn = whole.turns[i] if whole.turns else None
-                thoughts += _drops_thinking(text, turn or (0, len(text)), messages[i], i)
-        unwritten = _unwritten(whole, messages) if len(turns) < len(messages) else 0
-        weight = conversation.weight
+        special = document.conversation.special
+        thoughts = unwritten = contents = 0
+        for i in document.answers:
+            if i in special or "</think>" in messages[i]["content"]:
+                thoughts += document.drops_thinking(i)
+        counted = range(document.first, len(messages))
+        if special:
+            contents = sum(document.drops_content(i) for i in special if i in counted)
+        if len(turns) < len(messages):
+            unwritten = sum(map(document.drops_message, counted))
+        stops = document.unstopped if self._rules.eot else 0
+        weight, begins = document.conversation.weight, document.begins
         kept = joined(spans) if weight else ()
-        return Rendered(text, kept, turns, weight, thoughts, unwritten)
-
-
-def _unwritten(whole: Text, messages: Messages) -> int:
-    """How many messages have no turn in the text, and what they say is nowhere in it."""
-    return sum(
-        (turn is None or turn[0] == turn[1])
-        and isinstance(message.get("content"), str)
-        and message["content"].strip() not in whole.text
-        for turn, message in zip(whole.turns or (), messages, strict=False)
-    )
-
-
-def _drops_thinking(text: str, turn: Span, message: Mapping[str, Any], i: int) -> bool:
-    """Whether the thinking of an answer is not in its turn.
-
-    ConversationError where its tool calls are not: what is left of it would be learned.
-    """
-    calls = [*(message.get("tool_calls") or ()), message.get("function_call")]
-    for call in calls:
-        function = call.get("function", call) if isinstance(call, dict) else None
-        names = [function.get("name"), call.get("id")] if isinstance(function, dict) else []
-        if names and not any(isinstance(one, str) and text.find(one, *turn) >= 0 for one in names):
-            raise ConversationError(
-                "tool calls are not written",
-                f"the template leaves out the call of {brief(names[0])} in message {i}: the rest "
-                f"would be learned as its answer: give a template for tools, "
-                f"{option('chat_template', 'FILE')}, or leave such records out",
-            )
-    thought = message.get("reasoning_content")
-    if thought is None and isinstance(message.get("content"), str):
-        thought = thinking(message["content"])[0]
-    return isinstance(thought, str) and text.find(thought.strip(), *turn) < 0
+        of_it = thoughts, unwritten, contents, stops
+        return Rendered(whole.text, kept, turns, weight, begins, *of_it)
 
 
 def _roles(options: ChatOptions) -> frozenset[str]:

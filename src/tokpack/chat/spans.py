@@ -61,14 +61,29 @@ class Ends:
                 return end, end + len(token)
         if self._header is None or (self._header and text.startswith(self._header, end)):
             return end, end
-        mark = _MARK.match(text, end)
-        return end, mark.end() if mark else end
+        return end, end + len(mark_at(text, end))
+
+    def has(self, text: str, begin: int, end: int) -> bool:
+        """Whether a token in text[begin:end] ends the turn, or one that follows."""
+        last, with_token = self.trim(text, begin, end)
+        return last < with_token
 
     def behind(self, text: str, begin: int) -> int:
         """The end of the token that stands at a place; that place where there is none."""
         return next(
             (begin + len(token) for token in self.tokens if text.startswith(token, begin)), begin
         )
+
+
+class Answer(NamedTuple):
+    """What an assistant's message adds to a text, behind its generation prompt: [begin, end).
+
+    ``closing`` is the mark that ends a thinking which the prompt has begun, if it has.
+    """
+
+    begin: int
+    end: int
+    closing: str = ""
 
 
 class Rules(NamedTuple):
@@ -98,9 +113,10 @@ def prompts(prompt: str) -> list[tuple[str, str]]:
     return [(prompt, closing), (prompt[: match.start()], "")]
 
 
-def starts_with_mark(text: str, begin: int) -> bool:
-    """Whether there is a mark at a place in a text."""
-    return _MARK.match(text, begin) is not None
+def mark_at(text: str, begin: int) -> str:
+    """The mark at a place in a text; "" where there is none."""
+    match = _MARK.match(text, begin)
+    return match[0] if match else ""
 
 
 def thinking(
@@ -120,23 +136,26 @@ def thinking(
     return (match[match.lastindex or 0], match.end()) if match else ("", begin)
 
 
-def trained(text: str, span: Span, ends: Ends, rules: Rules, closing: str = "") -> Span:
-    """The trained part of an assistant's turn, whose own text is ``span``.
+def trained(text: str, span: Span, rules: Rules, closing: str = "") -> Span:
+    """The trained part of what an assistant says.
 
     ``closing`` is the mark that ends the thinking which the prompt has begun.
     """
-    begin, end = span
-    last, with_token = ends.trim(text, begin, end)
-    end = with_token if rules.eot else last
-    thinks, behind = thinking(text, begin, end, closing)
+    thinks, behind = thinking(text, *span, closing)
     wanted = rules.thinking if thinks.strip() else rules.empty_thinking
-    return (begin if wanted else behind), end
+    return (span[0] if wanted else behind), span[1]
 
 
-def without(span: Span, hole: Span) -> list[Span]:
-    """What is left of a span without the characters of another one."""
-    begin, end = span
-    return [(begin, min(end, hole[0])), (max(begin, hole[1]), end)]
+def without(spans: list[Span], holes: Iterable[Span]) -> list[Span]:
+    """What is left of spans without the characters of others."""
+    for first, last in holes:
+        spans = [
+            one
+            for begin, end in spans
+            for one in ((begin, min(end, first)), (max(begin, last), end))
+            if one[0] < one[1]
+        ]
+    return spans
 
 
 def joined(spans: list[Span]) -> tuple[Span, ...]:

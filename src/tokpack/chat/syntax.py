@@ -1,7 +1,6 @@
 """A template's syntax tree: what it says of the template, and how it becomes a program.
 
-Loops, macros, comparisons and values that are put together get filters that count work; what
-templates do most becomes calls without jinja2's detours.
+Loops tell where they are, and what templates do most becomes calls without jinja2's detours.
 """
 
 from __future__ import annotations
@@ -17,18 +16,13 @@ from tokpack.chat.sandbox import STR_METHODS, code
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DEEP = "puts values together"  # filters, by names that no template can write
-MADE = "makes text"
-READ = "reads a value"
-SOME = "some length"
+SOME = "some length"  # filters, by names that no template can write
 EACH = "each of them"
 EACH_WRITTEN = "each of them, which is written"
 TOLD = "what is told of a round"
 
 PROMPT = "add_generation_prompt"
 _MESSAGES = "messages"
-_STEP = 300  # units of work for a step, and
-_NODE = 100  # for each node of its body
 _BUFFERED = (nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock, nodes.Block)
 _BOOLEANS = (nodes.Compare, nodes.Not, nodes.Test)
 _DICT_NAMES = frozenset(dir(dict))
@@ -213,25 +207,17 @@ def _bodies(node: nodes.Node) -> Iterator[list[Any]]:
             yield part
 
 
-class WorkCounter(NodeTransformer):
-    """Puts in what counts work, and what tells of loops and their effects."""
+class Watcher(NodeTransformer):
+    """Puts in what tells of loops and their effects."""
 
     def visit_For(self, node: Any) -> Any:  # noqa: N802 - jinja2's names
-        """A loop: each round is a step."""
+        """A loop, of which it is told what it goes through."""
         outputs = (part.find(nodes.Output) or isinstance(part, nodes.Output) for part in node.body)
         writes = bool(node.else_) or any(outputs)
-        node = self._stepping(node)
+        node = self.generic_visit(node)
         if not node.recursive:
             node.iter = _filtered(node.iter, EACH_WRITTEN if writes else EACH)
         return node
-
-    def _stepping(self, node: Any) -> Any:
-        units = _STEP + _NODE * _size(node.body)
-        node = self.generic_visit(node)
-        node.body.insert(0, code(f"direct_step({units})", node.lineno))
-        return node
-
-    visit_Macro = visit_CallBlock = _stepping  # noqa: N815
 
     def visit_Assign(self, node: Any) -> Any:  # noqa: N802
         """An attribute of a namespace is what outlasts a round."""
@@ -242,44 +228,14 @@ class WorkCounter(NodeTransformer):
 
     visit_AssignBlock = visit_Assign  # noqa: N815
 
-    def visit_List(self, node: Any) -> Any:  # noqa: N802
-        """What is put together is counted."""
-        node = self.generic_visit(node)
-        if getattr(node, "ctx", "load") != "load" or next(node.find_all(nodes.Name), None) is None:
-            return node
-        return _filtered(node, DEEP)
-
-    visit_Tuple = visit_Dict = visit_List  # noqa: N815
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        """``~`` is counted too."""
-        return _filtered(self.generic_visit(node), MADE)
-
-    def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
-        """A part of a list or a text."""
-        node = self.generic_visit(node)
-        return _filtered(node, MADE) if isinstance(node.arg, nodes.Slice) else node
-
     def visit_Compare(self, node: Any) -> Any:  # noqa: N802
-        """A comparison takes what is compared; the length with 0 needs no length."""
+        """The length compared with 0: it needs no length."""
         node = self.generic_visit(node)
         counted, (first, *others) = node.expr, node.ops
-        if isinstance(counted, nodes.Filter) and counted.name in ("length", "count"):
-            if not others and isinstance(first.expr, nodes.Const) and first.expr.value == 0:
-                counted.name = SOME
-            return node
-        if others or first.op in ("in", "notin"):
-            for one in node.ops:
-                one.expr = _read(one.expr)
-        elif not isinstance(first.expr, nodes.Const):
-            node.expr = _read(node.expr)
-        return node
-
-    def visit_Test(self, node: Any) -> Any:  # noqa: N802
-        """Tests that compare."""
-        node = self.generic_visit(node)
-        for i, one in enumerate(node.args or ()):
-            node.args[i] = _read(one)
+        with_zero = not others and isinstance(first.expr, nodes.Const) and first.expr.value == 0
+        is_length = isinstance(counted, nodes.Filter) and counted.name in ("length", "count")
+        if is_length and with_zero:
+            counted.name = SOME
         return node
 
     def visit_And(self, node: Any) -> Any:  # noqa: N802
@@ -292,34 +248,12 @@ class WorkCounter(NodeTransformer):
         return node
 
 
-def _size(body: list[nodes.Node]) -> int:
-    """How many nodes statements have, with the characters of their text; loops count themselves."""
-    total = 0
-    for node in body:
-        if not isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock):
-            total += 1 + len(getattr(node, "data", "")) + _size(list(node.iter_child_nodes()))
-    return total
-
-
-def _read(node: Any) -> Any:
-    return node if isinstance(node, nodes.Const) else _filtered(node, READ)
-
-
 def _filtered(node: Any, name: str) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
 class Writer(CodeGenerator):
     """Writes Python in which the commonest operations are calls of ``direct`` functions."""
-
-    def visit_Add(self, node: Any, frame: Any) -> None:  # noqa: N802
-        """A sum, with all its terms at once."""
-        terms: list[nodes.Node] = []
-        left: nodes.Node = node
-        while isinstance(left, nodes.Add):
-            terms.insert(0, left.right)
-            left = left.left
-        self._call("added", [left, *terms], frame)
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Any) -> None:  # noqa: N802
         """An attribute, which of a mapping is a key where mappings have none of that name."""
@@ -367,16 +301,3 @@ class Writer(CodeGenerator):
             self.visit(value, frame)
             self.write(", ")
         self.write(")")
-
-    def _output_child_pre(self, node: nodes.Expr, frame: Any, finalize: Any) -> None:
-        self.write("(" if _is_text(node) else "direct_text(")
-
-    def _output_child_post(self, node: nodes.Expr, frame: Any, finalize: Any) -> None:
-        self.write(")")
-
-
-def _is_text(node: nodes.Node) -> bool:
-    """Whether a value is a text for certain, which is counted as it is made: a sum with one."""
-    if isinstance(node, nodes.Add):
-        return _is_text(node.left) or _is_text(node.right)
-    return isinstance(node, nodes.Const) and isinstance(node.value, str)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack.apart import Apart, Limits
 from tokpack.chat.options import ChatOptions
-from tokpack.chat.rendered import Turn, utf8
+from tokpack.chat.rendered import ConversationError, Turn, utf8
 from tokpack.chat.renderer import Renderer
-from tokpack.chat.template import load_template
+from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import nearest, shown
 from tokpack.errors import UsageError, option
 from tokpack.tokenizers import MarkingEncoder, Tokenizer, load_tokenizer
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tokpack.chat.rendered import Rendered
     from tokpack.stores.storage import PathLike
 
 _NAMES = {one.name for one in fields(ChatOptions)}
@@ -63,7 +67,8 @@ def render(
     That is one conversation; of a pair the preferred and the rejected one; with
     ``rewriting="split"`` one for each turn of the assistant. Nothing is cut or left out for its
     length. Raises ConversationError for a record that is no conversation, UsageError and
-    TokenizerError as encode does.
+    TokenizerError as encode does, LimitError for a template that takes too much time or memory: it
+    runs in a process of its own.
     """
     names = {_OF_ENCODE.get(name, name): value for name, value in options.items()}
     for name in names:
@@ -83,7 +88,13 @@ def render(
     chat_options = ChatOptions(
         **{name: value for name, value in names.items() if value is not None}
     )
-    rendered = Renderer(load_template(tokenizer, chat_options), chat_options).render(record)
+    template = load_template(tokenizer, chat_options)
+    try:
+        rendered = process_for(template, chat_options)({**record})
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise ConversationError(f"a record whose values cannot be pickled: {error}") from None
+    if isinstance(rendered, ConversationError):
+        raise rendered
     build = partial(MarkingEncoder, tokenizer, dtype="int32")
     result = []
     with borrowed(tokenizer, MarkingEncoder, build) as encoder:
@@ -94,3 +105,40 @@ def render(
             turns = tuple(starmap(Turn, one.turns))
             result.append(RenderedTokens(one.text, ids, mask, one.trained, turns, one.weight))
     return result
+
+
+class _Kept(threading.local):
+    """The process of the last template and options that a thread has rendered by."""
+
+    key = ""
+    process: Apart | None = None
+
+
+_kept = _Kept()
+
+
+def process_for(template: ChatTemplate, options: ChatOptions) -> Apart:
+    """The process that renders by a template: the one of the call before, or a new one."""
+    key = repr((template, options))
+    process = _kept.process
+    if process is None or not process.is_there or _kept.key != key:
+        if process is not None and process.is_there:
+            process.close()
+        process = Apart(f"{template.where}: the chat template", Rendering(template, options))
+        _kept.key, _kept.process = key, process
+    return process
+
+
+class Rendering:
+    """What becomes of records, within limits; the template is compiled within them, too."""
+
+    def __init__(self, template: ChatTemplate, options: ChatOptions) -> None:
+        self._make = partial(Renderer, template, options)
+        self._renderer: Renderer | None = None
+
+    def __call__(self, record: Mapping[str, Any]) -> list[Rendered] | ConversationError:
+        limits = Limits()
+        with limits:
+            self._renderer = self._renderer or self._make(limits)
+            (result,) = self._renderer.render_all([record])
+        return result

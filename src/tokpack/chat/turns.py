@@ -11,56 +11,55 @@ looked at a later one is P(i + 1), and a generation prompt that no message decid
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from tokpack.chat.calls import TOOLS, arguments_taken, tried
 from tokpack.chat.records import OWN
-from tokpack.chat.rendered import REWRITTEN, TOO_MUCH, UNSAFE, ConversationError, not_found
-from tokpack.chat.spans import Ends, last_mark, prompts, starts_with_mark, thinking
+from tokpack.chat.rendered import REWRITTEN, UNSAFE, ConversationError, not_found
+from tokpack.chat.spans import Answer, Ends, last_mark, mark_at, prompts, thinking
 from tokpack.chat.watched import EVERY, Seen, Text
 from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from tokpack.chat.program import Program
-    from tokpack.chat.spans import Span
 
-_CALL = "<|call|>"  # of harmony: it ends a call, and other tokens end texts
 _SAID = "7351846201937426"  # what nobody says, and no filter of letters changes
 _QUESTION = {"role": "user", "content": "?"}
 _ANSWER = {"role": "assistant", "content": _SAID}
+_ALIKE = {"developer": "system", "function": "tool"}
 _UNFIT = "the generation prompt does not fit"
-_CALLS = ("tool_calls", "function_call")
 
 Messages = list[dict[str, Any]]
 _Prompt = Sequence[tuple[str, str]]  # see `prompts`
 
 
-class Answer(NamedTuple):
-    """What an assistant's message adds to a text, behind its generation prompt: [begin, end).
-
-    ``closing`` is the mark that ends a thinking which the prompt has begun, if it has.
-    """
-
-    begin: int
-    end: int
-    closing: str = ""
-
-
 class Turns:
-    """Finds turns with a program; counts on its budget being reset for each conversation.
+    """Finds turns with a program.
 
     ``variables`` are those of every conversation. ``ends`` are the end-of-turn tokens, found by
-    trying, as is the ``header`` of an assistant's turns. UsageError where the template cannot be
-    used at all.
+    trying, as are the ``header`` of an assistant's turns, how ``arguments`` of calls are taken
+    (`calls`), whether a content may be none, and of which roles it may be ``parts``. UsageError
+    where the template cannot be used at all.
     """
 
     def __init__(self, program: Program, variables: Mapping[str, Any]) -> None:
         self._program = program
         self._prompts: dict[tuple[Any, ...], _Prompt | None] = {}
+        self._stops: dict[bool, str] = {}
         self.header = ""
-        self.ends = self._try(variables)
+        self.parts = self._parts(variables) if program.syntax.reads_parts else {}
+        self._question, self._answer = (
+            {**one, "content": [{"type": "text", "text": one["content"]}]}
+            if self.parts.get(one["role"])
+            else one
+            for one in (_QUESTION, _ANSWER)
+        )
+        self.arguments, self.takes_none, call_end = self._taken(variables)
+        self.ends = self._try(variables, call_end)
         self._fits = self._is_prompt_fit(variables)
 
     def render(self, messages: Messages, variables: Mapping[str, Any]) -> Text:
@@ -106,7 +105,7 @@ class Turns:
         if not whole.text.startswith(up_to.text[:end]):
             raise _rewritten(i)
         if up_to.turns is None and end == len(whole.text):
-            more = self.render([*messages, _QUESTION], variables).text
+            more = self.render([*messages, self._question], variables).text
             if not more.startswith(up_to.text.rstrip()) or more == up_to.text:
                 raise not_found(i)  # something is behind all messages, or no more is written
         prompt = None if i else self._prompt(whole, messages, i, variables)  # nothing is before
@@ -163,8 +162,8 @@ class Turns:
                 if turn_alone is None or first is None
                 else (alone.text[first[0] : turn_alone[1]], first[1])
             )
-            unthought = answer[thinking(answer, closing=closing)[1] :]
-            end = _end_of((answer, unthought), whole.text, (begun[0], end))
+            thought = thinking(answer, closing=closing)[1]
+            end = _end_of(answer, thought, whole.text, Answer(begun[0], end, begun[1]))
             if end < 0:
                 raise not_found(i)
         return Answer(begun[0], end, begun[1])
@@ -193,51 +192,87 @@ class Turns:
         moved = len(prompted.text) - begun[0]
         end = turn[1] + moved
         turns = None if before.turns is None else [*before.turns, (before.end, end)]
-        behind = [(b + moved, e + moved) for b, e in whole.generations if b >= begun[0]]
+        behind = [(b + moved, e + moved) for b, e in whole.generations if b >= turn[0]]
         rendered = Text(text, turns, end, behind, Seen([(0, EVERY)]))
         return rendered, Answer(len(prompted.text), end, begun[1])
 
-    def said(
-        self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
-    ) -> Iterator[Span]:
-        """What others than assistants say in some messages, with the token behind it.
+    def stop(self, variables: Mapping[str, Any], *, with_calls: bool) -> str:
+        """The token that ends the turn of an answer once another message follows.
 
-        That is what changes in their turns where they say something else. ConversationError.
+        That is a question, or behind calls the result of one. Where there is none, it is the
+        end-of-sequence token. UsageError where there is none of both.
         """
-        others = [
-            {**one, "content": _instead(one["content"], i)}
-            if i in numbers and one.get("content")
-            else one
-            for i, one in enumerate(messages)
-        ]
-        changed = self.render(others, variables)
-        for i in numbers:
-            turn = whole.turns[i] if whole.turns else None
-            other = changed.turns[i] if changed.turns else None
-            if turn is None or other is None:
-                raise not_found(i)
-            if others[i] is messages[i]:
-                continue
-            before, placeholder, behind = changed.text[slice(*other)].partition(f"{_SAID} {i}.")
-            begin, end = turn[0] + len(before), turn[1] - len(behind)
-            text = whole.text
-            fits = placeholder and begin <= end and text.startswith(before, turn[0])
-            if not fits or not text.endswith(behind, begin, turn[1]):
-                raise not_found(i)
-            yield begin, end
+        if with_calls not in self._stops:
+            self._stops[with_calls] = self._find_stop(variables, with_calls)
+        return self._stops[with_calls]
 
-    def without_calls(
-        self, messages: Messages, i: int, answer: Answer, whole: Text, variables: Mapping[str, Any]
-    ) -> Span:
-        """Where the tool calls of an answer are: what the same answer without them lacks."""
-        bare = {key: value for key, value in messages[i].items() if key not in _CALLS}
-        bare["content"] = bare.get("content") or ""
-        text = self.render([*messages[:i], bare], variables).text
-        begin, end, _ = answer
-        last, _ = self.ends.trim(whole.text, begin, end)
-        stop, _ = self.ends.trim(text, min(begin, len(text)), len(text))
-        same = text[begin:stop]
-        return (begin + len(same), last) if whole.text.startswith(same, begin) else (begin, last)
+    def _find_stop(self, variables: Mapping[str, Any], with_calls: bool) -> str:
+        call, question = tried(_SAID)[0], self._question
+        result = {"role": "tool", "content": "?", "tool_call_id": "c00000001", "name": "find"}
+        messages = [question, call, result] if with_calls else [question, self._answer, question]
+        text = self._written(messages, variables)
+        turn = text.turns[1] if text is not None and text.turns else None
+        if text is not None and turn is not None:
+            begin, end = self.ends.trim(text.text, *turn)
+            if begin < end:
+                return text.text[begin:end]
+        if with_calls:
+            return self.stop(variables, with_calls=False)
+        if not variables.get("eos_token"):
+            raise UsageError(
+                f"{option('append_eot', True)}: the chat template writes no token that ends a "
+                f"turn, and there is no eos_token: add {option('template_var', 'eos_token=...')}"
+            )
+        return str(variables["eos_token"])
+
+    def _taken(self, variables: Mapping[str, Any]) -> tuple[str, bool, str]:
+        """How the template takes arguments of calls, whether a content that is none, and what it
+        ends a turn with calls with.
+        """
+        none: list[str] = []
+        for tools in (TOOLS, None):
+            given = {**variables, "tools": tools}
+            mapping, text = (self._tried(one, given) for one in tried(_SAID))
+            if self._program.syntax.asks_for_none:
+                none = [self._tried(one, given) for one in tried(_SAID, None)]
+            if mapping or text:
+                break
+        end = last_mark((mapping or text).rpartition(_SAID)[2].rstrip())
+        return arguments_taken(mapping, text), any(none), end * (not end.startswith("</"))
+
+    def _parts(self, variables: Mapping[str, Any]) -> dict[str, bool]:
+        """The roles whose contents may be parts, and whether they may not be texts."""
+        as_it_is = re.compile(rf"text['\"]: ?['\"]{_SAID}")  # a part, and not what it says
+        taken = {}
+        for role in ("system", "user", "assistant", "tool"):
+            said = {"role": role, "content": _SAID, "tool_call_id": "c00000001", "name": "find"}
+            talk = [said, _QUESTION] if role == "system" else [said]
+            if role in ("assistant", "tool"):
+                talk = [_QUESTION, *([tried("?")[0]] if role == "tool" else ()), said]
+            parts = [
+                {
+                    **one,
+                    "content": [{"type": "text", "text": text} for text in ("?", one["content"])],
+                }
+                for one in talk
+            ]
+            texts = [self._written(each, variables) for each in (talk, parts)]
+            is_text, is_parts = (one is not None and not as_it_is.search(one.text) for one in texts)
+            if is_parts or not is_text:
+                taken[role] = is_parts and not is_text
+        return {**taken, **{k: taken[v] for k, v in _ALIKE.items() if v in taken}}
+
+    def _tried(self, message: dict[str, Any], variables: Mapping[str, Any]) -> str:
+        text = self._written([self._question, message], variables)
+        return "" if text is None else text.text
+
+    def _written(self, messages: Messages, variables: Mapping[str, Any]) -> Text | None:
+        """What is made of messages that are tried; None where it is nothing of what they say."""
+        try:
+            text = self.render(messages, variables)
+        except ConversationError:
+            return None
+        return text if _SAID in text.text else None
 
     def _prompt(
         self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
@@ -253,7 +288,7 @@ class Turns:
         has = bool(variables.get("tools")), bool(variables.get("documents"))
         key = (*has, variables.get(OWN), state)
         if key not in self._prompts:
-            before = messages[:i] if decides else [_QUESTION]
+            before = messages[:i] if decides else [self._question]
             self._prompts[key] = self._ask(before, variables, placed=True)
         return self._prompts[key]
 
@@ -279,23 +314,20 @@ class Turns:
         start = before.text[: before.end]
         return prompts(prompted[len(start) :]) if prompted.startswith(start) else None
 
-    def _try(self, variables: Mapping[str, Any]) -> Ends:
-        """What ends turns, and what begins an assistant's."""
-        program = self._program
+    def _try(self, variables: Mapping[str, Any], call_end: str) -> Ends:
+        """What ends turns, and what begins an assistant's; ``call_end`` ends calls."""
+        program, question = self._program, self._question
         texts = [str(variables.get("eos_token") or "").strip()]
-        if _CALL in program.source:
-            texts.append(_CALL)
         follows = False
         last: set[str] = set()  # what is behind the last answers of conversations
         earlier: set[str] = set()
         for count in (1, 2, 3):
-            messages = [dict(one) for _ in range(count) for one in (_QUESTION, _ANSWER)]
-            program.budget.reset()
+            messages = [dict(one) for _ in range(count) for one in (question, self._answer)]
             try:
                 whole = self.render(messages, variables)
-                header = self._ask([_QUESTION], variables)
+                header = self._ask([question], variables)
             except ConversationError as error:
-                if error.reason in (TOO_MUCH, UNSAFE):
+                if error.reason == UNSAFE:
                     raise UsageError(f"{program.where}: {error}") from None
                 continue
             self.header = header[-1][0] if header else ""
@@ -308,12 +340,13 @@ class Turns:
                 at = whole.text.find(_SAID) + len(_SAID)
                 first = at if whole.turns is None else ends[0] if ends else 0
                 several = whole.text.count(_SAID) > 1
-                follows = follows or (several and starts_with_mark(whole.text, first))
+                follows = follows or (several and mark_at(whole.text, first) != "")
                 tails = [] if follows else [self._tail(whole.text)]
             last.update(tails[-1:])
             earlier.update(tails[:-1])
         for same in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
             texts += same if len(same) == 1 else ()  # what varies ends no turn
+        texts += [] if follows else [call_end]
         return Ends(texts, header=self.header if follows else None)
 
     def _is_prompt_fit(self, variables: Mapping[str, Any]) -> bool:
@@ -322,8 +355,7 @@ class Turns:
         Where it does not, others do by chance alone, as an empty one whose end-of-turn token the
         template writes behind all messages, prompt or not.
         """
-        messages = [_QUESTION, _ANSWER]
-        self._program.budget.reset()
+        messages = [self._question, self._answer]
         try:
             self.answer(self.render(messages, variables), messages, 1, variables)
         except ConversationError as error:
@@ -337,12 +369,6 @@ class Turns:
     def _tail(self, text: str) -> str:
         """What a text has behind its last answer, but the beginning of another one."""
         return text.rpartition(_SAID)[2].strip().removesuffix(self.header.strip()).strip()
-
-
-def _instead(content: Any, i: int) -> Any:
-    """Something else in the place of what somebody says."""
-    placeholder = f"{_SAID} {i}."
-    return placeholder if isinstance(content, str) else [{"type": "text", "text": placeholder}]
 
 
 def _no_prompt(i: int) -> ConversationError:
@@ -363,13 +389,20 @@ def _rewritten(i: int) -> ConversationError:
     )
 
 
-def _end_of(answers: tuple[str, ...], text: str, span: Span) -> int:
-    """Where the first of some answers ends that stands at the beginning of a span; -1 for none."""
-    begin, end = span
+def _end_of(answer: str, thought: int, text: str, own: Answer) -> int:
+    """Where an answer ends that stands at the beginning of its turn; -1 where it does not.
+
+    What it thinks, ``thought`` characters, may stand there otherwise, or not at all.
+    """
+    begin, end, closing = own
     begin = end - len(text[begin:end].lstrip())
-    for one in answers:
-        if one.strip() and text.startswith(one.lstrip(), begin):
-            return begin + len(one.lstrip())
+    for said, at in (
+        (answer, begin),
+        (answer[thought:], begin),
+        (answer[thought:], thinking(text, begin, end, closing)[1]),
+    ):
+        if said.strip() and text.startswith(said.lstrip(), at):
+            return at + len(said.lstrip())
     return -1
 
 

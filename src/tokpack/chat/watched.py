@@ -10,6 +10,7 @@ searches for pictures, has looked no further than at the last message that made 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,10 +81,19 @@ class Run:
 
     def copy(self, values: list[Any]) -> None:
         """Write down a loop that may write, if it is over a list that somebody made of messages."""
+        if self.are_messages(values[0], values[-1]):
+            self._copies.append(len(self.pieces))
+
+    def are_messages(self, *values: Any) -> bool:
+        """Whether one of some values is a message of this run."""
         if not self._known:
             self._known = {id(one) for one in self.messages}
-        if not self._known.isdisjoint((id(values[0]), id(values[-1]))):
-            self._copies.append(len(self.pieces))
+        return not self._known.isdisjoint(map(id, values))
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of loops over messages that have begun or ended so far."""
+        return sum(len(one.places) for one in self.passes)
 
     def effect(self) -> None:
         """Something is set that what is written may depend on."""
@@ -98,36 +108,49 @@ class Run:
         text = "".join(self.pieces)
         generations = [(ends[begin], ends[end]) for begin, end in self.generations]
         main = self._main()
-        if main is None:
+        if not main:
             return Text(text, None, len(text), generations, Seen([(0, EVERY)]))
         looks = [(ends[at], number) for at, number in self.looks]
         for one in self.passes:
-            if one is not main and one.effect >= 0 and one.places:
+            if one not in main and one.effect >= 0 and one.places:
                 looks.append((ends[one.places[0]], one.first + one.effect))
-        first, places = main.first, main.places
+        first, count = main[0].first, sum(one.count for one in main)
         turns: list[Span | None] = [None] * len(self.messages)
-        turns[first : first + main.count] = [
-            (ends[begin], ends[end]) for begin, end in pairwise(places)
+        turns[first : first + count] = [
+            (ends[begin], ends[end]) for one in main for begin, end in pairwise(one.places)
         ]
-        preamble = ends[places[0]]
+        preamble = ends[main[0].places[0]]
         if preamble and len(turns) > 1 and (turns[0] is None or turns[0][0] == turns[0][1]):
             # A system message, written before the loop.
             turns[0] = None if self.messages[0].get("role") == "assistant" else (0, preamble)
-        states = [()] * first + self.states if len(self.states) == main.count else []
-        return Text(text, turns, ends[places[-1]], generations, Seen(looks, states))
+        states = [()] * first + self.states if len(self.states) == count else []
+        return Text(text, turns, ends[main[-1].places[-1]], generations, Seen(looks, states))
 
-    def _main(self) -> Pass | None:
-        """The one loop that writes, with what it may have inside; None where there are several."""
+    def _main(self) -> list[Pass]:
+        """The loop that writes, with what it may have inside; nothing where there are several.
+
+        Several that go on one after the other, with nothing between them, are one.
+        """
         writing = [one for one in self.passes if one.places[-1:] > one.places[:1]]
         if not writing or self.is_disordered:
-            return None
-        main = writing[0]
-        begin, end = main.places[0], main.places[-1]
-        inside = all(begin <= one.places[0] and one.places[-1] <= end for one in writing[1:])
+            return []
+        if len(writing) == 1 and not self._copies:  # as nearly always
+            return writing if len(writing[0].places) > writing[0].count else []
+        main = writing[:1]
+        for one in writing[1:]:
+            last = main[-1]
+            goes_on = one.first == last.first + last.count and one.places[0] >= last.places[-1]
+            if goes_on and not self._between(last.places[-1], one.places[0]):
+                main.append(one)
+        begin, end = main[0].places[0], main[-1].places[-1]
+        inside = all(begin <= one.places[0] and one.places[-1] <= end for one in writing)
         for at in self._copies:
-            others = self.pieces[end:] if at >= end else self.pieces[at:begin]
-            inside = inside and not "".join(others).strip()
-        return main if len(main.places) > main.count and inside else None
+            inside = inside and not (self._between(end) if at >= end else self._between(at, begin))
+        return main if inside and all(len(one.places) > one.count for one in main) else []
+
+    def _between(self, begin: int, end: int | None = None) -> str:
+        """What is written between two pieces, but white space."""
+        return "".join(self.pieces[begin:end]).strip()
 
 
 class Seen(NamedTuple):
@@ -187,13 +210,12 @@ class Text:
 
 
 class Messages:
-    """The messages of a run, or those from a certain one on; a list, as far as a template sees."""
+    """The messages of a run, or some in a row, from number ``first`` on; for a template a list."""
 
     __slots__ = ("_first", "_items", "_run")
 
-    def __init__(self, run: Run, first: int = 0) -> None:
-        self._run, self._first = run, first
-        self._items = run.messages[first:] if first else run.messages
+    def __init__(self, run: Run, items: Sequence[Any], first: int = 0) -> None:
+        self._run, self._items, self._first = run, items, first
 
     def __iter__(self) -> Iterator[Any]:
         """All of them; whoever takes them may do with them what he likes."""
@@ -224,12 +246,9 @@ class Messages:
             self._run.look(first + which if which >= 0 else EVERY)
         elif which.__class__ is slice:
             begin, end = which.start or 0, which.stop
-            if which.step is None and begin.__class__ is int and begin >= 0:
-                if end is None:
-                    return Messages(self._run, first + begin)
-                if end.__class__ is int and end >= 0:
-                    self._run.look(first + end - 1)
-                    return self._items[which]
+            ends = end is None or (end.__class__ is int and end >= 0)
+            if which.step is None and begin.__class__ is int and begin >= 0 and ends:
+                return Messages(self._run, self._items[which], first + begin)
             self._run.look(EVERY)
         return self._items[which]
 
@@ -321,9 +340,26 @@ class LoopMaker:
 
 
 class _LazyLoop(WatchedLoop):
-    """A loop over a generator, behind which may be messages."""
+    """A loop over what a generator gives, which may take it from messages.
 
-    def _look(self, number: int) -> None:
-        if self._run is not None:
-            self._run.look(EVERY)
-            self._run.is_disordered = True
+    To look at the next one, or for the length, is to take it before its turn: then nobody knows
+    where the turns of messages are.
+    """
+
+    def _peek_next(self) -> Any:
+        return self._taken(partial(LoopContext._peek_next, self))
+
+    @property
+    def length(self) -> int:
+        """How many rounds there are."""
+        self._taken(partial(LoopContext.length.__get__, self))
+        return self._length or 0
+
+    def _taken(self, take: Callable[[], Any]) -> Any:
+        run = self._run
+        assert run is not None
+        before, value = run.rounds, take()
+        if run.rounds > before or run.are_messages(self._current, value):
+            run.look(EVERY)
+            run.is_disordered = True
+        return value

@@ -7,16 +7,18 @@ step_00000100/state.json   counters, model, tokenizer, size and checksum of each
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
 
+from tokpack.configuration.config import Config
 from tokpack.configuration.model import ModelConfig, room_of
 from tokpack.display import brief
-from tokpack.errors import FormatError, option
+from tokpack.errors import FormatError, UsageError, option
+from tokpack.files.decode import decode
 from tokpack.files.durable import cannot_write, sync_file
 from tokpack.files.foreign import read_object
 from tokpack.indexed.digests import FileDigest, digest_file
@@ -44,6 +46,15 @@ class RunState:
     config: dict[str, Any]
     model: dict[str, Any]  # asdict of the ModelConfig
     tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
+    accepted: dict[str, Any] | None = None  # arguments that an import passed over, unknown
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What state.json has besides: of the engine, and of its files."""
+
+    scalars: dict[str, Any]
+    files: dict[str, dict[str, Any]]
 
 
 def file_of(name: str) -> str:
@@ -117,16 +128,44 @@ class Checkpoint:
             raise FormatError(f"{name}: version is {brief(version)}, this tokpack knows {VERSION}")
         if checksum != checksum_of(values):
             raise FormatError(f"{name}: is broken: its checksum is wrong{self._advice}")
-        unknown = set(values["model"]) - {field.name for field in fields(ModelConfig)}
+        self.state = decode(RunState, values, str(name))
+        unknown = set(self.state.model) - {field.name for field in fields(ModelConfig)}
         if unknown:
             raise FormatError(
                 f"{name}: its model has {', '.join(sorted(unknown))}, which this tokpack does not "
                 "know: upgrade tokpack"
             )
-        self.scalars: dict[str, Any] = values["scalars"]
-        self.files: dict[str, FileDigest] = values["files"]
-        self.state = RunState(**{field.name: values[field.name] for field in fields(RunState)})
-        self.model, self.tokenizer = ModelConfig(**self.state.model), self.state.tokenizer
+        lacking = {f.name for f in fields(ModelConfig) if f.default is MISSING} - {
+            *self.state.model
+        }
+        if lacking:
+            raise FormatError(f"{name}: its model lacks {', '.join(sorted(lacking))}")
+        try:
+            config = Config.from_dict(self.state.model)
+        except UsageError as error:
+            raise FormatError(f"{name}: its model: {error}") from None
+        self.model = ModelConfig.of(config, config.vocab_size or 0)
+        rest = decode(_Rest, values, str(name))
+        self.scalars, self.files = rest.scalars, rest.files
+        self.tokenizer = self.state.tokenizer
+        self._check(name)
+
+    def _check(self, name: Path) -> None:
+        """FormatError for numbers that no run has, up to which others would count."""
+        made, step, samples = (
+            self.scalars.get("steps", 0),
+            self.state.step,
+            self.state.consumed_samples,
+        )
+        if type(made) is not int or not made <= step <= samples:
+            raise FormatError(
+                f"{name}: step {step:,}, {brief(made)} steps of the optimizer and {samples:,} "
+                "samples consumed: no run has these together"
+            )
+        if self.model.num_layers > len(self.files):
+            raise FormatError(
+                f"{name}: {len(self.files):,} files do not hold {self.model.num_layers:,} layers"
+            )
 
     def verify(self, names: Iterable[str] | None = None) -> None:
         """Compare files with their sizes and checksums. FormatError names the broken one."""

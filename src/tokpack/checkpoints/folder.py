@@ -19,6 +19,7 @@ from tokpack.files.whole_folder import unfinished
 
 STATE = "state.json"
 KIND = "checkpoint"
+_LONGEST = 200  # of a name that is one
 LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX
 
 
@@ -41,7 +42,7 @@ def foreign_folders(folder: Path) -> list[Path]:
         number = (folder / "latest_checkpointed_iteration.txt").read_text().strip()
     except (OSError, ValueError):
         number = ""
-    if number.isdecimal():
+    if number.isdecimal() and len(number) < _LONGEST:
         folders.append(folder / f"iter_{int(number):07d}")
     elif number == "release":
         folders.append(folder / number)
@@ -91,7 +92,8 @@ def earlier(path: Path) -> list[Path]:
 def _named(folder: Path) -> str:
     """What the file ``latest`` says; "" where there is none."""
     try:
-        return (folder / "latest").read_text().strip()
+        # Bytes that are no UTF-8, and a NUL, are shown as they are, and name nothing.
+        return (folder / "latest").read_text("utf-8", "backslashreplace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
 
@@ -99,7 +101,9 @@ def _named(folder: Path) -> str:
 def _latest(folder: Path) -> Path:
     """The checkpoint that ``latest`` names, whether it is there or not; never out of the folder."""
     name = _named(folder)
-    return folder / (name if name not in ("", "..") and name == Path(name).name else "?")
+    is_name = name not in ("", "..") and name == Path(name).name and "\0" not in name
+    is_name = is_name and len(name.encode()) < _LONGEST
+    return folder / (name if is_name else "?")
 
 
 def begin(target: Path) -> Path:

@@ -15,9 +15,11 @@ from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.files.foreign import read_object
 
+from .arguments import pass_over
 from .families import GPT2, IGNORED, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from torch import Tensor
@@ -57,6 +59,11 @@ _ONLY: tuple[dict[str, Any], ...] = (
     {"attention_bias": False, "mlp_bias": False},
 )
 _ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_READ = {
+    *("activation_function", "hidden_act", "tie_word_embeddings", "head_dim", "rope_scaling"),
+    *("rope_parameters", "rope_theta", "sliding_window", "use_sliding_window", "model_type"),
+    "quantization_config",
+}
 _LENGTH = 4096  # the longest seq_length that is taken from a model's positions
 
 
@@ -64,16 +71,23 @@ class HubWeights:
     """The weights of a folder with config.json, tensor by tensor.
 
     Rows of the vocabulary from ``vocab_size`` on are padding, and left out. ``notes`` are for the
-    user. UsageError for a model that cannot be computed here, FormatError for tensors that are
-    broken, missing, or have no place.
+    user. Unknown keys of config.json are refused, unless they are ``accepted``.
+    UsageError for a model that cannot be computed here, FormatError for tensors that are broken,
+    missing, or have no place.
     """
 
     tokenizer = None  # ``importing.describe_tokenizer`` finds it
 
-    def __init__(self, folder: Path, vocab_size: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, vocab_size: int | None = None, accepted: Collection[str] = ()
+    ) -> None:
         self.path = folder
         values = read_object(folder / CONFIG)
         self._family = _family(folder / CONFIG, values)
+        sections = ["transformers", "gpt2"][: 2 if self._family == GPT2 else 1]
+        read = _READ | {*_ONLY[self._family.column], *self._family.settings.values()} - {*accepted}
+        self.accepted = pass_over(folder / CONFIG, values, sections, read, accepted)
+        values = {key: value for key, value in values.items() if key not in self.accepted}
         settings, self.notes = _settings(folder / CONFIG, values, self._family)
         self._rows = settings["vocab_size"]
         if vocab_size is not None and vocab_size > self._rows:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError
+from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError, option
 from tokpack.files.durable import cannot_write, remove_file
 from tokpack.indexed.digests import digest_file
 from tokpack.progress import ProgressStage
@@ -23,6 +23,7 @@ from .ranks import RankWeights, find_files, open_ranks
 from .run_files import save_config
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Unpack
 
     from torch import Tensor
@@ -33,27 +34,49 @@ _FIRST = "step_00000000"
 
 
 def open_model(
-    folder: str | os.PathLike[str], *, config: str | None = None, vocab_size: int | None = None
+    folder: str | os.PathLike[str],
+    *,
+    config: str | None = None,
+    vocab_size: int | None = None,
+    accept_argument: Collection[str] = (),
 ) -> HubWeights | RankWeights:
     """Open a model of another program: shapes and names are checked, no tensor is read.
 
     A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
     ``config``; or with mp_rank_* files of Megatron, with ``config`` where they do not say their
     shape. Rows of the vocabulary from ``vocab_size`` on are padding. InputError where it is none of
-    these, UsageError for a model that is not computed here, FormatError for a broken one.
+    these, UsageError for a model that is not computed here, FormatError for a broken one. An
+    argument or a key that is not known is refused, unless ``accept_argument`` has its name.
     """
+    names = [accept_argument] if isinstance(accept_argument, str) else accept_argument
+    accepted = {name.replace("-", "_") for name in names}
+    weights = _opened(folder, config, vocab_size, accepted)
+    if spare := sorted(accepted - {*weights.accepted}):
+        raise UsageError(
+            f"{option('accept_argument', spare[0])}: {folder} has no such argument that would be "
+            "refused: leave it out"
+        )
+    return weights
+
+
+def _opened(
+    folder: str | os.PathLike[str],
+    config: str | None,
+    vocab_size: int | None,
+    accepted: Collection[str],
+) -> HubWeights | RankWeights:
     path = Path(folder)
     if (path / CONFIG).exists():
         if config is not None:
             raise UsageError(f"{path}: its {CONFIG} says which model it is of: leave out --config")
-        return HubWeights(path, vocab_size)
+        return HubWeights(path, vocab_size, accepted)
     if not path.is_dir():
         raise InputError(
             f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
         )
     for one in folders.foreign_folders(path):
         if files := find_files(one):
-            return open_ranks(one, files, config, vocab_size)
+            return open_ranks(one, files, config, vocab_size, accepted)
     raise InputError(
         f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
         "GPT-NeoX, nor mp_rank_XX of Megatron"
@@ -90,7 +113,8 @@ def import_model(
 ) -> Path:
     """Write weights as the first checkpoint of the folder ``output``; returns the checkpoint.
 
-    ``output``/config.yaml has the model's settings. The checkpoint is complete or absent, and holds
+    ``output``/config.yaml has the model's settings, and like state.json the arguments of the other
+    program that were accepted. The checkpoint is complete or absent, and holds
     no moments: a run that loads it begins at step 0. One layer at a time is in memory.
     ``progress`` is told the parameters that are written. OutputError where ``output`` has a
     checkpoint or anything else in it, FormatError for weights that are not finite.
@@ -108,9 +132,10 @@ def import_model(
         for file, group in groupby(weights.model.layout.items(), lambda item: file_of(item[0])):
             write_tensors(work / file, {name: _read(weights, name, stage) for name, _ in group})
             files[file] = digest_file(work / file)
-        save_config(config, yaml.safe_dump(model, sort_keys=False), ())
+        notes = [f"# passed over: {one}: {value}\n" for one, value in weights.accepted.items()]
+        save_config(config, "".join(notes) + yaml.safe_dump(model, sort_keys=False), ())
         try:
-            state = RunState(0, 0, {}, {}, model, tokenizer)
+            state = RunState(0, 0, {}, {}, model, tokenizer, dict(weights.accepted))
             folders.commit(target, state_text(state, {}, files), keep=0)
         except BaseException:
             remove_file(str(config))

@@ -11,6 +11,7 @@ import os
 import re
 from dataclasses import replace
 from pickle import UnpicklingError
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,11 +22,12 @@ from tokpack.display import brief
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.tokenizers.ids import count_ids
 
+from .arguments import pass_over
 from .families import IGNORED, MEGATRON
 from .folder import LAYER_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -45,20 +47,14 @@ _OUTSIDE = re.compile(
 _SETTINGS = """
     num_layers hidden_size ffn_hidden_size num_attention_heads kv_channels seq_length
     max_position_embeddings make_vocab_size_divisible_by position_embedding_type rotary_percent
-    rotary_base rope_scaling_factor normalization layernorm_epsilon norm_epsilon init_method_std"""
+    rotary_base rope_theta rope_scaling_factor normalization layernorm_epsilon norm_epsilon
+    init_method_std"""
 _FLAGS = """
     untie_embeddings_and_output_weights swiglu openai_gelu use_rotary_position_embeddings
     embed_layernorm add_qkv_bias use_rope_scaling"""
-_ONLY = {
-    "num_experts": None,
-    "squared_relu": False,
-    "qk_layernorm": False,
-    "apply_layernorm_1p": False,
-    "rotary_interleaved": False,
-    "rotary_seq_len_interpolation_factor": None,
-    "apply_residual_connection_post_layernorm": False,
-    "multi_latent_attention": False,
-}
+_SWITCHES = [*_FLAGS.split(), "group_query_attention", "add_bias_linear", "bias_gelu_fusion"]
+_READ = {*_SETTINGS.split(), *_SWITCHES, "num_query_groups"}
+_FLAG_OF = {"rope_theta": "rotary_base"}  # of Microsoft's fork
 _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # files of PyTorch before 1.6 begin with this number
 
 
@@ -77,40 +73,67 @@ def find_files(folder: Path) -> Files:
 
 
 def open_ranks(
-    folder: Path, files: Files, config: str | None, vocab_size: int | None
+    folder: Path,
+    files: Files,
+    config: str | None,
+    vocab_size: int | None,
+    accepted: Collection[str] = (),
 ) -> RankWeights:
     """Open the files of a model that ``config``, a file of flags, describes, or they do themselves.
 
     Layer files do not. The vocabulary is padded: its size is ``vocab_size``, else the one that
-    ``config`` says, also by its vocab_file if that exists, else all rows count. UsageError for
-    another model.
+    ``config`` says, also by its vocab_file if that exists, else all rows count. Unknown arguments
+    are refused, unless they are ``accepted``. UsageError for another model.
     """
     first = files[min(files)]
-    if config is not None:
-        arguments = [config]
-    elif LAYER_FILE.fullmatch(first.name):
+    arguments: dict[str, Any] = {}
+    if not LAYER_FILE.fullmatch(first.name):
+        args: Any = load_file(first).get("args")
+        args = args if isinstance(args, dict) else getattr(args, "__dict__", {})
+        arguments = {str(name): value for name, value in args.items()}
+    elif config is None:
         raise UsageError(f"{folder}: layer files do not say which model they are of: add --config")
+    passed = pass_over(first, arguments, ("megatron",), _READ, accepted)
+    if config is not None:
+        unknown: dict[str, Any] = {}
+
+        def is_passed(name: str, value: Any, is_known: bool) -> bool:
+            if name in accepted or not is_known:
+                unknown[name] = value
+            return name in unknown
+
+        settings = resolve([config, *UNSPLIT], without=is_passed).config
+        passed |= pass_over(config, unknown, ("megatron", "neox"), (), accepted)
     else:
-        arguments = _arguments(first, load_file(first).get("args"))
-    settings = resolve([*arguments, *UNSPLIT]).config
+        try:
+            settings = resolve([*_flags(arguments), *UNSPLIT]).config
+        except UsageError as error:
+            raise UsageError(f"{first}: {error.args[0]}") from None
     ids = vocab_size or (settings.vocab_size if config is not None else None)
     if not ids and settings.vocab_file and os.path.exists(settings.vocab_file):
         ids = count_ids(settings.vocab_file)
-    return RankWeights(folder, files, ModelConfig.of(settings, ids or 0))
+    return RankWeights(folder, files, ModelConfig.of(settings, ids or 0), passed)
 
 
 class RankWeights:
     """The weights of a model, joined over tensor ranks and pipeline stages.
 
-    ``model`` is the model that they must be of; with a vocabulary of 0 all rows count. FormatError
-    for files that are missing or hold more than tensors, UsageError for weights of another model.
+    ``model`` is the model that they must be of; with a vocabulary of 0 all rows count. ``accepted``
+    has its unknown arguments that the user accepts. FormatError for files that are missing or hold
+    more than tensors, UsageError for weights of another model.
     """
 
     tokenizer = None  # such files do not name it
     notes: tuple[str, ...] = ()  # for the user, of an import
 
-    def __init__(self, folder: Path, files: Files, model: ModelConfig) -> None:
-        self.path = folder
+    def __init__(
+        self,
+        folder: Path,
+        files: Files,
+        model: ModelConfig,
+        accepted: Mapping[str, str] | None = None,
+    ) -> None:
+        self.path, self.accepted = folder, accepted or {}
         self._parts = _by_name(folder, files, model)
         rows = sum(part.shape[0] for part in self._named("embedding.word.weight"))
         self.model = replace(model, vocab_size=model.vocab_size or rows)
@@ -137,13 +160,13 @@ class RankWeights:
 
     def _check(self) -> None:
         """Compare every tensor's shape without reading it."""
-        expected = self.model.layout
         blocks = {name.split(".")[1] for name in self._parts if name.startswith("blocks.")}
         if len(blocks) != self.model.num_layers:
             raise UsageError(
                 f"{self.path}: of another model: {option('num_layers')} is {len(blocks)} there, "
                 f"{self.model.num_layers} here"
             )
+        expected = self.model.layout  # which has a name for each layer: they are few by now
         spare = [n for n in self._parts if n not in expected]
         if "head.weight" in spare and self._is_tied():
             spare.remove("head.weight")
@@ -249,20 +272,17 @@ def _name(path: Path, key: str, before: int) -> str:
     return f"blocks.{before + int(match[1])}.{name}" if match else name
 
 
-def _arguments(path: Path, args: Any) -> list[str]:
+def _flags(values: Mapping[str, Any]) -> list[str]:
     """The flags of the arguments that a file has. UsageError where there are none."""
-    values = args if isinstance(args, dict) else getattr(args, "__dict__", {})
     if not values.get("num_layers"):
-        raise UsageError(f"{path}: does not say which model it is of: add --config")
-    for name, only in _ONLY.items():
-        if values.get(name) not in (None, False, only):
-            raise UsageError(
-                f"{path}: {name} {brief(values[name])}: the models here have none such"
-            )
+        raise UsageError("it does not say which model it is of: add --config")
+    for name in _SWITCHES:
+        if not isinstance(values.get(name), (bool, NoneType)):
+            raise UsageError(f"{name} is {brief(values[name])}, expected true or false")
     flags = []
     for name in _SETTINGS.split():
         if values.get(name) is not None:
-            flags += [f"--{name}", str(values[name])]
+            flags += [f"--{_FLAG_OF.get(name, name)}", str(values[name])]
     flags += [f"--{name}" for name in _FLAGS.split() if values.get(name)]
     if values.get("group_query_attention"):
         flags += ["--num_query_groups", str(values.get("num_query_groups"))]
@@ -283,11 +303,17 @@ class _Inert:
             self.__dict__.update(state)
 
 
-# Megatron stores its arguments and numpy's random state beside the weights.
+# Megatron stores its arguments and numpy's random state beside the weights. Values of these enums
+# of its own are among the arguments; none of them changes what the model computes.
 _INERT: list[Any] = [
     (_Inert, name)
     for name in (
         "argparse.Namespace",
+        "megatron.core.enums.ModelType",
+        "megatron.core.transformer.enums.AttnBackend",
+        "megatron.core.transformer.enums.CudaGraphModule",
+        "megatron.core.transformer.enums.CudaGraphScope",
+        "megatron.model.enums.ModelType",
         "numpy.ndarray",
         "numpy.dtype",
         "numpy.core.multiarray._reconstruct",

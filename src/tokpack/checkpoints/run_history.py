@@ -14,6 +14,7 @@ from tokpack.configuration.data import spec_of_config
 from tokpack.configuration.schedule import RunPhase, Schedule, Steps
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.files.decode import MAX_COUNT
 from tokpack.files.foreign import parse_json
 from tokpack.quantities import counted
 from tokpack.samples.blend.open import open_blend
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     Samples = GPTDataset | BlendedDataset
 
 LOG = "log.jsonl"
+_COUNTS = {"iteration", "consumed_samples", "data_parallel_size"}
 Record = dict[str, Any]
 
 
@@ -77,7 +79,10 @@ class RunLog:
 
 
 def read_log(path: Path) -> RunLog:
-    """Read log.jsonl. InputError where it cannot be read; lines that are cut off are left out."""
+    """Read log.jsonl. Lines that are cut off are left out.
+
+    InputError where it cannot be read, FormatError for a count that is none.
+    """
     log = RunLog()
     for record in _records(path):
         log._add(record)
@@ -87,13 +92,23 @@ def read_log(path: Path) -> RunLog:
 def _records(path: Path) -> Iterator[Record]:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            for line in file:
+            for number, line in enumerate(file, 1):
+                values = None
                 with contextlib.suppress(FormatError):
                     values = parse_json(line, path)
-                    if isinstance(values, dict) and isinstance(values.get("iteration"), int):
-                        yield values
+                if isinstance(values, dict) and "iteration" in values:
+                    _check(values, f"{path}:{number}")
+                    yield values
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+
+
+def _check(record: Record, where: str) -> None:
+    """FormatError for a count that is none."""
+    for name in _COUNTS & record.keys():
+        value = record[name]
+        if type(value) is not int or not 0 <= value <= MAX_COUNT:
+            raise FormatError(f"{where}: {name} is {brief(value)}, expected a count")
 
 
 class LogRecord(NamedTuple):
@@ -228,7 +243,7 @@ def _config(record: Record, path: Path) -> Config:
 def _phase(begin: Record, path: Path, samples: int) -> RunPhase:
     numbers = {"iteration": 0, "consumed_samples": 0, "data_parallel_size": 1}
     for name, least in numbers.items():
-        if not isinstance(begin.get(name), int) or begin[name] < least:
+        if begin.get(name, -1) < least:
             raise FormatError(f"{path}: a begin has {name} {brief(begin.get(name))}")
     config, (steps, consumed, ranks) = _config(begin, path), (begin[name] for name in numbers)
     return RunPhase(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)

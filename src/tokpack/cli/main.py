@@ -120,10 +120,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         discard(sys.stdout)
         return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         resumable = name in COMMANDS and COMMANDS[name].resumable
-        hint = "; run the same command again to resume" if resumable else ""
-        tell(f"tokpack: interrupted{hint}")
+        hint = "run the same command again to resume" if resumable else ""
+        hint = str(interrupt) or hint
+        tell(f"tokpack: interrupted{'; ' if hint else ''}{hint}")
         return INTERRUPTED
     except Exception as error:
         if "--debug" in arguments:

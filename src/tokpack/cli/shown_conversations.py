@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli.figures import bold, dim
+from tokpack.cli.summary import chat_notes
 from tokpack.cli.terminal import put
 from tokpack.cli.token_text import print_text
 from tokpack.encoding.conversations import sample
@@ -39,6 +40,8 @@ def print_sample(options: EncodeOptions) -> None:
     )
     for kind, count in samples.reasons.items():
         put(f"  left out: {kind} ({count:,})")
+    for name, text in chat_notes(samples.counts):
+        put(f"  {name}: {text}")
     for number, one in enumerate(samples.conversations[:_SHOWN], 1):
         put()
         many = f"{counted(len(one.ids), 'token')}, {int(one.mask.sum()):,} trained"

@@ -113,11 +113,12 @@ def print_made(results: Sequence[Result], arguments: argparse.Namespace) -> None
 
 def _tokenizer(entry: Mapping[str, Any]) -> str:
     """A tokenizer by its name, of a folder with the names of the files that were read of it."""
-    files = [os.path.basename(file["path"]) for file in entry.get("files", ())]
-    folders = [os.path.basename(os.path.dirname(file["path"])) for file in entry.get("files", ())]
-    is_folder = os.path.basename(os.path.normpath(entry["name"])) in folders
+    name, paths = str(entry.get("name")), [file["path"] for file in entry.get("files") or ()]
+    files = [os.path.basename(path) for path in paths]
+    folders = [os.path.basename(os.path.dirname(path)) for path in paths]
+    is_folder = os.path.basename(os.path.normpath(name)) in folders
     read = f"{', '.join(files)}; " if is_folder or len(files) > 2 else ""
-    return f"{entry['name']} ({read}{entry['kind']})"
+    return f"{name} ({read}{entry.get('kind')})"
 
 
 def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -> list[str]:
@@ -143,7 +144,8 @@ def _lines(prefix: str, manifest: Manifest, options: EncodeOptions, pace: str) -
         kinds = ((manifest.rejected, "bad record"), (left, "conversation"))
         what = " and ".join(counted(number, kind) for number, kind in kinds if number)
         counts.append(("rejected", f"{what}{' left out,' if left else ''} in {rejects}"))
-    special = sum(source.get("special_tokens", 0) for source in manifest.inputs)
+    counts_of = (source.get("special_tokens") for source in manifest.inputs)
+    special = sum(count for count in counts_of if isinstance(count, int))
     if special and not manifest.options.get("chat"):
         became = "as text" if manifest.options["special_tokens"] == "text" else "as special tokens"
         counts.append(
@@ -188,12 +190,7 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
     if manifest.trained is not None:
         share = manifest.trained / max(1, manifest.tokens)
         rows.append(("trained", f"{counted(manifest.trained, 'token')}, {share:.1%}"))
-    if manifest.thoughts_unwritten:
-        answers = counted(manifest.thoughts_unwritten, "trained answer")
-        rows.append(("thinking", f"of {answers} is left out by the template"))
-    if manifest.messages_unwritten:
-        messages = counted(manifest.messages_unwritten, "message")
-        rows.append(("messages", f"{messages} left out by the template"))
+    rows += chat_notes(vars(manifest))
     if manifest.truncated:
         where = f"at the {chat.get('truncate')}, to {chat.get('max_length')} tokens"
         rows.append(("cut", f"{counted(manifest.truncated, 'conversation')} {where}"))
@@ -201,6 +198,45 @@ def conversations(manifest: Manifest) -> list[tuple[str, str]]:
         most = sorted(manifest.reasons.items(), key=lambda one: -one[1])
         rows.append(("left out", ", ".join(f"{kind} ({count:,})" for kind, count in most)))
     return rows
+
+
+def chat_notes(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    """What is to be known of conversations, by what is counted of them."""
+
+    def of(key: str, what: str) -> str:
+        return counted(counts[key], what)
+
+    answers = f"of {of('answers', 'answer')}"
+    said = {
+        "thoughts_unwritten": (
+            "thinking",
+            f"of {of('thoughts_unwritten', 'trained answer')} is left out by the template",
+        ),
+        "messages_unwritten": (
+            "messages",
+            f"{of('messages_unwritten', 'message')} left out by the template",
+        ),
+        "contents_unwritten": (
+            "texts",
+            f"beside calls, of {of('contents_unwritten', 'message')}, left out by the template",
+        ),
+        "stops_untrained": (
+            "ends",
+            f"{counts['stops_untrained']:,} {answers} without a trained token that ends a turn "
+            "(see --append-eot)",
+        ),
+        "headers_merged": (
+            "merged",
+            f"the first token of {counts['headers_merged']:,} {answers} is written together with "
+            "the header",
+        ),
+        "frames_doubled": (
+            "twice",
+            f"{of('frames_doubled', 'document')} with a second BOS or EOD: the template writes it, "
+            "too",
+        ),
+    }
+    return [row for key, row in said.items() if counts[key]]
 
 
 def _formats(manifest: Manifest) -> str:
@@ -215,7 +251,7 @@ def _formats(manifest: Manifest) -> str:
 
 def _around(manifest: Manifest) -> str:
     """What each document begins and ends with."""
-    names = {id_: name for name, id_ in manifest.tokenizer.get("special_ids", {}).items()}
+    names = {id_: name for name, id_ in (manifest.tokenizer.get("special_ids") or {}).items()}
     before, after = manifest.frame or ([], [])
 
     def tokens(ids: list[int]) -> str:

@@ -6,6 +6,7 @@ import typing
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from tokpack.display import brief
 from tokpack.errors import UsageError
 
 from .checks import check
@@ -287,11 +288,13 @@ class Config:
         for name, value in saved.items():
             if name not in (*FIELDS, *FORMER):
                 raise UsageError(f"a setting {name!r}, which this tokpack does not know")
+            if name not in FIELDS:
+                continue
             try:
-                if name in FIELDS:
-                    values[name] = None if value is None else FIELDS[name].read(value)
+                is_none = value is None and name in _OPTIONAL
+                values[name] = None if is_none else FIELDS[name].read(value)
             except ValueError:
-                raise UsageError(f"{name} is {value!r}") from None
+                raise UsageError(f"{name} is {brief(value)}") from None
         return cls(**values)
 
     def to_yaml(self) -> str:
@@ -301,8 +304,8 @@ class Config:
         return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
 
-def _fields() -> dict[str, Setting]:
-    hints, settings = typing.get_type_hints(Config), {}
+def _fields(hints: Mapping[str, Any]) -> dict[str, Setting]:
+    settings = {}
     for item in fields(Config):
         if item.name not in UNSAVED:
             kind, many = kind_of(hints[item.name])
@@ -311,4 +314,6 @@ def _fields() -> dict[str, Setting]:
     return settings
 
 
-FIELDS = _fields()
+_HINTS = typing.get_type_hints(Config)
+_OPTIONAL = {name for name, hint in _HINTS.items() if "None" in str(hint)}
+FIELDS = _fields(_HINTS)

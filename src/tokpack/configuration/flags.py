@@ -109,20 +109,24 @@ class _Source:
 
 
 def resolve(
-    argv: Sequence[str], world_size: int = 1, values: Mapping[str, Any] | None = None
+    argv: Sequence[str],
+    world_size: int = 1,
+    values: Mapping[str, Any] | None = None,
+    without: Callable[[str, Any, bool], bool] = lambda *_: False,
 ) -> RunRequest:
     """What ``[FILE...] --flags`` ask for, or ``values`` in Python.
 
     Defaults < file < ``values``, as a file has them, < flags; what the DeepSpeed JSON says must not
-    contradict them. ``world_size`` processes run unless ``--nproc`` says otherwise, or ``--plan``
-    on how many GPUs. Raises UsageError, InputError and FormatError.
+    contradict them. A setting of a file is left out if ``without`` says so of its name, its value,
+    and whether it is known. ``world_size`` processes run unless ``--nproc`` says otherwise, or
+    ``--plan`` on how many GPUs. Raises UsageError, InputError and FormatError.
     """
     flags, paths = _read_flags(argv)
     file = _Source()
     for path in paths:
-        file.update(_read_file(path))
+        file.update(_read_file(path, without))
     if values is not None:
-        file.update(_read_values("settings", values))
+        file.update(_read_values("settings", values, without))
     for name in flags.settings:
         for other in _REPLACED.get(name, ()):
             file.settings.pop(other, None)
@@ -300,17 +304,19 @@ def _most_values(name: str) -> float:
     return SETTINGS[row.target].words if row.kind == "setting" and row.target in SETTINGS else 1
 
 
-def _read_file(path: str) -> _Source:
+def _read_file(path: str, without: Callable[[str, Any, bool], bool]) -> _Source:
     """What a configuration says; a blend file says what the data is."""
     from tokpack.files.foreign_yaml import read_yaml
 
     values = _load(path, read_yaml)
     if {"tokpack_blend", "datasets"} & set(values):
         values = {"data_path": [path]}
-    return _read_values(path, values)
+    return _read_values(path, values, without)
 
 
-def _read_values(path: str, values: Mapping[str, Any]) -> _Source:
+def _read_values(
+    path: str, values: Mapping[str, Any], without: Callable[[str, Any, bool], bool]
+) -> _Source:
     """The settings of a file, or of Python; ``path`` says in messages where they are from."""
     source = _Source()
     half = values.get("fp16")
@@ -322,14 +328,17 @@ def _read_values(path: str, values: Mapping[str, Any]) -> _Source:
         nothing = name in NAMES and NAMES[name].kind == "nothing"
         whole = nothing or not isinstance(value, dict)
         for inner, one in ({key: value} if whole else _flat(value, f"{key}.")).items():
-            _add(source, path, str(inner), str(one) if nothing else one)
+            name = str(inner).replace("-", "_").lower()
+            is_known = name in _KNOWN or name.split(".")[0] in tables.DEEPSPEED.split()
+            if not without(name, one, is_known):
+                _add(source, path, str(inner), str(one) if nothing else one, is_known)
     return source
 
 
-def _add(source: _Source, path: str, key: str, value: Any) -> None:
+def _add(source: _Source, path: str, key: str, value: Any, is_known: bool) -> None:
     """Take in a setting of a file. UsageError where nobody knows it."""
     name = key.replace("-", "_").lower()
-    if name not in _KNOWN and name.split(".")[0] not in tables.DEEPSPEED.split():
+    if not is_known:
         hint = _hint(name, "", "-" if "-" in key else "_")
         raise UsageError(f"{path}: unknown setting {key}{hint}")
     for block in ("deepspeed_json.", "deepspeed_extra_args."):

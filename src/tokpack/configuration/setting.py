@@ -12,7 +12,9 @@ import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokpack.display import brief
 from tokpack.errors import UsageError, option
+from tokpack.files.decode import MAX_COUNT
 from tokpack.quantities import without_unit
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class Setting:
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             good, expected = self._range(value)
             if not (good and math.isfinite(value)):
-                raise UsageError(f"{option(self.name)} is {value}, expected {expected}")
+                raise UsageError(f"{option(self.name)} is {brief(value)}, expected {expected}")
 
     @property
     def flag(self) -> str:
@@ -100,6 +102,8 @@ class Setting:
             good, expected = value >= 1, "at least 1"
         else:
             good, expected = value > 0, "above 0"
+        if isinstance(value, int) and value > MAX_COUNT:
+            good, expected = False, f"at most {MAX_COUNT:,}"
         if self.most < math.inf:
             good, expected = good and value <= self.most, f"{expected} and at most {self.most}"
         if self.below < math.inf:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from tokpack.chat import ChatOptions
-from tokpack.chat.options import Rewriting, Truncate
-from tokpack.chat.records import NO_VARIABLES
+from tokpack.chat.options import NO_VARIABLES, Rewriting, ToolArguments, Truncate
 from tokpack.encoding.option import in_group
 from tokpack.errors import UsageError, option
 
 (_chat,) = map(in_group, ("chat",))
-_REWRITING, _TRUNCATE = get_args(Rewriting), get_args(Truncate)
-PAIR = ("chosen", "rejected")  # the keys of preferences, unless others are named
+_REWRITING, _TRUNCATE, _ARGUMENTS = map(get_args, (Rewriting, Truncate, ToolArguments))
 # Options that say something of plain documents alone, and what they are without being asked for.
 _OF_TEXT = {"split_sentences": False, "ftfy": False, "map": None, "empty": "skip"}
 
@@ -44,8 +42,20 @@ class ChatRequest:
         "KEY",
         otherwise="found by content: messages, conversations, prompt and completion, ...",
     )
+    prompt_key: str | None = _chat(
+        None,
+        "the key of what comes before both answers of a pair, or a completion; '' if nothing does",
+        "KEY",
+        otherwise="found by content: prompt, messages, question, instruction and input, ...",
+    )
     role_map: Mapping[str, str] | None = _chat(
         None, "take one role for another: human=user", "ROLE=ROLE"
+    )
+    tool_arguments: ToolArguments = _chat(  # noqa: RUF009
+        "auto",
+        "arguments of calls go to the template as a mapping, as JSON text, or as the record has "
+        "them (as-is); auto: as the template takes them",
+        choices=_ARGUMENTS,
     )
     loss: str = _chat(
         "assistant",
@@ -56,6 +66,11 @@ class ChatRequest:
     loss_on_tool_calls: bool = _chat(True, "train calls of tools", otherwise="yes")
     loss_on_thinking: bool = _chat(True, "train thinking", otherwise="yes")
     loss_on_empty_thinking: bool = _chat(False, "train an empty <think></think>, too")
+    append_eot: bool = _chat(
+        False,
+        "write and train the token that ends the last turn, where the template writes it with the "
+        "next message, as GLM's <|user|>",
+    )
     rewriting: Rewriting = _chat(  # noqa: RUF009
         "refuse",
         "where a template rewrites earlier turns: refuse it, make a document for each turn of the "

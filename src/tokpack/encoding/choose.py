@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.display import brief
-from tokpack.encoding.map_function import ROW, load, place_of, takes_dict
+from tokpack.encoding.map_function import ROW, load, name_of, place_of, takes_dict
 from tokpack.encoding.where import Where
 from tokpack.errors import InputError, option
 from tokpack.sources import BadRecord
@@ -136,7 +136,7 @@ def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray
     except Exception as error:
         hint = _HINT if "pyarrow." in str(error) and not takes_dict(function) else ""
         raise InputError(f"{option('map')} failed: {place_of(error, function)}{hint}") from error
-    name = getattr(function, "__qualname__", "the function")
+    name = name_of(function)
     table = _as_table(answer, name)
     if ROW not in table.schema.names:
         if table.num_rows != count:
@@ -199,7 +199,7 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
         return names
     parts = [(a, *mapped(function, columns.slice(a, b - a))) for a, b in pairwise(cuts)]
     origins = np.concatenate([begin + rows for begin, _, rows in parts])
-    name = getattr(function, "__qualname__", "the function")
+    name = name_of(function)
     own_texts = [texts_of(part, keys) for _, part, _ in parts]
     pieces = {key: [one for texts in own_texts for one in texts[key].to_pylist()] for key in keys}
     same = np.array_equal(origin, origins) and all(

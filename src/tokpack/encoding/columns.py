@@ -5,24 +5,21 @@ It is looked at before any work is begun, on the first records of some of the in
 
 from __future__ import annotations
 
-import multiprocessing
-import sys
-import traceback
-import warnings
 from typing import TYPE_CHECKING, Any
 
+from tokpack.apart import apart
 from tokpack.encoding.choose import Chooser, check_by_rows
 from tokpack.encoding.first_records import check_named
 from tokpack.encoding.kept import ALL, parse_keep, required
-from tokpack.encoding.map_function import identity, load
+from tokpack.encoding.map_function import load, name_of
 from tokpack.encoding.option import texts_of
-from tokpack.errors import InputError, TokpackError, WorkerError, option
+from tokpack.errors import InputError, option
 from tokpack.sources.json_types import types_of
 from tokpack.sources.rows import PythonRecords, WholeRecords
 from tokpack.sources.sql import columns_of, parse, version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokpack.encoding.first_records import FirstInputs
     from tokpack.encoding.options import EncodeOptions
@@ -84,7 +81,8 @@ def settle(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
         settled["whole"] = types_of(records, None)
     columns = columns_read(options, settled)
     batches = [(one.name, batch) for one in first.inputs for batch in one.batches(columns)]
-    _apart(_try, options, types, batches)
+    what = f"{option('where')} and {option('map')} with the first records"
+    apart(what, _try, options, types, batches)
     return settled
 
 
@@ -96,7 +94,7 @@ def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[
     if options.where:
         facts |= {"where": options.where, "duckdb": version()}
     if options.map is not None:
-        facts |= identity(options.map)
+        facts |= {"map": name_of(load(options.map)), "map_version": options.map_version}
     return facts
 
 
@@ -117,43 +115,3 @@ def _try(
             raise InputError(f"{error.args[0]} (among the first records of {name})") from error
     for key in required(options.keep) if columns else ():
         check_named("keep", tuple(key.split(".")), [], columns)
-
-
-def _apart(function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function in a process of its own, and raise what it raises.
-
-    Workers are forked later: what the function loads may start threads, which no fork has.
-    """
-    if sys.platform != "linux":
-        function(*arguments)
-        return
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-
-    def tell() -> None:
-        try:
-            function(*arguments)
-            there.send(None)
-        except TokpackError as error:
-            there.send(error)
-        except MemoryError as error:
-            there.send(WorkerError(f"not enough memory for the first records: {error}"))
-        except Exception:
-            there.send(WorkerError(f"the first records cannot be tried\n{traceback.format_exc()}"))
-
-    with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = context.Process(target=tell, daemon=True)
-        process.start()
-    there.close()
-    try:
-        error = here.recv()
-    except EOFError:
-        process.join()
-        raise WorkerError(
-            f"the process that tried {option('where')} and {option('map')} with the first records "
-            f"was ended by something else (exit code {process.exitcode})"
-        ) from None
-    process.join()
-    if error is not None:
-        raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.encoding.chat_options import PAIR
+from tokpack.encoding.conversations import pair_keys
 from tokpack.encoding.kept import ALL, required
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
     if options.map is None:  # which may make it
         keys = required(options.keep)
         if options.chat:  # of a pair each answer has its own
-            answers = options.pairs or PAIR
+            answers = pair_keys(options.conversations, first.records)
             keys = list(dict.fromkeys(key.replace("{}", one) for key in keys for one in answers))
         first.check_columns("keep", keys)
     if ALL not in options.keep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
@@ -10,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.apart import Limits, apart
 from tokpack.chat import ChatOptions, ConversationError
-from tokpack.chat.records import NO_NUMBER, detect
+from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
 from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import brief
-from tokpack.encoding.chat_options import PAIR
 from tokpack.encoding.first_records import FirstInputs
-from tokpack.errors import InputError, UsageError, option
-from tokpack.indexed.manifest import ROLES
+from tokpack.errors import InputError, LimitError, UsageError, option
+from tokpack.indexed.manifest import CHAT_COUNTS, ROLES
 from tokpack.quantities import counted
 from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
 from tokpack.sources.base import RAW_BYTES_KEPT, Rows
@@ -41,6 +42,9 @@ UNTRAINED = "nothing is trained"
 CUT_OFF = "what is trained is cut off"
 OTHER_OF_PAIR = "the other of its pair is left out"
 _MIXED = "a pair of answers"
+SAME = "both answers of the pair are the same"
+NOT_GOOD = "labelled as no good answer"
+_LABELS = ("label", "kto_tag")  # of KTO, as TRL and ms-swift, and as LLaMA-Factory has it
 _ANSWER = "{}"  # in a key that a pair keeps: the key of the answer
 _CHECKED = 1 << 16  # characters that are encoded by the library too
 _SHOWN = 40  # keys in a message
@@ -114,18 +118,20 @@ def settled_chat(
             f"are {keys}; name that of the messages with {option('messages_key')}"
         )
     if chat.pairs is None and "pairs" in form:
-        if form != "pairs":
+        found = pairs_in(records)
+        if form != "pairs" or len(found) > 1:
+            names = [form, *(" and ".join(keys) for keys in found)]
             raise InputError(
-                f"the first records are {form}: encode pairs, with {option('pairs')}, and others "
-                "each into a dataset of their own"
+                f"the first records are {', '.join(names)}: encode pairs, with {option('pairs')}, "
+                "and others each into a dataset of their own"
             )
-        chat = replace(chat, pairs=PAIR)
+        chat = replace(chat, pairs=found[0])
     template = load_template(tokenizer, chat)
     chat = replace(chat, template=None)
-    renderer = Renderer(template, chat)
+    identity = apart(f"{template.where}: the chat template", _identity, template, chat)
     return {
         **asdict(chat),
-        **renderer.identity(),
+        **identity,
         "variables": dict(chat.variables),
         "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
@@ -137,36 +143,57 @@ def settled_chat(
     }
 
 
-def renderer_of(settled: Mapping[str, Any], where: str) -> Renderer:
+def _identity(template: ChatTemplate, options: ChatOptions) -> dict[str, Any]:
+    """That of a renderer, which has tried the template."""
+    with Limits():
+        return Renderer(template, options).identity()
+
+
+def pair_keys(chat: ChatOptions, records: Iterable[Mapping[str, Any]]) -> Sequence[str]:
+    """The keys of the answers of pairs, as they are asked for or as the first records have them."""
+    return chat.pairs or next(iter(pairs_in(records)), ())
+
+
+def renderer_of(settled: Mapping[str, Any], where: str, limits: Limits) -> Renderer:
     """What renders conversations as a plan has it; ``where`` is its template's place in words."""
     names = {one.name for one in fields(ChatOptions)} - {"template", "pairs"}
     pairs = tuple(settled["pairs"]) if settled["pairs"] else None
     options = ChatOptions(**{name: settled[name] for name in names}, pairs=pairs)
     template = ChatTemplate(settled["template"], settled["tokens"], settled["tool_use"], where)
-    return Renderer(template, options)
+    return Renderer(template, options, limits)
 
 
 class ConversationMaker:
     """Renders the records of batches: their rows become documents under ``key``.
 
     ``settled`` is what a plan has, ``tokenizer`` a name for messages, ``kept`` are the keys of
-    values that documents keep.
+    values that documents keep. ``limits`` are those of the process.
     """
 
     def __init__(
-        self, settled: Mapping[str, Any], tokenizer: str, key: str, kept: Sequence[str]
+        self,
+        settled: Mapping[str, Any],
+        tokenizer: str,
+        key: str,
+        kept: Sequence[str],
+        limits: Limits,
     ) -> None:
-        self._renderer = renderer_of(settled, f"tokenizer {tokenizer}")
+        self._limits = limits
+        with limits:
+            self._renderer = renderer_of(settled, f"tokenizer {tokenizer}", limits)
         self._pair: Sequence[str] | None = settled["pairs"]
         self._split = settled["rewriting"] == "split"
         self._of_assistant = settled["loss"] in ("assistant", "last")
+        told = (*kept, settled["weight_key"])
+        self._labels = [key for key in _LABELS if self._pair is None and key not in told]
         self._key = key
         self._kept = kept
 
     def __call__(self, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
         """The batches with documents; records that are no conversation are bad ones."""
         for batch in batches:
-            self._make(batch)
+            with self._limits:
+                self._make(batch)
             yield batch
 
     def _make(self, batch: DocumentBatch) -> None:
@@ -177,10 +204,12 @@ class ConversationMaker:
         values: list[list[Any]] = []
         bad = []
         records, numbers = ((), ()) if rows is None else (rows.whole, rows.lines.tolist())
-        every = self._renderer.render_all(records)
-        for record, line, one in zip(records, numbers, every, strict=True):
+        every = self._renderer.render_all(records, [number + 1 for number in numbers])
+        for record, line, made in zip(records, numbers, every, strict=True):
             try:
-                rendered = self._checked(one)
+                rendered = self._checked(made)
+                for key in self._labels:
+                    _check_label(record, key)
                 encoded = [utf8(one.text) for one in rendered]
                 values += [self._values(record, number) for number in range(len(rendered))]
             except ConversationError as error:
@@ -208,7 +237,7 @@ class ConversationMaker:
             value = value_at(record, key)
             if value is not None and not isinstance(value, Real):
                 raise ConversationError(NO_NUMBER, f"{key} is {brief(value)}")
-            values.append(None if value is None else float(value))
+            values.append(None if value is None else number_of(value, key))
         return values
 
     def _checked(self, rendered: list[Rendered] | ConversationError) -> list[Rendered]:
@@ -221,6 +250,17 @@ class ConversationMaker:
             for one in rendered:
                 _check_turns(one)
         return rendered
+
+
+def _check_label(record: Mapping[str, Any], key: str) -> None:
+    """Refuse an answer of which a record says that it is no good one, and nobody is told."""
+    if record.get(key) is False or (record.get(key) == 0 and "completion" in record):
+        raise ConversationError(
+            NOT_GOOD,
+            f"its {key} is {record[key]}, so it would be learned as a good answer all the same: "
+            f"leave such records out with {option('where', key)}, or keep the label beside the "
+            f"document, for a trainer that takes it, with {option('keep', key)}",
+        )
 
 
 def _check_turns(rendered: Rendered) -> None:
@@ -241,18 +281,47 @@ def _check_turns(rendered: Rendered) -> None:
 
 def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
     """A record that is no document, with the beginning of it as JSON."""
-    raw = as_text(record)[:RAW_BYTES_KEPT]
+    try:
+        raw = as_text(record)[:RAW_BYTES_KEPT]
+    except Exception:  # it has what JSON has not, and its own code may say so in any way
+        raw = f"<{type(record).__name__}>".encode()
     return BadRecord(line, reason, raw, kind=kind)
 
 
-def said(documents: Conversations, encoded: MarkedIds) -> npt.NDArray[np.int64]:
+def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.int64]:
     """What is counted of conversations, in the order of SAID_COLUMNS."""
     by_role = encoded.parts.astype(np.int64) * 2 + encoded.mask
     counts = np.bincount(by_role, minlength=2 * len(ROLES)).reshape(-1, 2)
     counts[:, 0] += counts[:, 1]  # trained tokens are tokens
-    thoughts = sum(one.thoughts_unwritten for one in documents.rendered)
-    messages = sum(one.messages_unwritten for one in documents.rendered)
-    return np.concatenate((counts.ravel(), (thoughts, messages)))
+    rendered = documents.rendered
+    merged = 0
+    if encoded.merged.any():  # of answers: other spans are what is left behind thinking or calls
+        begins = [begin in one.begins for one in rendered for begin, _ in one.trained]
+        merged = int(np.count_nonzero(encoded.merged & np.array(begins, np.bool_)))
+    of_texts = (
+        sum(one.thoughts_unwritten for one in rendered),
+        sum(one.messages_unwritten for one in rendered),
+        sum(one.contents_unwritten for one in rendered),
+        sum(len(one.begins) for one in rendered),
+        sum(one.stops_untrained for one in rendered),
+        merged,
+        int(np.count_nonzero(_doubled(encoded, frame))),
+    )
+    return np.concatenate((counts.ravel(), of_texts))
+
+
+def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
+    """Of each document whether its text begins, or ends, with what the frame adds there."""
+    before, after = len(frame.before), len(frame.after)
+    ends = np.cumsum(encoded.lengths, dtype=np.int64)
+    first, last = ends - encoded.lengths + before, ends - after - 1
+    doubled = np.zeros(len(ends), np.bool_)
+    inside = first <= last
+    if before:
+        doubled[inside] = encoded.ids[first[inside]] == frame.before[-1]
+    if after:
+        doubled[inside] |= encoded.ids[last[inside]] == frame.after[0]
+    return doubled
 
 
 class MarkedConversation(NamedTuple):
@@ -263,13 +332,17 @@ class MarkedConversation(NamedTuple):
 
 
 class FirstConversations(NamedTuple):
-    """What the first records of a request become: conversations, and why some become none."""
+    """What the first records of a request become: conversations, and why some become none.
+
+    ``counts`` are those of CHAT_COUNTS.
+    """
 
     settled: Mapping[str, Any]
     tokenizer: Tokenizer
     records: int
     conversations: list[MarkedConversation]
     reasons: Counter[str]
+    counts: Mapping[str, int]
 
 
 def sample(options: EncodeOptions) -> FirstConversations:
@@ -291,7 +364,17 @@ def sample(options: EncodeOptions) -> FirstConversations:
     if not records:
         raise InputError(f"{sources[0].name}: has no record that can be read, so nothing to show")
     batch = DocumentBatch({}, [], len(records), len(records), rows=rows)
-    (batch,) = ConversationMaker(settled, setup.tokenizer.name, "text", ())([batch])
+    kept = tuple(options.kept.values())
+    note = multiprocessing.RawArray("q", 1)
+
+    def made() -> list[DocumentBatch]:
+        maker = ConversationMaker(settled, setup.tokenizer.name, "text", kept, Limits(note))
+        return list(maker([batch]))
+
+    try:
+        (batch,) = apart("the chat template", made)
+    except LimitError as error:
+        raise LimitError(f"record {note[0]} of the first ones: {error}") from None
     encoder = MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
     documents = batch.documents["text"]
     assert isinstance(documents, Conversations)
@@ -309,9 +392,10 @@ def sample(options: EncodeOptions) -> FirstConversations:
     ids, masks = (np.split(row, cuts) for row in (fitted.encoded.ids, fitted.encoded.mask))
     samples = [MarkedConversation(*pair) for pair in zip(ids, masks, strict=True)]
     reasons = Counter(one.kind for one in (*batch.bad, *fitted.left_out))
-    return FirstConversations(
-        settled, setup.tokenizer, len(records), samples[: len(fitted.documents)], reasons
-    )
+    numbers = said(fitted.documents, fitted.encoded, setup.frame)[-len(CHAT_COUNTS) :]
+    counts = dict(zip(CHAT_COUNTS, numbers.tolist(), strict=True))
+    samples = samples[: len(fitted.documents)]
+    return FirstConversations(settled, setup.tokenizer, len(records), samples, reasons, counts)
 
 
 class FitResult(NamedTuple):
@@ -338,7 +422,8 @@ def fit(
     """Cut conversations to ``max_length`` tokens, or leave them out, and those without a mask.
 
     ``truncate`` says which: ``drop``, or where tokens go, ``left`` or ``right``; those of ``frame``
-    stay. Of a pair, two documents one after the other, both are left out.
+    stay. Of a pair, two documents one after the other, both are left out, as they are where they
+    are the same.
     """
     lengths = encoded.lengths.astype(np.int64)
     ends = np.cumsum(lengths)
@@ -355,16 +440,18 @@ def fit(
     untrained = before[ends] - before[last] + before[first] == before[begins]
     is_cut = too_long & (truncate != "drop")
     out = untrained | (too_long & ~is_cut)
+    same = np.zeros(len(lengths), np.bool_)
     if in_pairs:
-        out |= out.reshape(-1, 2)[:, ::-1].reshape(-1)
+        same = _same(encoded.ids, begins, first, last, ends)
+        out |= same | out.reshape(-1, 2)[:, ::-1].reshape(-1)
     if not out.any() and not is_cut.any():
         return FitResult(documents, encoded, [], 0)
     left_out = []
     for i in np.flatnonzero(out).tolist():
         if too_long[i] and not is_cut[i]:
             kind, reason = TOO_LONG, f"{TOO_LONG}: {lengths[i]} tokens, more than {max_length}"
-        elif untrained[i]:
-            kind = CUT_OFF if is_cut[i] else UNTRAINED
+        elif untrained[i] or same[i]:
+            kind = CUT_OFF if untrained[i] and is_cut[i] else SAME if same[i] else UNTRAINED
             reason = f"{kind}: {lengths[i]} tokens"
         else:
             kind = reason = OTHER_OF_PAIR
@@ -382,5 +469,21 @@ def fit(
         encoded.mask[tokens],
         special,
         encoded.parts[tokens],
+        encoded.merged[np.repeat(stays, [len(one.trained) for one in documents.rendered])],
     )
     return FitResult(documents.select(stays), kept, left_out, int((is_cut & stays).sum()))
+
+
+def _same(ids: npt.NDArray[Any], *places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Of each document of pairs whether the other one has the same tokens.
+
+    ``places`` are those of `fit`: a document keeps [begin, first) and [last, end).
+    """
+    rows = np.stack(places, axis=1).reshape(-1, 2, 4)
+    sizes = np.diff(rows, axis=2)[:, :, ::2]
+    same = (sizes[:, 0] == sizes[:, 1]).all(axis=1)
+    for i in np.flatnonzero(same).tolist():
+        (b0, f0, l0, e0), (b1, f1, l1, e1) = rows[i].tolist()
+        is_equal = np.array_equal(ids[b0:f0], ids[b1:f1])
+        same[i] = is_equal and np.array_equal(ids[l0:e0], ids[l1:e1])
+    return np.repeat(same, 2)

@@ -16,7 +16,6 @@ _SHOWN = {
     "nltk": "the version of nltk",
     "duckdb": "the version of duckdb",
     "columns": "the types of the columns of its first records",
-    "map_source": "the source of --map, with the hash",
     "template_sha256": "the sha256 of the chat template",
     "struct_nulls": "the nulls in structs of its tables",
     "form": "the form of its conversations",

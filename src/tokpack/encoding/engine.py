@@ -17,6 +17,8 @@ import warnings
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack.apart import enter, limit_met
+from tokpack.display import brief
 from tokpack.encoding.messages import (
     EncodeDocuments,
     EncodePart,
@@ -25,10 +27,11 @@ from tokpack.encoding.messages import (
     StorePiece,
     ToWorker,
 )
-from tokpack.encoding.meter import Counters
+from tokpack.encoding.meter import Counters, place_of
 from tokpack.encoding.part import no_memory
 from tokpack.encoding.worker import Worker
-from tokpack.errors import TokpackError, WorkerError
+from tokpack.errors import LimitError, RecordError, TokpackError, WorkerError
+from tokpack.sources import line_base
 from tokpack.stores import use_in_this_process
 
 if TYPE_CHECKING:
@@ -184,6 +187,8 @@ class Processes:
                         return self._failure(coordinator, number, event)
         process.join(5)
         code = process.exitcode
+        if reason := limit_met(code):
+            return self._limited(number, reason)
         how = f"ended with exit code {code}"
         if code is not None and code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -194,8 +199,31 @@ class Processes:
             f"a worker {how} at {self._at(coordinator, number)}; run again to continue"
         )
 
+    def _limited(self, number: int, reason: str) -> TokpackError:
+        """The error of a worker that a limit has ended."""
+        options = self._job.options
+        template = brief(options.chat_template or f"tokenizer {self._job.tokenizer.name}")
+        reason = f"{template}: the chat template {reason}"
+        if (record := self._record(number)) is None:
+            return LimitError(reason)
+        name, line, unit = record
+        advice = "no honest template needs that much: mend it, or take the record out of the input"
+        return RecordError(name, line, reason, advice, unit)
+
+    def _record(self, number: int) -> tuple[str, int, str] | None:
+        """The record that a worker renders: its source, its number there, and what is counted."""
+        part, source_number, before, record = place_of(self._counters[number])
+        if not record:
+            return None
+        source = self._job.sources[source_number]
+        before = line_base(source, self._job.parts[part]) if before < 0 else before
+        return source.name, before + record, source.unit
+
     def _at(self, coordinator: Coordinator, number: int) -> str:
         """What a worker is at, in words."""
+        if (record := self._record(number)) is not None:
+            name, line, unit = record
+            return f"{name}, {unit or 'line'} {line}"
         task = coordinator.first_task(number)
         if isinstance(task, EncodePart | Segment | EncodeDocuments):
             return self._job.describe(task.number)
@@ -276,7 +304,7 @@ def _work(
     inherited: list[Connection[Any, Any]],
 ) -> None:
     """The main function of a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
+    enter()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each worker
     use_in_this_process()  # it forks nothing

@@ -1,4 +1,4 @@
-"""``map``: a function of the user's that gets the records of a batch, and what identifies it."""
+"""``map``: a function of the user's that gets the records of a batch."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import json
 import os
 import re
 import sys
 import traceback
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
@@ -24,9 +23,7 @@ ROW = "__row__"  # the column with the number of the record in its batch
 
 _FORMS = "module:function, path/to/file.py:function"
 _MAKE = "make it a function of a module, and name it: map='module:function'"
-_SIMPLE = (str, bytes, int, float, bool, type(None))
 _DICT = re.compile(r"(<class ')?(typing\.|collections\.abc\.)?(dict|mapping)", re.IGNORECASE)
-_DEPTH = 8  # of functions that functions use
 
 
 def load(named: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -50,18 +47,10 @@ def load(named: str | Callable[..., Any]) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def identity(named: str | Callable[..., Any]) -> dict[str, str]:
-    """What a plan has of a function: its name, and a hash of all that it is known to be.
-
-    That is the content of the file that it is in, with its place there, the values that it is bound
-    to, and of a function of no file its text and the simple values and functions that it uses.
-    UsageError for what cannot be known again.
-    """
-    function = load(named)
-    digest = hashlib.sha256()
-    for part in _parts(function, 0):
-        digest.update(f"{len(part)} {part}".encode())
-    return {"map": _name_of(function), "map_source": digest.hexdigest()}
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, for people: that of its class for an object that can be called."""
+    inner = getattr(function, "func", function)  # of a partial
+    return str(getattr(inner, "__qualname__", type(inner).__name__))
 
 
 def importable_name(named: str | Callable[..., Any]) -> str:
@@ -78,9 +67,11 @@ def importable_name(named: str | Callable[..., Any]) -> str:
 
 def takes_dict(function: Callable[..., Any]) -> bool:
     """Whether the annotation of a function's parameter says that it takes a dict."""
-    annotations = getattr(getattr(function, "func", function), "__annotations__", {})
-    first = next((str(kind) for name, kind in annotations.items() if name != "return"), "")
-    return _DICT.match(first) is not None
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of one in C
+        return False
+    return any(_DICT.match(str(one.annotation)) for one in [*parameters][:1])
 
 
 def place_of(error: BaseException, function: Callable[..., Any]) -> str:
@@ -154,103 +145,7 @@ def _failed(error: BaseException) -> str:
     return f"{place}{type(error).__name__}: {brief_text(error)}"
 
 
-def _parts(function: Any, depth: int) -> list[str]:
-    """The texts that a function is identified by."""
-    if type(function).__name__ == "partial" and hasattr(function, "func"):
-        bound = [_value(one, function, depth) for one in function.args]
-        bound += [f"{k}={_value(v, function, depth)}" for k, v in sorted(function.keywords.items())]
-        return [*_parts(function.func, depth), *bound]
-    if not isinstance(function, FunctionType):
-        what = "a method" if inspect.ismethod(function) else f"of type {type(function).__name__}"
-        raise UsageError(
-            f"{option('map')} is {what}, whose state nobody can know again: {_MAKE}, which "
-            "makes what it needs on its first call (functools.cache)"
-        )
-    code = function.__code__
-    parts = [function.__qualname__]
-    module = sys.modules.get(function.__module__)
-    file = _file_of(module) if module is not None else None
-    if file is not None and os.path.samefile(file, code.co_filename):
-        with open(file, encoding="utf-8", errors="surrogateescape") as source:
-            parts.append(source.read().encode("utf-8", "backslashreplace").decode())
-        if not function.__qualname__.isidentifier():  # a lambda, of which a line can have several
-            places = sorted({place[:1] + place[2:3] for place in code.co_positions() if place[3]})
-            parts.append(str(places))
-    else:
-        parts += [_text_of(function), *_globals(function, depth)]
-    around: list[Any] = [*(function.__defaults__ or ())]
-    around += sorted((function.__kwdefaults__ or {}).items())
-    around += [(name, *_cell(function, name)) for name in code.co_freevars]
-    return parts + [_value(value, function, depth) for value in around]
-
-
-def _cell(function: FunctionType, name: str) -> tuple[Any, ...]:
-    """The value that a closure has for a name, if it has one by now."""
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    try:
-        return (cells[name].cell_contents,)
-    except ValueError:
-        return ()
-
-
-def _globals(function: FunctionType, depth: int) -> list[str]:
-    """What a function of no file uses besides its own text: as of a notebook."""
-    used = inspect.getclosurevars(function).globals
-    return [f"{name}={_value(value, function, depth)}" for name, value in sorted(used.items())]
-
-
-def _value(value: Any, function: Any, depth: int) -> str:
-    """A value that a function is bound to, as a text. UsageError for one that has none."""
-    text = None
-    if isinstance(value, _SIMPLE):
-        text = repr(value)
-    elif isinstance(value, ModuleType):
-        text = value.__name__
-    elif isinstance(value, (tuple, list)):
-        text = json.dumps([_value(one, function, depth) for one in value])
-    elif isinstance(value, (set, frozenset)):
-        text = json.dumps(sorted(_value(one, function, depth) for one in value))
-    elif isinstance(value, dict):
-        pairs = [[_value(k, function, depth), _value(v, function, depth)] for k, v in value.items()]
-        text = json.dumps(pairs)
-    elif isinstance(value, type) or inspect.isbuiltin(value) or _is_installed(value):
-        text = f"{value.__module__}.{value.__qualname__}"
-    elif isinstance(value, FunctionType) and depth < _DEPTH:
-        text = json.dumps(_parts(value, depth + 1))
-    if text is not None:
-        return text
-    raise UsageError(
-        f"{option('map')}: {_name_of(function)} uses a value of type {type(value).__name__} from "
-        f"around it, {brief(value)}, which nobody can know again: {_MAKE}"
-    )
-
-
-def _is_installed(value: Any) -> bool:
-    """Whether it is a function of a package, which a plan does not identify either."""
-    file = _file_of(sys.modules.get(getattr(value, "__module__", None) or ""))
-    in_package = file is not None and f"{os.sep}site-packages{os.sep}" in file
-    return in_package and hasattr(value, "__qualname__")
-
-
-def _text_of(function: FunctionType) -> str:
-    """The text of a function, or where nobody has it, what Python has compiled it to."""
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return _compiled(function.__code__)
-
-
-def _compiled(code: CodeType) -> str:
-    consts = [_compiled(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
-    return json.dumps([sys.version, code.co_code.hex(), code.co_names, consts])
-
-
 def _file_of(module: ModuleType | None) -> str | None:
     """The file that a module is in; None for one without, as a notebook is."""
     file = getattr(module, "__file__", None)
     return file if file and file.endswith(".py") and os.path.isfile(file) else None
-
-
-def _name_of(function: Any) -> str:
-    inner = getattr(function, "func", function)  # of a partial
-    return str(getattr(inner, "__qualname__", type(inner).__name__))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.apart import Limits
 from tokpack.progress import Progress
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ _NAMES = (
 )
 _COUNTS = len(_NAMES)
 _STAGES = ("read", "encode", "write")  # and the nanoseconds of each
+_PLACE = ("part", "source", "records_before", "record")  # in work, see `Counters.place`
+
+
+def place_of(values: Any) -> list[int]:
+    """What a worker has noted last: the numbers of _PLACE."""
+    return list(values[-len(_PLACE) :])
 
 
 class Counters:
@@ -34,7 +41,15 @@ class Counters:
 
     def __init__(self, values: Any) -> None:
         self._values: npt.NDArray[np.int64] = np.frombuffer(values, np.int64)
+        self.limits = Limits(values)
         self._clock = time.perf_counter_ns()
+
+    def place(self, part: int, source: int, before: int | None) -> None:
+        """Say whose records come now; ``before`` them the source has so many, if that is known.
+
+        The number of each from there on is noted by ``limits``; 0 for none.
+        """
+        self._values[-len(_PLACE) : -1] = part, source, -1 if before is None else before
 
     def start(self) -> None:
         """Count time from now on."""
@@ -63,9 +78,8 @@ class Meter:
 
     def __init__(self, show: Show | None, bytes_total: int, workers: int) -> None:
         # A plain array of the C library, which a started process inherits or is given.
-        self.shared = [
-            multiprocessing.RawArray("q", _COUNTS + len(_STAGES)) for _ in range(workers)
-        ]
+        size = _COUNTS + len(_STAGES) + len(_PLACE)
+        self.shared = [multiprocessing.RawArray("q", size) for _ in range(workers)]
         self._own = np.zeros(_COUNTS, np.int64)  # of what was there already
         self._show = show
         self._bytes_total = bytes_total
@@ -90,7 +104,7 @@ class Meter:
             return
         self._shown = clock
         sums = self._sums()
-        busy = sums[_COUNTS:]
+        busy = sums[_COUNTS : -len(_PLACE)]
         counts = dict(zip(_NAMES, sums[:_COUNTS].tolist(), strict=True))
         done = min(counts.pop("bytes_read"), self._bytes_total)
         self._show(

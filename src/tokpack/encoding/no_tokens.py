@@ -24,18 +24,20 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
         return f"{names}: empty, so there is no document to encode"
     if job.chat is not None and not total["records"]:
         return f"{names}: has no record, so there is no conversation to encode"
+    chosen = _chosen(total)
     if job.chat is not None:
-        why = ", ".join(f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items())
-        return f"{names}: of {total['records']:,} records no conversation is left: {why}"
+        why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
+        left = f"{names}: of {total['records']:,} records no conversation is left"
+        return f"{left}: {', '.join([*why, *chosen])}"
     return (
         f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
-        f"read, {total['rejected']} of them were bad and the others empty" + _chosen(total)
+        f"read, {total['rejected']} of them were bad and the others empty"
+        + (f", or left out: {' and '.join(chosen)}" if chosen else "")
     )
 
 
-def _chosen(total: Mapping[str, int]) -> str:
-    """What ``where`` and ``map`` have left out, for a message; "" for nothing."""
+def _chosen(total: Mapping[str, int]) -> list[str]:
+    """What ``where`` and ``map`` have left out, for a message."""
     where, mapped = total["left_out"], total["mapped_out"]
     words = [f"{option('where')} left out {where}"] if where else []
-    words += [f"{option('map')} left out {mapped}"] if mapped else []
-    return ", or left out: " + " and ".join(words) if words else ""
+    return words + ([f"{option('map')} left out {mapped}"] if mapped else [])

@@ -8,8 +8,9 @@ from functools import cache, cached_property
 from inspect import getdoc
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
+from tokpack.chat.options import PAIRS
 from tokpack.display import brief
-from tokpack.encoding.chat_options import PAIR, ChatRequest
+from tokpack.encoding.chat_options import ChatRequest
 from tokpack.encoding.names import default_output, tokenizer_label
 from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
@@ -103,6 +104,11 @@ class EncodeOptions(ChatRequest):
         None,
         "a function makes the columns of those records: module:function, FILE.py:function",
         "FUNCTION",
+    )
+    map_version: str | None = _input(
+        None,
+        "names what --map does: only with it a stopped run goes on, and a finished one is known",
+        "VERSION",
     )
     empty: Empty = _input(
         "skip",
@@ -206,6 +212,7 @@ class EncodeOptions(ChatRequest):
         object.__setattr__(self, "keep", texts_of("keep", self.keep or ()))
         if not (self.map is None or callable(self.map) or isinstance(self.map, str)):
             raise UsageError(f"{option('map')} is {self.map!r}; it is a function, or names one")
+        self._check_map_version()
         for name in ("tokenizer", "vocab_file", "merge_file", "tokenizer_model"):
             object.__setattr__(self, name, _path(name, getattr(self, name)))
         if not self.inputs:
@@ -273,6 +280,15 @@ class EncodeOptions(ChatRequest):
         object.__setattr__(self, "output", output)
         object.__setattr__(self, "output_names", {name: names[name] for name in datasets})
 
+    def _check_map_version(self) -> None:
+        version = self.map_version
+        if version is None:
+            return
+        if self.map is None:
+            raise UsageError(f"{option('map_version', version)} needs {option('map')}")
+        if not isinstance(version, str) or not version.strip():
+            raise UsageError(f"{option('map_version')} is {brief(version)}: give a name, as '2'")
+
     @property
     def has_table(self) -> bool:
         """Whether a dataset has a table of its documents."""
@@ -293,7 +309,7 @@ class EncodeOptions(ChatRequest):
         """
         if not self.chat:
             return None
-        answers = self.pairs or PAIR
+        answers = self.pairs or {key for keys in PAIRS for key in keys}
         kept = (key.replace("{}", one) for key in self.kept.values() for one in answers)
         return frozenset(key.partition(".")[0] for key in kept)
 

@@ -119,7 +119,8 @@ class PartEncoder:
         self._conversations: ConversationMaker | None = None
         if job.chat is not None:
             key, kept = options.keys[0], tuple(options.kept.values())
-            self._conversations = ConversationMaker(job.chat, job.tokenizer.name, key, kept)
+            name, limits = job.tokenizer.name, counters.limits
+            self._conversations = ConversationMaker(job.chat, name, key, kept, limits)
         self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
         self._columns = tuple(options.kept.values())
@@ -213,6 +214,7 @@ class PartEncoder:
             batches = self._choose(batches, origin.source.name, origin.place)
             over = 0  # what is encoded nobody has seen before
         if self._conversations is not None:
+            self._counters.place(piece.number, origin.part.source, origin.lines)
             batches, over = self._conversations(batches), 0
         try:
             self._counters.start()
@@ -235,7 +237,7 @@ class PartEncoder:
             documents, encoded = next(iter(batch.documents.values())), texts[0].encoded
             assert isinstance(documents, Conversations)
             assert isinstance(encoded, MarkedIds)
-            counts[_SAID] += said(documents, encoded)
+            counts[_SAID] += said(documents, encoded, self.job.setups[0].frame)
         if batch.bad or left_out:
             lines = np.frombuffer(lines_of(batch.bad, left_out), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)

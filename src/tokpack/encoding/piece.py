@@ -21,7 +21,7 @@ import numpy as np
 from tokpack.encoding.kept import KINDS
 from tokpack.encoding.plan import RANGES
 from tokpack.encoding.setup import TokenizerSetup
-from tokpack.indexed.manifest import ROLES, UNWRITTEN
+from tokpack.indexed.manifest import CHAT_COUNTS, ROLES
 from tokpack.sources import block_checksums, line_base
 
 if TYPE_CHECKING:
@@ -38,11 +38,10 @@ if TYPE_CHECKING:
 
 REJECTS = "rejects"  # the last track
 
-# What is counted of conversations: tokens and trained ones of each role, and what the template
-# leaves out, see Manifest.
+# What is counted of conversations: tokens and trained ones of each role, and more, see Manifest.
 SAID_COLUMNS = (
     *(f"{what} of {role}" for role in ROLES for what in ("tokens", "trained")),
-    *UNWRITTEN,
+    *CHAT_COUNTS,
 )
 # The columns of counts: of a source, and then, for each key,
 SOURCE_COLUMNS = (

@@ -38,6 +38,7 @@ RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 _identifying = itemgetter("fingerprint", "size", "format", "compression")
 _OF_INPUT = ("name", "format", "compression", "size")
 _UNKNOWN = "or the same: an iterable is known again only by its resume_key"
+_UNVERSIONED = "or the same: what --map does is known again only by --map-version (map_version=)"
 FILE_WORKERS = 20  # that one .bin can take: docs/performance.md, "Many cores"
 FILE_TEXT = 16 << 30  # bytes of text that are worth a .bin of their own
 MIN_PART_BYTES = 4 << 20
@@ -80,6 +81,16 @@ class Plan:
     def begins_inside_source(self) -> bool:
         """Whether the first part begins inside a source, whose begin another plan has."""
         return self.parts[0].kind in RANGES and self.parts[0].begin > 0
+
+    @property
+    def has_unversioned_map(self) -> bool:
+        """Whether records go through a function of which nothing says that it is the same again."""
+        return self.options["map"] is not None and self.options.get("map_version") is None
+
+    @property
+    def is_recognizable(self) -> bool:
+        """Whether another run can be the same: no pipe is read, and no function without version."""
+        return all(self.fingerprints) and not self.has_unversioned_map
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -159,7 +170,8 @@ class Plan:
                 options={n: v for n, v in manifest.options.items() if n in self.options},
             )
             unknown = any(one.format == "documents" for one in theirs.sources)
-            return theirs.difference(self) or (_UNKNOWN if unknown else "")
+            same = _UNVERSIONED if self.has_unversioned_map else _UNKNOWN if unknown else ""
+            return theirs.difference(self) or same
         except (KeyError, TypeError):  # a manifest that something else wrote
             return ""
 

@@ -114,6 +114,20 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
     return True
 
 
+def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
+    """Remove what a run of ``count`` files had named that was stopped among the renames.
+
+    It cannot be completed, since nothing says that it is the run that is asked for now.
+    """
+    files = (folder.read_json(COMMIT) or {}).get("files", {})
+    targets = [(name, path) for name, path in _targets(options, count).items() if name in files]
+    named = [(name, path) for name, path in targets if not os.path.lexists(folder(name))]
+    if len(named) < len(targets):  # else it is a whole dataset
+        for name, path in reversed(named):
+            if _is(path, files[name]):
+                remove_file(path)
+
+
 def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
     """Where each file of the work folder goes, in the order of the renames.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from tokpack.chat.options import Rewriting, Truncate
+    from tokpack.chat.options import Rewriting, ToolArguments, Truncate
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
 
 
@@ -34,6 +34,7 @@ class PlanRequest(TokenizerFiles, total=False):
     max_rejects: int | None
     where: str | None
     map: str | Callable[[Any], Any] | None
+    map_version: str | None
     empty: Empty
     ftfy: bool
     split_sentences: bool
@@ -52,12 +53,15 @@ class PlanRequest(TokenizerFiles, total=False):
     chat_template: str | None
     template_var: Mapping[str, Any] | None
     messages_key: str | None
+    prompt_key: str | None
     role_map: Mapping[str, str] | None
+    tool_arguments: ToolArguments
     loss: str
     loss_on_eot: bool
     loss_on_tool_calls: bool
     loss_on_thinking: bool
     loss_on_empty_thinking: bool
+    append_eot: bool
     rewriting: Rewriting
     max_length: int | None
     truncate: Truncate

@@ -15,6 +15,7 @@ from tokpack.encoding.journal import read_journal
 from tokpack.encoding.messages import StreamEnd
 from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
+from tokpack.encoding.renames import take_back
 from tokpack.encoding.tracks import TrackFiles, is_whole
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, StoreError
 from tokpack.files.durable import UNFINISHED
@@ -84,7 +85,7 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
     Raises InputError where they have more bad records than the options allow, and OutputError where
     an input has changed since, or may have: by its content where its time is another.
     """
-    if not all(plan.fingerprints):  # a pipe cannot be recognised
+    if not plan.is_recognizable:
         return False
     if options.files and any(plan.other_files(len(one.pieces or "1")) for one in manifests):
         return False
@@ -123,10 +124,21 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
                 difference = difference or plan.other_files(len(old.files))
         except ResumeError as error:
             difference = str(error)
-        if not difference and all(plan.fingerprints):
+        if not difference and plan.is_recognizable:
             return replace(plan, parts=old.parts, files=old.files), old.touched(plan)
-        if not options.overwrite and (difference or plan.sources[0].format == "documents"):
-            raise _other_run(folder, difference) if difference else _unknown_run(folder)
+        if difference and not options.overwrite:
+            raise _other_run(folder, difference)
+        if not difference:
+            is_iterable = plan.sources[0].format == "documents"
+            if is_iterable and not all(plan.fingerprints) and not options.overwrite:
+                raise _unknown_run(folder)
+            if plan.has_unversioned_map:
+                _log.warning(
+                    "%s is discarded: nothing says that --map is still what it was begun with; "
+                    "--map-version (map_version=) would",
+                    folder.path,
+                )
+            take_back(folder, options, len(old.files))
         folder.clear(keep=("lock",))
     else:
         strange = set(os.listdir(folder.path)) - _OWN_FILES

@@ -84,8 +84,9 @@ def encode_planned(
         delivery.check_writable()
         planned = planned or plan()
         delivery.prepare(planned.plan)
-        # Of a shard, what another plan has left in the scratch folder is of no use.
-        manifests = _encode(planned, delivery.options, progress, replaces=is_shard)
+        # What another plan, or another function, has left in the scratch folder is of no use.
+        replaces = is_shard or planned.plan.has_unversioned_map
+        manifests = _encode(planned, delivery.options, progress, replaces=replaces)
         delivery.send(planned.plan, manifests)
         return manifests
 
@@ -127,7 +128,13 @@ def _encode(
         versions = check_replaced(options, plan)
         for setup in setups:
             _warn_of_setup(setup, options)
+        if plan.has_unversioned_map:
+            _log.warning(
+                "--map without --map-version (map_version=): if this run is stopped, the next one "
+                "begins anew"
+            )
         with (
+            _interruptible(plan),
             _reporter(folder, progress) as show,
             EncodingRun(job, plan, touched, workers=workers, show=show, beat=beat) as run,
         ):
@@ -146,6 +153,17 @@ def _encode(
                 raise
         finish(job)
         return manifests
+
+
+@contextlib.contextmanager
+def _interruptible(plan: Plan) -> Iterator[None]:
+    """Let Ctrl-C say so where the run cannot go on later."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if plan.is_recognizable:
+            raise
+        raise KeyboardInterrupt("the same command begins anew") from None
 
 
 def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> bool:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokpack.encoding.piece import SOURCE_COLUMNS
 from tokpack.errors import OutputError
 from tokpack.indexed import Manifest
-from tokpack.indexed.manifest import ROLES, UNWRITTEN, now, without_zeros
+from tokpack.indexed.manifest import CHAT_COUNTS, ROLES, now, without_zeros
 
 if TYPE_CHECKING:
     from tokpack.encoding.options import DatasetRequest
@@ -32,7 +32,7 @@ _COUNTED = {
     "mapped_in": "mapped_in",
     "truncated": "truncated",
     "nans": "nans",
-    **{name: name for name in UNWRITTEN},
+    **{name: name for name in CHAT_COUNTS},
 }
 
 

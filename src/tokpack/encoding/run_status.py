@@ -43,7 +43,8 @@ class RunStatus:
         """How to finish it; "" while somebody works."""
         if self.state in ("running", "starting"):
             return ""
-        way = "the same command goes on where it was"
+        goes_on = self.plan is None or self.plan.is_recognizable
+        way = f"the same command {'goes on where it was' if goes_on else 'begins anew'}"
         return f"once that is mended, {way}" if self.state == "failed" else way
 
 

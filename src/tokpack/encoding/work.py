@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tokpack.apart import has_processes
 from tokpack.encoding.check import check_first_documents
 from tokpack.encoding.coordinator import Coordinator
 from tokpack.encoding.engine import Processes, run_here
@@ -91,7 +92,8 @@ class EncodingRun:
     def encode(self) -> EncodeResult:
         """Do what is left to do, and make it durable."""
         job, coordinator = self._job, self._coordinator
-        if len(self._meter.shared) > 1:
+        # Whoever runs this is not limited: where templates run, there are workers' processes.
+        if len(self._meter.shared) > 1 or (job.chat is not None and has_processes()):
             with Processes(job, self._meter.shared, self._slots) as processes:
                 self._start()
                 processes.run(coordinator, self._poll)

@@ -89,6 +89,10 @@ def _measure(node: yaml.Node, sizes: dict[int, tuple[int, int] | None]) -> tuple
     if isinstance(node, yaml.ScalarNode):
         if node.tag in _NUMBERS and len(node.value) > MAX_DIGITS:
             raise ValueError(f"a number of {len(node.value):,} digits: {node.value[:20]}...")
+        # No name of a file has a NUL, or half of a surrogate pair, which YAML's escapes can say.
+        if "\0" in node.value:
+            raise ValueError("a NUL in a text")
+        node.value.encode("utf-8", "surrogateescape")
     else:
         for child in node.value:
             for part in child if isinstance(child, tuple) else (child,):

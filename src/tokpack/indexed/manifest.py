@@ -37,9 +37,13 @@ MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
 VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
 TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
-UNWRITTEN = ("thoughts_unwritten", "messages_unwritten")
+# What is counted of conversations, see Manifest.
+CHAT_COUNTS = (
+    *("thoughts_unwritten", "messages_unwritten", "contents_unwritten"),
+    *("answers", "stops_untrained", "headers_merged", "frames_doubled"),
+)
 # What ``where``, ``map``, or a template and a length left out, added or cut: where it is not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "nans", *UNWRITTEN)
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "nans", *CHAT_COUNTS)
 # What chose among documents, or joined them: before manifests said ``pairs`` it could tear these.
 _COULD_TEAR = ("merged", "split", "select", "dedup", "decontaminate")
 # Who speaks in conversations; "" is what a template writes outside of their turns.
@@ -64,6 +68,21 @@ def manifest_path(prefix: str | os.PathLike[str]) -> str:
     return os.fsdecode(prefix) + ".json"
 
 
+@dataclass(frozen=True)
+class _TokenizerFile:
+    path: str
+
+
+@dataclass(frozen=True)
+class _TokenizerEntry:
+    """What has to be right in a manifest's ``tokenizer``, as far as it is there."""
+
+    name: str | None = None
+    kind: str | None = None
+    special_ids: Mapping[str, int] | None = None
+    files: Sequence[_TokenizerFile] | None = None
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Manifest:
     """What is known about a dataset besides its bytes.
@@ -76,8 +95,12 @@ class Manifest:
     trained), ``mapped_in`` the documents of a record beside its first; ``reasons`` has how many
     have no document, bad ones too, by a phrase that says why; ``roles`` the ``tokens`` and
     ``trained`` ones of each of ROLES, a token being of the turn in which it begins. The template
-    leaves out ``messages_unwritten``, and the thinking of ``thoughts_unwritten`` trained answers.
-    ``nans`` records have NaN in a column that ``where`` compares.
+    leaves out ``messages_unwritten``, the thinking of ``thoughts_unwritten`` trained answers, and
+    the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``, those that are
+    trained, ``stops_untrained`` end without a trained token that ends a turn; the first token of
+    ``headers_merged`` trained spans is one with what is before them. ``frames_doubled`` documents
+    have their BOS or EOD twice, from the template and from the request. ``nans`` records have NaN
+    in a column that ``where`` compares.
     With ``pairs`` documents 2i and 2i + 1 are the preferred and the rejected answer of one record.
     """
 
@@ -109,6 +132,11 @@ class Manifest:
     nans: int = 0
     thoughts_unwritten: int = 0
     messages_unwritten: int = 0
+    contents_unwritten: int = 0
+    answers: int = 0
+    stops_untrained: int = 0
+    headers_merged: int = 0
+    frames_doubled: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     pairs: bool = False
@@ -239,6 +267,7 @@ class Manifest:
         if isinstance(tracks, dict):  # those that are not known are passed over
             values["tracks"] = {track: tracks[track] for track in TRACK_DTYPES if track in tracks}
         manifest = decode(cls, values, name)
+        decode(_TokenizerEntry, manifest.tokenizer, f"{name}: tokenizer")
         _check_digests(manifest, name)
         if manifest.pieces is not None:
             _check_sums(manifest, name)

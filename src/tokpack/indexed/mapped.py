@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tokpack import _core
 from tokpack.errors import InputError
 from tokpack.files import durable
 from tokpack.files.mistaken import not_a_dataset
@@ -49,6 +50,7 @@ def map_file(
             size, identity = status.st_size, stored or durable.Identity.of(status)
             if size == 0:  # cannot be mapped
                 return b"", identity
+            _core.watch_bus_errors()  # a library may have taken the signal since
             if sys.version_info >= (3, 13):  # keeps no second descriptor open
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, trackfd=False)
             else:

@@ -58,13 +58,10 @@ def dataset_files(prefix: str) -> list[str]:
 def _tokenizer_files(prefix: str) -> list[str]:
     """The files that the manifest says of its tokenizer."""
     try:
-        files = Manifest.load(prefix).tokenizer.get("files")
+        files = Manifest.load(prefix).tokenizer.get("files") or ()
     except (InputError, FormatError):
         return []
-    entries = (
-        [entry for entry in files if isinstance(entry, dict)] if isinstance(files, list) else []
-    )
-    return [path for entry in entries if isinstance(path := entry.get("path"), str)]
+    return [file["path"] for file in files]
 
 
 def same_data(prefix: str, manifest: Manifest) -> bool:

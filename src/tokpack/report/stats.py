@@ -147,8 +147,7 @@ def stats(
     if manifest := own_manifest(dataset):
         vocab_size, eod = manifest.token_fact("vocab_size"), manifest.token_fact("eod_id")
         name = str(manifest.tokenizer.get("name", ""))
-        special_ids = manifest.tokenizer.get("special_ids")
-        special = special_ids if isinstance(special_ids, dict) else {}
+        special = manifest.tokenizer.get("special_ids") or {}
     if spelling:
         tokenizer = spelling.tokenizer
         name, special = tokenizer.name, tokenizer.special_ids

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import sys
-from collections import deque
+import tempfile
+import weakref
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
+from tokpack import _core
 from tokpack.errors import ResumeError, UsageError, option
 from tokpack.samples.fetch import asked_ahead
 
@@ -130,17 +136,23 @@ class SampleIterator(IterableStyle):
     the dataset has other samples than those consumed; the later weights of a blend may differ, see
     ``fingerprint_at``.
 
+    ``iter()`` goes on where the iterator is: after a ``break``, ``load_state_dict`` or
+    ``consumed_samples``. After the end (a StopIteration) it begins a new pass, with sample 0, so a
+    loop over it may be a loop over epochs; a state that is saved there says so too. ``next()``
+    begins no new pass.
+
     It is an iterable dataset for torch's DataLoader too::
 
         DataLoader(SampleIterator(dataset, 8), batch_size=None, num_workers=4)
 
-    Workers share the micro batches, which come in the same order. Each pass over such a loader
-    begins where the iterator was when the loader got it; its position is the state of torchdata's
-    StatefulDataLoader.
+    Workers share the micro batches, which come in the same order, pass after pass. They are copies
+    of this object, and have read ahead when a loop is left: the next pass begins where this object
+    is, and the position is the state of torchdata's StatefulDataLoader.
     """
 
-    _begin: int  # where a pass of a worker begins
+    _begin: int  # in a worker: where the object was of which it has a copy
     _consumed: int
+    _ended: bool  # a pass has ended, and iter() begins the next
 
     def __init__(
         self,
@@ -167,6 +179,7 @@ class SampleIterator(IterableStyle):
         self._load = load if load is not None else self._gather
         self._prefetch = prefetch
         self._stream: Iterator[Any] | None = None
+        self._passes = _Passes()
         self._shape = {
             "micro_batch_size": micro_batch_size,
             "rank": rank,
@@ -187,24 +200,39 @@ class SampleIterator(IterableStyle):
     def __iter__(self) -> SampleIterator:
         torch_data = sys.modules.get("torch.utils.data")
         worker = torch_data.get_worker_info() if torch_data is not None else None
-        if worker is not None:  # in a copy of this object
+        if worker is None:
+            if self._ended:
+                self._start(0)
+            return self
+        _core.watch_bus_errors()  # of which torch has taken the signal
+        if "worker" not in self._shape:  # the first pass of this copy
             self._shape |= {"worker": worker.id, "workers": worker.num_workers}
-            self._start(self._begin)
+            self._begin = 0 if self._ended else self._consumed
+        self._start(0 if self._passes.begin(worker) else self._begin)
         return self
 
     def __next__(self) -> Any:
         if self._stream is None:
+            if self._ended:
+                raise StopIteration
             batches = self._load(self._batches)
             self._stream = ahead(batches, self._prefetch) if self._prefetch else iter(batches)
-        batch = next(self._stream)
+        try:
+            batch = next(self._stream)
+        except BaseException as error:  # after another one the batch can be asked for again
+            self._stream = None
+            if isinstance(error, StopIteration):
+                self._ended = True
+                self._passes.end()
+            raise
         # Of several workers all take one before this one takes its next.
         taken = self._batches.step * self._shape.get("workers", 1)
         self._consumed = min(self._consumed + taken, self._batches.samples)
         return batch
 
     def __len__(self) -> int:
-        """Micro batches that are left."""
-        return (self._batches.samples - self._consumed) // self._batches.step
+        """Micro batches that iter() gives: those that are left, and after the end all."""
+        return (self._batches.samples - self._consumed * (not self._ended)) // self._batches.step
 
     def __repr__(self) -> str:
         left = f"{self._consumed} of {len(self._dataset)} samples consumed"
@@ -216,11 +244,15 @@ class SampleIterator(IterableStyle):
         return self._consumed
 
     def state_dict(self) -> dict[str, Any]:
-        """What to put into a checkpoint: the samples consumed, and what they were samples of."""
-        return {
+        """What to put into a checkpoint: the samples consumed, and what they were samples of.
+
+        After the end also ``ended``, how many samples the pass had, by which iter() begins anew.
+        """
+        state = {
             "consumed_samples": self._consumed,
             "fingerprint": fingerprint_of(self._dataset, self._consumed),
         }
+        return {**state, "ended": self._batches.samples} if self._ended else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on with the sample after those that the state has consumed."""
@@ -241,10 +273,12 @@ class SampleIterator(IterableStyle):
                 "schedule that says so"
             )
         self._start(consumed)
+        self._ended = state.get("ended") == self._batches.samples  # a longer run goes on
 
     def _start(self, consumed: int) -> None:
         self._batches = MicroBatches(len(self._dataset), consumed_samples=consumed, **self._shape)
-        self._begin = self._consumed = consumed
+        self._consumed = consumed
+        self._ended = False
         self._stream = None
 
     def _gather(self, batches: MicroBatches) -> Iterator[Sample]:
@@ -293,3 +327,64 @@ def ahead(items: Iterable[T], count: int) -> Iterator[T]:
             yield cast("T", item)
     finally:
         thread.shutdown(wait=False, cancel_futures=True)
+
+
+class _Passes:
+    """The passes that workers of loaders have begun and ended, in a file that they all append to.
+
+    A loader with workers tells the iterator that it was given nothing, so the workers of the next
+    pass, which are new copies of it, have to know from those before them that a pass has ended. All
+    of them judge by what was written before the first of them began, whatever ends meanwhile.
+    """
+
+    _entry = struct.Struct("<q3i?")  # a pass: seed, number; workers, the worker, whether it ends
+
+    def __init__(self, descriptor: int | None = None) -> None:
+        self._file = _unnamed_file() if descriptor is None else descriptor
+        weakref.finalize(self, os.close, self._file)
+        self._pass: tuple[int, ...] = ()
+
+    def begin(self, worker: Any) -> bool:
+        """Begin a pass of a worker, as torch describes it: has one that was begun before ended?"""
+        before = self._entries()
+        number = sum(one[3] == worker.id and not one[4] for one in before)
+        mine = worker.seed - worker.id, number, worker.num_workers  # alike in all workers
+        self._pass = (*mine, worker.id)
+        os.write(self._file, self._entry.pack(*self._pass, False))
+        entries = self._entries()
+        first = next(place for place, one in enumerate(entries) if one[:3] == mine)
+        ends = Counter(one[:3] for one in entries[:first] if one[4])
+        return any(count == one[2] for one, count in ends.items())
+
+    def end(self) -> None:
+        """Note that the pass of this worker has ended, if it is one."""
+        if self._pass:
+            os.write(self._file, self._entry.pack(*self._pass, True))
+
+    def _entries(self) -> list[tuple[Any, ...]]:
+        content = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        return list(self._entry.iter_unpack(content))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from multiprocessing.context import get_spawning_popen
+        from multiprocessing.reduction import DupFd
+
+        if get_spawning_popen() is None:  # a copy of an iterator has passes of its own
+            return _Passes, ()
+        return _attached, (DupFd(self._file),)
+
+
+def _attached(descriptor: Any) -> _Passes:
+    """The passes whose file is handed to a worker that is spawned."""
+    return _Passes(descriptor.detach())
+
+
+def _unnamed_file() -> int:
+    """The descriptor of a new file without a name, to which what is written is appended."""
+    try:
+        descriptor = os.memfd_create("tokpack-passes")
+    except AttributeError:  # not on Linux
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
+    return descriptor

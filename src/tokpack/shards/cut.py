@@ -58,6 +58,11 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
             f"{option('tokenizers')} is for one machine: plan for each tokenizer, to an output of "
             "its own"
         )
+    if options.map is not None and options.map_version is None:
+        raise UsageError(
+            f"{option('map')} in shards needs {option('map_version')}, a name for what the "
+            "function does: without it nobody could tell whether machines and runs have the same"
+        )
     if shard_bytes < 1:
         raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
     if is_url(options.output) and shown(options.output) != options.output:

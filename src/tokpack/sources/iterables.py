@@ -23,7 +23,7 @@ from tokpack.sources.columns import (
     RowCutter,
 )
 from tokpack.sources.records import NoKeyError, joined, utf8_at, value_at
-from tokpack.sources.rows import TEXT, WholeRecords, batch_with_rows
+from tokpack.sources.rows import TEXT, WholeRecords, batch_with_rows, take
 from tokpack.sources.values import ContentHash, as_text, compact, compact_rows, of_objects
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class DocumentSegment:
                 content.add(f"column {name}", values)
         whole = batch.rows.whole if batch.rows is not None else []
         if isinstance(whole, list):
-            content.update("rows", "", b"".join(as_text(one) + b"\n" for one in whole))
+            content.update("rows", "", b"".join(_texts_of(batch)))
         else:
             for name, values in zip(whole.schema.names, whole.columns, strict=True):
                 content.add(f"{name} {values.type}", values)
@@ -302,6 +302,22 @@ class _GatheredRecords(_PendingDocuments):
         return batch_with_rows(super().batch(line), self._taken, lines, self._whole)
 
 
+def _texts_of(batch: DocumentBatch) -> list[bytes]:
+    """The lines of a batch's records in JSON; those that have none become bad records."""
+    rows, texts = batch.rows, list[bytes]()
+    if rows is None:
+        return texts
+    kept = np.ones(len(rows.whole), np.bool_)
+    for i, one in enumerate(rows.whole):
+        try:
+            texts.append(as_text(one) + b"\n")
+        except InputError as error:
+            kept[i] = False
+            batch.bad.append(BadRecord(int(rows.lines[i]), str(error), b""))
+    batch.rows = take(rows, kept)
+    return texts
+
+
 def _weight_of(value: Any) -> int:
     """About how many bytes a value of a document has as text."""
     if isinstance(value, (str, bytes)):
@@ -330,7 +346,13 @@ def copied(value: Any) -> Any:
             return [copied(one) for one in value]
     except RecursionError:
         raise InputError("a document is nested too deeply to be read") from None
-    return copy.copy(value)  # an array, or another container
+    try:
+        return copy.copy(value)  # an array, or another container
+    except TypeError:
+        kind = type(value).__name__
+        raise InputError(
+            f"a document has a value of the type {kind}, which nobody can copy"
+        ) from None
 
 
 def _encoded(document: Any, key: str, keys: int) -> bytes:

@@ -152,14 +152,15 @@ def int_or_digits(digits: str) -> int | str:
 def json_text(value: Any) -> str:
     """The one JSON text of a value: without blanks, what JSON has no value for as its str().
 
-    InputError for a list or mapping with an integer of thousands of digits.
+    InputError for a list or mapping with an integer of thousands of digits, or with keys that JSON
+    has not.
     """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    except ValueError as error:
+    except Exception as error:  # of an integer of thousands of digits, of a key that is a tuple
         if isinstance(value, int):
             return f"{Decimal(value):f}"
-        raise InputError(f"a value that is to be kept has no JSON text: {error}") from error
+        raise InputError(f"a value in it has no JSON text: {error}") from error
 
 
 def as_text(value: Any) -> bytes:

@@ -139,7 +139,9 @@ class AcceleratedTokenizer:
             return None  # as of a lone surrogate, in the library's words too
         ids, ends = batch.ids.tolist(), batch.offsets.tolist()
         rows = [ids[begin:end] for begin, end in pairwise(ends)]
-        if cut is not None:
+        if cut is not None and max(map(len, rows)) > room:
+            if cut["strategy"] == "only_second" or 0 < room <= cut["stride"]:
+                return None  # as above
             left = cut["direction"] == "left"
             rows = [row[max(len(row) - room, 0) :] if left else row[:room] for row in rows]
         if frame != Frame():
@@ -172,6 +174,8 @@ class _Batch:
 
     def _set(self, truncation: dict[str, Any] | None, padding: dict[str, Any] | None) -> None:
         library = self._library
+        if (truncation, padding) == (library.truncation, library.padding):
+            return  # which the library may refuse: it judges by its post-processor of now
         library.enable_truncation(**truncation) if truncation else library.no_truncation()
         library.enable_padding(**padding) if padding else library.no_padding()
 
@@ -187,7 +191,9 @@ class _Encoding:
 
     @property
     def type_ids(self) -> list[int]:
-        return [0] * len(self.ids)
+        padding = self._batch.padding
+        kind = padding["pad_type_id"] if padding else 0
+        return [0 if is_token else kind for is_token in self.attention_mask]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -220,7 +226,8 @@ def _padded(
     rows: list[list[int]], masks: list[list[int]], padding: dict[str, Any]
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Rows and masks of one length: the given one, or that of the longest."""
-    length = padding["length"] or max(map(len, rows))
+    length = padding["length"]  # 0 is one too
+    length = max(map(len, rows)) if length is None else length
     if (multiple := padding["pad_to_multiple_of"]) is not None and multiple > 0:
         length = -(-length // multiple) * multiple
     left = padding["direction"] == "left"

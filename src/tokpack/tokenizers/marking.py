@@ -36,7 +36,8 @@ class MarkedIds(NamedTuple):
     ``ids`` uint16 or int32 and ``mask`` uint8 (1: marked) are of all texts one after the other,
     ``lengths`` int32 the tokens of each, with its frame, which is never marked. ``special`` int64
     has the number of the text of each special token found. ``parts`` uint8 has the kind of the part
-    in which each token begins, 0 in none.
+    in which each token begins, 0 in none. ``merged`` bool says of each span whether it begins
+    inside of a token.
     """
 
     ids: npt.NDArray[Any]
@@ -44,6 +45,7 @@ class MarkedIds(NamedTuple):
     mask: npt.NDArray[np.uint8]
     special: npt.NDArray[np.int64]
     parts: npt.NDArray[np.uint8]
+    merged: npt.NDArray[np.bool_]
 
 
 class _TextPlaces(NamedTuple):
@@ -143,8 +145,7 @@ class MarkingEncoder:
                 spans_of[i] = list(zip(ends[::2], ends[1::2], strict=True))
                 begins = _in_bytes(text, (begin for begin, _ in parts[i]))
                 parts_of[i] = [(at, kind) for at, (_, kind) in zip(begins, parts[i], strict=True)]
-        mask = _marked(encoded.offsets, encoded.lengths, spans_of)
-        kinds = _kinds(encoded.offsets, encoded.lengths, parts_of)
+        mask, kinds, merged = _marks(encoded.offsets, encoded.lengths, spans_of, parts_of)
         unplaced = encoded.unplaced.tolist()
         if unplaced:
             # The library says where tokens are whose text was normalized, or is unknown.
@@ -165,15 +166,16 @@ class MarkingEncoder:
                 mask[tokens] = again.mask[at : at + length]
                 kinds[tokens] = again.parts[at : at + length]
                 at += length
-        return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special, kinds)
+            sizes = np.fromiter(map(len, spans), np.int64, len(spans))
+            merged[np.repeat(np.isin(np.arange(len(texts)), unplaced), sizes)] = again.merged
+        return MarkedIds(encoded.ids, encoded.lengths, mask, encoded.special, kinds, merged)
 
     def _of_library(
         self, texts: Sequence[str], spans: Sequence[Spans], parts: Sequence[Parts]
     ) -> MarkedIds:
         placed = self._placed(texts)
-        mask = _marked(placed.places, placed.lengths, spans)
-        kinds = _kinds(placed.places, placed.lengths, parts)
-        return MarkedIds(placed.ids, placed.lengths, mask, placed.special, kinds)
+        mask, kinds, merged = _marks(placed.places, placed.lengths, spans, parts)
+        return MarkedIds(placed.ids, placed.lengths, mask, placed.special, kinds, merged)
 
     def _placed(self, texts: Sequence[str]) -> _TextPlaces:
         library = self._library_of()
@@ -209,12 +211,36 @@ def _rows_of(lengths: npt.NDArray[np.int32]) -> Iterator[slice]:
     return starmap(slice, pairwise([0, *np.cumsum(lengths, dtype=np.int64).tolist()]))
 
 
+def _flat(spans: Sequence[Spans]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """The spans of some texts, one after the other, and how many each has."""
+    rows = np.array([span for marks in spans for span in marks], np.int32).reshape(-1, 2)
+    return rows, np.fromiter(map(len, spans), np.int64, len(spans))
+
+
 def _marked(
     offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], spans: Sequence[Spans]
 ) -> npt.NDArray[np.uint8]:
-    counts = np.fromiter(map(len, spans), np.int64, len(spans))
-    rows = np.array([span for marks in spans for span in marks], np.int32).reshape(-1, 2)
-    return _core.mark_tokens(offsets, lengths, rows, counts)
+    return _core.mark_tokens(offsets, lengths, *_flat(spans))
+
+
+def _marks(
+    offsets: npt.NDArray[np.int32],
+    lengths: npt.NDArray[np.int32],
+    spans: Sequence[Spans],
+    parts: Sequence[Parts],
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """The mask of tokens, their kinds, and of each span whether it begins inside of a token."""
+    rows, counts = _flat(spans)
+    mask = _core.mark_tokens(offsets, lengths, rows, counts)
+    texts = np.arange(len(lengths), dtype=np.int64) << 32
+    begins = np.repeat(texts, lengths) + offsets[:, 0]
+    merged = np.zeros(len(rows), np.bool_)
+    if len(begins):
+        starts = np.repeat(texts, counts) + rows[:, 0]
+        before = np.searchsorted(begins, starts) - 1  # the last token that begins before
+        sizes = offsets[before, 1] - offsets[before, 0]
+        merged = (before >= 0) & (begins[before] + sizes > starts)
+    return mask, _kinds(begins, texts, parts), merged
 
 
 def _agree(
@@ -235,20 +261,19 @@ def _agree(
 
 
 def _kinds(
-    offsets: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], parts: Sequence[Parts]
+    begins: npt.NDArray[Any],
+    texts: npt.NDArray[np.int64],
+    parts: Sequence[Parts],
 ) -> npt.NDArray[np.uint8]:
     """The kind of the part in which each token begins; 0 before the first part of a text."""
-    total = int(lengths.sum(dtype=np.int64))
     if not any(parts):
-        return np.zeros(total, np.uint8)
-    texts = np.arange(len(lengths), dtype=np.int64) << 32
-    begins = np.repeat(texts, lengths) + offsets[:, 0]
+        return np.zeros(len(begins), np.uint8)
     flat = np.fromiter(chain.from_iterable(chain.from_iterable(parts)), np.int64).reshape(-1, 2)
     starts = np.repeat(texts, np.fromiter(map(len, parts), np.int64, len(parts))) + flat[:, 0]
     cuts, kinds = np.append(texts, starts), np.append(np.zeros_like(texts), flat[:, 1])
     order = np.argsort(cuts, kind="stable")
     first = np.searchsorted(begins, cuts[order])
-    counts = np.diff(first, append=total)
+    counts = np.diff(first, append=len(begins))
     return np.repeat(kinds[order].astype(np.uint8), counts)
 
 

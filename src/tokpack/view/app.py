@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 from importlib import resources
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     Page = Callable[[Pages, int, Any, Query], Html | dict[str, Any]]
 
 HOST = "127.0.0.1"
+_ITEM = re.compile("[0-9]{1,9}")
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
     "style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -130,9 +132,10 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
         return Response(scripts[name], media_type="text/javascript", headers=kept)
 
     def page(request: Request) -> Response:  # in a thread of its own
-        number, name = request.path_params["item"], request.path_params.get("page", "")
+        word, name = request.path_params["item"], request.path_params.get("page", "")
+        number = int(word) if _ITEM.fullmatch(word) else len(site.items)
         if number >= len(site.items):
-            raise HTTPException(404, f"there is no item {number}")
+            raise HTTPException(404, f"there is no item {word[:20]}")
         make = PAGES[site.items[number].kind].get(name)
         if make is None:
             raise HTTPException(404, f"a {site.items[number].kind} has no page {name}")
@@ -151,8 +154,8 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
         Route("/", front),
         Route("/style.css", css),
         *(Route(f"/{name}", script) for name in SCRIPTS),
-        Route("/{item:int}/", page),
-        Route("/{item:int}/{page:str}", page),
+        Route("/{item}/", page),
+        Route("/{item}/{page}", page),
     ]
     caught: dict[Any, Any] = dict.fromkeys((HTTPException, TokpackError, OSError), failed)
     packed = [Middleware(GZipMiddleware, compresslevel=6)]  # for what is forwarded over a network

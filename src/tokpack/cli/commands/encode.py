@@ -68,7 +68,8 @@ examples:
   tokpack encode web.jsonl --on-error skip:1000       bad records go to web.rejects.jsonl
 
 The flags of preprocess_data.py (Megatron-LM, GPT-NeoX, Megatron-DeepSpeed) mean what they mean
-there. A run that was stopped continues when the same command is given again.
+there. A run that was stopped continues when the same command is given again; with --map only if
+--map-version is given too.
 """,
 )
 
@@ -92,13 +93,12 @@ def run(arguments: argparse.Namespace) -> int:
         return shards.encode_with_engine(arguments, options)
     with without_collection():
         from tokpack.encoding import encode
-        from tokpack.encoding.folder import SUFFIX
 
-    begun: summary.Begun = "resumed" if os.path.isdir(options.output + SUFFIX) else "new"
     with terminal.Reporter(arguments.log_interval) as report:
         manifests = encode(options, progress=report)
-    if report.first is None:
-        begun = "complete"
+    begun: summary.Begun = "complete"
+    if report.first is not None:
+        begun = "resumed" if report.first.done else "new"
     results = list(zip(options.output_names.values(), manifests, strict=True))
     summary.show_encoded(results, options, begun, report.seconds)
     summary.print_made(results, arguments)

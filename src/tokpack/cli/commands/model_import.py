@@ -20,12 +20,17 @@ PAGE = Page(
     (
         Group(
             "flags",
-            flags("""
+            flags(
+                """
                 -o, --output DIR  the folder to make
                 --vocab-size N    ids in the vocabulary: the rows after them are padding, and are
                                   left out (all rows)
                 --config FILE     the model of GPT-NeoX's or Megatron's files, as a YAML of flags
-            """),
+                --accept-argument NAME  pass over this argument of the model, which would be
+                                  refused as unknown here; may be repeated
+                """,
+                accept_argument={"action": "append"},
+            ),
         ),
         Group("tokenizer", (tokenizer_flag("the one in its folder"),)),
         RARE,
@@ -49,12 +54,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack model import``."""
     (folder,), output = arguments.inputs, arguments.output
     importing = load("checkpoints.importing")
-    weights = importing.open_model(folder, config=arguments.config, vocab_size=arguments.vocab_size)
+    weights = importing.open_model(
+        folder,
+        config=arguments.config,
+        vocab_size=arguments.vocab_size,
+        accept_argument=arguments.accept_argument or (),
+    )
     tokenizer, reason = importing.describe_tokenizer(folder, **tokenizer_given(arguments))
     with terminal.Reporter() as report:
         importing.import_model(weights, output, tokenizer=tokenizer, progress=report)
     for note in weights.notes:
         terminal.note(note)
+    for name, value in weights.accepted.items():
+        terminal.note(f"{name} {value} was passed over: the model may compute something else")
     if tokenizer is None:
         terminal.note(f"the checkpoint does not say its tokenizer: {reason}")
     count = count_text(weights.model.parameters)
