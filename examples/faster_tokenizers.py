@@ -22,12 +22,6 @@ import tokpack
 TOKENIZER = "tokenizer.json"  # of encode_and_look.py
 
 
-def in_transformers(texts: list[str]) -> list[list[int]]:
-    """A tokenizer of transformers."""
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=TOKENIZER)
-    return tokenizer(texts)["input_ids"]
-
-
 def in_datasets(texts: list[str]) -> list[list[int]]:
     """The map of a dataset, without lists on the way."""
     tokenizer = tokpack.load_tokenizer(TOKENIZER)
@@ -51,15 +45,15 @@ def in_datatrove(texts: list[str], folder: str) -> bytes:
 
 def main() -> None:
     texts = [json.loads(line)["text"] for line in Path("code.jsonl").read_text().splitlines()]
-    before = in_transformers(texts), in_datatrove(texts, "plain")
+    plain = transformers.PreTrainedTokenizerFast(tokenizer_file=TOKENIZER)
+    before = plain(texts)["input_ids"], in_datatrove(texts, "plain")
 
-    tokpack.patch_transformers()  # all its fast tokenizers, from here on
+    fast = tokpack.load_tokenizer(TOKENIZER).as_hf()
     load = tokenization.load_tokenizer
     tokenization.load_tokenizer = lambda name: tokpack.AcceleratedTokenizer(load(name))
 
-    if (in_transformers(texts), in_datatrove(texts, "fast")) != before or in_datasets(
-        texts
-    ) != before[0]:
+    after = fast(texts)["input_ids"], in_datatrove(texts, "fast")
+    if after != before or in_datasets(texts) != before[0]:
         raise SystemExit("the ids differ")
     print(f"{len(texts)} documents: the same ids in transformers, datasets and datatrove")
 

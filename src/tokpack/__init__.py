@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tokpack.operations.verify import verify
     from tokpack.samples import BlendedDataset, GPTDataset, SampleIterator, open_blend
     from tokpack.tokenizers import load_tokenizer
-    from tokpack.tokenizers.accelerated import AcceleratedTokenizer, patch_transformers
+    from tokpack.tokenizers.accelerated import AcceleratedTokenizer
 
 __all__ = [
     "AcceleratedTokenizer",
@@ -89,7 +89,6 @@ __all__ = [
     "load_tokenizer",
     "merge",
     "open_blend",
-    "patch_transformers",
     "plan",
     "select",
     "split",
@@ -126,7 +125,6 @@ _LAZY = {
     "load_tokenizer": "tokpack.tokenizers",
     "merge": "tokpack.operations",
     "open_blend": "tokpack.samples",
-    "patch_transformers": "tokpack.tokenizers.accelerated",
     "plan": "tokpack.api",
     "select": "tokpack.documents",
     "split": "tokpack.operations",

@@ -21,7 +21,7 @@ from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
     from typing import Unpack
 
@@ -73,17 +73,6 @@ def encode(
     inputs: PathLike | Iterable[Any] | ArrowStream,
     output: PathLike | None = None,
     *,
-    tokenizers: Sequence[PathLike],
-    keys: str | list[str] | tuple[str, ...] = "text",
-    resume_key: str | None = None,
-    progress: Show | bool | None = None,
-    **options: Unpack[EncodeRequest],
-) -> dict[str, Manifest]: ...
-@overload
-def encode(
-    inputs: PathLike | Iterable[Any] | ArrowStream,
-    output: PathLike | None = None,
-    *,
     keys: list[str] | tuple[str, ...],
     resume_key: str | None = None,
     progress: Show | bool | None = None,
@@ -95,7 +84,6 @@ def encode(
     output: PathLike | None = None,
     *,
     keys: str | list[str] | tuple[str, ...] = "text",
-    tokenizers: Sequence[PathLike] = (),
     resume_key: str | None = None,
     progress: Show | bool | None = None,
     **options: Unpack[EncodeRequest],
@@ -104,8 +92,7 @@ def encode(
 
     With a list of ``keys`` it returns a dict, of each key its manifest; of several keys each
     becomes a dataset of its own, ``PREFIX_<key>``. A key is one of JSON (a.b: b inside of a), or a
-    column. So it is with a list of ``tokenizers``, for which documents are read and parsed once:
-    ``PREFIX_<name>``, or ``PREFIX_<key>_<name>`` of several keys, and the dict is by these names.
+    column.
 
     ``inputs`` are files, folders, patterns or Hugging Face datasets (``hf://NAME``): a str, a path,
     or a list of them; ``output`` is PREFIX, by default made from their names. Or they are documents
@@ -122,17 +109,16 @@ def encode(
     """
     from tokpack.encoding import encode as run
 
-    several = {"keys": keys, "tokenizers": tokenizers}
-    request, source = _request("encode", inputs, output, {**options, **several}, resume_key)
+    request, source = _request("encode", inputs, output, {**options, "keys": keys}, resume_key)
     with shown(progress) as show:
         results = run(request, source=source, progress=show)
     manifests = [replace(one, inputs=list(one.inputs)) for one in results]
-    if isinstance(keys, str) and not request.tokenizers:
+    if isinstance(keys, str):
         return manifests[0]
     return dict(zip(request.output_names, manifests, strict=True))
 
 
-@_takes_options("files", "scratch", "tokenizers", "workers")
+@_takes_options("files", "scratch", "workers")
 def plan(
     inputs: PathLike | Iterable[PathLike],
     output: PathLike,

@@ -88,7 +88,6 @@ def test_variables_of_a_template(chats: Chats) -> None:
         ({"role_map": "a"}, "takes a mapping"),
         ({"loss": "martian"}, "role 'martian' is unknown"),
         ({"map": "os:getcwd"}, "map is for documents"),
-        ({"tokenizers": ["a", "b"], "tokenizer": None}, "takes one tokenizer"),
     ],
 )
 def test_wrong_requests(chats: Chats, options: dict[str, Any], says: str) -> None:

@@ -23,6 +23,7 @@ from tokpack.encoding.messages import EncodePart, Segment
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.piece import JOINED, SPILL, Job
 from tokpack.encoding.plan import divided
+from tokpack.encoding.setup import TokenizerSetup
 from tokpack.errors import RecordError
 from tokpack.sources import Part, discover, make_parts
 from tokpack.tokenizers import Tokenizer, frame_of, load_tokenizer
@@ -77,7 +78,8 @@ def make_job(
     work = WorkFolder(str(folder / "out.unfinished"))
     work.make()
     files = divided(parts, rng.choice((1, 1, 2, 3, 100)))
-    return Job(work, sources, tuple(parts), tokenizer, frame, "uint16", options, files)
+    setup = TokenizerSetup(tokenizer, frame, "uint16")
+    return Job(work, sources, tuple(parts), setup, options, files)
 
 
 def undisturbed(job: Job, folder: Path) -> list[bytes]:

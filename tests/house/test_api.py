@@ -49,7 +49,7 @@ def test_every_exception_is_exported() -> None:
 def test_the_options_of_encode_are_said_in_one_record() -> None:
     """What a type checker has, what inspect and help show, and the record: one set, one type."""
     record = {one.name: one for one in dataclasses.fields(EncodeOptions)}
-    given = {name: record.pop(name) for name in ("inputs", "output", "keys", "tokenizers")}
+    given = {name: record.pop(name) for name in ("inputs", "output", "keys")}
     typed = {name: hint.__forward_arg__ for name, hint in EncodeRequest.__annotations__.items()}
     types = {name: one.type for name, one in record.items()}
     assert typed == types | {"output_names": f"{types['output_names']} | None"}
@@ -142,7 +142,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
         {"plan": "encode_shard's prefix", "engine": "starts commands", "ray_address": "the same"}
         | {"shard_size": "of plan", "dry_run": "shows; chat.render does"},
     ),
-    "shards plan": ((tokpack.plan,), {"tokenizers": "refused, with what to do instead"}),
+    "shards plan": ((tokpack.plan,), {}),
     "shards status": ((tokpack.status,), {"all": "all are in the list"}),
     "shards commit": ((tokpack.commit,), {"data_path": "tokpack.shards.commit.data_path"}),
     "verify": (

@@ -38,7 +38,6 @@ from tokpack.operations.write_lists import best_fit
 EOD = 60001
 NAMES = {
     "neox": ("x", "x_document"),
-    "mindspeed": ("x", "x"),
     "datatrove": ("x.ds", "x.ds"),
     "olmo": ("x.npy", "x.npy"),
     "bridge": ("x.idx.parquet", "x.idx.parquet"),
@@ -81,20 +80,13 @@ def test_there_and_back(target: str, chats: list[Chat]) -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(chats=CHATS)
-def test_what_neox_and_mindspeed_read(chats: list[Chat]) -> None:
+def test_what_neox_reads(chats: list[Chat]) -> None:
     ids, labels = [ids for ids, _ in chats], [labels_of(chat) for chat in chats]
     with tempfile.TemporaryDirectory() as folder:
         write_chats(f"{folder}/all", chats)
         run(f"{folder}/all", f"{folder}/n", to="neox")
         assert rows_of(f"{folder}/n_document") == ids
         assert rows_of(f"{folder}/n_label_document") == labels
-        run(f"{folder}/all", f"{folder}/m", to="mindspeed")
-        assert rows_of(f"{folder}/m_packed_input_ids_document") == ids
-        assert rows_of(f"{folder}/m_packed_labels_document") == labels
-        ones = [[1] * len(row) for row in ids]
-        assert rows_of(f"{folder}/m_packed_attention_mask_document") == ones
-        run(f"{folder}/n", f"{folder}/o", to="mindspeed")  # without .bin/.idx of ours between
-        same(f"{folder}/o_packed_labels_document", f"{folder}/m_packed_labels_document")
 
 
 def test_samples_of_both_are_the_same(tmp_path: Path) -> None:
@@ -109,41 +101,6 @@ def test_samples_of_both_are_the_same(tmp_path: Path) -> None:
     batches = [dataset.batch(range(len(own))) for dataset in (own, theirs)]
     for name in ("tokens", "loss_mask"):
         assert batches[0][name].tolist() == batches[1][name].tolist()
-
-
-@settings(max_examples=10, deadline=None)
-@given(chats=CHATS.map(lambda chats: [*chats, *chats]))
-def test_pairs_of_mindspeed(chats: list[Chat]) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.operations.aligned._TOGETHER", 3)
-        write_chats(f"{folder}/all", chats)
-        run(f"{folder}/all", f"{folder}/x", to="mindspeed-pairs")
-        for side, own in (("chosen", chats[::2]), ("rejected", chats[1::2])):
-            packed = f"{folder}/x_packed_{side}"
-            assert rows_of(f"{packed}_input_ids_document") == [ids for ids, _ in own]
-            assert rows_of(f"{packed}_labels_document") == [labels_of(chat) for chat in own]
-        assert detect(f"{folder}/x") == "mindspeed-pairs"
-        run(f"{folder}/x", f"{folder}/back")
-        same(f"{folder}/back", f"{folder}/all")
-        assert mask_of(f"{folder}/back") == [mask for _, mask in chats]
-        assert Manifest.load(f"{folder}/back").options["pairs"] == ["chosen", "rejected"]
-        write_chats(f"{folder}/odd", chats[1:])
-        with pytest.raises(UsageError, match="pairs are documents 2i"):
-            run(f"{folder}/odd", f"{folder}/no", to="mindspeed-pairs")
-
-
-def test_neat_packs_of_mindspeed(tmp_path: Path) -> None:
-    write_lists(tmp_path / "x_packed_input_ids_document", [[5, 6, 7, 8, 0], [9, 9, 4, 0, 0]])
-    write_lists(
-        tmp_path / "x_packed_labels_document", [[-100, 6, -100, 8, -100], [9, -100, 4, -100, -100]]
-    )
-    write_lists(tmp_path / "x_packed_attention_mask_document", [[1, 1, 2, 2, 0], [1, 2, 3, 0, 0]])
-    assert detect(f"{tmp_path}/x") == "mindspeed"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.operations.foreign.STEP", 3)
-        run(tmp_path / "x_packed_labels_document.bin", tmp_path / "out")
-    assert rows_of(tmp_path / "out") == [[5, 6], [7, 8], [9], [9], [4]]
-    assert mask_of(tmp_path / "out") == [[0, 1], [0, 1], [1], [0], [1]]
 
 
 @settings(max_examples=15, deadline=None)

@@ -174,20 +174,20 @@ def test_a_file_that_is_much_larger_than_a_shard_is_named(
 
 
 def test_another_tokenizer_on_a_machine_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    from tokpack.encoding.setup import load_setups
+    from tokpack.encoding.setup import load_setup
 
     plan = make_shard_plan(options(corpus, tmp_path / "x"))
     own = plan.encode_options(str(tmp_path / "x"), 0)
-    plan.check_setup(own, load_setups(own)[0])
+    plan.check_setup(own, load_setup(own))
     definition = json.loads(Path(str(corpus.options["tokenizer"])).read_text())
     definition["model"]["merges"].pop()
     other = tmp_path / "tokenizer.json"
     other.write_text(json.dumps(definition))
     with pytest.raises(ResumeError, match=r"it uses the tokenizer .*, this run uses"):
-        plan.check_setup(own, load_setups(replace(own, tokenizer=str(other)))[0])
+        plan.check_setup(own, load_setup(replace(own, tokenizer=str(other))))
     without = replace(own, append_eod=False)
     with pytest.raises(ResumeError, match="--append-eod = True, this run has False"):
-        plan.check_setup(without, load_setups(without)[0])
+        plan.check_setup(without, load_setup(without))
 
 
 def test_names_of_a_plan() -> None:

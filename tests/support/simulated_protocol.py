@@ -23,7 +23,7 @@ from support.simulated_machines import Machine, World
 from support.simulated_store import Gated
 from tokpack import machine
 from tokpack.encoding import EncodeOptions, run
-from tokpack.encoding.setup import load_setups
+from tokpack.encoding.setup import load_setup
 from tokpack.errors import BusyError, TokpackError
 from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
 from tokpack.indexed.manifest import now
@@ -102,7 +102,7 @@ class Studio:
         self.wanted: dict[str, dict[str, bytes]] = {}  # by plan: objects of the finished dataset
         self.files: dict[str, list[bytes]] = {}  # by what a manifest tells of the .bin
         self.kinds: dict[tuple[str, Any], str] = {}  # what it tells, by what was asked for
-        self._loaded: dict[tuple[str, bool], tuple[TokenizerSetup, ...]] = {}
+        self._loaded: dict[tuple[str, bool], TokenizerSetup] = {}
         self._made: dict[str, list[list[bytes]]] = {}  # by what is encoded: files of its datasets
         self._stack = ExitStack()
 
@@ -115,7 +115,7 @@ class Studio:
             (cut, "MIN_PART_BYTES", 1),
             (parts, "_SMALL_GROUP", 0),
             (run, "_encode", self._encode),
-            (work, "load_setups", self._setups),
+            (work, "load_setup", self._setup),
             (upload, "LEAST_PART", 64),
             (cached_property, "__get__", _unlocked),
             (machine, "clock", machine.clock),  # these two, which ``use`` replaces, as they were
@@ -224,12 +224,12 @@ class Studio:
 
     # -- in place of tokpack's own functions
 
-    def _setups(self, options: EncodeOptions) -> tuple[TokenizerSetup, ...]:
+    def _setup(self, options: EncodeOptions) -> TokenizerSetup:
         has_other = machine.clock.host().startswith(OTHER)
         name = self._other if has_other else self.tokenizer
         key = (name, options.append_eod)
         if key not in self._loaded:
-            self._loaded[key] = load_setups(replace(options, tokenizer=name))
+            self._loaded[key] = load_setup(replace(options, tokenizer=name))
         return self._loaded[key]
 
     def _encode(

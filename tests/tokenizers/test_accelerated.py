@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -193,23 +191,6 @@ def test_a_chat_template_beside_the_files_comes_along(bpe: Path, tmp_path: Path)
     assert isinstance(ours._tokenizer, AcceleratedTokenizer)
     ids = ours.apply_chat_template([{"role": "user", "content": "one"}])["input_ids"]
     assert ours.decode(ids) == f"one{EOD}"
-
-
-def test_patched_transformers(bpe: Path) -> None:
-    """In a process of its own, as it stays patched."""
-    code = """
-import sys, pickle, tokenizers, transformers, tokpack
-plain = transformers.PreTrainedTokenizerFast(tokenizer_file=sys.argv[1])
-expected = plain(["one two", "three"])["input_ids"]
-tokpack.patch_transformers()
-tokpack.patch_transformers()
-assert plain(["one two", "three"])["input_ids"] == expected  # as it was
-ours = transformers.PreTrainedTokenizerFast(tokenizer_file=sys.argv[1])
-assert ours.backend_tokenizer.is_native
-assert ours(["one two", "three"])["input_ids"] == expected
-assert pickle.loads(pickle.dumps(ours))("one two")["input_ids"] == expected[0]
-"""
-    subprocess.run([sys.executable, "-W", "error", "-c", code, str(bpe)], check=True)
 
 
 def test_what_has_no_tokenizer_json(tmp_path: Path) -> None:

@@ -46,7 +46,6 @@ _BAD += [
 _RECORDS = 12
 _FORMATS = {
     "neox": ("x", "x_document"),
-    "mindspeed": ("x", "x"),
     "olmo": ("x.npy", "x.npy"),
     "bridge": ("x.idx.parquet", "x.idx.parquet"),
     "parquet": ("x.parquet", "x.parquet"),

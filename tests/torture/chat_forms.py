@@ -5,7 +5,7 @@
 A seed is a template and some talks, each as ShareGPT's, Alpaca's, prompt and completion, and
 preferences with the prompt beside the answers, in them, and as texts of HH-RLHF. Of the messages
 themselves it is known what is trained (`torture.conversations`). Then the pairs become a dataset,
-which comes back from MindSpeed-LLM's format, and whose samples are cut and packed.
+whose samples are cut and packed.
 """
 
 from __future__ import annotations
@@ -225,12 +225,6 @@ def _dataset(
         for one in two
     ]
     assert [library.decode(ids) for ids in data] == [one.text for one in kept], seed
-    tokpack.convert(folder / "pairs", folder / "theirs", to="mindspeed-pairs")
-    tokpack.convert(folder / "theirs", folder / "back", from_="mindspeed-pairs")
-    back = tokpack.MMapIndexedDataset(folder / "back")
-    for i, ids in enumerate(data):
-        assert back[i].tolist() == ids.tolist(), seed
-        assert back.mask is None or back.mask[i].tolist() == data.mask[i].tolist(), seed
     _samples(folder / "pairs", data, seed)
     return "a dataset"
 

@@ -82,7 +82,6 @@ GROUPS = (
                 action=argparse.BooleanOptionalAction,
                 default=None,
             ),
-            without=("tokenizers",),
         ),
     ),
     Group("text", flags_of("text")),
@@ -106,8 +105,6 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         raise UsageError(_no_input(keys))
     whitespace = legacy.is_whitespace(arguments)
     names = {}
-    if arguments.output_prefix and vars(arguments).get("tokenizers"):
-        raise UsageError("--output-prefix names one dataset of a key: give --tokenizers with -o")
     if arguments.output_prefix:
         sentences = arguments.split_sentences or whitespace
         names = megatron_names(arguments.output_prefix, keys, sentences=sentences)

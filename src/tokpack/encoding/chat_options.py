@@ -127,8 +127,6 @@ class ChatRequest:
                 f"{option('keys')} names texts; of conversations name the key of the messages with "
                 f"{option('messages_key')}"
             )
-        if everything["tokenizers"]:
-            raise UsageError(f"{option('chat', True)} takes one tokenizer: each has its template")
         if everything["special_tokens"] not in ("auto", "encode"):
             raise UsageError(
                 f"{option('special_tokens')} is {everything['special_tokens']!r}: special tokens "

@@ -32,12 +32,11 @@ def check_first_documents(job: Job) -> None:
     """
     try:
         documents = _first_documents(job)
-        for one in job.setups:
-            mode = job.options.special_tokens
-            if not one.tokenizer.native:
-                _warn_slow(one.tokenizer, documents, mode)
-            elif documents is not None:
-                self_check(one.tokenizer, documents.data, documents.spans, special_tokens=mode)
+        tokenizer, mode = job.setup.tokenizer, job.options.special_tokens
+        if not tokenizer.native:
+            _warn_slow(tokenizer, documents, mode)
+        elif documents is not None:
+            self_check(tokenizer, documents.data, documents.spans, special_tokens=mode)
     except MemoryError as error:
         raise no_memory("the self-check of the first documents", error) from error
 

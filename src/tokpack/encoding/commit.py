@@ -33,7 +33,6 @@ from tokpack.sources.sql import NAN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tokpack.encoding.options import DatasetRequest
     from tokpack.encoding.piece import Job, Pieces
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.work import EncodeResult
@@ -54,26 +53,26 @@ def stage(
     unless other shards may have some, OutputError when counts do not add up, or where another has
     taken an output meanwhile.
     """
-    folder, datasets = job.folder, job.options.datasets
+    folder, keys = job.folder, job.options.keys
     contents = _contents_of(plan, job, finished)
     sums = finished.pieces.by_source()
-    inputs = [InputFacts(plan, contents, counts_of(job, sums, n)) for n in range(len(datasets))]
-    for one, read in zip(datasets, inputs, strict=True):
+    inputs = [InputFacts(plan, contents, counts_of(job, sums, n)) for n in range(len(keys))]
+    for key, read in zip(keys, inputs, strict=True):
         if not read.total["tokens"] and "shard" not in plan.options:
-            raise InputError(no_tokens(finished.pieces, read.total, one.key))
+            raise InputError(no_tokens(finished.pieces, read.total, key))
     if nans := inputs[0].total["nans"]:
         _log.warning("where: %s with %s", counted(nans, "record"), NAN)
     several = list(finished.pieces.by_file(plan))
     files: dict[str, FileDigest] = {}
-    manifests_of_files: list[list[Manifest]] = []  # by file and dataset
+    manifests_of_files: list[list[Manifest]] = []  # by file and key
     cut = plan.cut_sources
-    types = [_kept_types(job, finished.pieces, n) for n in range(len(datasets))]
+    types = [_kept_types(job, finished.pieces, n) for n in range(len(keys))]
     for begin, (file_plan, pieces) in zip(plan.files, several, strict=True):
         first = plan.parts[begin].source
         here = range(first, first + len(file_plan.sources))
         whole = [None if n in cut else contents[n] for n in here]  # no file has read all of those
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
-        counts = (counts_of(pieces.job, sums_of_file, n) for n in range(len(datasets)))
+        counts = (counts_of(pieces.job, sums_of_file, n) for n in range(len(keys)))
         of_file = [InputFacts(file_plan, whole, counted) for counted in counts]
         manifests_of_files.append(
             _stage_file(file_plan, pieces, of_file, types=types, sums=finished.sums, files=files)
@@ -81,13 +80,13 @@ def stage(
     manifests = manifests_of_files[0]
     if len(several) > 1:
         manifests = [
-            _whole(job, plan, dataset, read, of_dataset)
-            for dataset, read, of_dataset in zip(
-                datasets, inputs, zip(*manifests_of_files, strict=True), strict=True
+            _whole(job, plan, key, read, of_key)
+            for key, read, of_key in zip(
+                keys, inputs, zip(*manifests_of_files, strict=True), strict=True
             )
         ]
-        for one, manifest in zip(datasets, manifests, strict=True):
-            name = staged(one.name, "manifest.json")
+        for key, manifest in zip(keys, manifests, strict=True):
+            name = staged(key, "manifest.json")
             files[name] = _write(folder(name), manifest.chunks())
     columns = [SOURCE_COLUMNS.index(name) for name in ("rejected", *_left_out_columns(job))]
     if sums[:, columns].any():
@@ -111,20 +110,20 @@ def _stage_file(
     sums: Mapping[str, bytes],
     files: dict[str, FileDigest],
 ) -> list[Manifest]:
-    """Write what is still missing of one file of a run; of each dataset its manifest.
+    """Write what is still missing of one file of a run; of each key its manifest.
 
     What gets a name is added to ``files``.
     """
     job, manifests = pieces.job, list[Manifest]()
-    for index, (one, read) in enumerate(zip(job.options.datasets, inputs, strict=True)):
-        key, total, dtype = one.name, read.total, job.setups[one.tokenizer].dtype
+    for index, (key, read) in enumerate(zip(job.options.keys, inputs, strict=True)):
+        total = read.total
         idx, manifest = (staged(key, kind, job.name) for kind in ("idx", "manifest.json"))
         lengths = _joined(
             job, job.folder.track(key, "lengths"), total["sequences"], total["tokens"]
         )
-        facts = _joined_files(job, one, total["tokens"], sums, files)
+        facts = _joined_files(job, key, total["tokens"], sums, files)
         documents = _document_index(job, key, total)
-        chunks = index_chunks(dtype, lengths, documents)
+        chunks = index_chunks(job.setup.dtype, lengths, documents)
         files[idx] = _write(job.folder(idx), chunks)
         facts["idx"] = files[idx]
         if job.options.has_table:
@@ -132,7 +131,7 @@ def _stage_file(
         if job.chat is not None:
             facts["reasons"] = dict(reject_kinds(pieces))
             facts["roles"] = _roles(pieces.by_source().sum(axis=0))
-        manifests.append(manifest_of(job, plan, one, read, **facts))
+        manifests.append(manifest_of(job, plan, key, read, **facts))
         files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
     return manifests
 
@@ -148,22 +147,22 @@ def _roles(counts: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
 
 
 def _whole(
-    job: Job, plan: Plan, dataset: DatasetRequest, inputs: InputFacts, manifests: Sequence[Manifest]
+    job: Job, plan: Plan, key: str, inputs: InputFacts, manifests: Sequence[Manifest]
 ) -> Manifest:
     """The manifest of a dataset in several files, of which ``manifests`` are."""
-    names = piece_names(os.path.basename(job.options.output_names[dataset.name]), len(manifests))
+    names = piece_names(os.path.basename(job.options.output_names[key]), len(manifests))
     records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
     facts = facts_of_pieces(records)
     facts["reasons"] = dict(sum((Counter(one.reasons) for one in manifests), Counter()))
     facts["roles"] = summed_roles(manifests)
     if facts["tracks"]:
         facts["trained"] = sum(one.trained or 0 for one in manifests)
-    return manifest_of(job, plan, dataset, inputs, **facts)
+    return manifest_of(job, plan, key, inputs, **facts)
 
 
 def _joined_files(
     job: Job,
-    dataset: DatasetRequest,
+    key: str,
     tokens: int,
     sums: Mapping[str, bytes],
     files: dict[str, FileDigest],
@@ -174,15 +173,15 @@ def _joined_files(
     """
 
     def check(kind: str, dtype: npt.DTypeLike) -> FileDigest:
-        name, size = staged(dataset.name, kind, job.name), tokens * np.dtype(dtype).itemsize
+        name, size = staged(key, kind, job.name), tokens * np.dtype(dtype).itemsize
         _check_size(job.folder(name), size)
         files[name] = {"bytes": size, "xxh3_blocks": checksum_of_sums(sums[name])}
         return files[name]
 
-    facts: dict[str, Any] = {"bin": check("ids", job.setups[dataset.tokenizer].dtype)}
+    facts: dict[str, Any] = {"bin": check("ids", job.setup.dtype)}
     if names := job.options.token_tracks:
         dtypes = {name: TRACK_DTYPES[name] for name in names}
-        paths = {name: job.folder(staged(dataset.name, name, job.name)) for name in names}
+        paths = {name: job.folder(staged(key, name, job.name)) for name in names}
         facts["tracks"] = {n: {**check(n, one), "dtype": str(one)} for n, one in dtypes.items()}
         facts["trained"] = trained_in_files(paths, tokens)
     return facts
@@ -201,9 +200,7 @@ def _tables(
     """
     job = pieces.job
     kinds = ("ids", "table", "dropped")
-    ids, table, dropped = (
-        staged(job.options.datasets[index].name, kind, job.name) for kind in kinds
-    )
+    ids, table, dropped = (staged(job.options.keys[index], kind, job.name) for kind in kinds)
     files[table] = write_table(pieces, index, job.folder(table), files[ids], types)
     digests = {"table": files[table]}
     if total["rejected"] or (total["empty"] and job.options.empty == "skip"):

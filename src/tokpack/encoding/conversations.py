@@ -347,7 +347,7 @@ class FirstConversations(NamedTuple):
 
 def sample(options: EncodeOptions) -> FirstConversations:
     """What the first records would become; nothing is written. Raises as encode before any work."""
-    from tokpack.encoding.setup import load_setups
+    from tokpack.encoding.setup import load_setup
 
     if not options.chat:
         raise UsageError(
@@ -355,7 +355,7 @@ def sample(options: EncodeOptions) -> FirstConversations:
             f"{option('chat', True)}, or leave it out"
         )
     sources = discover(options.inputs, **options.for_inputs)
-    (setup,) = load_setups(options)
+    setup = load_setup(options)
     first = FirstInputs(options, sources)
     settled = settled_chat(options, setup.tokenizer, first)
     assert settled is not None

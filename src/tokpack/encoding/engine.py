@@ -202,7 +202,7 @@ class Processes:
     def _limited(self, number: int, reason: str) -> TokpackError:
         """The error of a worker that a limit has ended."""
         options = self._job.options
-        template = brief(options.chat_template or f"tokenizer {self._job.tokenizer.name}")
+        template = brief(options.chat_template or f"tokenizer {self._job.setup.tokenizer.name}")
         reason = f"{template}: the chat template {reason}"
         if (record := self._record(number)) is None:
             return LimitError(reason)

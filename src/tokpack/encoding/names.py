@@ -11,8 +11,6 @@ from tokpack.stores import is_url, shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.stores.storage import PathLike
-
 
 def megatron_names(prefix: str, keys: Sequence[str], *, sentences: bool) -> dict[str, str]:
     """Dataset prefixes as Megatron's preprocess_data names them: PREFIX_text_document."""
@@ -68,12 +66,3 @@ def _stem(name: str) -> str:
         name = stem
         stem, suffix = os.path.splitext(name)
     return name
-
-
-def tokenizer_label(tokenizer: PathLike) -> str:
-    """What the dataset of one of several tokenizers is called: its last name, or its folder's."""
-    path = os.fspath(tokenizer).rstrip("/")
-    folder, name = os.path.split(path)
-    if name in ("tokenizer.json", "tokenizer.model", "tekken.json"):
-        name = os.path.basename(folder)
-    return os.path.splitext(name)[0] if os.path.isfile(path) else name

@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from inspect import getdoc
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from tokpack.chat.options import PAIRS
 from tokpack.display import brief
 from tokpack.encoding.chat_options import ChatRequest
-from tokpack.encoding.names import default_output, tokenizer_label
+from tokpack.encoding.names import default_output
 from tokpack.encoding.option import Option, about, check, in_group, list_of, texts_of
 from tokpack.errors import UsageError, option
 from tokpack.machine import usable_cores
@@ -33,14 +33,6 @@ _tokenizer = in_group("tokenizer")
 _loads, _frames = in_group("tokenizer", loads=True), in_group("tokenizer", frames=True)
 _tik = in_group("", loads=True)
 _other = in_group("")
-
-
-class DatasetRequest(NamedTuple):
-    """One dataset of a run: of a key, and of a tokenizer by its number."""
-
-    name: str
-    key: str
-    tokenizer: int
 
 
 @dataclass(frozen=True)
@@ -124,9 +116,6 @@ class EncodeOptions(ChatRequest):
         "NAME|PATH",
         otherwise="gpt2",
     )
-    tokenizers: Sequence[PathLike] = _tokenizer(
-        (), "several, each with a dataset PREFIX_<its name> of its own", "NAME|PATH"
-    )
     vocab_file: PathLike | None = _loads(
         None, "vocab.json or tokenizer.json", "FILE", flags="--vocab-file --vocab"
     )
@@ -207,7 +196,7 @@ class EncodeOptions(ChatRequest):
     workers: int = _run(0, "processes", "N", otherwise="all cores", least=0)
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "keys", "tokenizers"):
+        for name in ("inputs", "keys"):
             object.__setattr__(self, name, _paths(name, getattr(self, name)))
         object.__setattr__(self, "keep", texts_of("keep", self.keep or ()))
         if not (self.map is None or callable(self.map) or isinstance(self.map, str)):
@@ -231,54 +220,25 @@ class EncodeOptions(ChatRequest):
             raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
         _ = self.kept  # which checks it
         self.check_chat()
-        self._check_tokenizers()
         self._name_outputs()
-
-    @property
-    def datasets(self) -> list[DatasetRequest]:
-        """What is made of each document, key by key."""
-        if not self.tokenizers:
-            return [DatasetRequest(key, key, 0) for key in self.keys]
-        several = len(self.keys) > 1
-        labels = [tokenizer_label(one) for one in self.tokenizers]
-        return [
-            DatasetRequest(f"{key}_{label}" if several else label, key, number)
-            for key in self.keys
-            for number, label in enumerate(labels)
-        ]
-
-    def _check_tokenizers(self) -> None:
-        if not self.tokenizers:
-            return
-        others = [one.name for one in fields(self) if about(one).loads and one.name != "eod_token"]
-        beside = [name for name in others if getattr(self, name) is not None]
-        if beside:
-            raise UsageError(f"{option(beside[0])} beside {option('tokenizers')}: leave one out")
-        names = [one.name for one in self.datasets]
-        if len(set(names)) != len(names) or "" in names:
-            raise UsageError(
-                f"{option('tokenizers')} is {', '.join(map(str, self.tokenizers))}, of which two "
-                f"would have one name ({', '.join(names)}): a link to one gives it another"
-            )
 
     def _name_outputs(self) -> None:
         output = self.output or default_output(self.inputs)
         if os.path.basename(output) in ("", ".", ".."):
             raise UsageError(f"output {output!r} is a folder: add a name for the dataset")
         names = dict(self.output_names)
-        datasets = [one.name for one in self.datasets]
-        if not names and len(datasets) == 1 and not self.tokenizers:
-            names = {datasets[0]: output}
+        if not names and len(self.keys) == 1:
+            names = {self.keys[0]: output}
         elif not names:
-            names = {name: f"{output}_{name}" for name in datasets}
+            names = {key: f"{output}_{key}" for key in self.keys}
         home = os.path.dirname(os.path.abspath(output))
-        if set(names) != set(datasets) or len(set(names.values())) != len(names):
+        if set(names) != set(self.keys) or len(set(names.values())) != len(names):
             raise UsageError(f"output_names is {names}; it needs a name of its own for each key")
         for name in names.values():
             if os.path.dirname(os.path.abspath(name)) != home:
                 raise UsageError(f"the output {name!r} is not in the folder of {output!r}")
         object.__setattr__(self, "output", output)
-        object.__setattr__(self, "output_names", {name: names[name] for name in datasets})
+        object.__setattr__(self, "output_names", {key: names[key] for key in self.keys})
 
     def _check_map_version(self) -> None:
         version = self.map_version
@@ -317,13 +277,12 @@ class EncodeOptions(ChatRequest):
     def tokenizer_files(self) -> list[str]:
         """What the options name of a tokenizer: its name, or paths of its files."""
         files = (self.tokenizer, self.vocab_file, self.merge_file, self.tokenizer_model)
-        return [os.fspath(cast("str", path)) for path in (*files, *self.tokenizers) if path]
+        return [os.fspath(cast("str", path)) for path in files if path]
 
     @property
-    def for_tokenizers(self) -> list[dict[str, Any]]:
-        """The options that load_tokenizer takes, for each tokenizer."""
-        one = {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
-        return [{**one, "tokenizer": name} for name in self.tokenizers] or [one]
+    def for_tokenizer(self) -> dict[str, Any]:
+        """The options that load_tokenizer takes."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if about(one).loads}
 
     @property
     def for_inputs(self) -> dict[str, Any]:

@@ -119,12 +119,13 @@ class PartEncoder:
         self._conversations: ConversationMaker | None = None
         if job.chat is not None:
             key, kept = options.keys[0], tuple(options.kept.values())
-            name, limits = job.tokenizer.name, counters.limits
+            name, limits = job.setup.tokenizer.name, counters.limits
             self._conversations = ConversationMaker(job.chat, name, key, kept, limits)
         self._is_checked = False  # what only an encoder can check
         self._sentences = options.split_sentences
         self._columns = tuple(options.kept.values())
-        self._encoders: list[Any] = [
+        setup = job.setup
+        self._encoder: Any = (
             MarkingEncoder(setup.tokenizer, dtype=setup.dtype, frame=setup.frame)
             if job.chat is not None
             else setup.tokenizer.encoder(
@@ -132,9 +133,7 @@ class PartEncoder:
                 special_tokens=options.special_tokens,
                 frame=Frame() if self._sentences else setup.frame,
             )
-            for setup in job.setups
-        ]
-        self._datasets = options.datasets
+        )
 
     def encode_part(self, piece: Piece, tracks: Tracks, limit: int | None) -> None:
         """Encode the part of a piece, at most ``limit`` records of it.
@@ -237,7 +236,7 @@ class PartEncoder:
             documents, encoded = next(iter(batch.documents.values())), texts[0].encoded
             assert isinstance(documents, Conversations)
             assert isinstance(encoded, MarkedIds)
-            counts[_SAID] += said(documents, encoded, self.job.setups[0].frame)
+            counts[_SAID] += said(documents, encoded, self.job.setup.frame)
         if batch.bad or left_out:
             lines = np.frombuffer(lines_of(batch.bad, left_out), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
@@ -249,9 +248,8 @@ class PartEncoder:
         counts[: len(of_batch)] += of_batch
         count = tokens = 0
         job = self.job
-        for index, one in enumerate(self._datasets):
-            frame = job.setups[one.tokenizer].frame
-            arrays, of_key = self._tokens(batch.documents[one.key], texts[index], frame)
+        for index, key in enumerate(job.options.keys):
+            arrays, of_key = self._tokens(batch.documents[key], texts[index], job.setup.frame)
             counts[job.columns_of_key(index)] += of_key
             count += 0 if index else of_key[0]
             tokens += of_key[2]
@@ -268,12 +266,11 @@ class PartEncoder:
                 begins, ends = documents.spans.T
                 if (ends - begins).max() > over:
                     mode = job.options.special_tokens
-                    for one, encoder in zip(job.setups, self._encoders, strict=True):
-                        if isinstance(documents, Conversations):
-                            documents.check(encoder)
-                            continue
-                        spans = documents.spans
-                        self_check(one.tokenizer, documents.data, spans, special_tokens=mode)
+                    if isinstance(documents, Conversations):
+                        documents.check(self._encoder)
+                    else:
+                        spans, tokenizer = documents.spans, job.setup.tokenizer
+                        self_check(tokenizer, documents.data, spans, special_tokens=mode)
                     self._is_checked = True
             yield batch
 
@@ -286,17 +283,16 @@ class PartEncoder:
         """
         texts = []
         wrong: list[tuple[int, str, str]] = []  # line, reason, advice
-        for _, key, number in self._datasets:
-            if not number:  # all tokenizers get the same text of a key
-                documents = batch.documents[key]
-                data, spans, per_document = documents.data, documents.spans, None
-                if self._transform is not None:
-                    data, spans, per_document = self._transform(data, spans)
+        for key in self.job.options.keys:
+            documents = batch.documents[key]
+            data, spans, per_document = documents.data, documents.spans, None
+            if self._transform is not None:
+                data, spans, per_document = self._transform(data, spans)
             try:
                 if isinstance(documents, Conversations):
-                    encoded = documents.encode(self._encoders[number])
+                    encoded = documents.encode(self._encoder)
                 else:
-                    encoded = self._encoders[number].encode(data, spans)
+                    encoded = self._encoder.encode(data, spans)
                 texts.append(_Text(encoded, per_document))
                 if len(encoded.special) and self.job.options.special_tokens == "error":
                     line = line_of(documents, int(encoded.special[0]), per_document)
@@ -334,7 +330,7 @@ class PartEncoder:
             max_length=chat["max_length"],
             truncate=chat["truncate"],
             in_pairs=chat["pairs"] is not None,
-            frame=self.job.setups[0].frame,
+            frame=self.job.setup.frame,
         )
         batch = replace(
             batch,

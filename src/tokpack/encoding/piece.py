@@ -20,7 +20,6 @@ import numpy as np
 
 from tokpack.encoding.kept import KINDS
 from tokpack.encoding.plan import RANGES
-from tokpack.encoding.setup import TokenizerSetup
 from tokpack.indexed.manifest import CHAT_COUNTS, ROLES
 from tokpack.sources import block_checksums, line_base
 
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
+    from tokpack.encoding.setup import TokenizerSetup
     from tokpack.sources import Part, Source
     from tokpack.sources.rows import Columns
-    from tokpack.tokenizers import Frame, Tokenizer
 
 REJECTS = "rejects"  # the last track
 
@@ -75,20 +74,12 @@ class Job:
     folder: WorkFolder
     sources: tuple[Source, ...]
     parts: tuple[Part, ...]
-    tokenizer: Tokenizer
-    frame: Frame
-    dtype: str
+    setup: TokenizerSetup
     options: EncodeOptions
     files: tuple[int, ...] = (0,)  # the first parts of the .bin files
     name: str = JOINED  # of its one joined file in the work folder
     types: Mapping[str, Any] | None = None  # of columns, where others than texts are read
-    more: tuple[TokenizerSetup, ...] = ()  # of the other tokenizers
     chat: Mapping[str, Any] | None = None  # how conversations are rendered, as the plan has it
-
-    @functools.cached_property
-    def setups(self) -> tuple[TokenizerSetup, ...]:
-        """What turns text into ids, by tokenizer."""
-        return TokenizerSetup(self.tokenizer, self.frame, self.dtype), *self.more
 
     def file_of(self, number: int) -> int:
         """The file in which the pieces of a part lie in the end."""
@@ -141,16 +132,14 @@ class Job:
     def outputs(self) -> frozenset[str]:
         """The raw streams that become files as they are, so that their blocks have checksums."""
         kinds = ("ids", *self.options.token_tracks)
-        datasets = self.options.datasets
-        return frozenset(self.folder.track(one.name, kind) for one in datasets for kind in kinds)
+        keys = self.options.keys
+        return frozenset(self.folder.track(key, kind) for key in keys for kind in kinds)
 
     @functools.cached_property
     def tracks(self) -> tuple[str, ...]:
         """Names of the raw streams of a piece, key by key, and last of its bad records."""
         names = [
-            self.folder.track(one.name, kind)
-            for one in self.options.datasets
-            for kind in self.key_tracks
+            self.folder.track(key, kind) for key in self.options.keys for kind in self.key_tracks
         ]
         return (*names, REJECTS)
 
@@ -158,16 +147,16 @@ class Job:
     def columns(self) -> tuple[str, ...]:
         """What is counted for each source of a piece."""
         of_key = KEY_COLUMNS + KINDS * len(self.options.kept)
-        return SOURCE_COLUMNS + of_key * len(self.options.datasets)
+        return SOURCE_COLUMNS + of_key * len(self.options.keys)
 
     def columns_of_key(self, key: int) -> slice:
-        """The columns of the counts of dataset number ``key``: KEY_COLUMNS, and then KINDS."""
+        """The columns of the counts of key number ``key``: KEY_COLUMNS, and then KINDS."""
         width = len(KEY_COLUMNS) + len(KINDS) * len(self.options.kept)
         begin = len(SOURCE_COLUMNS) + key * width
         return slice(begin, begin + width)
 
     def key_column(self, key: int, name: str) -> int:
-        """The column of a count of dataset number ``key``."""
+        """The column of a count of key number ``key``."""
         begin: int = self.columns_of_key(key).start
         return begin + KEY_COLUMNS.index(name)
 

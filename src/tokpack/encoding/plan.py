@@ -16,7 +16,7 @@ from tokpack.encoding.difference import difference
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
-from tokpack.encoding.setup import described, load_setups, special_mode
+from tokpack.encoding.setup import described, load_setup, special_mode
 from tokpack.encoding.transforms import versions
 from tokpack.errors import ResumeError
 from tokpack.quantities import counted
@@ -45,13 +45,6 @@ MIN_PART_BYTES = 4 << 20
 MAX_PART_BYTES = 32 << 20  # so that its ids can wait in memory for their place
 
 
-class _Other(NamedTuple):
-    """What is another one for a further tokenizer: what is said of it, and its options."""
-
-    tokenizer: dict[str, Any]
-    options: dict[str, Any]
-
-
 @dataclass(frozen=True)
 class Plan:
     """The parts of a run, in order, and everything that decides the bytes of its result.
@@ -67,7 +60,6 @@ class Plan:
     options: dict[str, Any]
     parts: tuple[Part, ...]
     files: tuple[int, ...] = (0,)
-    others: tuple[_Other, ...] = ()  # what the datasets of other tokenizers have instead
 
     @property
     def bytes(self) -> int:
@@ -195,14 +187,6 @@ class Plan:
         pairs = ((self.parts[begin - 1], self.parts[begin]) for begin in self.files[1:])
         return {last.source for first, last in pairs if first.sources[-1] == last.source}
 
-    def of(self, tokenizer: int) -> Plan:
-        """The plan of the datasets of one of several tokenizers."""
-        if not tokenizer:
-            return replace(self, others=())
-        other = self.others[tokenizer - 1]
-        options = {**self.options, **other.options}
-        return replace(self, tokenizer=other.tokenizer, options=options, others=())
-
     def file(self, number: int) -> Plan:
         """The plan of file ``number`` alone: of a shard of this dataset."""
         begin, end = (*self.files, len(self.parts))[number : number + 2]
@@ -328,29 +312,19 @@ def make_plan(
     options: EncodeOptions,
     sources: Sequence[Source],
     parts: Sequence[Part],
-    setups: Sequence[TokenizerSetup],
+    setup: TokenizerSetup,
     *,
     columns: Mapping[str, Any] | None = None,
     chat: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Note what is read, in which parts, and what decides the bytes of the result."""
-    descriptions = [described(options, one) for one in setups]
-    deciding_values = deciding_options(options, setups[0], columns, chat)
-    others = [{"dtype": s.dtype, "special_tokens": special_mode(options, s)} for s in setups[1:]]
-    if options.tokenizers:
-        names = ("name", "sha256", "eod_id", "frame")
-        deciding_values["tokenizers"] = [
-            {name: one.get(name) for name in names} | {"dtype": setup.dtype}
-            for one, setup in zip(descriptions, setups, strict=True)
-        ]
     return Plan(
         version=__version__,
         sources=tuple(sources),
         fingerprints=tuple(fingerprints(sources)),
-        tokenizer=descriptions[0],
-        options=deciding_values,
+        tokenizer=described(options, setup),
+        options=deciding_options(options, setup, columns, chat),
         parts=tuple(parts),
-        others=tuple(map(_Other, descriptions[1:], others)),
     )
 
 
@@ -358,7 +332,7 @@ class PlannedRun(NamedTuple):
     """A plan, and what it was made with; ``workers`` is how many processes are to follow it."""
 
     plan: Plan
-    setups: Sequence[TokenizerSetup]
+    setup: TokenizerSetup
     workers: int
 
 
@@ -368,16 +342,16 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     ``source`` is an object of this process, where one takes the place of the inputs.
     """
     sources = [source] if source else discover(options.inputs, **options.for_inputs)
-    setups = load_setups(options)
+    setup = load_setup(options)
     first = FirstInputs(options, sources)
     options = with_columns(options, first)
     columns = settled(options, first)
-    chat = settled_chat(options, setups[0].tokenizer, first)
+    chat = settled_chat(options, setup.tokenizer, first)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
     # Files end where parts do, so these must not depend on the workers where there are several.
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
-    plan = make_plan(options, sources, parts, setups, columns=columns, chat=chat)
+    plan = make_plan(options, sources, parts, setup, columns=columns, chat=chat)
     plan = replace(plan, files=divided(parts, files))
-    return PlannedRun(plan, setups, workers)
+    return PlannedRun(plan, setup, workers)

@@ -90,9 +90,8 @@ def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) 
     if options.files and any(plan.other_files(len(one.pieces or "1")) for one in manifests):
         return False
     contents: dict[int, str] = {}
-    for one, manifest in zip(options.datasets, manifests, strict=True):
-        prefix = options.output_names[one.name]
-        if not plan.of(one.tokenizer).matches(manifest) or manifest.options.get("key") != one.key:
+    for (key, prefix), manifest in zip(options.output_names.items(), manifests, strict=True):
+        if not plan.matches(manifest) or manifest.options.get("key") != key:
             return False
         _check_inputs(plan, manifest, prefix, contents)
         check_budget(manifest.rejected, options, shown(prefix))

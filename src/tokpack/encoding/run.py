@@ -100,7 +100,7 @@ def _encode(
     check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
     """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
-    plan, setups, workers = planned
+    plan, setup, workers = planned
     asked = as_planned(asked, plan)
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
@@ -112,10 +112,9 @@ def _encode(
         check_replaced(options, plan)
     with ends_on_sigterm(), _locked(folder, options) as beat:
         plan, touched = open_plan(folder, plan, options)
-        first, *more = setups
-        types = plan.options.get("columns")
-        job = Job(folder, plan.sources, plan.parts, *first, options, plan.files, types=types)
-        job = replace(job, more=tuple(more), chat=plan.options.get("chat"))
+        types, chat = plan.options.get("columns"), plan.options.get("chat")
+        read = folder, plan.sources, plan.parts
+        job = Job(*read, setup, options, plan.files, types=types, chat=chat)
         is_staged = os.path.lexists(folder(COMMIT))
         if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)
@@ -126,8 +125,7 @@ def _encode(
             folder.remove()
             return done
         versions = check_replaced(options, plan)
-        for setup in setups:
-            _warn_of_setup(setup, options)
+        _warn_of_setup(setup, options)
         if plan.has_unversioned_map:
             _log.warning(
                 "--map without --map-version (map_version=): if this run is stopped, the next one "

@@ -14,7 +14,6 @@ from tokpack.indexed import Manifest
 from tokpack.indexed.manifest import CHAT_COUNTS, ROLES, now, without_zeros
 
 if TYPE_CHECKING:
-    from tokpack.encoding.options import DatasetRequest
     from tokpack.encoding.piece import Job
     from tokpack.encoding.plan import Plan
 
@@ -76,19 +75,16 @@ class InputFacts(Sequence[dict[str, Any]]):
         return dict(zip(_COUNTED, self._counts.sum(axis=0).tolist(), strict=False))
 
 
-def manifest_of(
-    job: Job, plan: Plan, dataset: DatasetRequest, inputs: InputFacts, **files: Any
-) -> Manifest:
-    """The manifest of a dataset; ``files`` are its facts that are not counts of ``inputs``."""
+def manifest_of(job: Job, plan: Plan, key: str, inputs: InputFacts, **files: Any) -> Manifest:
+    """The manifest of a key; ``files`` are its facts that are not counts of ``inputs``."""
     total: dict[str, Any] = inputs.total
-    its_plan = plan.of(dataset.tokenizer)
     return Manifest(
         tokpack_version=plan.version,
         created=now(),
-        tokenizer=its_plan.tokenizer,
-        options={**its_plan.options, "key": dataset.key, "on_error": job.options.on_error},
+        tokenizer=plan.tokenizer,
+        options={**plan.options, "key": key, "on_error": job.options.on_error},
         inputs=inputs,
-        dtype=job.setups[dataset.tokenizer].dtype,
+        dtype=job.setup.dtype,
         **files,
         **total,
     )

@@ -79,17 +79,16 @@ def finished(prefix: str) -> bool:
     if MMapIndexedDataset.exists(prefix):
         return True
     manifests = [] if is_url(prefix) else glob.glob(f"{glob.escape(prefix)}_*.json")
-    several = []  # of each dataset: the keys and the tokenizers of its run
+    several = []  # of each dataset: the keys of its run
     for name in (path.removesuffix(".json") for path in manifests):
         with suppress(InputError, FormatError):
             options = Manifest.load(name).options
-            keys, tokenizers = options.get("keys"), options.get("tokenizers", [""])
-            is_of_key = tokenizers == [""] and name == f"{prefix}_{options.get('key')}"
-            if not (isinstance(keys, list) and isinstance(tokenizers, list)) or "shard" in options:
+            keys, is_of_key = options.get("keys"), name == f"{prefix}_{options.get('key')}"
+            if not isinstance(keys, list) or "shard" in options:
                 continue
-            if (is_of_key or tokenizers != [""]) and MMapIndexedDataset.exists(name):
-                several.append((keys, tokenizers))
-    return any(several.count(one) == len(one[0]) * len(one[1]) for one in several)
+            if is_of_key and MMapIndexedDataset.exists(name):
+                several.append(keys)
+    return any(several.count(keys) == len(keys) for keys in several)
 
 
 def _report(path: str) -> Report | None:

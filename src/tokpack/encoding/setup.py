@@ -40,16 +40,12 @@ def special_mode(options: EncodeOptions, setup: TokenizerSetup) -> str:
     return mode if mode == "error" else setup.tokenizer.special_mode(mode)
 
 
-def load_setups(options: EncodeOptions) -> list[TokenizerSetup]:
-    """The tokenizers that are asked for. TokenizerError, InputError."""
+def load_setup(options: EncodeOptions) -> TokenizerSetup:
+    """The tokenizer that is asked for. TokenizerError, InputError."""
     make_transform(options)  # what is missing for it is said before anything is begun
     if options.has_table:
         import_parquet()
-    return [_load_setup(options, loads) for loads in options.for_tokenizers]
-
-
-def _load_setup(options: EncodeOptions, loads: dict[str, Any]) -> TokenizerSetup:
-    tokenizer = load_tokenizer(**loads)
+    tokenizer = load_tokenizer(**options.for_tokenizer)
     frame = frame_of(tokenizer, **options.for_frame)
     dtype: str = options.dtype
     if dtype == "auto":

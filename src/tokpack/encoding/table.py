@@ -110,7 +110,7 @@ def _tables(pieces: Pieces, index: int, types: dict[str, str]) -> Iterator[Any]:
     arrow = import_parquet()
     job = pieces.job
     names = [source.name for source in job.sources]
-    track = job.path(job.folder.track(job.options.datasets[index].name, "kept"))
+    track = job.path(job.folder.track(job.options.keys[index], "kept"))
     columns = _Columns(track, list(types.values())) if types else None
     number, digest = arrow.int64(), arrow.binary(16)
     for source, rows in _rows(pieces, index):
@@ -179,7 +179,7 @@ def _rows(pieces: Pieces, index: int) -> Iterator[tuple[int, npt.NDArray[np.void
     job = pieces.job
     column = job.key_column(index, "documents")
     empty = job.key_column(index, "empty") if job.options.empty == "document" else None
-    path = job.path(job.folder.track(job.options.datasets[index].name, "rows"))
+    path = job.path(job.folder.track(job.options.keys[index], "rows"))
     with cannot_write(path), open(path, "rb") as file:
         for source, before, counts in pieces.rows():
             left = counts[column] + (counts[empty] if empty is not None else 0)
@@ -197,7 +197,7 @@ def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]
     arrow = import_parquet()
     job = pieces.job
     names = [source.name for source in job.sources]
-    path = job.path(job.folder.track(job.options.datasets[index].name, "empties"))
+    path = job.path(job.folder.track(job.options.keys[index], "empties"))
     column = job.key_column(index, "empty")
     bad = iter(rejected)
     following = next(bad, None)

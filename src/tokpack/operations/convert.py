@@ -12,7 +12,6 @@ import numpy as np
 
 from tokpack.errors import UsageError, option
 from tokpack.files.durable import cannot_write
-from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import bin_path, idx_path, storage_dtype
 from tokpack.indexed.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
 from tokpack.indexed.new_dataset import NewDataset
@@ -22,13 +21,6 @@ from tokpack.indexed.plain import plain_facts
 from tokpack.indexed.prefix import prefix_of
 from tokpack.indexed.track import track_path
 from tokpack.operations import foreign, lists
-from tokpack.operations.aligned import (
-    aligned_base,
-    aligned_paths,
-    open_mindspeed,
-    open_mindspeed_pairs,
-    open_neox,
-)
 from tokpack.operations.detect import detect
 from tokpack.operations.export import (
     EXPORTS,
@@ -38,6 +30,7 @@ from tokpack.operations.export import (
     export_paths,
     new_export,
 )
+from tokpack.operations.neox import neox_base, neox_paths, open_neox
 from tokpack.operations.olmo import olmo_mask, olmo_paths, open_olmo
 from tokpack.operations.tables import all_tables, tables_of
 from tokpack.progress import with_bar
@@ -51,11 +44,7 @@ if TYPE_CHECKING:
     from tokpack.progress import Show
     from tokpack.stores.storage import PathLike
 
-_ALIGNED = ("neox", "mindspeed", "mindspeed-pairs")  # several .bin/.idx
-SOURCES = (
-    *("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet", "arrow"),
-    *_ALIGNED,
-)
+SOURCES = ("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet", "arrow", "neox")
 TARGETS = ("mmap", *EXPORTS)
 _SUFFIXES = {".idx.parquet": "bridge", ".parquet": "parquet", ".ds": "datatrove"}
 
@@ -113,7 +102,7 @@ def convert(
         raise UsageError(f"only bridge packs documents, to which {option('seq_length')} belongs")
     with ExitStack() as stack:
         here = name
-        if is_url(name) and source not in ("mmap", *_ALIGNED):
+        if is_url(name) and source not in ("mmap", "neox"):
             remove_left(shown(name))
             here = _brought(name, source, stack.enter_context(ScratchFolder(shown(name))))
         opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
@@ -177,8 +166,6 @@ def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _
             f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
             "sequence: only .bin/.idx has (mmap)"
         )
-    if (target, request.source) == ("mindspeed-pairs", "mmap"):
-        MMapIndexedDataset(request.name).check_pairs(option("to", target))
     stored = export_dtype(target, opened.dtype, request.dtype or _smallest(target, opened))
     eod = _appended_eod(opened.manifest) if request.eod is None else request.eod
     inputs = _input_files(request.name, request.source)
@@ -231,8 +218,6 @@ def _open(
         "parquet": lambda: lists.open_parquet(name, column),
         "arrow": lambda: lists.open_arrow(name, column),
         "neox": lambda: open_neox(name),
-        "mindspeed": lambda: open_mindspeed(name),
-        "mindspeed-pairs": lambda: open_mindspeed_pairs(name),
     }
     return openers[source]()
 
@@ -248,7 +233,6 @@ def _facts(content: Content, request: _Request) -> dict[str, Any]:
     facts["inputs"][0]["format"] = request.source
     if opened.tokenizer:
         facts["tokenizer"] = {"name": opened.tokenizer}
-    facts["options"] |= opened.options
     return facts
 
 
@@ -283,8 +267,8 @@ def _input_files(name: str, source: str) -> list[str]:
     """All files of a dataset that there may be."""
     if source == "mmap":
         return [name, *dataset_files(prefix_of(name))]
-    if source in _ALIGNED:
-        return [name, *aligned_paths(aligned_base(name, source), source)]
+    if source == "neox":
+        return [name, *neox_paths(neox_base(name))]
     if source == "datatrove":
         return [name, *(f"{name}.{what}" for what in ("index", "metadata", "loss"))]
     if source == "olmo" and name.endswith(".npy"):

@@ -12,7 +12,7 @@ from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.format import HEADER_BYTES, idx_path, parse_header
 from tokpack.indexed.prefix import prefix_of
 from tokpack.operations import foreign, lists
-from tokpack.operations.aligned import find_aligned
+from tokpack.operations.neox import is_neox
 from tokpack.operations.olmo import olmo_parts
 from tokpack.stores import head, identity, is_file, is_url
 
@@ -29,8 +29,8 @@ def detect(name: str) -> str:
         with suppress(InputError):
             if form := _by_magic(_head(name)):
                 return form
-    if aligned := find_aligned(name):
-        return aligned
+    if is_neox(name):
+        return "neox"
     prefix = prefix_of(name)
     if index := identity(idx_path(prefix)):
         head = _head(idx_path(prefix))[:HEADER_BYTES]

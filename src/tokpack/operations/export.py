@@ -14,13 +14,8 @@ from tokpack.files.outputs import DATA
 from tokpack.indexed.lengths import document_ends
 from tokpack.indexed.manifest import LOSS_TRACKS, TRACK_DTYPES
 from tokpack.indexed.new_files import NewFiles
-from tokpack.operations.aligned import (
-    aligned_paths,
-    write_mindspeed,
-    write_mindspeed_pairs,
-    write_neox,
-)
 from tokpack.operations.masks import IGNORED, in_step
+from tokpack.operations.neox import neox_paths, write_neox
 from tokpack.operations.olmo import checked_ids, olmo_mask, olmo_paths, write_documents
 from tokpack.operations.write_lists import (
     arrow_paths,
@@ -275,18 +270,7 @@ EXPORTS = {
     "parquet": Target(lambda name: [name], _ANY, write_parquet, holds=_LABELS),
     "arrow": Target(arrow_paths, _INT32, write_arrow, holds=_LABELS),
     "bridge": Target(bridge_paths, _INT32, write_bridge, holds=("mask",)),
-    "neox": Target(
-        lambda name: aligned_paths(name, "neox"), _INT32, write_neox, holds=_LABELS, documents=False
-    ),
-    "mindspeed": Target(
-        lambda name: aligned_paths(name, "mindspeed"), _INT32, write_mindspeed, holds=_LABELS
-    ),
-    "mindspeed-pairs": Target(
-        lambda name: aligned_paths(name, "mindspeed-pairs"),
-        _INT32,
-        write_mindspeed_pairs,
-        holds=_LABELS,
-    ),
+    "neox": Target(neox_paths, _INT32, write_neox, holds=_LABELS, documents=False),
 }
 
 

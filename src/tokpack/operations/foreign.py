@@ -56,7 +56,6 @@ class ForeignDataset:
     manifest: Manifest | None = None
     tokenizer: str = ""  # its name, where the format tells it
     notes: tuple[str, ...] = field(default=())  # what a user should know
-    options: Mapping[str, Any] = field(default_factory=dict)  # what a manifest should say
     # A value for each id, in parts of any size: the tracks that docs/format.md describes.
     tracks: Mapping[str, Callable[[], Arrays]] = field(default_factory=dict)
     # Lengths and ids of the same sequences, in parts, where neither is read without the other.

@@ -14,7 +14,7 @@ from tokpack.encoding.conversations import settled_chat
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.map_function import importable_name
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, deciding_options
-from tokpack.encoding.setup import described, load_setups
+from tokpack.encoding.setup import described, load_setup
 from tokpack.errors import UsageError, option
 from tokpack.quantities import bytes_text
 from tokpack.shards import SHARD_BYTES
@@ -35,7 +35,7 @@ _PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
 # Options that belong to one machine, or stand elsewhere in the plan.
 _LOCAL = {
     *("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit"),
-    *("files", "tokenizers"),
+    "files",
 }
 
 
@@ -53,11 +53,6 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
             f"{shown(options.output)}: a name that ends so would be taken for that of a plan, not "
             "of a dataset: choose another output"
         )
-    if options.tokenizers:
-        raise UsageError(
-            f"{option('tokenizers')} is for one machine: plan for each tokenizer, to an output of "
-            "its own"
-        )
     if options.map is not None and options.map_version is None:
         raise UsageError(
             f"{option('map')} in shards needs {option('map_version')}, a name for what the "
@@ -70,7 +65,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     sources = discover(options.inputs, **options.for_inputs, pipes=False)
     for source in sources:
         _check_shared(source)
-    (setup,) = load_setups(options)
+    setup = load_setup(options)
     first = FirstInputs(options, sources)
     options = with_columns(options, first)
     columns = settled(options, first)

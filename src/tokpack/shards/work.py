@@ -10,7 +10,7 @@ from tokpack.encoding.options import worker_count
 from tokpack.encoding.plan import PlannedRun
 from tokpack.encoding.report import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
-from tokpack.encoding.setup import load_setups
+from tokpack.encoding.setup import load_setup
 from tokpack.errors import InputError
 from tokpack.shards.plan import check_current, remove_replaced, report_path
 from tokpack.stores import is_url
@@ -75,14 +75,14 @@ def encode_shard(
 
 
 def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> PlannedRun:
-    setups = load_setups(options)
-    whole.check_setup(options, setups[0])
+    setup = load_setup(options)
+    whole.check_setup(options, setup)
     shared = whole.shared_sources(shard)
     pairs = zip(shard.sources, shard.fingerprints, strict=True)
     sources = tuple(
         _as_planned(*pair, is_shared=source in shared) for source, pair in enumerate(pairs)
     )
-    return PlannedRun(replace(shard, sources=sources), setups, worker_count(options))
+    return PlannedRun(replace(shard, sources=sources), setup, worker_count(options))
 
 
 def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:

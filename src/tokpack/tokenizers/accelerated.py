@@ -16,7 +16,7 @@ from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.folder import CONFIG, Definition
 from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.from_files import from_json
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, load_library
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build
 from tokpack.tokenizers.native import CoreTokenizer
 
 if TYPE_CHECKING:
@@ -257,30 +257,6 @@ def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
     wrapped._tokenizer = AcceleratedTokenizer(backend)
     fast: transformers.PreTrainedTokenizerFast = wrapped
     return fast
-
-
-def patch_transformers() -> None:
-    """Let the core encode the texts of all fast tokenizers of transformers, from now on.
-
-    Their ids and everything else stay as they are. Tokenizers that the core does not know, pairs
-    and words that are split already go to the library as before. ``backend_tokenizer`` is an
-    ``AcceleratedTokenizer`` then. UsageError without transformers.
-    """
-    face = _transformers().PreTrainedTokenizerFast
-    if isinstance(face.__dict__.get("_tokenizer"), property):
-        return
-
-    def get(self: Any) -> Any:
-        try:
-            return self.__dict__["_tokenizer"]
-        except KeyError:
-            raise AttributeError("_tokenizer") from None
-
-    def put(self: Any, value: Any) -> None:
-        is_plain = isinstance(value, load_library().Tokenizer)
-        self.__dict__["_tokenizer"] = AcceleratedTokenizer(value) if is_plain else value
-
-    face._tokenizer = property(get, put)
 
 
 def library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:

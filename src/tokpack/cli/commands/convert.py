@@ -55,8 +55,6 @@ formats:
   arrow      a folder of Hugging Face's datasets, as TRL and axolotl have them
   bridge     NAME.idx.parquet, packed, as Megatron-Bridge has it; from: parquet
   neox       OUTPUT_document and OUTPUT_label_document of GPT-NeoX
-  mindspeed  OUTPUT_packed_input_ids_document and so on, of MindSpeed-LLM; mindspeed-pairs
-             chosen and rejected conversations, which follow each other in a dataset of pairs
 
 Which tokens are trained, the mask of a dataset, goes along: as labels, of which -100 does
 not count, or as a mask, to and from all but npy, raw and llm.c.

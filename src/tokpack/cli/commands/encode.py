@@ -30,7 +30,6 @@ PAGE = Page(
             "output",
             (
                 *OUTPUT,
-                flag_of("tokenizers", nargs="+", default=()),
                 flag_of("files"),
                 flag_of("scratch"),
             ),

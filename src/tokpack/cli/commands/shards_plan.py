@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tokpack.cli import legacy, shards, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
-from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Group, Page, flags
 
 if TYPE_CHECKING:
@@ -21,12 +20,6 @@ PAGE = Page(
             "output",
             (
                 *OUTPUT,
-                flag_of(
-                    "tokenizers",
-                    nargs="+",
-                    default=(),
-                    help="for one machine: plan for each tokenizer, with an output of its own",
-                ),
                 shards.SIZE,
                 *flags("--json  print what was planned as JSON"),
             ),
