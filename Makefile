@@ -8,7 +8,7 @@
 #   make sanitize  the core's own tests under ASan and UBSan
 #   make neon      the core's own tests on 64-bit ARM: with a cross compiler, in QEMU
 #   make torture   kill, cut the power of and fill the disk of real runs, for ROUNDS rounds from SEED; made up tokenizers,
-#                  patterns and conversations; MEGABYTES of text for each family of tokenizers, in MINUTES
+#                  patterns and conversations; tests with more examples; MEGABYTES of text for each family of tokenizers, in MINUTES
 #   make fuzz      fuzz the core (needs clang) and the readers, SECONDS for each target
 #   make bench     the benchmarks of encoding; rows go to benchmarks/results
 #   make docs      the documentation as a site, in site/; links and anchors are checked

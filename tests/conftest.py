@@ -56,6 +56,7 @@ if not ON_DISK and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free
 # A bare run appends the tests that pass to this file; the next run leaves them out, unless they use
 # what was hidden: .ci/run.
 PASSED = os.environ.get("TOKPACK_TESTS_PASSED")
+TIMES = int(os.environ.get("TOKPACK_TESTS_TIMES", "1"))  # as many examples: torture/examples.py
 HIDDEN = {"browser", "data", "index", "may_mount", "root", "shared"}  # fixtures
 
 
@@ -67,6 +68,16 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if TIMES > 1:
+        drawing = [
+            x for x in items if getattr(getattr(x, "obj", None), "is_hypothesis_test", False)
+        ]
+        config.hook.pytest_deselected(items=[x for x in items if x not in drawing])
+        items[:] = drawing
+        for own in {getattr(x.obj, "__func__", x.obj) for x in drawing}:  # type: ignore[attr-defined]
+            usual = own._hypothesis_internal_use_settings
+            more = settings(usual, max_examples=TIMES * usual.max_examples, derandomize=False)
+            own._hypothesis_internal_use_settings = more
     if BARE or not PASSED or not os.path.exists(PASSED):
         return
     with open(PASSED, encoding="utf-8") as file:

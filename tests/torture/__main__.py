@@ -25,6 +25,7 @@ def main() -> None:
     chats = ("conversations", "chat_datasets", "chat_forms")
     for kind in ("patterns", "definitions", "pieces", "ranks", *chats):
         flags[kind] = ["--minutes", str(args.minutes / 18)]
+    flags["examples"] = ["--times", str(few)]
     for kind, more in flags.items():
         command = [sys.executable, "-m", f"torture.{kind}", *more, "--seed", str(args.seed)]
         done = subprocess.run(command, check=False)
