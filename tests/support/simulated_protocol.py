@@ -242,7 +242,7 @@ class Studio:
         check: Callable[[], None] | None = None,
     ) -> list[Manifest]:
         """As ``run._encode``: sources are read as it does, each once, and the result is known."""
-        plan, setups, _ = planned
+        plan, setup, _ = planned
         contents = [
             bytes(access.objects.read(source._object, 0, source.size)).hex()
             if source.is_remote
@@ -250,7 +250,7 @@ class Studio:
             for source in plan.sources
         ]
         given = [plan.options, [part.to_json() for part in plan.parts], contents]
-        key = json.dumps([*given, [one.tokenizer.fingerprint for one in setups]], sort_keys=True)
+        key = json.dumps([*given, setup.tokenizer.fingerprint], sort_keys=True)
         prefixes = list(asked.output_names.values())
         if key not in self._made:
             with patch.object(machine, "clock", machine.Clock()):
