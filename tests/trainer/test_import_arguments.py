@@ -125,8 +125,20 @@ def test_what_changes_nothing_passes(tmp_path: Path) -> None:
     assert open_model(run, vocab_size=VOCAB).accepted == {}
 
 
-def test_words_of_megatron_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of all its releases have values of such enums among the arguments."""
+@pytest.mark.parametrize("by_name", [False, True])
+def test_words_of_megatron_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_name: bool
+) -> None:
+    """The files of all its releases have values of such enums among the arguments.
+
+    They are pickled by their value, and by Python 3.11.0 to 3.11.3 by their name.
+    """
+
+    class Word(Enum):
+        def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
+            kind = type(self)
+            return (getattr, (kind, self.name)) if by_name else (kind, (self.value,))
+
     for name in ("megatron", "megatron.core", "megatron.core.transformer"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     words = {}
@@ -136,7 +148,7 @@ def test_words_of_megatron_are_not_run(tmp_path: Path, monkeypatch: pytest.Monke
     ):
         inner, _, kind = place.rpartition(".")
         module = ModuleType(f"megatron.core.{inner or 'transformer.enums'}")
-        setattr(module, kind, Enum(kind, {"one": 1}, module=module.__name__))
+        setattr(module, kind, Word(kind, {"one": 1}, module=module.__name__))
         monkeypatch.setitem(sys.modules, module.__name__, module)
         words[argument] = getattr(module, kind).one
     run = written(tmp_path / "run", **words)

@@ -309,6 +309,7 @@ _INERT: list[Any] = [
     (_Inert, name)
     for name in (
         "argparse.Namespace",
+        "builtins.getattr",  # by which Python 3.11.0 to 3.11.3 pickle a value of an enum
         "megatron.core.enums.ModelType",
         "megatron.core.transformer.enums.AttnBackend",
         "megatron.core.transformer.enums.CudaGraphModule",
