@@ -244,7 +244,10 @@ def same_file(path: str) -> tuple[int, int] | None:
 
 def open_regular(path: str) -> BinaryIO:
     """Open a file to read. OSError for a pipe and the like, whose opening could wait for ever."""
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    try:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    except ValueError as error:  # a NUL, or half of a surrogate pair: no file has such a name
+        raise FileNotFoundError(errno.ENOENT, str(error), path) from None
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()

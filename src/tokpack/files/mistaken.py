@@ -88,7 +88,7 @@ def _head(name: str) -> bytes:
     try:
         with open(name, "rb") as file:
             return file.read(_HEAD_BYTES)
-    except OSError:
+    except (OSError, ValueError):  # a name that no file can have
         return b""
 
 

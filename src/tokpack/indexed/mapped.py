@@ -63,6 +63,8 @@ def map_file(
         raise InputError(mistaken or f"{path}: no such file; {advice}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL, or half of a surrogate pair
+        raise InputError(f"{path!r}: no file has such a name: {error}") from None
 
 
 def _opened(path: str, stored: StoredObject | None) -> BinaryIO:
