@@ -325,11 +325,6 @@ def _path(name: str, value: Any) -> str | None:
         return None
     if name != "tokenizer" and not isinstance(value, str | os.PathLike):
         raise UsageError(f"{option(name)} is a {type(value).__name__}: give a name or a path")
-    if isinstance(value, list | tuple):
-        raise UsageError(
-            f"{option(name)} is a {type(value).__name__}: give a name or a path; several are given "
-            f"as {option('tokenizers')}, each for a dataset of its own"
-        )
     from tokpack.tokenizers.objects import path_of  # which no help page needs
 
     return path_of(name, value)

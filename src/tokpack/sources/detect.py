@@ -140,8 +140,7 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
         raise no_text(name, kind)
     if is_tokenizer(name, head):
         raise InputError(
-            f"{name}: this is a tokenizer, and no input; {option('tokenizer')} names one, and "
-            f"{option('tokenizers')} names several, each for a dataset of its own"
+            f"{name}: this is a tokenizer, and no input; {option('tokenizer')} names one"
         )
     bare = bare_name(name)
     if bare.endswith(".dat") and DAT_HEADER.match(head):

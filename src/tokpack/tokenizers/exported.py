@@ -24,15 +24,11 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
     raw: bytes | None = getattr(tokenizer, "raw", None)
     reference: tuple[bytes, ...] = getattr(tokenizer, "reference", (raw,) if raw else ())
     files, kind = {"tokenizer.json": reference[0]} if reference else {}, "PreTrainedTokenizerFast"
-    names: dict[str, str | None] = {}
-    for key, token_id in (("bos_token", bos), ("eos_token", tokenizer.eod_id)):
-        names[key] = None if token_id is None else tokenizer.decode([token_id])
     if isinstance(tokenizer, SentencePieceTokenizer):
         files = {"tokenizer.json": _of_sentencepiece(tokenizer)}
-        pieces = [piece.decode() for piece, _ in tokenizer.model.pieces]
-        ids = {"bos_token": bos, "eos_token": tokenizer.eod_id}
-        names = {key: None if i is None else pieces[i] for key, i in ids.items()}
-    elif len(reference) == 2:
+    ids = {"bos_token": bos, "eos_token": tokenizer.eod_id}
+    names = {key: None if i is None else _text_of(tokenizer, i) for key, i in ids.items()}
+    if len(reference) == 2:
         files, kind = {"vocab.json": reference[0], "merges.txt": reference[1]}, "GPT2Tokenizer"
         names["unk_token"] = names["eos_token"]  # which is another one by itself there
     elif not files:
@@ -49,6 +45,12 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
     }
     config = {key: value for key, value in settings.items() if value is not None}
     return {**files, "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode()}
+
+
+def _text_of(tokenizer: Tokenizer, token_id: int) -> str:
+    if isinstance(tokenizer, SentencePieceTokenizer):  # which decodes a control piece to nothing
+        return tokenizer.model.pieces[token_id][0].decode()
+    return tokenizer.decode([token_id])
 
 
 def _of_sentencepiece(tokenizer: SentencePieceTokenizer) -> bytes:
