@@ -181,7 +181,7 @@ def made_up(examples: int) -> Callable[..., None]:
 
 
 test_made_up_folders_give_the_ids_of_transformers = made_up(60)
-test_many_made_up_folders_give_the_ids_of_transformers = pytest.mark.slow(made_up(250))
+test_many_made_up_folders_give_the_ids_of_transformers = pytest.mark.slow(made_up(120))
 
 
 # What a folder says, one by one.

@@ -238,8 +238,8 @@ class Settings:
         there = {*current, *(token["content"] for token in tokens)}
         order = (*NAMED, *(key for key in named if key not in NAMED))
         for token in (*(named[key] for key in order if key in named), *self.extra):
-            # Equal objects are one token there, and a text is equal to no object.
-            if token["content"] not in there and (_IS_TEXT in token or token not in tokens):
+            # Equal ones are one token there; a text, which has _IS_TEXT, is equal to no object.
+            if token["content"] not in there and token not in tokens:
                 tokens.append(token)
         special = {token["content"] for token in named.values()}
         return [_whole(token, special=token["content"] in special) for token in tokens]
