@@ -43,7 +43,7 @@ def run(request: RunRequest, world: int) -> TrainingResult:
     if config.save and not config.finetune:
         check_own(config.save, config.load)
     with needs_extra("train"):
-        from .loop import train
+        from tokpack.trainer.loop import train
 
     return train(config, request.inputs)
 

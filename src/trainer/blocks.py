@@ -12,15 +12,13 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from tokpack.configuration.model import LLAMA_3_POSITIONS
-
-from .tensor import ColumnLinear, RowLinear, common, sequence_part
+from tokpack.trainer.tensor import ColumnLinear, RowLinear, common, sequence_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.configuration.model import ModelConfig
-
-    from .parallel import Topology
+    from tokpack.trainer.parallel import Topology
 
 Rotary = tuple[Tensor, Tensor]  # cos and sin, float32 [B, 1, S, rotary width]
 Seeds = tuple[Tensor, Tensor]  # int64 [], of the dropout inside attention and behind it

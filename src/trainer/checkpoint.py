@@ -25,8 +25,7 @@ from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, 
 from tokpack.files.durable import UNFINISHED, cannot_write
 from tokpack.files.lock import hold
 from tokpack.indexed.digests import FileDigest, digest_file
-
-from .parallel import agree, gather, on_main, rank_and_size
+from tokpack.trainer.parallel import agree, gather, on_main, rank_and_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
-
-    from .engine import Engine
+    from tokpack.trainer.engine import Engine
 
     AnyPath = str | os.PathLike[str]
 

@@ -14,9 +14,8 @@ from tokpack.samples import BlendedDataset, SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
 from tokpack.samples.fetch import asked_ahead
 from tokpack.tokenizers import load_tokenizer
-
-from .parallel import total
-from .vocabulary import divisor
+from tokpack.trainer.parallel import total
+from tokpack.trainer.vocabulary import divisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from tokpack.configuration.config import Config
     from tokpack.samples import GPTDataset
     from tokpack.samples.blend.plan import BlendPlan
-
-    from .parallel import Topology
+    from tokpack.trainer.parallel import Topology
 
     Samples = GPTDataset | BlendedDataset
     MicroBatch = dict[str, torch.Tensor]

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
-
-    from .model import Batch, Stage
-    from .parallel import Topology
+    from tokpack.trainer.model import Batch, Stage
+    from tokpack.trainer.parallel import Topology
 
     # (global name, kinds) -> the whole fp32 tensors; a kind is "parameter" or one of the optimizer.
     Read = Callable[[str, Sequence[str]], Mapping[str, Tensor]]

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tokpack.errors import UsageError, needs_extra, option
-
-from .tensor import ColumnLinear, RowLinear
+from tokpack.trainer.tensor import ColumnLinear, RowLinear
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tokpack.configuration.config import Config
-
-    from .model import Stage
+    from tokpack.trainer.model import Stage
 
 MULTIPLE = 16  # of the sizes of a product that GPUs compute in fp8
 

@@ -12,9 +12,8 @@ import torch
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import Frame
-
-from .model import Stage
-from .parallel import Topology, device_of
+from tokpack.trainer.model import Stage
+from tokpack.trainer.parallel import Topology, device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

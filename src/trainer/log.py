@@ -20,15 +20,13 @@ from tokpack.files.durable import cannot_write
 from tokpack.quantities import count_text
 from tokpack.report.charts import Curve
 from tokpack.report.page import curves_page
-
-from .boards import Board
+from tokpack.trainer.boards import Board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.configuration.config import Config
-
-    from .parallel import Topology
+    from tokpack.trainer.parallel import Topology
 
 CURVES = {  # numbers of a step, and their names on a board
     "loss": "lm loss",

@@ -15,8 +15,8 @@ from tokpack.configuration.hardware import PEAKS
 from tokpack.errors import TrainingError
 
 if TYPE_CHECKING:
-    from .engine import StepResult
-    from .parallel import Topology
+    from tokpack.trainer.engine import StepResult
+    from tokpack.trainer.parallel import Topology
 
 STREAK = 10  # so many steps in a row that are skipped at the same loss scale end a run
 

@@ -10,9 +10,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
 from tokpack.configuration.model import VOCABULARY, ModelConfig
-
-from .attention import document_mask, fastest_kernel
-from .blocks import (
+from tokpack.trainer.attention import document_mask, fastest_kernel
+from tokpack.trainer.blocks import (
     DecoderLayer,
     block_seeds,
     dropout,
@@ -22,9 +21,9 @@ from .blocks import (
     reseed,
     rotary_of,
 )
-from .parallel import Topology, gather_whole, own_part
-from .tensor import enter, sequence_part
-from .vocabulary import HeadLoss, VocabWeight, softmax
+from tokpack.trainer.parallel import Topology, gather_whole, own_part
+from tokpack.trainer.tensor import enter, sequence_part
+from tokpack.trainer.vocabulary import HeadLoss, VocabWeight, softmax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .parallel import spread
+from tokpack.trainer.parallel import spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from tokpack.configuration.config import Config
     from tokpack.configuration.model import ModelConfig
-
-    from .model import Stage
-    from .sharding import OptimizerShard
+    from tokpack.trainer.model import Stage
+    from tokpack.trainer.sharding import OptimizerShard
 
     Optimizers = list[torch.optim.Optimizer]
 

@@ -14,15 +14,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tokpack.errors import TokpackError, UsageError, option
-
-from .network import VARIABLE, choose_interface
+from tokpack.trainer.network import VARIABLE, choose_interface
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tokpack.configuration.config import Config
-
-    from .collectives import Group
+    from tokpack.trainer.collectives import Group
 
 T = TypeVar("T")
 CPU = torch.device("cpu")

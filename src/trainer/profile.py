@@ -16,7 +16,7 @@ from tokpack.files.durable import replace_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .run import TrainingRun
+    from tokpack.trainer.run import TrainingRun
 
 
 @contextmanager

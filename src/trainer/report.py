@@ -11,7 +11,7 @@ from tokpack.configuration.estimate import run_lines
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .run import TrainingRun
+    from tokpack.trainer.run import TrainingRun
 
 
 def describe(run: TrainingRun) -> Iterator[str]:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .collectives import Group, gathered, summed, summed_part
-from .parallel import Topology, own_part
+from tokpack.trainer.collectives import Group, gathered, summed, summed_part
+from tokpack.trainer.parallel import Topology, own_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

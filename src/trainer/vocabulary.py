@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .collectives import Group, largest, summed
-from .tensor import leave, sharded
+from tokpack.trainer.collectives import Group, largest, summed
+from tokpack.trainer.tensor import leave, sharded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .parallel import Topology
+    from tokpack.trainer.parallel import Topology
 
 CHUNKS = {"cpu": 1024, "cuda": 8192}  # rows of logits that exist at a time
 

@@ -12,6 +12,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from tokpack.checkpoints.families import (
+    ACTIVATIONS,
+    GPT2,
+    LLAMA,
+    NEOX,
+    QWEN2,
+    QWEN3,
+    SCALED_ROPE,
+    Family,
+    module_of,
+)
+from tokpack.checkpoints.files import DTYPES, Checkpoint, write_tensors
+from tokpack.checkpoints.folder import earlier, find
 from tokpack.errors import InputError, OutputError, TokenizerError, UsageError, option
 from tokpack.files import whole_folder
 from tokpack.files.durable import cannot_write
@@ -22,21 +35,16 @@ from tokpack.tokenizers.described import tokenizer_of
 from tokpack.tokenizers.exported import files_of
 from tokpack.tokenizers.frame import Frame
 
-from .families import ACTIVATIONS, GPT2, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family, module_of
-from .files import DTYPES, Checkpoint, write_tensors
-from .folder import earlier, find
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Unpack
 
     from torch import Tensor
 
+    from tokpack.checkpoints.families import Weights
     from tokpack.configuration.model import ModelConfig
     from tokpack.progress import Show
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
-
-    from .families import Weights
 
 KIND = "exported model"
 _log = logging.getLogger(__name__)

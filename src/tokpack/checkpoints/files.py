@@ -14,6 +14,7 @@ import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
 
+from tokpack.checkpoints import folder as folders
 from tokpack.configuration.config import Config
 from tokpack.configuration.model import ModelConfig, room_of
 from tokpack.display import brief
@@ -22,8 +23,6 @@ from tokpack.files.decode import decode
 from tokpack.files.durable import cannot_write, sync_file
 from tokpack.files.foreign import read_object
 from tokpack.indexed.digests import FileDigest, digest_file
-
-from . import folder as folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 
+from tokpack.checkpoints.arguments import pass_over
+from tokpack.checkpoints.families import (
+    GPT2,
+    IGNORED,
+    LLAMA,
+    NEOX,
+    QWEN2,
+    QWEN3,
+    SCALED_ROPE,
+    Family,
+)
 from tokpack.configuration.config import FIELDS, Config
 from tokpack.configuration.model import VOCABULARY, ModelConfig
 from tokpack.configuration.setting import EXPECTED
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.files.foreign import read_object
-
-from .arguments import pass_over
-from .families import GPT2, IGNORED, LLAMA, NEOX, QWEN2, QWEN3, SCALED_ROPE, Family
 
 if TYPE_CHECKING:
     from collections.abc import Collection

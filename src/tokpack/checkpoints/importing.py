@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tokpack.checkpoints import folder as folders
+from tokpack.checkpoints.files import RunState, file_of, state_text, write_tensors
+from tokpack.checkpoints.huggingface import CONFIG, HubWeights
+from tokpack.checkpoints.ranks import RankWeights, find_files, open_ranks
+from tokpack.checkpoints.run_files import save_config
 from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError, option
 from tokpack.files.durable import cannot_write, remove_file
 from tokpack.indexed.digests import digest_file
 from tokpack.progress import ProgressStage
 from tokpack.tokenizers import TokenizerFiles, load_tokenizer
-
-from . import folder as folders
-from .files import RunState, file_of, state_text, write_tensors
-from .huggingface import CONFIG, HubWeights
-from .ranks import RankWeights, find_files, open_ranks
-from .run_files import save_config
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tokpack.checkpoints.arguments import pass_over
+from tokpack.checkpoints.families import IGNORED, MEGATRON
+from tokpack.checkpoints.folder import LAYER_FILE
 from tokpack.configuration.flags import UNSPLIT, resolve
 from tokpack.configuration.model import VOCABULARY, ModelConfig
 from tokpack.display import brief
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.tokenizers.ids import count_ids
-
-from .arguments import pass_over
-from .families import IGNORED, MEGATRON
-from .folder import LAYER_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

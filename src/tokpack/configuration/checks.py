@@ -9,7 +9,7 @@ from tokpack.errors import UsageError, option
 from tokpack.stores import is_url, shown
 
 if TYPE_CHECKING:
-    from .config import Config
+    from tokpack.configuration.config import Config
 
 # At most one setting of each row can be given.
 EXCLUSIVE = (

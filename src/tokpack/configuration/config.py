@@ -6,11 +6,10 @@ import typing
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from tokpack.configuration.checks import check
+from tokpack.configuration.setting import Setting, kind_of
 from tokpack.display import brief
 from tokpack.errors import UsageError
-
-from .checks import check
-from .setting import Setting, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,12 +9,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .model import VOCABULARY
+from tokpack.configuration.model import VOCABULARY
 
 if TYPE_CHECKING:
-    from .config import Config
-    from .hardware import Cluster
-    from .model import ModelConfig
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.hardware import Cluster
+    from tokpack.configuration.model import ModelConfig
 
 MOMENTS = 8  # bytes that AdamW keeps of a parameter
 RUNTIME = 2e9  # bytes of the CUDA context, NCCL's buffers and the like

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:
-    from .config import Config
+    from tokpack.configuration.config import Config
 
 # Blocks of DeepSpeed's JSON that it is not given: what they say is in Config, or has no effect.
 OURS = ("activation_checkpointing", "optimizer")

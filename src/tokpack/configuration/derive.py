@@ -10,10 +10,9 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tokpack.configuration.config import FIELDS, Config
+from tokpack.configuration.names import NEEDS
 from tokpack.errors import UsageError, option
-
-from .config import FIELDS, Config
-from .names import NEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,20 +6,27 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tokpack.configuration.cost import (
+    Layout,
+    Memory,
+    StepTime,
+    data_bytes,
+    memory_of,
+    mfu_of,
+    time_of,
+)
+from tokpack.configuration.data import vocabulary_of
+from tokpack.configuration.deepspeed_json import make_settings
+from tokpack.configuration.model import ModelConfig
 from tokpack.errors import TokpackError, option
 from tokpack.indexed.manifest import Manifest
 from tokpack.quantities import count_text
 
-from .cost import Layout, Memory, StepTime, data_bytes, memory_of, mfu_of, time_of
-from .data import vocabulary_of
-from .deepspeed_json import make_settings
-from .model import ModelConfig
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .config import Config
-    from .hardware import Cluster
+    from tokpack.configuration.config import Config
+    from tokpack.configuration.hardware import Cluster
 
 USUAL_VOCABULARY = 50257  # GPT-2's
 

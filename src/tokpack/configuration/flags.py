@@ -12,24 +12,23 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack.configuration import names as tables
+from tokpack.configuration.checks import EXCLUSIVE
+from tokpack.configuration.config import FIELDS
+from tokpack.configuration.derive import Overrides, configure
+from tokpack.configuration.hardware import cluster_of
+from tokpack.configuration.names import ALONE, NAMES, Name
+from tokpack.configuration.request import RunRequest
+from tokpack.configuration.setting import EXPECTED, Setting, flags_typed
 from tokpack.display import brief, nearest
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.files.foreign import read_json
 from tokpack.files.mistaken import not_settings
 
-from . import names as tables
-from .checks import EXCLUSIVE
-from .config import FIELDS
-from .derive import Overrides, configure
-from .hardware import cluster_of
-from .names import ALONE, NAMES, Name
-from .request import RunRequest
-from .setting import EXPECTED, Setting, flags_typed
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .hardware import Cluster
+    from tokpack.configuration.hardware import Cluster
 
 # Flags of a model in one piece, behind those of a run that shares it among processes.
 UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .config import Config
+    from tokpack.configuration.config import Config
 
 LLAMA_3_POSITIONS = 8192  # from which its successors scale rope
 VOCABULARY = ("embedding.word.weight", "head.weight")  # their rows are padded

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .hardware import GPUS
-from .setting import Setting
+from tokpack.configuration.hardware import GPUS
+from tokpack.configuration.setting import Setting
 
 # Settings that are no fields of Config; names.txt has more, from which fields are derived.
 OWN = (

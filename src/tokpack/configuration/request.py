@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .config import UNSAVED, Config
+from tokpack.configuration.config import UNSAVED, Config
 
 if TYPE_CHECKING:
-    from .hardware import Cluster
+    from tokpack.configuration.hardware import Cluster
 
 
 @dataclass(frozen=True)

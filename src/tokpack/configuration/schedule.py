@@ -14,7 +14,7 @@ from tokpack.errors import UsageError, option
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .config import Config
+    from tokpack.configuration.config import Config
 
 
 class Schedule:
