@@ -7,27 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import shtab
 
-from tokpack.cli.main import ALIASES, pages
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tokpack.cli.parser import Page
 
 
-def completion_script(shell: str) -> str:
+def completion_script(shell: str, pages: Sequence[Page], aliases: Mapping[str, str]) -> str:
     """The script for a shell. UsageError for one that shtab does not know."""
     if shell not in shtab.SUPPORTED_SHELLS:
         shells = ", ".join(shtab.SUPPORTED_SHELLS)
         raise UsageError(f"--completion {shell or '(nothing)'}: name one of {shells}")
-    return str(shtab.complete(_parser(), shell))
+    return str(shtab.complete(_parser(pages, aliases), shell))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(pages: Sequence[Page], aliases: Mapping[str, str]) -> argparse.ArgumentParser:
     """All commands as an argparse parser, which is what shtab reads."""
     parser = argparse.ArgumentParser("tokpack")
     parser.add_argument("--version", action="store_true", help="show versions")
     levels: dict[str, Any] = {"": parser.add_subparsers()}
-    for page in pages():
+    for page in pages:
         group, _, name = page.command.rpartition(" ")
         if group not in levels:  # no command by itself
             levels[group] = levels[""].add_parser(group, help="").add_subparsers()
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_flags(command, page)
         if name == "tokenizer":  # a command, and the first word of another
             levels[name] = command.add_subparsers()
-        for alias in (word for word, target in ALIASES.items() if target == page.command):
+        for alias in (word for word, target in aliases.items() if target == page.command):
             _add_flags(levels[""].add_parser(alias, help=page.summary, add_help=False), page)
     return parser
 

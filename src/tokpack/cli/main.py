@@ -191,7 +191,7 @@ def _text_of(name: str, arguments: Sequence[str]) -> str:
     if name == "--completion":
         from tokpack.cli.completion import completion_script
 
-        return completion_script("".join(arguments[:1]))
+        return completion_script("".join(arguments[:1]), pages(), ALIASES)
     raise UsageError(_unknown_command(name))
 
 

@@ -18,7 +18,7 @@ from tokpack.indexed.view_tokens import ViewTokens
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.indexed.dataset import MMapIndexedDataset
     from tokpack.indexed.scan import ByteBlock
     from tokpack.indexed.shard import Shard
 

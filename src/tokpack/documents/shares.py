@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tokpack import _core
 from tokpack.documents.exact import token_hashes
-from tokpack.indexed import MMapIndexedDataset
+from tokpack.indexed.dataset import MMapIndexedDataset
 from tokpack.indexed.table import NO_TOKENS
 from tokpack.machine import usable_cores
 

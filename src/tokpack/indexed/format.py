@@ -18,8 +18,8 @@ from tokpack.files.mistaken import pointer_in
 from tokpack.indexed.lengths import release
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterator
-    from mmap import mmap
 
 MAGIC = b"MMIDIDX\0\0"
 VERSION = 1
@@ -162,7 +162,7 @@ class Index:
     modes: npt.NDArray[np.int8] | None
 
 
-def view_index(buffer: bytes | mmap, header: IndexHeader, name: str) -> Index:
+def view_index(buffer: bytes | mmap.mmap, header: IndexHeader, name: str) -> Index:
     """Lay the arrays over the bytes of the whole index file."""
     count = header.sequences
     lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)

@@ -365,7 +365,7 @@ def _backend(url: str) -> Backend:
     if _never_forks:
         from tokpack.stores.backends import backend_of
 
-        return backend_of(url)
+        return backend_of(url, objects.chunks)
     with _beginning:
         if _helper is None or _helper.environment != _settings():
             _helper = Helper(_settings())

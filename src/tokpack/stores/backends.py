@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import functools
-import socket
-import sys
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tokpack.stores.filesystems import FileSystems
-from tokpack.stores.helper import serve
 from tokpack.stores.object_store import ObjectStores
-from tokpack.stores.urls import StoredObject, place_of
+from tokpack.stores.urls import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tokpack.stores.ranges import Range
-    from tokpack.stores.urls import PutMode
+    from tokpack.stores.ranges import Chunks, Range
+    from tokpack.stores.urls import PutMode, StoredObject
 
 
 class Backend(Protocol):
@@ -41,17 +38,10 @@ class Backend(Protocol):
 
 
 @functools.cache
-def _of_kind(kind: str) -> Backend:
-    return cast("Backend", ObjectStores() if kind else FileSystems())
+def _of_kind(kind: str, chunks: Chunks) -> Backend:
+    return cast("Backend", ObjectStores(chunks) if kind else FileSystems(chunks))
 
 
-def backend_of(url: str) -> Backend:
-    """What opens the store of a URL in this process."""
-    return _of_kind(place_of(url).kind)
-
-
-if __name__ == "__main__":
-    serve(
-        socket.socket(fileno=int(sys.argv[1])),
-        lambda what: backend_of(what.url if isinstance(what, StoredObject) else what),
-    )
+def backend_of(url: str, chunks: Chunks) -> Backend:
+    """What opens the store of a URL in this process; ``chunks`` reads ranges of other objects."""
+    return _of_kind(place_of(url).kind, chunks)

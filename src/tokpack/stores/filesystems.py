@@ -13,7 +13,7 @@ from tokpack.stores.urls import StoredObject, hub_repository, scrubbed, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.stores.ranges import Range
+    from tokpack.stores.ranges import Chunks, Range
     from tokpack.stores.urls import PutMode
 
 _TAGS = ("ETag", "etag", "e_tag", "blob_id", "md5Hash", "content_md5", "generation")
@@ -22,7 +22,10 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
 
 
 class FileSystems:
-    """The backend of what fsspec opens."""
+    """The backend of what fsspec opens; ``chunks`` reads ranges of other objects."""
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
 
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL; None where there is none."""
@@ -63,14 +66,12 @@ class FileSystems:
 
     def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject:
         """Write an object: bytes, or ranges of others; ``mode`` is "overwrite"."""
-        from tokpack.stores.access import objects
-
         message = {"commit_message": f"Write {PurePosixPath(url).name} with tokpack"}
         more = message if hub_repository(url) else {}
 
         def write(system: Any, path: str) -> None:
             with system.open(path, "wb", **more) as file:
-                chunks = [content] if isinstance(content, bytes) else objects.chunks(content)
+                chunks = [content] if isinstance(content, bytes) else self._chunks(content)
                 for chunk in chunks:
                     file.write(chunk)
 

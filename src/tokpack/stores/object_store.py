@@ -22,14 +22,20 @@ from tokpack.stores.urls import StoredObject, azure_names, place_of, shown, url_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.stores.ranges import Range
+    from tokpack.stores.ranges import Chunks, Range
     from tokpack.stores.urls import Location, PutMode
 
 EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "remote"}
 
 
 class ObjectStores:
-    """The backend of what obstore opens. Failures are those of ``trouble``."""
+    """The backend of what obstore opens; ``chunks`` reads ranges of other objects.
+
+    Failures are those of ``trouble``.
+    """
+
+    def __init__(self, chunks: Chunks) -> None:
+        self._chunks = chunks
 
     def stat(self, url: str) -> StoredObject | None:
         """The object of a URL; None where there is none."""
@@ -105,7 +111,7 @@ class ObjectStores:
         if isinstance(content, bytes):
             size, options["use_multipart"] = len(content), False
         else:
-            size, body = sum(one.size for one in content), _chunks(content)
+            size, body = sum(one.size for one in content), self._chunks(content)
             options |= {"chunk_size": part_bytes(size), "max_concurrency": 4}
         done = self._try(url, lambda obs, store: obs.put(store, key, body, **options))
         return StoredObject(url, size, _quoted(done["e_tag"]), 0, done["version"] or "")
@@ -125,7 +131,7 @@ class ObjectStores:
 
     def part(self, url: str, upload: str, number: int, content: bytes | Sequence[Range]) -> str:
         """Send a part of an upload: bytes, or ranges of files; its ETag."""
-        body = content if isinstance(content, bytes) else _joined(content)
+        body = content if isinstance(content, bytes) else b"".join(self._chunks(content))
         return s3.part(url, upload, number, body)
 
     def _try(self, url: str, act: Callable[[Any, Any], Any]) -> Any:
@@ -150,16 +156,6 @@ class ObjectStores:
             raise
         except Exception as error:
             raise translated(error, url) from error
-
-
-def _chunks(ranges: Sequence[Range]) -> Iterator[bytes]:
-    from tokpack.stores.access import objects
-
-    return objects.chunks(ranges)
-
-
-def _joined(ranges: Sequence[Range]) -> bytes:
-    return b"".join(_chunks(ranges))
 
 
 def _objects_of(page: dict[str, Any], url: str) -> Iterator[StoredObject]:

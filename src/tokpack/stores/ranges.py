@@ -8,9 +8,11 @@ from tokpack.errors import InputError
 from tokpack.files.durable import Identity, cannot_read, identity, open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tokpack.stores.urls import StoredObject
+
+    Chunks = Callable[[Sequence["Range"]], Iterator[bytes]]  # the bytes of ranges, in order
 
 PART_BYTES = 16 << 20  # of an upload
 _MOST_PARTS = 9000
