@@ -73,7 +73,7 @@ class Module:
     name: str  # dotted
     room: str  # the folder's path below src, "" for what is in no room
     text: str
-    tree: ast.Module
+    nodes: tuple[ast.AST, ...]  # of its syntax tree
 
 
 def modules() -> dict[str, Module]:
@@ -86,7 +86,7 @@ def modules() -> dict[str, Module]:
         folder = "/".join(parts[:-1])
         text = path.read_text(encoding="utf-8")
         room = "" if folder == PACKAGE else folder
-        found[name] = Module(name, room, text, ast.parse(text))
+        found[name] = Module(name, room, text, tuple(ast.walk(ast.parse(text))))
     return found
 
 
@@ -97,7 +97,7 @@ def is_of_trainer(name: str) -> bool:
 def tokens(module: Module) -> int:
     """Python tokens of a file, without imports, docstrings and comments."""
     left_out: set[int] = set()  # lines
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             left_out.update(_lines(node))
         elif _has_docstring(node):
@@ -119,12 +119,12 @@ def imports(module: Module, known: Collection[str]) -> set[str]:
     """The modules of ``known`` that a file imports when it runs, but for the package's face."""
     for_types = {
         id(inner)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for statement in node.body
         for inner in ast.walk(statement)
     }
-    nodes = (node for node in ast.walk(module.tree) if id(node) not in for_types)
+    nodes = (node for node in module.nodes if id(node) not in for_types)
     named = {name for node in nodes for name in _named(node, known)}
     return (named & set(known)) - {module.name, PACKAGE}
 
