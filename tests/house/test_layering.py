@@ -51,6 +51,15 @@ FLOORS = {
 FACE = "tokpack"
 VERSION = "tokpack.__version__"
 COMMANDS = "tokpack.cli.commands."
+# Imports by name that break the rules, from when only statements were read. They go: add none.
+STILL = {
+    ("tokpack.api", "tokpack.trainer.__main__"),
+    ("tokpack.api", "tokpack.trainer.generate"),
+    ("tokpack.api", "tokpack.trainer.parallel"),
+    ("tokpack.cli.commands.train", "tokpack.trainer.__main__"),
+    ("tokpack.indexed.described", "tokpack.report"),
+}
+BY_NAME = ("import_module", "__import__")  # functions that import what a text names
 
 
 def modules() -> dict[str, Path]:
@@ -81,9 +90,19 @@ def imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
             base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
             # `from tokpack import sources` names a room, `from tokpack.sources import read` too.
             names = [f"{base}.{a.name}" for a in node.names] if base == FACE else [base]
+        elif isinstance(node, ast.Call):
+            names = by_name(node)
         else:
             continue
         yield from ((node.lineno, name) for name in names if name.split(".")[0] == FACE)
+
+
+def by_name(call: ast.Call) -> list[str]:
+    """What a call imports: ``import_module("tokpack.report")``, the name as it stands there."""
+    called = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if called not in BY_NAME or not call.args or not isinstance(call.args[0], ast.Constant):
+        return []
+    return [str(call.args[0].value)]
 
 
 def room(module: str) -> str:
@@ -114,13 +133,15 @@ def test_every_module_has_a_room() -> None:
 
 
 def test_imports_point_down() -> None:
-    faults = [
-        f"{path.relative_to(ROOT)}:{line}: imports {imported}: {reason}"
+    faults = {
+        (module, imported): f"{path.relative_to(ROOT)}:{line}: imports {imported}: {reason}"
         for module, path in modules().items()
         for line, imported in imports(path, module)
         if (reason := broken(module, imported))
-    ]
-    assert not faults, "\n".join(faults)
+    }
+    new = [text for fault, text in faults.items() if fault not in STILL]
+    assert not new, "\n".join(new)
+    assert faults.keys() == STILL, "some are gone: take them from the list"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +157,10 @@ def test_imports_point_down() -> None:
         ("tokpack.encoding.run", "from tokpack import __version__", False),
         ("tokpack.encoding.run", "from tokpack.sources import read", False),
         ("tokpack.cli.commands.encode", "import tokpack.trainer.train", True),
+        ("tokpack.indexed.dataset", 'import_module("tokpack.report")', True),
+        ("tokpack.indexed.dataset", 'importlib.import_module("tokpack.report.html")', True),
+        ("tokpack.indexed.dataset", '__import__("tokpack.report")', True),
+        ("tokpack.report.html", 'import_module("tokpack.indexed")', False),
         ("tokpack", "from tokpack.cli import main", True),
         ("tokpack", "from tokpack.encoding import encode", False),
     ],
