@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 import common
 import numpy as np
 
-from tokpack.report import bench_one
+from tokpack.look import bench_one
 
 if TYPE_CHECKING:
     import argparse

@@ -27,10 +27,10 @@ import common
 import torch
 from common import Row
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.model import ModelConfig
-from tokpack.trainer import parallel, vocabulary
-from tokpack.trainer.attention import fastest_kernel
+from tokpack.trainer import parallel, tensor
+from tokpack.trainer.blocks import fastest_kernel
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.model import ModelConfig
 from tokpack.trainer.engine import make_engine
 from tokpack.trainer.metrics import StepMeter, peak_memory
 
@@ -163,7 +163,7 @@ def parity(name: str, size: tuple[int, ...], device: str) -> Row:
         config = config_of(size, where, 2, **what)
         engine = open_engine(config)
         chunks = {where: rows} if rows else {}
-        with patch.dict(vocabulary.CHUNKS, chunks), fastest_kernel(engine.topology.device):
+        with patch.dict(tensor.CHUNKS, chunks), fastest_kernel(engine.topology.device):
             data = batches(config, 0, documents)  # the same, so that something is learned
             steps = [engine.train_batch(data, 3e-4) for _ in range(4)]
         found += [[float(step.loss) for step in steps], [float(step.grad_norm) for step in steps]]

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import gpu
 import torch
 
-from tokpack.cli import ranks
-from tokpack.configuration.cost import Layout, mfu_of, time_of
-from tokpack.configuration.hardware import GPUS
-from tokpack.configuration.model import ModelConfig
+from tokpack.trainer.commands import ranks
+from tokpack.trainer.config.estimate import Layout, mfu_of, time_of
+from tokpack.trainer.config.hardware import GPUS
+from tokpack.trainer.config.model import ModelConfig
 
 if TYPE_CHECKING:
     from common import Row

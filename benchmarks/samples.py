@@ -39,7 +39,7 @@ import common
 import numpy as np
 
 from tokpack import GPTDataset
-from tokpack.indexed.format import index_chunks
+from tokpack.dataset.format import index_chunks
 from tokpack.samples import WholeBatches
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import common
 
-from tokpack.report.bars import bars
+from tokpack.look.plots import bars
 
 SCRIPTS = {
     "encode": "encode",

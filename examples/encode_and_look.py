@@ -11,7 +11,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import tokpack
-from tokpack.indexed import Origins
+from tokpack.dataset import Origins
 from tokpack.tokenizers import train_bpe
 
 

@@ -35,21 +35,19 @@ if TYPE_CHECKING:
         status,
         train,
     )
-    from tokpack.documents.conservation import compare_with_inputs
+    from tokpack.dataset import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
+    from tokpack.dataset.adopt import adopt
+    from tokpack.dataset.merge import merge
+    from tokpack.dataset.split import split
+    from tokpack.dataset.verify import verify
+    from tokpack.documents.conservation import compare_with_inputs, verify_sample
     from tokpack.documents.decontaminate import decontaminate
     from tokpack.documents.dedup import dedup
-    from tokpack.documents.sampled import verify_sample
     from tokpack.documents.select import select
     from tokpack.encoding import EncodeOptions
-    from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder
-    from tokpack.operations.adopt import adopt
-    from tokpack.operations.convert import convert
-    from tokpack.operations.merge import merge
-    from tokpack.operations.split import split
-    from tokpack.operations.verify import verify
+    from tokpack.formats.convert import convert
     from tokpack.samples import BlendedDataset, GPTDataset, SampleIterator, open_blend
-    from tokpack.tokenizers import load_tokenizer
-    from tokpack.tokenizers.accelerated import AcceleratedTokenizer
+    from tokpack.tokenizers import AcceleratedTokenizer, load_tokenizer
 
 __all__ = [
     "AcceleratedTokenizer",
@@ -103,18 +101,18 @@ __version__ = "0.1.0"
 
 # Loaded when first used: ``import tokpack`` stays instant.
 _LAZY = {
-    "AcceleratedTokenizer": "tokpack.tokenizers.accelerated",
+    "AcceleratedTokenizer": "tokpack.tokenizers",
     "BlendedDataset": "tokpack.samples",
     "EncodeOptions": "tokpack.encoding",
     "GPTDataset": "tokpack.samples",
-    "MMapIndexedDataset": "tokpack.indexed",
-    "MMapIndexedDatasetBuilder": "tokpack.indexed",
-    "Manifest": "tokpack.indexed",
+    "MMapIndexedDataset": "tokpack.dataset",
+    "MMapIndexedDatasetBuilder": "tokpack.dataset",
+    "Manifest": "tokpack.dataset",
     "SampleIterator": "tokpack.samples",
-    "adopt": "tokpack.operations",
+    "adopt": "tokpack.dataset.adopt",
     "commit": "tokpack.api",
     "compare_with_inputs": "tokpack.documents",
-    "convert": "tokpack.operations",
+    "convert": "tokpack.formats",
     "decontaminate": "tokpack.documents",
     "dedup": "tokpack.documents",
     "encode": "tokpack.api",
@@ -123,15 +121,15 @@ _LAZY = {
     "import_model": "tokpack.api",
     "load_model": "tokpack.api",
     "load_tokenizer": "tokpack.tokenizers",
-    "merge": "tokpack.operations",
+    "merge": "tokpack.dataset.merge",
     "open_blend": "tokpack.samples",
     "plan": "tokpack.api",
     "select": "tokpack.documents",
-    "split": "tokpack.operations",
+    "split": "tokpack.dataset.split",
     "stats": "tokpack.api",
     "status": "tokpack.api",
     "train": "tokpack.api",
-    "verify": "tokpack.operations",
+    "verify": "tokpack.dataset.verify",
     "verify_sample": "tokpack.documents",
 }
 

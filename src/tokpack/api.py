@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from importlib import import_module
 from inspect import getdoc, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tokpack.display import nearest
 from tokpack.encoding.option import list_of
 from tokpack.encoding.options import EncodeOptions
-from tokpack.errors import TokenizerError, UsageError, needs_extra, option
+from tokpack.errors import UsageError, option
 from tokpack.progress import shown, with_bar
 from tokpack.shards import SHARD_BYTES
 from tokpack.signatures import show_options
+from tokpack.wall import entry_point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from tokpack.checkpoints.run_files import TrainingResult
-    from tokpack.configuration.config import Config
+    from tokpack.dataset import Manifest
     from tokpack.encoding.request import EncodeRequest, PlanRequest
-    from tokpack.indexed import Manifest
+    from tokpack.look import Stats
     from tokpack.progress import Show
-    from tokpack.report import Stats
+    from tokpack.shards.commit import ShardStatus
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.survey import ShardStatus
     from tokpack.sources import Source
-    from tokpack.sources.in_process import ArrowStream
-    from tokpack.stores.storage import PathLike
+    from tokpack.sources.iterables import ArrowStream
+    from tokpack.storage.files import PathLike
     from tokpack.tokenizers import TokenizerFiles
+    from tokpack.trainer.checkpoints.history import TrainingResult
+    from tokpack.trainer.config.config import Config
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 _FILTER = "where=, an expression in SQL, or map=, a function that leaves records out"
@@ -161,8 +161,8 @@ def encode_shard(
     each key its manifest. Raises as ``encode`` does, ResumeError where this machine would
     not make the planned bytes, and BusyError where another process makes it on the same disk.
     """
+    from tokpack.shards.cut import encode_shard as run
     from tokpack.shards.plan import load_plan
-    from tokpack.shards.work import encode_shard as run
 
     name, whole = load_plan(prefix)
     more: Any = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
@@ -176,8 +176,8 @@ def status(prefix: PathLike) -> list[ShardStatus]:
 
     InputError where there is no plan, FormatError where it is damaged.
     """
+    from tokpack.shards.commit import survey
     from tokpack.shards.plan import load_plan
-    from tokpack.shards.survey import survey
 
     name, whole = load_plan(prefix)
     return survey(whole, name)
@@ -215,9 +215,9 @@ def stats(
     most. ``progress`` is told the tokens that are read. FormatError where the dataset is broken,
     TokenizerError where a tokenizer that is named cannot be loaded.
     """
-    from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Spelling, find_tokenizer
-    from tokpack.report import stats as run
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.spelling import Spelling, find_tokenizer
+    from tokpack.look import stats as run
 
     dataset = MMapIndexedDataset(prefix)
     loaded = find_tokenizer(dataset, **tokenizer).tokenizer
@@ -250,14 +250,16 @@ def import_model(
     for one that is not computed here, FormatError for a broken one, OutputError where ``output``
     has anything in it.
     """
-    with needs_extra("train"):
-        from tokpack.checkpoints import importing
-
-        weights = importing.open_model(
-            model, config=config, vocab_size=vocab_size, accept_argument=accept_argument
-        )
-        described, _ = importing.describe_tokenizer(model, **tokenizer)
-        return importing.import_model(weights, output, tokenizer=described, progress=progress)
+    checkpoint: Path = entry_point("import_model")(
+        model,
+        output,
+        vocab_size=vocab_size,
+        config=config,
+        accept_argument=accept_argument,
+        progress=progress,
+        **tokenizer,
+    )
+    return checkpoint
 
 
 @with_bar
@@ -281,50 +283,30 @@ def export(
     ``transformers`` computes, InputError and FormatError for a checkpoint that is missing or
     broken, OutputError where ``output`` exists.
     """
-    with needs_extra("train"):
-        from tokpack.checkpoints.export import export as run
-        from tokpack.checkpoints.export import open_checkpoint
-
-        weights, loaded = open_checkpoint(checkpoint, average, **tokenizer)
-        return run(
-            weights,
-            output,
-            tokenizer=None if isinstance(loaded, TokenizerError) else loaded,
-            dtype=dtype,
-            max_shard_size=max_shard_size,
-            overwrite=overwrite,
-            inputs=[os.fspath(checkpoint)],
-            progress=progress,
-        )
+    written: str = entry_point("export")(
+        checkpoint,
+        output,
+        average=average,
+        dtype=dtype,
+        max_shard_size=max_shard_size,
+        overwrite=overwrite,
+        progress=progress,
+        **tokenizer,
+    )
+    return written
 
 
 def train(config: Config | PathLike | Mapping[str, Any]) -> TrainingResult:
     """Train as `tokpack train` does: from ``config``, a file of settings or a mapping of them.
 
     The names are those of the flags, with underscores: ``{"data_path": "wiki", "num_layers": 4}``;
-    other programs' names too. Or it is a ``tokpack.configuration.config.Config``, whose fields are
+    other programs' names too. Or it is a ``tokpack.trainer.config.config.Config``, whose fields are
     all settings. Under torchrun every process calls this. SIGTERM stops at the next step, with a
     checkpoint. Gives losses and the checkpoint; messages go to stderr. Raises UsageError,
     InputError and FormatError before the first step, TrainingError where the run cannot go on.
     """
-    from tokpack.configuration.config import Config
-    from tokpack.configuration.flags import resolve
-    from tokpack.configuration.request import RunRequest
-    from tokpack.files.lock import release
-
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if isinstance(config, Config):
-        request = RunRequest(config)
-    elif isinstance(config, (str, os.PathLike)):
-        request = resolve([os.fspath(config)], world, {})
-    else:
-        request = resolve([], world, config)
-    try:
-        # By name: it imports torch.
-        result: TrainingResult = import_module("tokpack.trainer.__main__").run(request, world)
-        return result
-    finally:
-        release()
+    result: TrainingResult = entry_point("train")(config)
+    return result
 
 
 def load_model(checkpoint: PathLike, *, device: str = "auto") -> nn.Module:
@@ -336,14 +318,7 @@ def load_model(checkpoint: PathLike, *, device: str = "auto") -> nn.Module:
     ``device`` is auto, cpu or cuda. InputError and FormatError for a checkpoint
     that is missing or broken.
     """
-    with needs_extra("train"):
-        from tokpack.checkpoints.export import open_weights
-
-        weights = open_weights(checkpoint)
-        # By name, as above.
-        place = import_module("tokpack.trainer.parallel").device_of(device)
-        load = import_module("tokpack.trainer.generate").load_model
-    model: nn.Module = load(weights, place)
+    model: nn.Module = entry_point("load_model")(checkpoint, device=device)
     return model
 
 

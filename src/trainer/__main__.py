@@ -14,16 +14,16 @@ import traceback
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tokpack.checkpoints.folder import check_own
-from tokpack.configuration.flags import flag_names, resolve
-from tokpack.configuration.request import RunRequest
-from tokpack.configuration.setting import flags_typed
 from tokpack.display import message, tell
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
-from tokpack.files.lock import release
+from tokpack.storage.disk.lock import release
+
+from .checkpoints.files import check_own
+from .config.flags import RunRequest, flag_names, resolve
+from .config.setting import flags_typed
 
 if TYPE_CHECKING:
-    from tokpack.checkpoints.run_files import TrainingResult
+    from .checkpoints.history import TrainingResult
 
 
 def run(request: RunRequest, world: int) -> TrainingResult:
@@ -43,7 +43,7 @@ def run(request: RunRequest, world: int) -> TrainingResult:
     if config.save and not config.finetune:
         check_own(config.save, config.load)
     with needs_extra("train"):
-        from tokpack.trainer.loop import train
+        from .loop import train
 
     return train(config, request.inputs)
 

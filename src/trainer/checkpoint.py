@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tokpack.checkpoints import folder as folders
-from tokpack.checkpoints.files import (
+from tokpack.dataset.manifest import FileDigest, digest_file
+from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, option
+from tokpack.storage.disk.durable import UNFINISHED, cannot_write
+from tokpack.storage.disk.lock import hold
+
+from .checkpoints import files as folders
+from .checkpoints.files import (
     Checkpoint,
     RunState,
     differences,
@@ -21,20 +26,16 @@ from tokpack.checkpoints.files import (
     state_text,
     write_tensors,
 )
-from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, option
-from tokpack.files.durable import UNFINISHED, cannot_write
-from tokpack.files.lock import hold
-from tokpack.indexed.digests import FileDigest, digest_file
-from tokpack.trainer.parallel import agree, gather, on_main, rank_and_size
+from .parallel import agree, gather, on_main, rank_and_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from tokpack.configuration.config import Config
-    from tokpack.configuration.model import ModelConfig
-    from tokpack.trainer.engine import Engine
+    from .config.config import Config
+    from .config.model import ModelConfig
+    from .engine import Engine
 
     AnyPath = str | os.PathLike[str]
 

@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from tokpack.configuration.data import spec_of_config, vocabulary_of
 from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.samples import BlendedDataset, SampleIterator, open_blend
 from tokpack.samples.blend.plan import plan_of
-from tokpack.samples.fetch import asked_ahead
+from tokpack.samples.gather import asked_ahead
 from tokpack.tokenizers import load_tokenizer
-from tokpack.trainer.parallel import total
-from tokpack.trainer.vocabulary import divisor
+
+from .config.data import spec_of_config, vocabulary_of
+from .parallel import total
+from .tensor import divisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from tokpack.configuration.config import Config
     from tokpack.samples import GPTDataset
     from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.trainer.parallel import Topology
+
+    from .config.config import Config
+    from .parallel import Topology
 
     Samples = GPTDataset | BlendedDataset
     MicroBatch = dict[str, torch.Tensor]

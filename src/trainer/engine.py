@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tokpack.configuration.config import Config
-    from tokpack.configuration.model import ModelConfig
-    from tokpack.trainer.model import Batch, Stage
-    from tokpack.trainer.parallel import Topology
+    from .config.config import Config
+    from .config.model import ModelConfig
+    from .model import Batch, Stage
+    from .parallel import Topology
 
     # (global name, kinds) -> the whole fp32 tensors; a kind is "parameter" or one of the optimizer.
     Read = Callable[[str, Sequence[str]], Mapping[str, Tensor]]

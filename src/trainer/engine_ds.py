@@ -21,21 +21,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tokpack.configuration.deepspeed_json import make_settings
 from tokpack.display import tell
 from tokpack.errors import UsageError, worded
-from tokpack.trainer.engine import StepResult
-from tokpack.trainer.model import Stage, stage_layers
-from tokpack.trainer.optimizers import MOMENTS, adamw, begin_moments, set_steps
-from tokpack.trainer.parallel import Topology, mean_loss
+
+from .config.flags import make_settings
+from .engine import StepResult
+from .model import Stage, stage_layers
+from .optimizers import MOMENTS, adamw, begin_moments, set_steps
+from .parallel import Topology, mean_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.configuration.config import Config
-    from tokpack.configuration.model import ModelConfig
-    from tokpack.trainer.engine import Read
-    from tokpack.trainer.model import Batch
+    from .config.config import Config
+    from .config.model import ModelConfig
+    from .engine import Read
+    from .model import Batch
 
     Feed = Iterator[tuple[Batch, tuple[int, ...]]]  # micro batches with their keys of dropout
 

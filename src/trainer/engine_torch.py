@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tokpack.checkpoints.files import DTYPES
-from tokpack.configuration.model import room_of
-from tokpack.trainer import pipeline
-from tokpack.trainer.engine import StepResult
-from tokpack.trainer.fp8 import use_fp8
-from tokpack.trainer.model import Stage, stage_layers
-from tokpack.trainer.optimizers import make_optimizers, set_steps, state_of
-from tokpack.trainer.parallel import mean_loss, norms_of
-from tokpack.trainer.sharding import DataParallel
-from tokpack.trainer.tensor import sequence_part
+from . import pipeline
+from .checkpoints.files import DTYPES
+from .config.model import room_of
+from .engine import StepResult
+from .fp8 import use_fp8
+from .model import Stage, stage_layers
+from .optimizers import make_optimizers, set_steps, state_of
+from .parallel import mean_loss, norms_of
+from .sharding import DataParallel
+from .tensor import sequence_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokpack.configuration.config import Config
-    from tokpack.configuration.model import ModelConfig
-    from tokpack.trainer.engine import Read
-    from tokpack.trainer.model import Batch
-    from tokpack.trainer.parallel import Topology
+    from .config.config import Config
+    from .config.model import ModelConfig
+    from .engine import Read
+    from .model import Batch
+    from .parallel import Topology
 
 
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> TorchEngine:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tokpack.errors import UsageError, needs_extra, option
-from tokpack.trainer.tensor import ColumnLinear, RowLinear
+
+from .tensor import ColumnLinear, RowLinear
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tokpack.configuration.config import Config
-    from tokpack.trainer.model import Stage
+    from .config.config import Config
+    from .model import Stage
 
 MULTIPLE = 16  # of the sizes of a product that GPUs compute in fp8
 

@@ -12,14 +12,16 @@ import torch
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import Frame
-from tokpack.trainer.model import Stage
-from tokpack.trainer.parallel import Topology, device_of
+
+from .model import Stage
+from .parallel import Topology, device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tokpack.checkpoints.families import Weights
     from tokpack.tokenizers import Tokenizer
+
+    from .checkpoints.huggingface import Weights
 
 
 class LanguageModel(Stage):

@@ -6,27 +6,117 @@ import json
 import math
 import os
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokpack.checkpoints.run_files import check_log, save_config, save_plot
-from tokpack.checkpoints.run_history import read_log
 from tokpack.display import tell
-from tokpack.errors import OutputError, TokpackError, option, worded
-from tokpack.files.durable import cannot_write
+from tokpack.errors import OutputError, TokpackError, UsageError, needs_extra, option, worded
+from tokpack.look.page import curves_page
+from tokpack.look.plots import Curve
 from tokpack.quantities import count_text
-from tokpack.report.charts import Curve
-from tokpack.report.page import curves_page
-from tokpack.trainer.boards import Board
+from tokpack.storage.disk.durable import cannot_write
+
+from .checkpoints.history import check_log, read_log, save_config, save_plot
+from .config.estimate import Layout, memory_of, run_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tokpack.configuration.config import Config
-    from tokpack.trainer.parallel import Topology
+    from .config.config import Config
+    from .parallel import Topology
+    from .run import TrainingRun
+
+
+class Board:
+    """Curves over steps and over samples, in files of TensorBoard's; without a folder none."""
+
+    def __init__(self, config: Config, first: int, say: Callable[[str], None]) -> None:
+        """Open them, to go on behind step ``first``. Raises UsageError and OutputError."""
+        self._folder, self._run, self._writer = config.tensorboard_dir or "", None, None
+        if config.wandb_project:
+            self._run = _begin_run(config)
+            self._folder = self._folder or os.path.join(self._run.dir, "tensorboard")
+            offline = f"offline, in {self._run.dir}" if self._run.offline else self._run.url
+            say(f"Weights & Biases: {offline or 'disabled'}")
+        if self._folder:
+            self._writer = self._open(first + 1 if first else None)
+
+    def add(self, points: Mapping[str, float | None], step: int, samples: int) -> None:
+        """Add a point to each curve that has one. Raises OSError; then a new file is begun."""
+        if not self._folder:
+            return
+        writer = self._writer or self._open(None)
+        self._writer = None  # its thread ends with an error
+        for name, value in points.items():
+            if value is not None:
+                writer.add_scalar(name, value, step)
+                writer.add_scalar(f"{name} vs samples", value, samples)
+        self._writer = writer
+
+    def close(self) -> None:
+        """Write and send what is left. Raises OSError."""
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            if self._run is not None:
+                with telling_of_a_wait("Weights & Biases has not taken all curves; sending them"):
+                    self._run.finish()
+
+    def _open(self, purge_step: int | None) -> Any:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UsageError(
+                f"{option('tensorboard_dir')} needs a package: pip install tensorboard"
+            ) from error
+        with cannot_write(self._folder):
+            return SummaryWriter(self._folder, purge_step=purge_step)
+
+
+def _begin_run(config: Config) -> Any:
+    """A run of Weights & Biases, whose variables of the environment apply.
+
+    Raises UsageError, as without an account, and OutputError.
+    """
+    with needs_extra("wandb"):
+        import wandb
+    try:
+        with telling_of_a_wait("Weights & Biases does not answer yet; training waits for it"):
+            return wandb.init(
+                project=config.wandb_project,
+                name=config.wandb_exp_name,
+                group=config.wandb_group,
+                entity=config.wandb_entity,
+                dir=config.wandb_save_dir or config.log_dir or config.save,
+                config=config.to_dict(),
+                settings=wandb.Settings(silent=True),
+                sync_tensorboard=True,
+            )
+    except wandb.errors.UsageError as error:
+        hint = "log in with `wandb login`, or set WANDB_MODE=offline"
+        reason = str(error).rstrip(".")
+        raise UsageError(f"{option('wandb_project')}: {reason}; {hint}") from None
+    except (wandb.Error, OSError) as error:
+        raise OutputError(f"Weights & Biases: {error}") from error
+
+
+@contextmanager
+def telling_of_a_wait(text: str, seconds: float = 10.0) -> Iterator[None]:
+    """Say why nothing happens, where this takes longer: their client tries again in silence."""
+    timer = threading.Timer(seconds, tell, [f"tokpack: note: {text}"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
 
 CURVES = {  # numbers of a step, and their names on a board
     "loss": "lm loss",
@@ -236,3 +326,36 @@ def draw(folder: Path, entropy: float) -> str:
     page = curves_page(f"Loss of {folder}", "nats a token", curves)
     save_plot(folder / "loss.html", page)
     return f"plot: {folder / 'loss.html'}"
+
+
+def describe(run: TrainingRun) -> Iterator[str]:
+    """Every number that follows from the configuration and the data, before the first step."""
+    config, model, schedule, t = run.config, run.model, run.schedule, run.topology
+    layout, device = Layout.of(config, t.data_size, t.device.type), t.device.type
+    length, samples = config.seq_length, schedule.train_samples
+    for note in filter(None, (config.unlike, *config.notes, *run.data.notes)):
+        yield f"note: {note}"
+    if config.precision == "fp16" and device == "cpu":
+        yield "note: a CPU computes fp16 many times slower than fp32 and bf16: take it for trials"
+    yield from run_lines(config, model, layout, device)
+    memory = memory_of(model, layout)
+    yield (
+        f"memory: about {memory.states / 1e9:.3g} GB of weights, gradients and moments and "
+        f"{(memory.activations + memory.logits) / 1e9:.3g} GB of activations on the fullest process"
+    )
+    tokens, steps = samples * length, schedule.count_steps()
+    yield f"run: {samples:,} samples = {tokens:,} tokens in {steps:,} steps"
+    for one in run.data.plan.train.usage:
+        amount = f"{one.samples:,.0f} samples, {one.epochs:.3g} epochs"
+        yield f"data: {one.portion.prefix}: {amount} of {one.portion.tokens:,} tokens"
+    plan = run.data.plan
+    parts = (f"{name} {count:,}" for name, count in plan.documents.items())
+    yield f"split: {plan.spec.split or 'none'}, of documents: {', '.join(parts)}"
+    evaluated = config.eval_iters * config.global_batch_size
+    for name, held_out in {**run.data.valid, **run.data.test}.items():
+        used = min(evaluated, len(held_out)) // run.smallest * run.smallest
+        yield f"{name}: {used:,} of {len(held_out):,} samples"
+    yield (
+        f"unigram entropy: {run.entropy:.4f} nats a token (perplexity "
+        f"{math.exp(run.entropy):,.4g}): what a model reaches that knows frequencies only"
+    )

@@ -17,24 +17,25 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from tokpack.checkpoints.files import RunState
 from tokpack.display import tell
 from tokpack.errors import OutputError, TrainingError, option, worded
-from tokpack.trainer import checkpoint
-from tokpack.trainer.attention import fastest_kernel
-from tokpack.trainer.data import stream, weigh
-from tokpack.trainer.metrics import peak_memory
-from tokpack.trainer.parallel import gather, start, stop
-from tokpack.trainer.profile import profiled
-from tokpack.trainer.report import describe
-from tokpack.trainer.run import AsyncSave, TrainingRun
+
+from . import checkpoint
+from .blocks import fastest_kernel
+from .checkpoints.files import RunState
+from .data import stream, weigh
+from .log import describe
+from .metrics import peak_memory
+from .parallel import gather, start, stop
+from .profile import profiled
+from .run import AsyncSave, TrainingRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.checkpoints.run_files import TrainingResult
-    from tokpack.configuration.config import Config
-    from tokpack.trainer.data import Samples
+    from .checkpoints.history import TrainingResult
+    from .config.config import Config
+    from .data import Samples
 
 COLLECTED = 100  # steps between two garbage collections of Python
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tokpack.configuration.hardware import PEAKS
 from tokpack.errors import TrainingError
 
+from .config.hardware import PEAKS
+
 if TYPE_CHECKING:
-    from tokpack.trainer.engine import StepResult
-    from tokpack.trainer.parallel import Topology
+    from .engine import StepResult
+    from .parallel import Topology
 
 STREAK = 10  # so many steps in a row that are skipped at the same loss scale end a run
 

@@ -9,26 +9,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
-from tokpack.configuration.model import VOCABULARY, ModelConfig
-from tokpack.trainer.attention import document_mask, fastest_kernel
-from tokpack.trainer.blocks import (
+from .blocks import (
     DecoderLayer,
     block_seeds,
+    document_mask,
     dropout,
+    fastest_kernel,
     norm_of,
     random_seed,
     recomputed,
     reseed,
     rotary_of,
 )
-from tokpack.trainer.parallel import Topology, gather_whole, own_part
-from tokpack.trainer.tensor import enter, sequence_part
-from tokpack.trainer.vocabulary import HeadLoss, VocabWeight, softmax
+from .config.model import VOCABULARY, ModelConfig
+from .parallel import Topology, gather_whole, own_part
+from .tensor import HeadLoss, VocabWeight, enter, sequence_part, softmax
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tokpack.configuration.config import Config
+    from .config.config import Config
 
 # tokens, labels and position_ids int64 [B, S], loss_mask float32 [B, S], and, for attention inside
 # documents, cu_seqlens int32 [B, S + 1]; a weight float32 [] of the micro batch, if not 1.

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tokpack.trainer.parallel import spread
+from .parallel import spread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
-    from tokpack.configuration.config import Config
-    from tokpack.configuration.model import ModelConfig
-    from tokpack.trainer.model import Stage
-    from tokpack.trainer.sharding import OptimizerShard
+    from .config.config import Config
+    from .config.model import ModelConfig
+    from .model import Stage
+    from .sharding import OptimizerShard
 
     Optimizers = list[torch.optim.Optimizer]
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import os
+import socket
+import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -14,13 +18,51 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from tokpack.errors import TokpackError, UsageError, option
-from tokpack.trainer.network import VARIABLE, choose_interface
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokpack.configuration.config import Config
-    from tokpack.trainer.collectives import Group
+    from .config.config import Config
+
+
+VARIABLE = "GLOO_SOCKET_IFNAME"
+_GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
+_ANYWHERE = "192.0.2.1"  # reserved for documentation: the route to it leads out of this machine
+
+
+def choose_interface() -> None:
+    """Set GLOO_SOCKET_IFNAME, unless it is set, to NCCL's interface or the one that leads out."""
+    here = os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("LOCAL_SIZE"))
+    master = os.environ.get("MASTER_ADDR", "localhost")
+    alone = master in ("127.0.0.1", "localhost") or here == os.environ.get("WORLD_SIZE")
+    if VARIABLE in os.environ or alone:
+        return
+    prefixes = os.environ.get("NCCL_SOCKET_IFNAME", "").removeprefix("=").split(",")
+    names = [name for _, name in socket.if_nameindex()]
+    fitting = (name for word in prefixes for name in names if word and name.startswith(word))
+    # From the first machine itself, the one that leads to any other.
+    chosen = (
+        next(fitting, None)
+        or _outgoing_interface(master, names)
+        or _outgoing_interface(_ANYWHERE, names)
+    )
+    if chosen is not None:
+        os.environ[VARIABLE] = chosen
+
+
+def _outgoing_interface(host: str, names: list[str]) -> str | None:
+    """The interface that leads to another machine; None where this is this machine itself."""
+    with suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # chooses a route, and sends nothing
+        address = socket.inet_aton(probe.getsockname()[0])
+        for name in names:
+            with suppress(OSError):
+                request = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(probe.fileno(), _GET_ADDRESS, request)[20:24]
+                if answer == address and not name.startswith("lo"):
+                    return name
+    return None
+
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -247,3 +289,33 @@ def gather_whole(x: Tensor, dim: int | None, topology: Topology) -> Tensor:
 def own_part(x: Tensor, dim: int | None, topology: Topology) -> Tensor:
     """This tensor rank's part of a whole tensor that is split along ``dim``."""
     return x if dim is None else x.chunk(topology.tensor_size, dim)[topology.tensor_rank]
+
+
+Group = dist.ProcessGroup
+_ops: Any = torch.ops._c10d_functional
+
+
+def summed(x: Tensor, group: Group) -> Tensor:
+    """The sum of ``x`` over the ranks of ``group``, of the same shape and type."""
+    return _waited(_ops.all_reduce(x.contiguous(), "sum", group.group_name))
+
+
+def largest(x: Tensor, group: Group) -> Tensor:
+    """The largest of each element of ``x`` over the ranks of ``group``."""
+    return _waited(_ops.all_reduce(x.contiguous(), "max", group.group_name))
+
+
+def gathered(part: Tensor, group: Group) -> Tensor:
+    """[n, ...] of all ranks, one after the other: [n * ranks, ...]."""
+    name = group.group_name
+    return _waited(_ops.all_gather_into_tensor(part.contiguous(), group.size(), name))
+
+
+def summed_part(x: Tensor, group: Group) -> Tensor:
+    """This rank's part [n / ranks, ...] of the sum of [n, ...] over all ranks."""
+    name = group.group_name
+    return _waited(_ops.reduce_scatter_tensor(x.contiguous(), "sum", group.size(), name))
+
+
+def _waited(x: Tensor) -> Tensor:
+    return _ops.wait_tensor(x)  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from tokpack.trainer.parallel import Topology
+    from .parallel import Topology
 
 # What a stage does with micro batch i. Forward: a hidden state (None on the first stage) -> hidden
 # state or loss. Backward takes that, and its gradient (None for the loss).

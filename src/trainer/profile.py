@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from torch.profiler import ProfilerActivity, profile
 
 from tokpack.errors import option
-from tokpack.files.durable import replace_file
+from tokpack.storage.disk.durable import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokpack.trainer.run import TrainingRun
+    from .run import TrainingRun
 
 
 @contextmanager

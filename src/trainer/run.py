@@ -7,25 +7,25 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.checkpoints.files import DTYPES, differences
-from tokpack.checkpoints.folder import find
-from tokpack.checkpoints.run_files import TrainingResult
-from tokpack.configuration.model import ModelConfig
-from tokpack.configuration.schedule import Schedule
 from tokpack.errors import ResumeError, UsageError, option
-from tokpack.trainer import checkpoint
-from tokpack.trainer.attention import described
-from tokpack.trainer.data import open_data, stream
-from tokpack.trainer.engine import make_engine
-from tokpack.trainer.log import Log
-from tokpack.trainer.metrics import StepMeter
-from tokpack.trainer.parallel import agree, on_main
+
+from . import checkpoint
+from .blocks import described
+from .checkpoints.files import DTYPES, differences, find
+from .checkpoints.history import TrainingResult
+from .config.model import ModelConfig
+from .config.schedule import Schedule
+from .data import open_data, stream
+from .engine import make_engine
+from .log import Log
+from .metrics import StepMeter
+from .parallel import agree, on_main
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokpack.configuration.config import Config
-    from tokpack.trainer.parallel import Topology
+    from .config.config import Config
+    from .parallel import Topology
 
 OF_RATES = (
     "lr min_lr lr_decay_style lr_decay_samples lr_decay_iters lr_wsd_decay_samples "

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from tokpack.trainer.parallel import exchanged, total
+from .parallel import exchanged, total
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokpack.trainer.model import Stage
+    from .model import Stage
 
 
 @dataclass(frozen=True)

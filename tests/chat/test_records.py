@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokpack.chat import ChatOptions, ConversationError
-from tokpack.chat.messages import FLAGS
-from tokpack.chat.records import OWN, Conversation, RecordReader, detect
+from tokpack.chat.records import FLAGS, OWN, Conversation, RecordReader, detect
 
 USER, ANSWER = {"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}
 SYSTEM = {"role": "system", "content": "Be kind."}

@@ -20,9 +20,9 @@ from support.report_tools import make, run, sample_texts
 from tokpack.cli import main
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError
-from tokpack.files.foreign import MAX_DEPTH, MAX_DIGITS, parse_json, read_json
-from tokpack.files.foreign_yaml import parse_yaml
 from tokpack.samples.blend.file import read_blend
+from tokpack.storage.disk.foreign import MAX_DEPTH, MAX_DIGITS, parse_json, read_json
+from tokpack.storage.disk.foreign_yaml import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -293,9 +293,10 @@ def test_values_in_messages_are_short() -> None:
 
 
 def manifest_readers(prefix: str) -> list[Callable[[], object]]:
-    from tokpack.indexed import Manifest, MMapIndexedDataset, Origins
-    from tokpack.operations import verify
-    from tokpack.report import find_tokenizer, overview
+    from tokpack.dataset import Manifest, MMapIndexedDataset, Origins
+    from tokpack.dataset.overview import overview
+    from tokpack.dataset.spelling import find_tokenizer
+    from tokpack.dataset.verify import verify
 
     return [
         lambda: Manifest.load(prefix).to_json(),

@@ -15,8 +15,8 @@ from support.encoding_tools import (
 )
 
 import tokpack
+from tokpack.dataset import Origins
 from tokpack.errors import UsageError
-from tokpack.indexed import Origins
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,13 +18,9 @@ from support.encoding_tools import byte_tokenizer, write_jsonl
 from support.report_tools import run
 
 import tokpack
-from tokpack import (
-    MMapIndexedDataset,
-    MMapIndexedDatasetBuilder,
-    compare_with_inputs,
-    verify_sample,
-)
-from tokpack.encoding import work
+from tokpack import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.documents.conservation import compare_with_inputs, verify_sample
+from tokpack.encoding import run as work
 from tokpack.errors import InputError, UsageError
 from tokpack.tokenizers.base import PackedIds
 from tokpack.tokenizers.native import NativeEncoder

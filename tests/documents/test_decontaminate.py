@@ -18,9 +18,9 @@ from support.documents import plain
 from support.indexed_twin import write_plainly
 
 import tokpack
-from tokpack.documents import passes
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.documents import base
 from tokpack.errors import InputError, OutputError, TokenizerError, UsageError
-from tokpack.indexed import MMapIndexedDataset
 from tokpack.tokenizers import load_tokenizer, train_bpe
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def test_the_result_depends_on_nothing_but_the_documents(
 
     expected = made("a")
     assert expected
-    monkeypatch.setattr(passes, "RUN_BYTES", 64)
+    monkeypatch.setattr(base, "RUN_BYTES", 64)
     assert made("b", threads=5) == expected
     assert made("c", threads=1) == expected
 

@@ -21,11 +21,11 @@ from support.indexed_twin import write_plainly
 from support.near_twin import alike, band_hashes, components, jaccard
 
 import tokpack
-from tokpack.documents import exact, passes
+from tokpack.dataset import Manifest, MMapIndexedDataset
+from tokpack.dataset.manifest import FileDigest
+from tokpack.dataset.table import table_metadata, table_path
+from tokpack.documents import base, dedup
 from tokpack.errors import FormatError, OutputError, UsageError
-from tokpack.indexed import Manifest, MMapIndexedDataset
-from tokpack.indexed.digests import FileDigest
-from tokpack.indexed.table import table_metadata, table_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,8 +210,8 @@ def test_the_result_depends_on_nothing_but_the_documents(
         return (tmp_path / f"{name}.selection").read_bytes(), rows_of(tmp_path / name)
 
     expected = made("a")
-    monkeypatch.setattr(passes, "RUN_BYTES", 64)
-    monkeypatch.setattr(exact, "_PART", 7)
+    monkeypatch.setattr(base, "RUN_BYTES", 64)
+    monkeypatch.setattr(dedup, "_PART", 7)
     assert made("b", threads=5) == expected
     assert made("c", threads=1) == expected
 

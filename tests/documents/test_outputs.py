@@ -16,10 +16,10 @@ from support.indexed_twin import write_plainly
 
 import tokpack
 from tokpack import MMapIndexedDataset
-from tokpack.documents.exact import token_hashes
+from tokpack.dataset.outputs import NewFiles
+from tokpack.dataset.verify import verify
+from tokpack.documents.dedup import token_hashes
 from tokpack.errors import BusyError, FormatError, OutputError
-from tokpack.indexed.new_files import NewFiles
-from tokpack.operations import verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ def test_of_two_at_once_one_makes_all(tmp_path: Path, command: str) -> None:
 def test_an_output_in_the_making_is_refused_at_once(tmp_path: Path) -> None:
     write(tmp_path / "a", [[1, 2, 3]])
     last = f"{tmp_path}/out.json"
-    with NewFiles([(last, tokpack.indexed.outputs.MANIFEST)], [], overwrite=False):
+    with NewFiles([(last, tokpack.dataset.outputs.MANIFEST)], [], overwrite=False):
         for command in (tokpack.select, tokpack.dedup, tokpack.merge):
             with pytest.raises(BusyError, match=r"out\.json"):
                 command(tmp_path / "a", tmp_path / "out")

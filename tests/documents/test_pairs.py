@@ -20,9 +20,9 @@ from support.near_twin import components, jaccard
 
 import tokpack
 from tokpack import GPTDataset, MMapIndexedDataset
+from tokpack.dataset.manifest import TRUST
 from tokpack.documents import write_view
 from tokpack.errors import UsageError
-from tokpack.indexed.trust import TRUST
 from tokpack.tokenizers import train_bpe
 
 if TYPE_CHECKING:

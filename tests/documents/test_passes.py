@@ -14,9 +14,9 @@ from support.documents import DOCUMENTS, Documents, plain
 from support.indexed_twin import write_plainly
 
 import tokpack
-from tokpack.documents import passes
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.indexed.lengths import document_ends
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.format import document_ends
+from tokpack.documents import base
 
 
 @given(
@@ -32,7 +32,7 @@ def test_runs_are_all_documents_in_order(
     if letter == "b":
         parts = [[[[t % 100 for t in s] for s in d] for d in part] for part in parts]
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passes, "RUN_BYTES", run_bytes)
+        patch.setattr(base, "RUN_BYTES", run_bytes)
         for number, part in enumerate(parts):
             write_plainly(Path(name) / f"part{number}", plain(part, letter))
         prefixes = [Path(name) / f"part{number}" for number in range(len(parts))]
@@ -49,7 +49,7 @@ def test_runs_are_all_documents_in_order(
                 found[number] = tokens[begin:end].tolist()
             return first
 
-        runs = list(passes.scan_documents(dataset, ends, look, threads=threads))
+        runs = list(base.scan_documents(dataset, ends, look, threads=threads))
         assert [first for _, first in runs] == sorted(first for _, first in runs)
         assert sum(size for size, _ in runs) == dataset.token_count * dataset.dtype.itemsize
         for number, document in enumerate(expected):

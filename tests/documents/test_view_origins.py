@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 from support.map_functions import even
 
 import tokpack
+from tokpack.dataset import MMapIndexedDataset, Origins
+from tokpack.dataset import table as tables
+from tokpack.dataset.sources import Sources
 from tokpack.documents import dedup
 from tokpack.documents.write import write_view
 from tokpack.errors import FormatError, InputError
-from tokpack.indexed import MMapIndexedDataset, Origins
-from tokpack.indexed import table as tables
-from tokpack.report.sources import Sources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,7 @@ def test_copies_in_a_view_are_by_the_hashes_of_its_datasets(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the tokens were read")
 
-    monkeypatch.setattr("tokpack.documents.exact.scan_documents", refuse)
+    monkeypatch.setattr("tokpack.documents.dedup.scan_documents", refuse)
     dedup(["view"], "clean")
     documents = [sequence.tolist() for sequence in MMapIndexedDataset("b")]
     assert [one.tolist() for one in MMapIndexedDataset("clean")] == [

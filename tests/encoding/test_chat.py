@@ -19,7 +19,7 @@ import tokpack
 from tokpack.encoding import EncodeOptions, plan
 from tokpack.encoding.conversations import sample
 from tokpack.errors import InputError, RecordError, WorkerError
-from tokpack.files import blocks
+from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,9 @@ from support.encoding_tools import dataset
 from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 
 import tokpack
-from tokpack.encoding import map_function, plan
+from tokpack.encoding import choose, plan
 from tokpack.encoding.options import EncodeOptions
-from tokpack.encoding.run_status import run_status
+from tokpack.encoding.status import run_status
 from tokpack.errors import InputError, OutputError, RecordError, UsageError
 from tokpack.sources import make_parts
 
@@ -391,10 +391,10 @@ def test_a_function_of_a_dict_gets_lists(tmp_path: Path, bpe: Path) -> None:
     def plain(batch: dict, /) -> dict:  # type: ignore[type-arg]
         return batch
 
-    assert map_function.takes_dict(plain)
-    assert map_function.takes_dict(functools.partial(plain))
-    assert not map_function.takes_dict(lambda batch: batch)
-    assert not map_function.takes_dict(map_functions.same)
+    assert choose.takes_dict(plain)
+    assert choose.takes_dict(functools.partial(plain))
+    assert not choose.takes_dict(lambda batch: batch)
+    assert not choose.takes_dict(map_functions.same)
 
 
 def test_functions_that_are_not_there() -> None:
@@ -405,13 +405,13 @@ def test_functions_that_are_not_there() -> None:
         (f"{FUNCTIONS}:nofunction", "no function 'nofunction'; its functions are same, shout"),
     ]:
         with pytest.raises(UsageError, match=says):
-            map_function.load(named)
+            choose.load(named)
 
 
 def test_a_module_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import os\n\n1 / 0\n")
     (tmp_path / "wrong.py").write_text("def f(:\n")
     with pytest.raises(UsageError, match=r"broken.py:3: ZeroDivisionError"):
-        map_function.load(f"{tmp_path}/broken.py:f")
+        choose.load(f"{tmp_path}/broken.py:f")
     with pytest.raises(UsageError, match=r"wrong.py:1: "):
-        map_function.load(f"{tmp_path}/wrong.py:f")
+        choose.load(f"{tmp_path}/wrong.py:f")

@@ -31,7 +31,7 @@ from support.stopped_runs import (
 import tokpack
 from tokpack.encoding import part
 from tokpack.encoding.folder import WorkFolder
-from tokpack.files import lock
+from tokpack.storage.disk import lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

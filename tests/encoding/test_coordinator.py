@@ -17,9 +17,8 @@ import pytest
 from support.encoding_tools import documents, twin
 from support.simulated_run import FOREVER, Simulation, patched
 
+from tokpack.encoding.coordinator import NAME, EncodePart, Segment
 from tokpack.encoding.folder import WorkFolder
-from tokpack.encoding.journal import NAME
-from tokpack.encoding.messages import EncodePart, Segment
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.piece import JOINED, SPILL, Job
 from tokpack.encoding.plan import divided

@@ -36,7 +36,7 @@ from support.encoding_tools import (
 
 import tokpack
 from tokpack.encoding import engine, part
-from tokpack.encoding.messages import StreamEnd, TaskDone, UseSlot
+from tokpack.encoding.coordinator import StreamEnd, TaskDone, UseSlot
 from tokpack.errors import OutputError
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from support.encoding_tools import dataset, documents, twin, write_jsonl
 
 import tokpack
-from tokpack.encoding import plan, renames
+from tokpack.dataset import Origins
+from tokpack.encoding import plan, publish
 from tokpack.encoding.options import EncodeOptions
-from tokpack.encoding.outputs import is_piece_name, piece_names
 from tokpack.encoding.plan import divided, file_count
-from tokpack.indexed import Origins
+from tokpack.encoding.publish import is_piece_name, piece_names
 from tokpack.sources import Part, Source
 
 if TYPE_CHECKING:
@@ -177,9 +177,9 @@ def test_manifests_of_a_replaced_dataset_go_before_its_data(tmp_path: Path) -> N
     names = [f"out-0000{n}-of-00002.{end}" for n in range(2) for end in ("bin", "idx", "json")]
     for name in names:
         (tmp_path / name).touch()
-    versions = {name: renames._identity(f"{tmp_path}/{name}") for name in names}
+    versions = {name: publish._identity(f"{tmp_path}/{name}") for name in names}
     (tmp_path / names[0]).write_text("another by now")
-    paths = renames._stale(options, versions, [f"{tmp_path}/{names[3]}"])
+    paths = publish._stale(options, versions, [f"{tmp_path}/{names[3]}"])
     stale = [os.path.basename(path) for path in paths]
     assert stale == [*names[1:3], *names[4:], "out.rejects.jsonl"]
 

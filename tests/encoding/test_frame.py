@@ -14,9 +14,9 @@ from tokenizers import Tokenizer, processors
 import tokpack
 from tokpack.cli.commands.encode import PAGE, resolve
 from tokpack.cli.parser import parse
+from tokpack.dataset.spelling import find_tokenizer
 from tokpack.errors import FormatError, ResumeError, TokenizerError, UsageError
-from tokpack.report import find_tokenizer
-from tokpack.tokenizers.described import tokenizer_of
+from tokpack.tokenizers.load import tokenizer_of
 
 if TYPE_CHECKING:
     import subprocess

@@ -9,8 +9,8 @@ import pytest
 from support.encoding_tools import dataset
 
 import tokpack
-from tokpack.encoding.keep_all import SMALL_BYTES
-from tokpack.indexed import Manifest
+from tokpack.dataset import Manifest
+from tokpack.encoding.first_records import SMALL_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokpack.encoding.layout import PieceLayout, joined_sums
+from tokpack.encoding.coordinator import PieceLayout, joined_sums
 from tokpack.encoding.piece import JOINED, Stored
 from tokpack.errors import OutputError
-from tokpack.files import blocks
+from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
     import random

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tokpack.encoding.meter import Counters, Meter
-from tokpack.encoding.report import RunReporter, parse_report
+from tokpack.encoding.status import RunReporter, parse_report
+from tokpack.encoding.worker import Counters, Meter
 from tokpack.sources import DocumentBatch
 
 

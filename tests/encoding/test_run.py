@@ -29,14 +29,14 @@ from support.encoding_tools import (
 
 import tokpack
 from tokpack.encoding import worker
-from tokpack.encoding.messages import SumBlocks
+from tokpack.encoding.coordinator import SumBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from tokpack.encoding import Progress
-    from tokpack.encoding.messages import Task, TaskDone
+    from tokpack.encoding.coordinator import Task, TaskDone
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -206,7 +206,7 @@ def test_the_dataset_is_readable(tmp_path: Path, bpe: Path) -> None:
 
 
 def test_sentences_have_their_own_sequences() -> None:
-    from tokpack.encoding.transforms import join_sentences
+    from tokpack.encoding.setup import join_sentences
     from tokpack.tokenizers import Frame
 
     ids = np.arange(10, dtype=np.uint16)

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from support.encoding_tools import write_jsonl
 
 import tokpack
+from tokpack.dataset import Origins, digest_file
 from tokpack.encoding import plan as plan_module
 from tokpack.errors import FormatError, InputError, OutputError
-from tokpack.indexed import Origins, digest_file
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -11,7 +11,7 @@ from support.chatml_twin import ChatTwin, conversations, write_records
 from support.stopped_runs import STOP_AT_RENAME, Place, flip
 
 import tokpack
-from tokpack.indexed.manifest import ROLES
+from tokpack.dataset.manifest import ROLES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,9 +27,9 @@ from support.stopped_runs import (
 
 import tokpack
 from tokpack.encoding import commit, plan
-from tokpack.files import blocks
 from tokpack.sources import Source
 from tokpack.sources.parts import make_parts
+from tokpack.storage.disk import blocks
 
 # -- inputs that change -------------------------------------------------------------------------
 

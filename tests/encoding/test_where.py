@@ -14,8 +14,8 @@ from support.encoding_tools import dataset
 from tokpack.encoding.first_records import FIRST_RECORDS
 from tokpack.errors import InputError, UsageError
 from tokpack.sources import sql as where
-from tokpack.sources.json_types import cast, types_of
 from tokpack.sources.records import value_at
+from tokpack.sources.rows import cast, types_of
 from tokpack.sources.values import of_objects
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tokpack.errors import OutputError
-from tokpack.files import durable
+from tokpack.storage.disk import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,16 +24,16 @@ import os
 os.environ |= {"TOKPACK_CACHE": %r, "TOKPACK_TOKENIZER_CACHE": "1"}
 """
 COPY = """
-from tokpack.stores import StoredObject
-from tokpack.stores.cache import copy_of
+from tokpack.storage import StoredObject
+from tokpack.storage.objects.cache import copy_of
 content = bytes(range(256)) * 5_000
 found = StoredObject("s3://texts/x.idx", len(content), '"tag"', 0)
 with open(copy_of(found, lambda: [content[:9], content[9:]]), "rb") as file:
     assert file.read() == content
 """
 RANGE = """
-from tokpack.stores import StoredObject
-from tokpack.stores.cache import keep_range, kept_range
+from tokpack.storage import StoredObject
+from tokpack.storage.objects.cache import keep_range, kept_range
 content = bytes(range(256)) * 5_000
 found = StoredObject("s3://texts/x.bin", len(content), '"tag"', 0)
 keep_range(found, 7, 99_999, lambda _, begin, end: content[begin:end])
@@ -54,7 +54,7 @@ for _ in range(2):
 DEFINITION = """
 import numpy as np
 from tokpack.tokenizers import spec_cache
-from tokpack.tokenizers.spec import ByteLevelSpec
+from tokpack.tokenizers.definition import ByteLevelSpec
 vocab = [bytes([byte]) for byte in range(256)] + [b"ab"]
 spec = ByteLevelSpec(
     vocab=vocab, merges=np.array([[97, 98, 256]], np.int32), added=(), pattern="gpt2"

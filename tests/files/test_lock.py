@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tokpack.errors import BusyError, OutputError
-from tokpack.files import lock
-from tokpack.files.durable import Identity, same_file
-from tokpack.files.lock import Lock, turn
+from tokpack.storage.disk import lock
+from tokpack.storage.disk.durable import Identity, same_file
+from tokpack.storage.disk.lock import Lock, turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,7 +128,7 @@ def test_a_run_waits_for_the_workers_of_a_killed_one(
 ) -> None:
     """They hold the lock for a moment when the process of the record is dead."""
     monkeypatch.setattr(lock, "ORPHAN_SECONDS", seconds)
-    code = "from tokpack.files.lock import *; import sys; "
+    code = "from tokpack.storage.disk.lock import *; import sys; "
     code += "Lock(sys.argv[1]).__enter__(); print(flush=True); sys.stdin.read()"
     words = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:

@@ -15,10 +15,11 @@ from support.encoding_tools import byte_tokenizer, documents
 
 import tokpack
 from tokpack.cli.main import main
+from tokpack.dataset.outputs import NewFiles
 from tokpack.errors import OutputError, UsageError
-from tokpack.files import whole_folder
-from tokpack.files.durable import NAMES, UNFINISHED, same_file
-from tokpack.files.outputs import (
+from tokpack.storage.disk import whole_folder
+from tokpack.storage.disk.durable import NAMES, UNFINISHED, same_file
+from tokpack.storage.disk.replaceable import (
     DATA,
     check_outputs,
     is_sealed,
@@ -26,7 +27,6 @@ from tokpack.files.outputs import (
     sealed,
     write_output,
 )
-from tokpack.indexed.new_files import NewFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,7 +207,7 @@ def test_library_calls_obey(here: Path) -> None:
 
 KILLED = """
 import os, sys
-from tokpack.files import durable
+from tokpack.storage.disk import durable
 
 named = []
 def replace(source, target, replace=os.replace):

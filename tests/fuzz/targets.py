@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import tokpack
-from tokpack.configuration.flags import resolve
+from tokpack.dataset import index_chunks
+from tokpack.dataset.verify import verify
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, TokpackError
-from tokpack.files.durable import replace_file
-from tokpack.files.foreign import parse_json
-from tokpack.files.foreign_yaml import parse_yaml
-from tokpack.indexed import index_chunks
-from tokpack.operations import verify
-from tokpack.operations.convert import convert
+from tokpack.formats.convert import convert
 from tokpack.samples.blend.file import load_blend
 from tokpack.sources import discover, make_parts, read
-from tokpack.sources.zstd_frames import frame_ends
-from tokpack.tokenizers.ids import count_ids
+from tokpack.sources.compression import frame_ends
+from tokpack.storage.disk.durable import replace_file
+from tokpack.storage.disk.foreign import parse_json
+from tokpack.storage.disk.foreign_yaml import parse_yaml
+from tokpack.tokenizers.load import count_ids
+from tokpack.trainer.config.flags import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Callable

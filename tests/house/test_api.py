@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from tokpack.cli.parser import flag_names
 from tokpack.encoding.option import default_of, text_of
 from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.request import EncodeRequest, PlanRequest
-from tokpack.samples.blend.prebuild import index_files, prebuild
+from tokpack.samples.blend.open import index_files, prebuild
 from tokpack.samples.blend.spec import BlendSpec
 from tokpack.tokenizers import (
     TokenizerFiles,
@@ -66,7 +65,7 @@ def test_the_options_of_encode_are_said_in_one_record() -> None:
             assert text_of(record[name]) in str(EncodeOptions.__doc__)
         others = set(parameters) - set(record) - set(given)
         assert others <= {"progress", "resume_key", "shard_size"}
-    page = importlib.import_module(module_of("encode")).PAGE
+    page = module_of("encode").PAGE
     flags = flag_names(*page.groups)
     assert set(record) - set(flags) == {"output_names", "max_rejects"}
 
@@ -153,7 +152,7 @@ WHAT_DOES: dict[str, tuple[tuple[Callable[..., Any], ...], dict[str, str]]] = {
     "adopt": ((tokpack.adopt,), {}),
     "stats": (
         (tokpack.stats,),
-        {"html": "tokpack.report.page", "overwrite": "of --html", "top": "how many are printed"},
+        {"html": "tokpack.look.page", "overwrite": "of --html", "top": "how many are printed"},
     ),
     "merge": ((tokpack.merge,), {}),
     "select": ((tokpack.select,), {}),
@@ -216,7 +215,7 @@ def test_every_command_is_told_apart() -> None:
 def test_flags_and_parameters_have_one_name(command: str) -> None:
     """Walks the parser and the signatures: whatever is in one of them alone is said here."""
     functions, known = WHAT_DOES[command]
-    page = importlib.import_module(module_of(command)).PAGE
+    page = module_of(command).PAGE
     shown = [group for group in page.groups if not group.hidden]
     flags = set(flag_names(*shown)) - OF_COMMANDS
     parameters = set().union(*map(parameters_of, functions))

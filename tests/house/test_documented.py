@@ -29,8 +29,8 @@ from support.report_tools import run
 
 from tokpack.cli.main import COMMANDS, command_of, module_of
 from tokpack.cli.parser import parse
-from tokpack.configuration.flags import resolve
-from tokpack.tokenizers import from_files
+from tokpack.tokenizers import load
+from tokpack.trainer.config.flags import resolve
 
 # Commands that are only parsed, by how they begin, and why.
 PARSED = {
@@ -120,7 +120,7 @@ def parsed(words: list[str]) -> None:
         resolve(words[2:])
     else:
         name, rest = command_of(words[1:])
-        assert parse(importlib.import_module(module_of(name)).PAGE, rest)
+        assert parse(module_of(name).PAGE, rest)
 
 
 def test_the_commands_are_found() -> None:
@@ -153,7 +153,7 @@ def test_commands_run_as_they_stand(
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m tokpack "$@"\n')
     shim.chmod(0o755)
     # GPT-2's files are read once for all commands, which is what takes the time.
-    monkeypatch.setattr(from_files, "from_gpt2_files", functools.cache(from_files.from_gpt2_files))
+    monkeypatch.setattr(load, "from_gpt2_files", functools.cache(load.from_gpt2_files))
     monkeypatch.setenv("PATH", f"{shim.parent}{os.pathsep}{os.environ['PATH']}")
     failed = []
     for number, (where, command) in enumerate(list(documented())[half::2]):

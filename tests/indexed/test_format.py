@@ -14,8 +14,8 @@ from support.indexed_twin import CODES, NAMES, Plain, pack_index, read_plainly, 
 from support.optional import SHARED
 from support.places import GOLDEN
 
+from tokpack.dataset import MMapIndexedDataset, best_fitting_dtype, index_chunks
 from tokpack.errors import FormatError
-from tokpack.indexed import MMapIndexedDataset, best_fitting_dtype, index_chunks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,8 +11,8 @@ import pytest
 import xxhash
 from support.places import GOLDEN
 
+from tokpack.dataset import Manifest, digest_file, manifest_path
 from tokpack.errors import InputError
-from tokpack.indexed import Manifest, digest_file, manifest_path
 
 SMALL = GOLDEN / "v1" / "uint16"
 

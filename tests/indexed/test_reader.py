@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from support.indexed_twin import Plain, write_plainly
 
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.errors import InputError
-from tokpack.indexed import MMapIndexedDataset
 
 SEQUENCES = [[1, 2, 3], [], [4], [5, 6, 7, 8]]
 

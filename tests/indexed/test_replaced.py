@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from support import forked
 
+from tokpack.dataset import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, shards
+from tokpack.dataset.merge import merge
+from tokpack.dataset.verify import verify
 from tokpack.errors import FormatError, InputError
-from tokpack.indexed import Manifest, MMapIndexedDataset, MMapIndexedDatasetBuilder, shard
-from tokpack.operations.merge import merge
-from tokpack.operations.verify import verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def between(
 ) -> list[str]:
     """Let something happen once, just before the file with ``suffix`` is mapped."""
     mapped: list[str] = []
-    real = shard.map_file
+    real = shards.map_file
 
     def map_file(path: str, *found: object) -> Any:
         if path.endswith(suffix) and not any(name.endswith(suffix) for name in mapped):
@@ -66,7 +66,7 @@ def between(
         mapped.append(path)
         return real(path, *found)
 
-    monkeypatch.setattr(shard, "map_file", map_file)
+    monkeypatch.setattr(shards, "map_file", map_file)
     return mapped
 
 
@@ -100,7 +100,7 @@ def test_a_reader_waits_for_an_index_that_is_about_to_come(
 def test_an_index_that_does_not_come_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(shards, "PATIENCE_SECONDS", 0.05)
     write(str(tmp_path / "x"), 0)
     os.unlink(tmp_path / "x.idx")
     with pytest.raises(InputError, match=r"x\.idx: no such file"):

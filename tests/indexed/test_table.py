@@ -11,9 +11,9 @@ from pyarrow import parquet
 from support.table_tools import make_with_table, token_digest
 
 import tokpack
+from tokpack.dataset.table import COLUMNS, is_table
 from tokpack.documents.write import write_view
 from tokpack.errors import FormatError, UsageError
-from tokpack.indexed.table import COLUMNS, is_table
 
 if TYPE_CHECKING:
     from pathlib import Path

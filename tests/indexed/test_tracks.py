@@ -10,8 +10,8 @@ from support.track_tools import (
     build_tracks,
 )
 
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.errors import FormatError, InputError, OutputError
-from tokpack.indexed import MMapIndexedDataset
 
 if TYPE_CHECKING:
     from pathlib import Path

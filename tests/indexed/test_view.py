@@ -14,9 +14,9 @@ from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import write_plainly
 
 import tokpack
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, InputError, TokpackError
-from tokpack.indexed import MMapIndexedDataset
 
 PARTS: list[Documents] = [[[[1, 2, 3]], [[4]], [[5, 6], [7]], []], [[[8, 9]], [[10]]]]
 
@@ -177,6 +177,6 @@ def test_a_view_replaces_and_is_replaced(tmp_path: Path) -> None:
     assert MMapIndexedDataset(tmp_path / "data")[0].tolist() == [1, 2, 3]
     assert old[0].tolist() == [4]
     with pytest.raises(InputError, match="was replaced while it was read"):
-        tokpack.indexed.MMapIndexedDataset.shards(old).__next__().check_current("read")
+        tokpack.dataset.MMapIndexedDataset.shards(old).__next__().check_current("read")
     tokpack.merge(tmp_path / "part1", tmp_path / "data", overwrite=True)
     assert {path.suffix for path in tmp_path.glob("data*")} == {".json", ".bin", ".idx"}

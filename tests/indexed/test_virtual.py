@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from support.documents import DOCUMENTS, Documents, plain
 from support.indexed_twin import Plain, read_plainly, take_sum, write_plainly
 
+from tokpack.dataset import Manifest, MMapIndexedDataset
+from tokpack.dataset.manifest import TRUST, trust_setting
+from tokpack.dataset.merge import merge
+from tokpack.dataset.shards import OPEN_SHARDS
 from tokpack.errors import FormatError, InputError
-from tokpack.indexed import Manifest, MMapIndexedDataset
-from tokpack.indexed.shards import OPEN_SHARDS
-from tokpack.indexed.trust import TRUST, trust_setting
-from tokpack.operations.merge import merge
 
 
 def make(folder: str | Path, parts: list[Documents]) -> tuple[str, Plain]:

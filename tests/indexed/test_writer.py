@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.indexed_twin import NAMES, Plain, read_plainly, write_plainly
 
+from tokpack.dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.errors import OutputError, UsageError
-from tokpack.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
 LETTERS = {name: letter for letter, name in NAMES.items()}
 
@@ -214,8 +214,8 @@ def test_of_two_writers_of_one_file_the_first_fails(tmp_path: Path) -> None:
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     head = (
         "import os, resource, signal, sys\nimport numpy as np\n"
-        "from tokpack.errors import *\nfrom tokpack.indexed import *\n"
-        "from tokpack.files.durable import replace_file\n"
+        "from tokpack.errors import *\nfrom tokpack.dataset import *\n"
+        "from tokpack.storage.disk.durable import replace_file\n"
         f"os.chdir({str(folder)!r})\n"
     )
     path = os.pathsep.join(filter(None, sys.path))

@@ -20,7 +20,7 @@ from tokpack import _core
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokpack.tokenizers.spec import NormalForm
+    from tokpack.tokenizers.definition import NormalForm
 
 
 FORMS: dict[NormalForm, Any] = {"NFC": NFC(), "NFD": NFD(), "NFKC": NFKC(), "NFKD": NFKD()}

@@ -66,7 +66,7 @@ def test_a_dataset_of_tokpack_gets_a_table(tmp_path: Path, files: int) -> None:
         tokpack.MMapIndexedDataset(tmp_path / "whole").table().select(wanted)
     )
     assert table["line"].null_count == table["bytes"].null_count == len(texts)
-    origins = tokpack.indexed.Origins(tmp_path / "d")
+    origins = tokpack.dataset.Origins(tmp_path / "d")
     assert [str(one) for one in origins][:: len(texts) - 1] == [str(inputs[0]), str(inputs[2])]
     tokpack.select(tmp_path / "d", tmp_path / "view", where="tokens > 9")
     assert whole.documents == made.documents

@@ -18,10 +18,10 @@ from support.converting import run, same
 from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import read_plainly, write_plainly
 
+from tokpack.dataset import Manifest, MMapIndexedDataset
+from tokpack.dataset.merge import merge
 from tokpack.errors import FormatError
-from tokpack.indexed import Manifest, MMapIndexedDataset
-from tokpack.operations.detect import detect
-from tokpack.operations.merge import merge
+from tokpack.formats.convert import detect
 
 
 @settings(max_examples=40, deadline=None)
@@ -102,8 +102,8 @@ def test_any_format_becomes_any_other(tmp_path: Path) -> None:
     (*_, note) = run(tmp_path / "a.ds", tmp_path / "f.npy", to="npy").notes
     assert "mask of tokens is left out" in note
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.operations.write_lists._GROUP_IDS", 2)
-        patch.setattr("tokpack.operations.foreign.STEP", 2)
+        patch.setattr("tokpack.formats.lists._GROUP_IDS", 2)
+        patch.setattr("tokpack.formats.foreign.STEP", 2)
         run(tmp_path / "e", tmp_path / "g.parquet")
     run(tmp_path / "g.parquet", tmp_path / "h")
     assert documents_of(tmp_path / "h") == documents

@@ -30,10 +30,10 @@ from support.documents import documents_of
 from support.packing_twin import best_fit as best_fit_plainly
 
 from tokpack import GPTDataset
+from tokpack.dataset import Manifest, MMapIndexedDataset
 from tokpack.errors import FormatError, UsageError
-from tokpack.indexed import Manifest, MMapIndexedDataset
-from tokpack.operations.detect import detect
-from tokpack.operations.write_lists import best_fit
+from tokpack.formats.convert import detect
+from tokpack.formats.lists import best_fit
 
 EOD = 60001
 NAMES = {
@@ -148,8 +148,8 @@ def test_the_order_of_packed_documents_is_found_a_window_at_a_time(tmp_path: Pat
     write_chats(tmp_path / "all", chats)
     path = tmp_path / "x.idx.parquet"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.operations.write_lists._WINDOW_IDS", 5000)
-        patch.setattr("tokpack.operations.lists._ROWS", 100)
+        patch.setattr("tokpack.formats.lists._WINDOW_IDS", 5000)
+        patch.setattr("tokpack.formats.lists._ROWS", 100)
         run(tmp_path / "all", path, seq_length=20)
         run(path, tmp_path / "back")
     assert read_back(str(tmp_path / "back")) == [predicted(chat) for chat in chats if chat[0]]

@@ -20,17 +20,13 @@ from support.manifests import in_order, manifest_for
 from support.places import GOLDEN
 from support.table_tools import other_table
 
+from tokpack.dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.dataset.format import prefixes_of
+from tokpack.dataset.merge import merge
+from tokpack.dataset.outputs import NewFiles, new_datasets
+from tokpack.dataset.writer import NewDataset, plain_facts
 from tokpack.errors import BusyError, OutputError, UsageError
-from tokpack.indexed import (
-    MMapIndexedDataset,
-    MMapIndexedDatasetBuilder,
-)
-from tokpack.indexed.new_dataset import NewDataset
-from tokpack.indexed.new_files import NewFiles, new_datasets
-from tokpack.indexed.plain import plain_facts
-from tokpack.indexed.prefix import prefixes_of
-from tokpack.operations.convert import convert
-from tokpack.operations.merge import merge
+from tokpack.formats.convert import convert
 
 
 @settings(max_examples=50, deadline=None)
@@ -154,7 +150,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     write_plainly(tmp_path / "a", plain([[[1, 2, 3] * 1000]]))
     code = (
-        "import resource, signal, sys; from tokpack.operations.merge import merge\n"
+        "import resource, signal, sys; from tokpack.dataset.merge import merge\n"
         "from tokpack.errors import OutputError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)\n"
@@ -176,7 +172,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(tmp_path: Path) -> None:
 def test_large_scratch_arrays_lie_in_a_file_without_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokpack.indexed.new_files._SCRATCH_IN_MEMORY", 8)
+    monkeypatch.setattr("tokpack.dataset.outputs._SCRATCH_IN_MEMORY", 8)
     parts = [[[[1, 2], []], []], [[[3]], [[4, 5, 6]]]]
     for number, documents in enumerate(parts):
         write_plainly(tmp_path / str(number), plain(documents))

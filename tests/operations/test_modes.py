@@ -12,7 +12,7 @@ from support.places import GOLDEN
 import tokpack
 from tokpack import MMapIndexedDataset
 from tokpack.errors import FormatError, UsageError
-from tokpack.operations.export import EXPORTS
+from tokpack.formats.export import EXPORTS
 
 MODES = [3, 0, -1, 127, 0, 1, 2]
 PLAIN = Plain("i", [[1, 2], [], [3], [4, 5], [6], [7], [8, 9]], [0, 2, 2, 3, 5, 7])

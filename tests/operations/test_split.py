@@ -14,12 +14,10 @@ from support.documents import DOCUMENTS, Documents, documents_of, plain
 from support.indexed_twin import write_plainly
 from support.manifests import in_order, manifest_for
 
+from tokpack.dataset import Manifest
+from tokpack.dataset.merge import merge
+from tokpack.dataset.split import split
 from tokpack.errors import UsageError
-from tokpack.indexed import (
-    Manifest,
-)
-from tokpack.operations.merge import merge
-from tokpack.operations.split import split
 
 CUTS = st.one_of(
     st.fixed_dictionaries({"documents": st.integers(1, 9)}),

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from support.table_tools import make_with_table, table_is_gone, token_digest
 
 import tokpack
+from tokpack.dataset import MMapIndexedDataset, Origins, table, table_path
 from tokpack.documents.write import write_view
-from tokpack.indexed import MMapIndexedDataset, Origins, table_path, table_writer
-from tokpack.stores import near
+from tokpack.storage import near
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,8 +40,8 @@ KINDS = {"id": "string", "n": "double", "x": "string", "flag": "bool"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tokpack.operations.tables.ROW_GROUP", 4)
-    monkeypatch.setattr(table_writer, "ROW_GROUP", 8)
+    monkeypatch.setattr("tokpack.dataset.merge.ROW_GROUP", 4)
+    monkeypatch.setattr(table, "ROW_GROUP", 8)
     for name, (begin, end) in BOUNDS.items():
         kept = {
             key: values if any(values) else pa.nulls(len(values), pa.string())

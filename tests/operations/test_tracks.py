@@ -22,10 +22,13 @@ from support.track_tools import (
 )
 
 import tokpack
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.merge import merge
+from tokpack.dataset.split import split
+from tokpack.dataset.verify import verify
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, InputError, OutputError
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.operations import convert, merge, split, verify
+from tokpack.formats import convert
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,10 +20,10 @@ from support.places import GOLDEN
 
 import tokpack
 from tokpack.cli.main import main
+from tokpack.dataset.mapped import CHUNK_BYTES, scan
+from tokpack.dataset.merge import merge
+from tokpack.dataset.verify import verify as check
 from tokpack.errors import InputError
-from tokpack.indexed.scan import CHUNK_BYTES, scan
-from tokpack.operations import verify as check
-from tokpack.operations.merge import merge
 
 
 def test_a_good_dataset_is_described(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_the_first_fault_is_that_of_the_twin(
     prefix = tmp_path_factory.mktemp("twin") / "x"
     write_plainly(prefix, plain)
     with pytest.MonkeyPatch.context() as patch:  # many chunks, whose ends fall on any document
-        patch.setattr("tokpack.indexed.scan.CHUNK_BYTES", 16)
-        patch.setattr("tokpack.operations.token_check._DOCUMENTS", 2)
+        patch.setattr("tokpack.dataset.mapped.CHUNK_BYTES", 16)
+        patch.setattr("tokpack.dataset.verify._DOCUMENTS", 2)
         expected = first_fault(plain, vocab_size, eod)
         if expected is None:
             check(prefix, vocab_size=vocab_size, eod=eod)
@@ -209,7 +209,7 @@ def test_a_scan_is_in_order_and_notices_a_file_that_shrinks(tmp_path: Path) -> N
     path = tmp_path / "x.bin"
     path.write_bytes(bytes(range(100)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokpack.indexed.scan.CHUNK_BYTES", 8)
+        patch.setattr("tokpack.dataset.mapped.CHUNK_BYTES", 8)
         found = list(scan(str(path), 99, lambda begin, block: (begin, bytes(block))))
         assert b"".join(data for *_, (_, data) in found) == bytes(range(99))
         assert [begin for begin, *_ in found] == list(range(0, 99, 8))

@@ -9,7 +9,7 @@ import pytest
 from support.encoding_tools import byte_tokenizer, documents, write_jsonl
 from support.report_tools import run, run_json
 
-from tokpack.report.bars import bars
+from tokpack.look.plots import bars
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def test_what_cannot_be_measured_is_said(words: list[str]) -> None:
 def test_ids_of_a_reference_that_differ_are_a_fault(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tokpack.report import bench
+    from tokpack.look import bench
 
     measure = bench._measure
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tokpack.report.charts import Curve, curves_plot, thinned
+from tokpack.look.plots import Curve, curves_plot, thinned
 
 
 @pytest.mark.parametrize("size", [1, 599, 600, 601, 5000, 123_457])

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tokpack.report.html import SERIES
-from tokpack.report.page import style
+from tokpack.look.page import style
+from tokpack.look.plots import SERIES
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 
 from support.report_tools import make, run, sample_texts
 
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.report import (
-    Spelling,
-    find_tokenizer,
-    grep,
-)
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.overview import grep
+from tokpack.dataset.spelling import Spelling, find_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path

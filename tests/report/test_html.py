@@ -14,9 +14,9 @@ from support.places import GOLDEN
 from support.report_tools import make, run, sample_texts
 from support.view_server import Elements
 
-from tokpack.files.durable import replace_file
-from tokpack.indexed import MMapIndexedDataset, index_chunks
-from tokpack.report import page, stats
+from tokpack.dataset import MMapIndexedDataset, index_chunks
+from tokpack.look import page, stats
+from tokpack.storage.disk.durable import replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,13 +21,10 @@ from support.rounding import equal
 from support.track_tools import build_tracks
 
 import tokpack
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.indexed.lengths import document_ends
-from tokpack.report import (
-    Spelling,
-    find_tokenizer,
-    grep,
-)
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.format import document_ends
+from tokpack.dataset.overview import grep
+from tokpack.dataset.spelling import Spelling, find_tokenizer
 
 TOKPACK = [sys.executable, "-m", "tokpack"]
 

@@ -12,8 +12,8 @@ from support.report_tools import run, run_json
 from support.view_server import Server
 
 from tokpack import GPTDataset, MMapIndexedDatasetBuilder, load_tokenizer
-from tokpack.view.items import DatasetItem
-from tokpack.view.tokens import token_text
+from tokpack.look.pages.dataset_pages import token_text
+from tokpack.look.pages.items import DatasetItem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 from support.report_tools import run_json, sample_texts
 
+from tokpack.dataset.overview import random_documents, ranges, sample_documents
 from tokpack.errors import UsageError
-from tokpack.report import (
-    random_documents,
-    ranges,
-    sample_documents,
-)
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ from support.report_tools import make, make_words, run, run_json, sample_texts
 from support.rounding import equal
 
 import tokpack
-from tokpack.files.durable import replace_file
-from tokpack.indexed import MMapIndexedDataset, index_chunks
-from tokpack.indexed.lengths import document_ends
+from tokpack.dataset import MMapIndexedDataset, index_chunks
+from tokpack.dataset.format import document_ends
+from tokpack.dataset.sources import SourceShare
+from tokpack.look import stats
+from tokpack.look.facts import source_table
 from tokpack.quantities import percent
-from tokpack.report import counts, stats
-from tokpack.report.facts import source_table
-from tokpack.report.sources import SourceShare
+from tokpack.storage.disk.durable import replace_file
 
 V1 = GOLDEN / "v1"
 EOD = 0
@@ -80,18 +80,18 @@ def test_figures_equal_a_slow_count(
     prefix = write(tmp_path_factory.mktemp("x") / "d", documents)
     expected = twin(documents, EOD)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counts, "CHUNK_BYTES", 4 * chunk)
-        patch.setattr(counts, "_BLOCK", chunk + 1)
+        patch.setattr(stats, "CHUNK_BYTES", 4 * chunk)
+        patch.setattr(stats, "_BLOCK", chunk + 1)
         opened = MMapIndexedDataset(prefix)
         ends = document_ends(opened.sizes, opened.doc_idx)
-        found, hashes = counts.count_tokens(opened, ends, vocab_size=None, eod=EOD, threads=2)
+        found, hashes = stats.count_tokens(opened, ends, vocab_size=None, eod=EOD, threads=2)
     own = [np.array(row, "<i4").tobytes() for row in documents]
     assert hashes.tolist() == [xxhash.xxh3_128_intdigest(row) >> 64 for row in own]
     figures = stats(opened)
     assert {i: int(n) for i, n in enumerate(found.counts) if n} == dict(expected["counts"])
     assert found.outside == sum(len(row) for row in documents) - expected["counts"].total()
     assert found.inner_eods == expected["inside"]
-    assert found.inner == expected["examples"][: counts.EXAMPLES]
+    assert found.inner == expected["examples"][: stats.EXAMPLES]
     assert found.without_eod == expected["without"]
     duplicates = figures.duplicates
     assert duplicates.documents == expected["duplicates"]

@@ -12,10 +12,11 @@ from support.report_tools import run, run_json
 
 import tokpack
 from tokpack import MMapIndexedDataset, load_tokenizer
+from tokpack.dataset.spelling import find_tokenizer
 from tokpack.errors import TokenizerError
-from tokpack.report import find_tokenizer, tokenizer_facts
-from tokpack.report.tokenizer_trial import Texts, mix, read_texts, sample_texts, tokens_of, try_out
-from tokpack.tokenizers.described import load_described, tokenizer_of
+from tokpack.look import tokenizer_facts
+from tokpack.look.tokenizers import Texts, mix, read_texts, sample_texts, tokens_of, try_out
+from tokpack.tokenizers.load import load_described, tokenizer_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -304,7 +305,7 @@ def test_to_look_at_a_dataset_keeps_no_copy(cache: Path, ranks: Path, tmp_path: 
 def test_the_newest_copies_stay(
     cache: Path, ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokpack.tokenizers.copies._MOST_COPIES", 2)
+    monkeypatch.setattr("tokpack.tokenizers.base._MOST_COPIES", 2)
     for number in range(4):
         ranks.write_bytes(ranks.read_bytes() + b"\n" * number)
         load_tokenizer(ranks, pattern="gpt2").keep_copies()

@@ -17,13 +17,11 @@ from support.samples_twin import write_dataset, write_manifest
 
 from tokpack import BlendedDataset, open_blend
 from tokpack.cli import main
+from tokpack.dataset import MMapIndexedDatasetBuilder
 from tokpack.errors import UsageError
-from tokpack.indexed import MMapIndexedDatasetBuilder
 from tokpack.samples import plan_blend
-from tokpack.samples.blend.cap import cap_epochs
 from tokpack.samples.blend.datasets import marks
-from tokpack.samples.blend.mixture import Mixture, root
-from tokpack.samples.blend.plan import plan_of
+from tokpack.samples.blend.plan import Mixture, cap_epochs, plan_of, root
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,7 @@ from tokpack.samples.blend.file import parse_blend, read_blend
 from tokpack.samples.blend.spec import Entry
 
 if TYPE_CHECKING:
-    from tokpack.samples.blend.mixture import Portion
-    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend.plan import BlendPlan, Portion
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from support import orders_twin as twin
 from support.samples_twin import write_dataset
 
 from tokpack import BlendedDataset, GPTDataset
-from tokpack.samples.orders.blocks import BlockOrder
 from tokpack.samples.orders.rows import OrderInput
+from tokpack.samples.orders.stateless import BlockOrder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,10 +18,10 @@ from support import forked
 from support.places import GOLDEN
 
 from tokpack import GPTDataset, MMapIndexedDatasetBuilder
-from tokpack.files.durable import UNFINISHED
-from tokpack.indexed import lengths
+from tokpack.dataset import format as binary_format
 from tokpack.samples import cache as cache_module
 from tokpack.samples.cache import ChunkedArray, IndexCache
+from tokpack.storage.disk.durable import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,7 +200,7 @@ def test_many_processes_at_once_build_once(tmp_path: Path) -> None:
 
 def test_without_locks_all_build_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on file systems without flock: everybody writes, whoever is last stays."""
-    patch = "import tokpack.files.lock as c; c.fcntl = None\n"
+    patch = "import tokpack.storage.disk.lock as c; c.fcntl = None\n"
     monkeypatch.setattr(sys.modules[__name__], "PROCESS", patch + PROCESS)
     builds = tmp_path / "builds"
     processes = [start(tmp_path / "cache", builds, 3, 0.02, 3) for _ in range(3)]
@@ -259,7 +259,7 @@ def test_without_permission_the_arrays_are_in_memory(
 def test_a_full_disk_leaves_nothing(tmp_path: Path, call: str) -> None:
     code = f"""
 import errno, os, resource, signal, sys
-from tokpack.files import durable
+from tokpack.storage.disk import durable
 sys.argv[1:] = [{str(tmp_path / "cache")!r}, {str(tmp_path / "builds")!r}, "1", "0", "0"]
 def full(file):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -342,8 +342,8 @@ def test_reading_lengths_leaves_them_whole(tmp_path: Path) -> None:
     private[:] = 7
     for array in (values.copy(), mapped, private):
         kept = array.copy()
-        lengths.release(array[10:])
+        binary_format.release(array[10:])
         np.testing.assert_array_equal(array, kept)
-    sums = lengths.LengthSums.of(mapped)
+    sums = binary_format.LengthSums.of(mapped)
     for begin, end in ((0, len(values)), (0, 1), (5, 5), (3, len(values) - 1)):
         assert sums.total(begin, end) == int(values[begin:end].sum())

@@ -16,9 +16,9 @@ from support.indexed_twin import CODES, Plain, write_plainly
 from support.samples_twin import some_lengths, write_dataset
 
 from tokpack import BlendedDataset, GPTDataset, _core
+from tokpack.dataset.merge import merge
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.operations.merge import merge
-from tokpack.samples.orders.rules import FLAVOURS
+from tokpack.samples.orders.rows import FLAVOURS
 
 if TYPE_CHECKING:
     from pathlib import Path

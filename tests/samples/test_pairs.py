@@ -17,11 +17,11 @@ from support.samples_twin import write_dataset, write_manifest
 
 import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDatasetBuilder, open_blend
+from tokpack.dataset import Manifest
 from tokpack.errors import UsageError
-from tokpack.indexed import Manifest
 from tokpack.samples import SampleIterator
 from tokpack.samples.look import find
-from tokpack.samples.orders.pairs import PairOrder
+from tokpack.samples.orders.packing import PairOrder
 from tokpack.samples.orders.rows import OrderInput
 
 if TYPE_CHECKING:

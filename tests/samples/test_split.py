@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.places import GOLDEN
 
-from tokpack.indexed import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.samples import parse_split, split_tokens
 
 if TYPE_CHECKING:

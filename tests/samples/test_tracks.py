@@ -15,9 +15,9 @@ from support.samples_twin import some_lengths
 
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.cli import main
+from tokpack.dataset.merge import merge
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, UsageError
-from tokpack.operations.merge import merge
 from tokpack.samples import FIM, SampleIterator, open_blend
 from tokpack.samples.look import look
 from tokpack.samples.tracks import count_trained, track_values

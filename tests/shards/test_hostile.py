@@ -16,16 +16,14 @@ from support.encoding_tools import dataset
 import tokpack
 from tokpack import machine
 from tokpack.cli import main
+from tokpack.dataset import Manifest, Origins
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.indexed import Manifest, Origins
 from tokpack.shards import drive
-from tokpack.shards.commit import commit, data_path
-from tokpack.shards.cut import make_shard_plan
-from tokpack.shards.engine import BUSY, CommandResult
+from tokpack.shards.commit import commit, data_path, survey
+from tokpack.shards.cut import encode_shard, make_shard_plan
+from tokpack.shards.drive import BUSY, CommandResult
 from tokpack.shards.plan import ShardPlan, plan_path, report_path, save_plan
-from tokpack.shards.survey import survey
-from tokpack.shards.work import encode_shard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.shards.commit import ranges
 from tokpack.shards.cut import _shards, make_shard_plan
+from tokpack.shards.drive import numbers_of
 from tokpack.shards.plan import (
     ShardPlan,
     plan_path,
     prefix_of,
     save_plan,
 )
-from tokpack.shards.scheduler import numbers_of
-from tokpack.shards.survey import ranges
 from tokpack.sources import Part, Source
 
 if TYPE_CHECKING:

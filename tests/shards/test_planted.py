@@ -17,17 +17,18 @@ import pytest
 from support.simulated_machines import World
 from torture import simulate
 
+from tokpack.dataset import manifest
+from tokpack.dataset.outputs import NewFiles
 from tokpack.encoding import deliver
 from tokpack.encoding.plan import Plan
-from tokpack.indexed import trust
-from tokpack.indexed.new_files import NewFiles
-from tokpack.shards import commit, plan, work
+from tokpack.shards import commit, cut, plan
 from tokpack.sources import Source
-from tokpack.stores import access, listing, outputs, upload
-from tokpack.stores.access import Objects
-from tokpack.stores.outputs import NewObjects, versions_of
-from tokpack.stores.trouble import TransientError
-from tokpack.stores.urls import StoredObject
+from tokpack.storage import files
+from tokpack.storage.objects import access, upload
+from tokpack.storage.objects.access import Objects
+from tokpack.storage.objects.trouble import TransientError
+from tokpack.storage.objects.urls import StoredObject
+from tokpack.storage.outputs import NewObjects, versions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,7 +95,7 @@ def _manifest_first() -> Any:
         self.__dict__.setdefault("waiting", []).append((args, more))
 
     def first(self: NewObjects, url: str, content: bytes) -> None:
-        self._written[url] = outputs.replace(url, content, self._versions.get(url))
+        self._written[url] = files.replace(url, content, self._versions.get(url))
         for args, more in self.__dict__.pop("waiting", ()):
             write(self, *args, **more)
 
@@ -102,7 +103,7 @@ def _manifest_first() -> Any:
 
 
 def _unchecked(_: Any, self: NewObjects, url: str, content: bytes) -> None:
-    self._written[url] = outputs.replace(url, content, self._versions.get(url))
+    self._written[url] = files.replace(url, content, self._versions.get(url))
 
 
 def _manifest_last(real: Any, self: NewFiles, *args: Any, **more: Any) -> None:
@@ -140,13 +141,13 @@ def _looked_at(outputs: Any, *_: Any, **__: Any) -> Any:
 
 BUGS: dict[str, Bug] = {
     "a manifest may name datasets elsewhere": Bug(
-        "foreign", 20, instead(lambda *_: True, (trust, "is_trusted"))
+        "foreign", 20, instead(lambda *_: True, (manifest, "is_trusted"))
     ),
     "what goes with an output is replaced whatever it is": Bug(
-        "others", 100, nothing((outputs, "check_replaceable"))
+        "others", 100, nothing((files, "check_replaceable"))
     ),
     "an input may be replaced": Bug(
-        "others", 100, instead(lambda _: object(), (outputs, "object_of"))
+        "others", 100, instead(lambda _: object(), (files, "object_of"))
     ),
     "plan and commit replace whatever is there": Bug(
         "others", 100, instead(_looked_at, (plan, "look"), (commit, "look"))
@@ -158,7 +159,7 @@ BUGS: dict[str, Bug] = {
         together(nothing((Source, "check_unchanged")), method(Objects, "read", _any_version)),
     ),
     "a listing that breaks off is taken for whole": Bug(
-        "listed", 3_000, method(listing, "_visible_below", _cut_off)
+        "listed", 3_000, method(access, "_visible_below", _cut_off)
     ),
     "an object is written without its precondition": Bug(
         "whole", 1_500, method(Objects, "put", lambda real, s, url, data, _="": real(s, url, data))
@@ -174,13 +175,13 @@ BUGS: dict[str, Bug] = {
     ),
     "412 counts as success": Bug("whole", 1_500, method(Objects, "put", _there)),
     "nobody looks whether the plan is another by now": Bug(
-        "makers", 300, nothing((work, "check_current"), (commit, "check_current"))
+        "makers", 300, nothing((cut, "check_current"), (commit, "check_current"))
     ),
     "the commit does not look whether the plan is another by now": Bug(
         "makers", 300, nothing((commit, "check_current"))
     ),
     "shards of a plan that was replaced stay": Bug(
-        "makers", 300, nothing((work, "remove_replaced"), (commit, "remove_replaced"))
+        "makers", 300, nothing((cut, "remove_replaced"), (commit, "remove_replaced"))
     ),
     "any version is removed": Bug(
         "whole", 1_500, method(Objects, "delete", lambda real, s, url, _=None: real(s, url))

@@ -15,11 +15,10 @@ from support.encoding_tools import dataset
 import tokpack
 from tokpack.encoding import EncodeOptions
 from tokpack.errors import UsageError
-from tokpack.shards.commit import commit
+from tokpack.shards.commit import commit, survey
 from tokpack.shards.cut import make_shard_plan
 from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import save_plan
-from tokpack.shards.survey import survey
 
 ray = pytest.importorskip("ray")
 pytestmark = [

@@ -22,16 +22,14 @@ from support.process_engine import ProcessEngine
 
 import tokpack
 from tokpack.cli import main
+from tokpack.dataset import Manifest, MMapIndexedDataset, Origins
 from tokpack.encoding import EncodeOptions
-from tokpack.encoding.report import LOST_SECONDS
+from tokpack.encoding.status import LOST_SECONDS
 from tokpack.errors import FormatError, InputError, OutputError, WorkerError
-from tokpack.indexed import Manifest, MMapIndexedDataset, Origins
-from tokpack.shards.commit import commit, data_path
-from tokpack.shards.cut import make_shard_plan
+from tokpack.shards.commit import commit, data_path, survey
+from tokpack.shards.cut import encode_shard, make_shard_plan
 from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import ShardPlan, report_path, save_plan
-from tokpack.shards.survey import survey
-from tokpack.shards.work import encode_shard
 
 if TYPE_CHECKING:
     from shards.conftest import Corpus

@@ -11,7 +11,7 @@ from support.in_process_tools import TEXTS
 
 import tokpack
 from tokpack.encoding import plan
-from tokpack.sources import tables
+from tokpack.sources import columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,4 +29,4 @@ def lines(tmp_path_factory: pytest.TempPathFactory, bpe: Path) -> tuple[bytes, b
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = functools.partial(plan.make_parts, smallest_bytes=32 << 10)
     monkeypatch.setattr(plan, "make_parts", cut)
-    monkeypatch.setattr(tables, "_GROUP_BYTES", 16 << 10)
+    monkeypatch.setattr(columns, "_GROUP_BYTES", 16 << 10)

@@ -11,7 +11,7 @@ from support.in_process_tools import KEYS, TEXTS, table
 
 import tokpack
 from tokpack.errors import InputError, OutputError, UsageError
-from tokpack.sources import Source, in_process, tables
+from tokpack.sources import Source, columns, in_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,7 +125,7 @@ def test_a_large_table_is_known_by_some_of_its_rows(monkeypatch: pytest.MonkeyPa
     other = [*TEXTS[:-1], TEXTS[-1][:-1] + "!"]
     prints = [table(), pa.table({"text": TEXTS}), pa.table({"text": other})]
     assert len({fingerprint(one) for one in prints}) == 2
-    monkeypatch.setattr(tables, "_HASHED_BYTES", 1000)
+    monkeypatch.setattr(columns, "_HASHED_BYTES", 1000)
     assert len({fingerprint(one) for one in prints}) == 2
 
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tokpack.errors import InputError
-from tokpack.sources.looks import map_concurrently
+from tokpack.sources.find import map_concurrently
 
 SECONDS = 0.004
 
@@ -71,7 +71,7 @@ def test_looks_inside_of_looks_begin_no_threads() -> None:
 FEW_THREADS = """
 import resource, threading, time
 import concurrent.futures.thread
-from tokpack.sources.looks import map_concurrently
+from tokpack.sources.find import map_concurrently
 def look(number):
     time.sleep(0.002)
     return number

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, write
 
 from tokpack.errors import InputError, UsageError
-from tokpack.files import blocks
 from tokpack.sources import (
     Part,
     Source,
@@ -21,6 +20,7 @@ from tokpack.sources import (
     make_parts,
     read,
 )
+from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
     from pathlib import Path

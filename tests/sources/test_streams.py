@@ -29,7 +29,7 @@ from support.sources_twin import (
 from tokpack.errors import InputError
 from tokpack.sources import Part, Source, make_parts, read
 from tokpack.sources import compression as compressions
-from tokpack.sources.zstd_frames import frame_ends
+from tokpack.sources.compression import frame_ends
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 import tokpack
-from tokpack.stores import access, cache
+from tokpack.storage.objects import access, cache
 
 pytest.importorskip("obstore")
 if find_spec("moto") is None:  # it is another process that imports it

@@ -15,14 +15,14 @@ from support.stores import Fault, Plan, web_server
 
 import tokpack
 from tokpack import MMapIndexedDataset
-from tokpack.indexed import mapped
-from tokpack.report import find_tokenizer
-from tokpack.stores import cache
+from tokpack.dataset import mapped
+from tokpack.dataset.spelling import find_tokenizer
+from tokpack.storage.objects import cache
 
 if TYPE_CHECKING:
     from support.stores import Store
 
-    from tokpack.stores import StoredObject
+    from tokpack.storage.objects.urls import StoredObject
 
 
 def test_the_cache(store: Store, url: str, copies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,20 +36,20 @@ def test_the_cache(store: Store, url: str, copies: Path, monkeypatch: pytest.Mon
     assert copied.read_bytes() == content
     for number in range(5):
         store.s3.put(f"small/{number}.txt", bytes(1_000))
-        tokpack.stores.near(f"s3://texts/small/{number}.txt")
+        tokpack.storage.near(f"s3://texts/small/{number}.txt")
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", f"{len(content) + 3_500}")
     assert MMapIndexedDataset(url)[0].size  # used again, so the others go first
     store.s3.put("small/5.txt", bytes(1_000))
-    tokpack.stores.near("s3://texts/small/5.txt")
+    tokpack.storage.near("s3://texts/small/5.txt")
     left = sorted(path.name for path in copies.glob("*/*") if path.suffix in (".idx", ".txt"))
     assert left == ["3.txt", "4.txt", "5.txt", "one.idx"]
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "1KB")
     store.s3.put("small/6.txt", bytes(1_001))
     with pytest.raises(tokpack.UsageError, match="1,001 bytes, the cache 1,000: set TOKPACK_CACHE"):
-        tokpack.stores.near("s3://texts/small/6.txt")
+        tokpack.storage.near("s3://texts/small/6.txt")
     monkeypatch.setenv("TOKPACK_CACHE_SIZE", "much")
     with pytest.raises(tokpack.UsageError, match="TOKPACK_CACHE_SIZE: 'much'"):
-        tokpack.stores.near("s3://texts/small/6.txt")
+        tokpack.storage.near("s3://texts/small/6.txt")
 
 
 def test_a_copy_that_others_remove(
@@ -59,7 +59,7 @@ def test_a_copy_that_others_remove(
     times = iter((True, True, False))
 
     def removed(objects: list[StoredObject]) -> list[str]:
-        paths = tokpack.stores.copies(objects)
+        paths = tokpack.storage.copies(objects)
         if next(times):
             Path(paths[0]).unlink()
         return paths

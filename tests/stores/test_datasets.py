@@ -14,18 +14,18 @@ from support.stores import Fault
 import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.cli.main import main
+from tokpack.dataset import shards
 from tokpack.errors import StoreError
-from tokpack.indexed import shards
-from tokpack.samples import SampleIterator, fetch
+from tokpack.samples import SampleIterator, gather
 from tokpack.samples.orders import by_name
-from tokpack.stores import access, cache
+from tokpack.storage.objects import access, cache
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support.stores import Store
 
-    from tokpack.samples.orders.rules import OrderName
+    from tokpack.samples.orders.rows import OrderName
 
 TRACKS = ("mask", "weights", "labels")
 LENGTH = 128
@@ -166,7 +166,7 @@ def test_many_shards_are_looked_for_together(
 
 def test_samples(store: Store, disk: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Micro batches, asked for ahead, in this process and in one that was forked from it."""
-    monkeypatch.setattr(fetch, "MOST_AHEAD", 4)
+    monkeypatch.setattr(gather, "MOST_AHEAD", 4)
 
     def blend(prefix: str) -> BlendedDataset:
         members = [GPTDataset(prefix, LENGTH, seed=seed) for seed in (1, 2)]
@@ -251,7 +251,7 @@ def test_blocks_are_read_once(
     damaged = max(copies.glob("*/*[0-9]"), key=lambda path: path.stat().st_size)
     damaged.write_bytes(bytes(damaged.stat().st_size))
     cache._checked.clear()
-    fetch._files.clear()
+    gather._files.clear()
     access.shut_down()
     assert same(1)
     assert store.asked("GET", "one.bin") == 1

@@ -12,10 +12,10 @@ from support.encoding_tools import dataset, documents, write_jsonl
 from support.optional import program
 
 import tokpack
-from tokpack import MMapIndexedDataset, stores
+from tokpack import MMapIndexedDataset, storage
 from tokpack.cli.main import main
 from tokpack.errors import StoreError
-from tokpack.stores import access, upload
+from tokpack.storage.objects import access, upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,10 +81,10 @@ def test_as_on_a_disk(root: str, tokenizer: Path) -> None:
     found = access.objects.named(f"{root}/in/x.jsonl")
     upload.write(b"{}", found.url)
     with pytest.raises(StoreError, match="changed while it was read"):
-        stores.Ranges([(found, 0, 2)]).take()
+        storage.Ranges([(found, 0, 2)]).take()
 
 
 def fetched(prefix: str) -> tuple[bytes, ...]:
     """The .bin and .idx on a store."""
     found = [access.objects.named(prefix + suffix) for suffix in (".bin", ".idx")]
-    return tuple(stores.Ranges([(one, 0, one.size) for one in found]).take())
+    return tuple(storage.Ranges([(one, 0, one.size) for one in found]).take())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokpack.stores.filesystems import FileSystems
+from tokpack.storage.objects.filesystems import FileSystems
 
 
 def test_a_listing_is_as_new_as_a_look_at_one_object(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from support.view_server import Server
 
 import tokpack
 from tokpack import GPTDataset, MMapIndexedDataset
+from tokpack.dataset.manifest import TRUST
 from tokpack.errors import FormatError
-from tokpack.indexed.trust import TRUST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

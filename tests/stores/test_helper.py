@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.stores import Fault
 
-from tokpack import stores
-from tokpack.encoding.names import default_output
+from tokpack import storage
+from tokpack.encoding.options import default_output
 from tokpack.errors import StoreError
-from tokpack.stores import access, open_file
+from tokpack.storage import open_file
+from tokpack.storage.objects import access
 
 if TYPE_CHECKING:
     from support.stores import Store
@@ -27,14 +28,14 @@ def test_a_name_has_no_secret() -> None:
 
 
 def test_what_is_a_url() -> None:
-    assert stores.is_url("s3://b/k")
-    assert stores.is_url("hf://datasets/owner/name/x.parquet")
-    assert not stores.is_url("hf://owner/name:split")
-    assert not stores.is_url("/data/x:y//z")
-    assert stores.shown("https://a:b@h/p?q=1#f") == "https://h/p"
-    assert stores.shown("sftp://a:b@h/p") == "sftp://h/p"
+    assert storage.is_url("s3://b/k")
+    assert storage.is_url("hf://datasets/owner/name/x.parquet")
+    assert not storage.is_url("hf://owner/name:split")
+    assert not storage.is_url("/data/x:y//z")
+    assert storage.shown("https://a:b@h/p?q=1#f") == "https://h/p"
+    assert storage.shown("sftp://a:b@h/p") == "sftp://h/p"
     assert (
-        stores.shown("abfs://box@me.dfs.core.windows.net/p")
+        storage.shown("abfs://box@me.dfs.core.windows.net/p")
         == "abfs://box@me.dfs.core.windows.net/p"
     )
 

@@ -11,7 +11,7 @@ from support.encoding_tools import dataset, documents, write_jsonl
 from support.hub_server import hub
 
 import tokpack
-from tokpack.indexed.hub_card import with_section
+from tokpack.dataset.outputs import with_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

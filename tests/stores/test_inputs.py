@@ -383,7 +383,7 @@ def test_a_missing_package(url: str, blocked: str, extra: str) -> None:
     code = (
         f"import sys; sys.modules[{blocked!r}] = None\n"
         "from tokpack import stores\n"
-        "from tokpack.stores import access; access._never_forks = True\n"
+        "from tokpack.storage import access; access._never_forks = True\n"
         "from tokpack.errors import UsageError\n"
         f"try: stores.find({url!r})\n"
         "except UsageError as error: print(error)\n"

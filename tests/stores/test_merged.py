@@ -20,9 +20,8 @@ import tokpack
 from tokpack import InputError, Manifest, MMapIndexedDataset, OutputError
 from tokpack.cli.main import main
 from tokpack.errors import FormatError, UsageError
-from tokpack.stores import StoredObject, access, upload
-from tokpack.stores.ranges import Range
-from tokpack.stores.urls import object_of
+from tokpack.storage.objects import access, upload
+from tokpack.storage.objects.urls import Range, StoredObject, object_of
 
 if TYPE_CHECKING:
     from support.stores import Store

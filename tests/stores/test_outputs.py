@@ -17,7 +17,7 @@ from tokpack.cli.main import main
 from tokpack.encoding import plan
 from tokpack.encoding.resume import complete_datasets
 from tokpack.sources import parts
-from tokpack.stores import ranges
+from tokpack.storage.objects import urls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ MANY = 5 << 20  # bytes of a part: the least that S3 allows
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder to work in, with uploads in several parts."""
-    monkeypatch.setattr(ranges, "PART_BYTES", MANY)
+    monkeypatch.setattr(urls, "PART_BYTES", MANY)
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -174,7 +174,7 @@ def test_a_kill_while_it_sends(
     store.plan.faults.append(Fault("call", "PUT", "four.bin?", after=1, act=hold))
     options = {"inputs": str(texts), "output": "s3://texts/four/four", "workers": 2}
     options["tokenizer"] = str(tokenizer)
-    driver = f"import tokpack.stores.ranges as ranges\nranges.PART_BYTES = {MANY}\n{DRIVER}"
+    driver = f"import tokpack.storage.objects.urls as ranges\nranges.PART_BYTES = {MANY}\n{DRIVER}"
     run = forked.Process(["-c", driver, json.dumps(options)])
     assert arrived.wait(100)
     while not store.s3.uploads():  # until its other part is there

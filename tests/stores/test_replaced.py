@@ -21,9 +21,10 @@ from support.stores import Fault
 import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import OutputError, StoreError
-from tokpack.stores import outputs, ranges
-from tokpack.stores.outputs import NewObjects
-from tokpack.stores.upload import TakenError, send
+from tokpack.storage import files
+from tokpack.storage.objects import urls as ranges
+from tokpack.storage.objects.upload import TakenError, send
+from tokpack.storage.outputs import NewObjects
 
 if TYPE_CHECKING:
     from support.stores import Store
@@ -198,7 +199,7 @@ def test_files_stay_where_their_manifest_may_come_yet(
         cause.may_be_done = may_be_done
         raise OutputError("cannot write") from cause
 
-    monkeypatch.setattr(outputs, "replace", fail)
+    monkeypatch.setattr(files, "replace", fail)
     urls = [f"{URL}.idx", f"{URL}.json"]
     with suppress(OutputError), NewObjects(dict.fromkeys(urls)) as objects:
         objects.write(urls[0], functools.partial(send, "ours.idx", urls[0]))

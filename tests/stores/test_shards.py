@@ -12,16 +12,14 @@ from support.stores import Fault, Store
 
 import tokpack
 from tokpack.cli import main
-from tokpack.encoding import EncodeOptions, report
+from tokpack.dataset import Manifest
+from tokpack.encoding import EncodeOptions, status
 from tokpack.errors import OutputError, StoreError, UsageError
-from tokpack.files.durable import UNFINISHED
-from tokpack.indexed import Manifest
-from tokpack.shards.commit import commit
-from tokpack.shards.cut import make_shard_plan
+from tokpack.shards.commit import commit, survey
+from tokpack.shards.cut import encode_shard, make_shard_plan
 from tokpack.shards.plan import ShardPlan, save_plan
-from tokpack.shards.survey import survey
-from tokpack.shards.work import encode_shard
-from tokpack.stores import access
+from tokpack.storage.disk.durable import UNFINISHED
+from tokpack.storage.objects import access
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,9 +168,9 @@ def test_the_clock_of_a_machine_does_not_say_that_it_is_lost(
     told = {**counts, "state": "running", "host": "a", "pid": 1, "message": ""}
     now = time.time()
     for at, most, state in (
-        (now - 1000, report.LOST_SECONDS, "running"),
+        (now - 1000, status.LOST_SECONDS, "running"),
         (now + 4000, -60.0, "lost"),  # the store's time is at most now
     ):
-        monkeypatch.setattr(report, "LOST_SECONDS", most)
+        monkeypatch.setattr(status, "LOST_SECONDS", most)
         store.s3.put(key, json.dumps({**told, "began": at, "told": at}).encode())
         assert survey(plan, url)[0].state == state

@@ -15,7 +15,7 @@ from support.encoding_tools import documents, write_jsonl
 from support.stores import Fault, Store
 
 import tokpack
-from tokpack.files.durable import UNFINISHED
+from tokpack.storage.disk.durable import UNFINISHED
 
 if TYPE_CHECKING:
     from pathlib import Path

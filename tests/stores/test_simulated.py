@@ -13,13 +13,12 @@ from support.simulated_store import Gated, S3Model
 
 from tokpack import machine
 from tokpack.errors import OutputError, StoreError, UnreachableError
-from tokpack.files import durable
-from tokpack.stores import reading, upload
-from tokpack.stores.access import Objects
-from tokpack.stores.ranges import LocalFile, Range
-from tokpack.stores.trouble import TransientError, failure
-from tokpack.stores.upload import TakenError
-from tokpack.stores.urls import etag_of_parts
+from tokpack.storage.disk import durable
+from tokpack.storage.objects import access, upload
+from tokpack.storage.objects.access import Objects
+from tokpack.storage.objects.trouble import TransientError, failure
+from tokpack.storage.objects.upload import TakenError
+from tokpack.storage.objects.urls import LocalFile, Range, etag_of_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -194,7 +193,7 @@ def test_of_two_uploads_in_parts_one_wins(
     made = []
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
-            *((upload, "objects", objects), (reading.access, "objects", objects)),
+            *((upload, "objects", objects), (access.access, "objects", objects)),
             *((upload, "LEAST_PART", 4), (upload.limits, "PART_BYTES", 4)),
         ):
             patch.setattr(module, name, value)

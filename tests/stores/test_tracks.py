@@ -10,9 +10,9 @@ from support.track_tools import build_tracks, check_track, values_of
 
 import tokpack
 from tokpack import MMapIndexedDataset
+from tokpack.dataset.mapped import StoredTokens
 from tokpack.documents import write_view
 from tokpack.errors import FormatError, InputError
-from tokpack.indexed.stored import StoredTokens
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.indexed_twin import Plain, write_plainly
+from tokpack.dataset import Manifest, digest_file
+from tokpack.dataset.verify import verify as check
 from tokpack.errors import FormatError
-from tokpack.indexed import Manifest, digest_file
-from tokpack.operations import verify as check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import pytest
 import tokpack
 from support.encoding_tools import EOD, document
 from support.marking_twin import library_of, marked
+from tokpack.dataset.verify import verify
 from tokpack.errors import InputError
-from tokpack.operations import verify
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:

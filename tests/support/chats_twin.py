@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from support.documents import documents_of, plain
 from support.indexed_twin import write_plainly
-from tokpack.indexed import MMapIndexedDatasetBuilder
+from tokpack.dataset import MMapIndexedDatasetBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import importlib
 import json
 import random
 import re
@@ -21,8 +20,8 @@ from support.rank_files import BYTES, WORDS, save_lines
 from support.report_tools import run
 from support.table_tools import add_table
 from tokpack.cli.main import COMMANDS, module_of
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.indexed.table import TABLE_SUFFIX
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.table import TABLE_SUFFIX
 from tokpack.tokenizers import train_bpe
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def documented() -> Iterator[tuple[str, str]]:
     """Where each command stands, and the command, without comments and what only shows a form."""
     texts = {where: text for where, text in pages().items() if where not in WHOLE}
     for name in COMMANDS:
-        module = importlib.import_module(module_of(name))
+        module = module_of(name)
         page = getattr(module, "PAGE", None)
         texts[f"tokpack {name} --help"] = page.epilog if page else module.EPILOG
     seen = set()

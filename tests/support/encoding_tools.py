@@ -31,7 +31,7 @@ VARIANTS = [f"{w}{n}" for w in WORDS for n in (*[""] * 20, *range(10))]
 DRIVER = """
 import json, sys
 import tokpack
-import tokpack.encoding.work as work
+import tokpack.encoding.run as work
 work.SYNC_SECONDS = 0.02
 options = json.loads(sys.argv[1])
 first = []

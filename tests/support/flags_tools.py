@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tokpack.configuration.config import FIELDS, Config
-from tokpack.configuration.flags import resolve
 from tokpack.errors import worded
+from tokpack.trainer.config.config import FIELDS, Config
+from tokpack.trainer.config.flags import resolve
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -159,7 +159,7 @@ def serve(number: int) -> None:
             os.close(file)
 
 
-_NEED_TORCH = ("tokpack.trainer", "tokpack.checkpoints")
+_NEED_TORCH = ("tokpack.trainer", "tokpack.trainer.checkpoints")
 
 
 def _load() -> None:

@@ -1,4 +1,4 @@
-"""A slow, obviously right twin of tokpack.indexed: the format in plain Python."""
+"""A slow, obviously right twin of tokpack.dataset: the format in plain Python."""
 
 from __future__ import annotations
 

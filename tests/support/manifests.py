@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from support.indexed_twin import read_plainly
-from tokpack.indexed import Manifest, digest_file, has_digest
+from tokpack.dataset import Manifest, digest_file, has_digest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.optional import SHARED
 from support.places import GOLDEN
-from tokpack.samples.megatron.build import megatron_index_key
-from tokpack.samples.megatron.orders import MegatronOrder
+from tokpack.samples.megatron.orders import MegatronOrder, megatron_index_key
 from tokpack.samples.orders.rows import OrderInput
 
 if TYPE_CHECKING:

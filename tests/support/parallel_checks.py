@@ -16,7 +16,7 @@ from support.parallel_tools import (
     train_many,
 )
 from support.rounding import EXACT, PRODUCTS, TERMS, gamma, likely
-from tokpack.configuration.config import Config
+from tokpack.trainer.config.config import Config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def check_against_twin(runs: list[Run], apart: Path | None = None) -> None:
 
 def _of_twin(run: Run) -> Figures:
     from support.gpt_twin import Twin
-    from tokpack.configuration.schedule import Schedule
+    from tokpack.trainer.config.schedule import Schedule
 
     settings = {**TINY, **run.settings}
     config = Config(**settings)

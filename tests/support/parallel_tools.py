@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.ports import own_port
 from support.rank_server import server
-from tokpack.configuration.config import Config
+from tokpack.trainer.config.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,8 +107,8 @@ def open_engine(settings: dict[str, Any]) -> Any:
     """The engine of TINY with other settings, among the processes of the environment."""
     import torch
 
-    from tokpack.configuration.model import ModelConfig
     from tokpack.trainer import parallel
+    from tokpack.trainer.config.model import ModelConfig
     from tokpack.trainer.engine import make_engine
 
     torch.set_num_threads(1)
@@ -120,7 +120,7 @@ def open_engine(settings: dict[str, Any]) -> Any:
 
 def train(run: Run) -> Figures:
     """What a run reports at each step, and the loss of an evaluation."""
-    from tokpack.configuration.schedule import Schedule
+    from tokpack.trainer.config.schedule import Schedule
 
     engine = open_engine(run.settings)
     ranks, consumed = engine.topology.data_size, 0
@@ -252,7 +252,7 @@ os._exit(0)
 
 def first_weights(config: Config) -> dict[str, Any]:
     """The whole weights by name with which a run begins."""
-    from tokpack.configuration.model import ModelConfig
+    from tokpack.trainer.config.model import ModelConfig
     from tokpack.trainer.model import Stage
     from tokpack.trainer.parallel import Topology
 

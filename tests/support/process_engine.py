@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tokpack.shards.engine import CommandResult
+from tokpack.shards.drive import CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

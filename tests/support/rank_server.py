@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # What a run imports until its end, which takes seconds of every process.
 LOADED = [
-    "tokpack.configuration.flags",
+    "tokpack.trainer.config.flags",
     "tokpack.trainer.engine_torch",
     "tokpack.trainer.engine_ds",
     "tokpack.trainer.loop",

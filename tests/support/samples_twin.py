@@ -6,7 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from support.indexed_twin import Plain, write_plainly
-from tokpack.indexed import Manifest, digest_file
+from tokpack.dataset import Manifest, digest_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.simulated_store import S3Model
 from tokpack import machine
-from tokpack.stores.trouble import TransientError, failure
+from tokpack.storage.objects.trouble import TransientError, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

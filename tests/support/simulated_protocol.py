@@ -22,19 +22,19 @@ from support.encoding_tools import byte_tokenizer
 from support.simulated_machines import Machine, World
 from support.simulated_store import Gated
 from tokpack import machine
+from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
+from tokpack.dataset.manifest import now
+from tokpack.dataset.merge import merge
 from tokpack.encoding import EncodeOptions, run
 from tokpack.encoding.setup import load_setup
 from tokpack.errors import BusyError, TokpackError
-from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import now
-from tokpack.operations import merge
 from tokpack.progress import Progress
-from tokpack.shards import cut, work
+from tokpack.shards import cut
 from tokpack.shards.commit import commit
-from tokpack.shards.engine import BUSY, CommandResult
+from tokpack.shards.drive import BUSY, CommandResult
 from tokpack.shards.plan import ShardPlan, save_plan
 from tokpack.sources import parts
-from tokpack.stores import access, cache, ranges, upload
+from tokpack.storage.objects import access, cache, upload, urls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,11 +115,11 @@ class Studio:
             (cut, "MIN_PART_BYTES", 1),
             (parts, "_SMALL_GROUP", 0),
             (run, "_encode", self._encode),
-            (work, "load_setup", self._setup),
+            (cut, "load_setup", self._setup),
             (upload, "LEAST_PART", 64),
             (cached_property, "__get__", _unlocked),
             (machine, "clock", machine.clock),  # these two, which ``use`` replaces, as they were
-            (ranges, "PART_BYTES", ranges.PART_BYTES),
+            (urls, "PART_BYTES", urls.PART_BYTES),
         ):
             self._stack.enter_context(patch.object(target, name, value))
         self._stack.enter_context(
@@ -132,11 +132,11 @@ class Studio:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def use(self, world: World, *, part_bytes: int = ranges.PART_BYTES) -> None:
+    def use(self, world: World, *, part_bytes: int = urls.PART_BYTES) -> None:
         """Give tokpack another world."""
         self.world = machine.clock = world
         self._gated = Gated(world.model, world.gate)
-        ranges.PART_BYTES = part_bytes
+        urls.PART_BYTES = part_bytes
         shutil.rmtree(self.folder / "machines", ignore_errors=True)
         for url, content in self.contents.items():
             world.model.place(url, content)
@@ -159,7 +159,7 @@ class Studio:
 
     def shard(self, number: int) -> None:
         plan = ShardPlan.load(PILE)
-        work.encode_shard(
+        cut.encode_shard(
             plan, PILE, number % plan.shards, workers=1, scratch=self.own_folder("scratch")
         )
 

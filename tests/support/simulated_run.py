@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tokpack.encoding import meter, part, resume, tracks, work, worker
-from tokpack.encoding.coordinator import Coordinator
-from tokpack.encoding.journal import Journal
-from tokpack.encoding.meter import Counters
+from tokpack.encoding import part, resume, run, worker
+from tokpack.encoding.coordinator import Coordinator, Journal
 from tokpack.encoding.piece import JOINED, SPILL, Job
-from tokpack.encoding.worker import Slots, Worker
-from tokpack.files import blocks
+from tokpack.encoding.worker import Counters, Slots, Worker
 from tokpack.sources import LineStream
+from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.encoding.messages import Event, ToWorker
+    from tokpack.encoding.coordinator import Event, ToWorker
 
 FOREVER = 1 << 60
 
@@ -46,16 +44,16 @@ def patched(rng: random.Random) -> Iterator[None]:
         patch.setattr(worker, "LineStream", stream)
         read = functools.partial(part.read, block_bytes=rng.choice((64, 1000)))
         patch.setattr(part, "read", read)
-        patch.setattr(tracks, "_FIRST_BYTES", 16)
-        patch.setattr(tracks.TrackFiles, "write", _interrupted(tracks.TrackFiles.write))
+        patch.setattr(worker, "_FIRST_BYTES", 16)
+        patch.setattr(worker.TrackFiles, "write", _interrupted(worker.TrackFiles.write))
         yield
 
 
 _own = threading.local()  # .link is that of the worker that this thread runs
 
 
-def _interrupted(write: Callable[[tracks.TrackFiles, int, memoryview, int], None]) -> Any:
-    def interrupted(self: tracks.TrackFiles, track: int, data: memoryview, at: int) -> None:
+def _interrupted(write: Callable[[worker.TrackFiles, int, memoryview, int], None]) -> Any:
+    def interrupted(self: worker.TrackFiles, track: int, data: memoryview, at: int) -> None:
         half = len(data) // 2
         write(self, track, data[:half], at)
         _own.link.wrote(self, len(data))
@@ -81,7 +79,7 @@ class _Thread:
         self._rng = rng
         self._killed = False
         self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
-        counters = Counters(np.zeros(meter._COUNTS + len(meter._STAGES), np.int64).data)
+        counters = Counters(np.zeros(worker._COUNTS + len(worker._STAGES), np.int64).data)
         self._worker = Worker(job, counters, self, slots=slots)
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()
@@ -124,7 +122,7 @@ class _Thread:
         self._stopped.release()
         self._pause()
 
-    def wrote(self, place: tracks.TrackFiles, size: int) -> None:
+    def wrote(self, place: worker.TrackFiles, size: int) -> None:
         self.written[JOINED if place.name.startswith(JOINED) else SPILL] += size
         if self._rng.random() < 0.3:
             self._talk()
@@ -166,7 +164,7 @@ class Simulation:
     def run(self, workers: int, steps: int = FOREVER, touched: Sequence[int] = ()) -> bool:
         """Run for at most so many steps, then kill all; return whether the run has ended."""
         job = self.job
-        joined = [work._open_joined(job, name) for name in job.joined]
+        joined = [run._open_joined(job, name) for name in job.joined]
         resumed = resume.resume(job, touched, joined, lambda: None)
         journal = Journal(job.folder, resumed.entries())
         segments = [part.end for part in job.parts if part.kind == "stream"]
@@ -239,7 +237,7 @@ class Simulation:
         assert not own._begins
         assert not list(Path(self.job.folder.path).glob(f"{SPILL}*"))
 
-    def _check_bytes(self, joined: Sequence[tracks.TrackFiles]) -> None:
+    def _check_bytes(self, joined: Sequence[worker.TrackFiles]) -> None:
         """Cut the joined files to their length and compare their checksums with the noted ones."""
         for files, ends in zip(joined, self.coordinator.ends, strict=True):
             for file, end, name in zip(files.files, ends, self.job.tracks, strict=True):

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.stores.ranges import file_chunks
-from tokpack.stores.trouble import failure
-from tokpack.stores.urls import StoredObject
+from tokpack.storage.objects.trouble import failure
+from tokpack.storage.objects.urls import StoredObject, file_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokpack.stores.ranges import Range
-    from tokpack.stores.urls import PutMode
+    from tokpack.storage.objects.urls import PutMode, Range
 
 _KEPT = 6  # states that a stale listing may be of
 

@@ -23,10 +23,10 @@ from support.encoding_tools import (
     twin,
     write_jsonl,
 )
+from tokpack.dataset.verify import verify
 from tokpack.encoding import plan
-from tokpack.files import blocks
-from tokpack.operations import verify
 from tokpack.sources import discover
+from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
     import subprocess
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 SMALL = """
 import contextlib
 import functools
-import tokpack.files.blocks as blocks
-import tokpack.encoding.work as work
+import tokpack.storage.disk.blocks as blocks
+import tokpack.encoding.run as work
 import tokpack.encoding.plan as plan
 work.SYNC_SECONDS = 0.02
 plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=48 << 10)

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from xxhash import xxh3_128_digest
 
 from support.indexed_twin import Plain, write_plainly
-from tokpack.indexed import Manifest, MMapIndexedDataset, digest_file
-from tokpack.indexed.new_dataset import NewDataset
-from tokpack.indexed.new_files import new_datasets
-from tokpack.indexed.table import MARK, table_metadata, table_path
+from tokpack.dataset import Manifest, MMapIndexedDataset, digest_file
+from tokpack.dataset.outputs import new_datasets
+from tokpack.dataset.table import MARK, table_metadata, table_path
+from tokpack.dataset.writer import NewDataset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,10 +13,10 @@ import zstandard
 from pyarrow import parquet
 
 import tokpack
+from tokpack.dataset import Manifest, Origins, digest_file
 from tokpack.encoding import part as part_module
 from tokpack.encoding import plan as plan_module
 from tokpack.encoding import worker as worker_module
-from tokpack.indexed import Manifest, Origins, digest_file
 from tokpack.sources import LineStream, Part, make_parts, read
 
 if TYPE_CHECKING:

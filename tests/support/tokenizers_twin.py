@@ -12,7 +12,7 @@ import numpy as np
 import zstandard
 
 from tokpack import _core
-from tokpack.tokenizers import Tokenizer, load_tokenizer, self_check, spec_cache
+from tokpack.tokenizers import Tokenizer, definition, load_tokenizer, self_check
 from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, encode_batch
 from tokpack.tokenizers.native import JsonTokenizer, NativeTokenizer
@@ -81,10 +81,10 @@ def loaded_and_kept(
 ) -> list[JsonTokenizer]:
     """A tokenizer.json loaded twice, the second time without the function that reads its kind."""
     monkeypatch.setenv("TOKPACK_CACHE", str(cache))
-    monkeypatch.delenv(spec_cache.OFF, raising=False)
-    monkeypatch.setattr(spec_cache, "LEAST_BYTES", 1)
+    monkeypatch.delenv(definition.OFF, raising=False)
+    monkeypatch.setattr(definition, "LEAST_BYTES", 1)
     first = load_tokenizer(path)
-    monkeypatch.setattr(f"tokpack.tokenizers.from_files.{reader}", None)
+    monkeypatch.setattr(f"tokpack.tokenizers.load.{reader}", None)
     again = load_tokenizer(path)
     assert isinstance(first, JsonTokenizer)
     assert isinstance(again, JsonTokenizer)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tokpack.indexed import MMapIndexedDataset, MMapIndexedDatasetBuilder
+from tokpack.dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,11 +13,10 @@ import torch
 from support.rank_server import server
 from support.rounding import EXACT
 from support.trainer_model_tools import SMALL, VOCAB, model_of
-from tokpack.checkpoints.files import RunState
-from tokpack.checkpoints.folder import find
-from tokpack.configuration.config import Config
 from tokpack.errors import FormatError, OutputError
 from tokpack.trainer import checkpoint, parallel
+from tokpack.trainer.checkpoints.files import RunState, find
+from tokpack.trainer.config.config import Config
 from tokpack.trainer.engine import make_engine
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.model import ModelConfig
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.model import ModelConfig
 from tokpack.trainer.model import Stage
 from tokpack.trainer.parallel import Topology
 

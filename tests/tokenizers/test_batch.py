@@ -14,7 +14,7 @@ from support.tokenizers_twin import ids as apart
 
 from tokpack.errors import UsageError
 from tokpack.tokenizers import train_bpe
-from tokpack.tokenizers.batch import borrowed
+from tokpack.tokenizers.base import borrowed
 from tokpack.tokenizers.load import load_tokenizer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import tokpack as library
 from tokpack import MMapIndexedDataset
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import load_tokenizer
-from tokpack.tokenizers.described import load_described
+from tokpack.tokenizers.load import load_described
 from tokpack.tokenizers.patterns import pre_tokenizer_of
 
 if TYPE_CHECKING:

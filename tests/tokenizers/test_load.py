@@ -20,9 +20,8 @@ from support.tokenizers_twin import block, rows
 
 from tokpack.errors import FormatError, TokenizerError, UsageError
 from tokpack.tokenizers import Tokenizer, load_tokenizer
-from tokpack.tokenizers.described import load_described
 from tokpack.tokenizers.hub import check_etag
-from tokpack.tokenizers.ids import count_ids
+from tokpack.tokenizers.load import count_ids, load_described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,10 +14,10 @@ from torture import patterns as made_up
 from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import load_tokenizer
-from tokpack.tokenizers.gpt2_files import EOD
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.patterns import is_name, names, pre_tokenizer_of, recognize, steps_of
+from tokpack.tokenizers.ranks import EOD
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.tokenizers_twin import LEVELS, Twin, block, corpus
 
-from tokpack.indexed import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.tokenizers import load_tokenizer
 
 if TYPE_CHECKING:

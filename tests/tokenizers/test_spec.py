@@ -15,8 +15,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.tokenizers import load_tokenizer
+from tokpack.tokenizers.definition import decode_alphabet
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, digest_of
-from tokpack.tokenizers.spec import decode_alphabet
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,14 +13,15 @@ from support import forked
 from support.optional import needs_root
 from support.tiny_tokenizers import added, save, tiny
 
-from tokpack.tokenizers import load_tokenizer, spec_cache
+from tokpack.tokenizers import definition as spec_cache
+from tokpack.tokenizers import load_tokenizer
 from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tokpack.tokenizers.spec import ByteLevelSpec
+    from tokpack.tokenizers.definition import ByteLevelSpec
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ import tokpack
 from tokpack.chat import ChatOptions, ConversationError
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate
+from tokpack.dataset.manifest import ROLES
 from tokpack.errors import InputError, TokpackError, UsageError
-from tokpack.indexed.manifest import ROLES
 from torture.conversations import generations_of, text_by_transformers
 from torture.made_up import rounds
 

@@ -31,8 +31,8 @@ from support.made_up_chats import (
 )
 
 from tokpack.chat import ChatOptions, ConversationError
+from tokpack.chat.marks import joined
 from tokpack.chat.renderer import Renderer
-from tokpack.chat.spans import joined
 from tokpack.chat.template import ChatTemplate
 from tokpack.errors import UsageError
 from torture.made_up import rounds

@@ -25,7 +25,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from tokpack.tokenizers.base import TokenizerOptions
 from tokpack.tokenizers.folder import Definition
-from tokpack.tokenizers.from_files import from_json
+from tokpack.tokenizers.load import from_json
 from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.patterns import with_steps
 from torture.made_up import SPACE, TEXTS, Maker, Node, compare_ids, rounds

@@ -21,7 +21,7 @@ import pytest
 
 import tokpack
 
-HEAVY = ("tokpack.checkpoints", "tokpack.trainer", "tokpack.__main__")  # with torch
+HEAVY = ("tokpack.trainer.checkpoints", "tokpack.trainer", "tokpack.__main__")  # with torch
 CODE = 99  # of a fork that could not report
 SECONDS = 120  # after which a fork is ended: it waits for something
 

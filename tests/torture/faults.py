@@ -37,11 +37,11 @@ CLEANING = ("unlink", "rmdir", "unlinkat", "ftruncate", "ftruncate64", "link", "
 CLEANING += ("sync_file_range",)
 # Nor need a run be able to tell how far it is; of its log it says so, and writes it later.
 REPORT = re.compile(r"\w+ (report\.json|log\.jsonl|loss\.png|\d{5}\.json)|fsync x\.plan$")
-TORCH = ("torch", "safetensors.torch", "tokpack.checkpoints.export", "tokpack.trainer.loop")
+TORCH = ("torch", "safetensors.torch", "tokpack.trainer.checkpoints.export", "tokpack.trainer.loop")
 EVERY = 50  # rounds, from which on there is one for every call
 DATED = (rb'"created": "[^"]*"', rb"Made by tokpack [^<]*<")
 
-SYNCS = "tokpack.encoding.work.SYNC_SECONDS"
+SYNCS = "tokpack.encoding.run.SYNC_SECONDS"
 
 State = dict[str, bytes]  # files of a folder
 

@@ -32,11 +32,11 @@ from support.wordpiece_tools import trained as trained_wordpiece
 
 from tokpack.tokenizers import load_tokenizer
 from tokpack.tokenizers.check import reference
+from tokpack.tokenizers.definition import to_json
 from tokpack.tokenizers.huggingface import encode_batch
 from tokpack.tokenizers.native import NativeTokenizer
 from tokpack.tokenizers.patterns import pre_tokenizer_of
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.spec import to_json
 from torture import texts
 
 REAL = SHARED / "tokenizers"

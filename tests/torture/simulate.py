@@ -35,12 +35,12 @@ from support.simulated_protocol import (
 )
 from support.simulated_round import EVIL, Round, Scenario, Step
 
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.operations import verify
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.verify import verify
 from tokpack.shards import cut
+from tokpack.shards.commit import survey
 from tokpack.shards.drive import ShardRunner
 from tokpack.shards.plan import ShardPlan, save_plan
-from tokpack.shards.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

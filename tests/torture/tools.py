@@ -30,7 +30,7 @@ def sizes(part_bytes: int) -> dict[str, Any]:
     So a fault meets every state. The blocks of checksums must be the same when a run goes on.
     """
     return {
-        "tokpack.encoding.work.SYNC_SECONDS": 0.02,
+        "tokpack.encoding.run.SYNC_SECONDS": 0.02,
         "tokpack.encoding.plan.MIN_PART_BYTES": part_bytes,
         "tokpack.encoding.plan.MAX_PART_BYTES": part_bytes,
         "tokpack.sources.parts.make_parts.__kwdefaults__": {
@@ -38,7 +38,7 @@ def sizes(part_bytes: int) -> dict[str, Any]:
             "smallest_bytes": part_bytes,
         },
         "tokpack.encoding.worker.HELD_BYTES": part_bytes // 2,
-        "tokpack.files.blocks.BLOCK_BYTES": part_bytes // 8,
+        "tokpack.storage.disk.blocks.BLOCK_BYTES": part_bytes // 8,
         "tokpack.tokenizers.native.CACHE_BYTES": CACHE_BYTES,
     }
 

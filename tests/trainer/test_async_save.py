@@ -16,13 +16,12 @@ from support.trainer_checkpoint_tools import make, state, steps  # noqa: E402
 from support.trainer_model_tools import model_of  # noqa: E402
 from support.trainer_tools import records, settings, write_tokens  # noqa: E402
 
-from tokpack.checkpoints.files import write_tensors  # noqa: E402
-from tokpack.checkpoints.folder import find  # noqa: E402
-from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import TrainingError  # noqa: E402
-from tokpack.files.durable import cannot_write  # noqa: E402
+from tokpack.storage.disk.durable import cannot_write  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
+from tokpack.trainer.checkpoints.files import find, write_tensors  # noqa: E402
+from tokpack.trainer.config.config import Config  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 from tokpack.trainer.metrics import StepMeter  # noqa: E402
 

@@ -14,12 +14,12 @@ pytest.importorskip("safetensors")
 
 from support.rounding import EXACT  # noqa: E402
 
-from tokpack.checkpoints.export import open_weights  # noqa: E402
-from tokpack.checkpoints.files import checksum_of  # noqa: E402
-from tokpack.configuration.config import Config  # noqa: E402
-from tokpack.configuration.model import ModelConfig  # noqa: E402
 from tokpack.errors import FormatError, UsageError  # noqa: E402
 from tokpack.trainer import checkpoint, parallel  # noqa: E402
+from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402
+from tokpack.trainer.checkpoints.files import checksum_of  # noqa: E402
+from tokpack.trainer.config.config import Config  # noqa: E402
+from tokpack.trainer.config.model import ModelConfig  # noqa: E402
 from tokpack.trainer.engine import Engine, make_engine  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden/checkpoint"

@@ -22,11 +22,11 @@ from support.parallel_tools import (
     train_many,
 )
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.deepspeed_json import make_settings
-from tokpack.configuration.model import ModelConfig
 from tokpack.errors import UsageError, worded
 from tokpack.trainer import engine_ds
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.flags import make_settings
+from tokpack.trainer.config.model import ModelConfig
 from tokpack.trainer.parallel import Topology
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from support.parallel_tools import (
 )
 from support.rounding import likely
 
-from tokpack.configuration.config import Config
 from tokpack.errors import UsageError
 from tokpack.trainer import parallel
+from tokpack.trainer.config.config import Config
 
 
 def test_processes_that_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,11 +25,11 @@ from support.trainer_model_tools import (  # noqa: E402
 )
 
 import tokpack  # noqa: E402
-from tokpack.checkpoints.export import export, open_weights  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
-from tokpack.files import lock  # noqa: E402
+from tokpack.storage.disk import lock  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
+from tokpack.trainer.checkpoints.export import export, open_weights  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path

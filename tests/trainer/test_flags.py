@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from support.flags_tools import changed, config, write
 
-from tokpack.cli.commands import train as command
 from tokpack.cli.parser import help_page
-from tokpack.configuration import names
-from tokpack.configuration.config import FIELDS
-from tokpack.configuration.flags import SETTINGS
 from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.trainer.commands import train as command
+from tokpack.trainer.config import names
+from tokpack.trainer.config.config import FIELDS
+from tokpack.trainer.config.flags import SETTINGS
 
 
 def test_the_first_command_of_the_manual() -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.flags_tools import changed, config, write
 
-from tokpack.configuration.config import FIELDS
-from tokpack.configuration.names import DEFAULTS
 from tokpack.errors import UsageError
+from tokpack.trainer.config.config import FIELDS
+from tokpack.trainer.config.names import DEFAULTS
 
 if TYPE_CHECKING:
     from pathlib import Path

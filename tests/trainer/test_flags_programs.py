@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from support.flags_tools import changed, config, write
 from support.rounding import equal
 
-from tokpack.configuration.config import FIELDS, Config
-from tokpack.configuration.derive import Overrides, configure
-from tokpack.configuration.model import ModelConfig
-from tokpack.configuration.names import ALONE
 from tokpack.errors import UsageError
+from tokpack.trainer.config.config import FIELDS, Config
+from tokpack.trainer.config.derive import Overrides, configure
+from tokpack.trainer.config.model import ModelConfig
+from tokpack.trainer.config.names import ALONE
 
 if TYPE_CHECKING:
     from pathlib import Path

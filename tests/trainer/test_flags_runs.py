@@ -13,8 +13,8 @@ from support.flags_tools import config, write
 from support.trainer_model_tools import model_of
 from support.trainer_tools import FLAGS, losses, settings, write_tokens
 
-from tokpack.configuration.config import Config
 from tokpack.errors import TokpackError, UsageError
+from tokpack.trainer.config.config import Config
 from tokpack.trainer.data import Data, open_data
 from tokpack.trainer.loop import train
 from tokpack.trainer.model import Stage

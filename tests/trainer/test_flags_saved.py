@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.flags_tools import config
 
-from tokpack.configuration.config import FIELDS, Config
-from tokpack.configuration.flags import resolve
+from tokpack.trainer.config.config import FIELDS, Config
+from tokpack.trainer.config.flags import resolve
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 from support.flags_tools import changed
 from support.places import EXAMPLES
 
-from tokpack.configuration.flags import resolve
 from tokpack.errors import worded
+from tokpack.trainer.config.flags import resolve
 
 LIBAI = ["1", "8", "0", "10.10.0.8", "2", "4", "true", "true", "24", "384"]
 RECORD = """\

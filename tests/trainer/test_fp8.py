@@ -22,9 +22,9 @@ from support.parallel_tools import (
 )
 from support.rounding import UNIT
 
-from tokpack.configuration.config import Config
 from tokpack.errors import UsageError
 from tokpack.trainer import engine_torch, fp8
+from tokpack.trainer.config.config import Config
 
 FP8: dict[str, Any] = {"fp8": True, "precision": "bf16"}
 

@@ -18,16 +18,16 @@ pytest.importorskip("safetensors")
 from support.trainer_model_tools import NEOX, SMALL, Memory  # noqa: E402
 from support.trainer_neox_tools import write_neox  # noqa: E402
 
-from tokpack.checkpoints.export import open_weights  # noqa: E402
-from tokpack.checkpoints.files import RunState  # noqa: E402
 from tokpack.cli.main import main  # noqa: E402
-from tokpack.configuration.config import Config  # noqa: E402
-from tokpack.configuration.model import ModelConfig  # noqa: E402
 from tokpack.errors import TokenizerError, UsageError  # noqa: E402
-from tokpack.files import lock  # noqa: E402
+from tokpack.storage.disk import lock  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
-from tokpack.tokenizers.described import tokenizer_of  # noqa: E402
+from tokpack.tokenizers.load import tokenizer_of  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
+from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402
+from tokpack.trainer.checkpoints.files import RunState  # noqa: E402
+from tokpack.trainer.config.config import Config  # noqa: E402
+from tokpack.trainer.config.model import ModelConfig  # noqa: E402
 from tokpack.trainer.engine import make_engine  # noqa: E402
 from tokpack.trainer.generate import continue_tokens, generate, load_model  # noqa: E402
 from tokpack.trainer.parallel import start  # noqa: E402

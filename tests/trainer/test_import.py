@@ -31,13 +31,13 @@ from support.trainer_model_tools import (  # noqa: E402
 from support.trainer_neox_tools import rounded_by_neox, write_neox  # noqa: E402
 
 import tokpack  # noqa: E402
-from tokpack.checkpoints.export import open_weights  # noqa: E402
-from tokpack.checkpoints.importing import import_model, open_model  # noqa: E402
 from tokpack.cli.main import main  # noqa: E402
-from tokpack.configuration.flags import resolve  # noqa: E402
-from tokpack.configuration.model import ModelConfig  # noqa: E402
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
+from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402
+from tokpack.trainer.checkpoints.importing import import_model, open_model  # noqa: E402
+from tokpack.trainer.config.flags import resolve  # noqa: E402
+from tokpack.trainer.config.model import ModelConfig  # noqa: E402
 from tokpack.trainer.engine import make_engine  # noqa: E402
 from tokpack.trainer.generate import load_model  # noqa: E402
 from tokpack.trainer.parallel import CPU, Topology  # noqa: E402

@@ -18,12 +18,12 @@ from support.trainer_megatron_tools import write_megatron  # noqa: E402
 from support.trainer_model_tools import LLAMA, NEOX, VOCAB, Memory, model_of  # noqa: E402
 from support.trainer_neox_tools import write_neox  # noqa: E402
 
-from tokpack.checkpoints.arguments import _table  # noqa: E402
-from tokpack.checkpoints.files import Checkpoint  # noqa: E402
-from tokpack.checkpoints.importing import import_model, open_model  # noqa: E402
-from tokpack.checkpoints.ranks import _READ  # noqa: E402
 from tokpack.cli.main import main  # noqa: E402
 from tokpack.errors import UsageError  # noqa: E402
+from tokpack.trainer.checkpoints.files import Checkpoint  # noqa: E402
+from tokpack.trainer.checkpoints.huggingface import _table  # noqa: E402
+from tokpack.trainer.checkpoints.importing import import_model, open_model  # noqa: E402
+from tokpack.trainer.checkpoints.ranks import _READ  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path

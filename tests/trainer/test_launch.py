@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from support.encoding_tools import wait_until
 
-from tokpack.cli import ranks as launch
-from tokpack.configuration.flags import resolve
-from tokpack.configuration.request import RunRequest
 from tokpack.errors import UsageError
 from tokpack.trainer import __main__ as rank
+from tokpack.trainer.commands import ranks as launch
+from tokpack.trainer.config.flags import RunRequest, resolve
 
-SRC = "from tokpack.cli.ranks import start; import sys; sys.exit(start({command!r}, {count}))"
+SRC = (
+    "from tokpack.trainer.commands.ranks import start; import sys; "
+    "sys.exit(start({command!r}, {count}))"
+)
 RANK = "import os, sys, time, signal; rank = int(os.environ['RANK']); "
 
 

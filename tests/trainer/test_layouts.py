@@ -34,8 +34,8 @@ from support.parallel_tools import (
     train_many,
 )
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.schedule import Schedule
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,8 +15,8 @@ from support.rounding import PRODUCTS, TERMS, likely  # noqa: E402
 from support.trainer_model_tools import Memory, model_of  # noqa: E402
 
 from tokpack import cli  # noqa: E402
-from tokpack.checkpoints.export import export  # noqa: E402
 from tokpack.tokenizers import load_tokenizer  # noqa: E402
+from tokpack.trainer.checkpoints.export import export  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,19 +26,19 @@ from support.trainer_tools import (
     start,
 )
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.flags import resolve
 from tokpack.errors import (
     FormatError,
     OutputError,
     TrainingError,
     UsageError,
 )
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.flags import resolve
 
 torch = pytest.importorskip("torch")
 
 from tokpack.trainer import checkpoint  # noqa: E402
-from tokpack.trainer.boards import telling_of_a_wait  # noqa: E402
+from tokpack.trainer.log import telling_of_a_wait  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 
 if TYPE_CHECKING:

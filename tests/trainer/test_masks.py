@@ -16,9 +16,9 @@ from support.trainer_tools import records, settings
 from torch.nn import functional
 
 from tokpack import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from tokpack.configuration.config import Config
-from tokpack.configuration.model import ModelConfig
 from tokpack.trainer import parallel
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.model import ModelConfig
 from tokpack.trainer.data import open_data, stream, weigh
 from tokpack.trainer.engine import make_engine
 from tokpack.trainer.loop import train

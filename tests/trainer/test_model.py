@@ -16,10 +16,10 @@ from support.parallel_tools import LLAMA, NEOX, TINY, VOCABULARY, micro_batch
 from support.rounding import EXACT
 from torch.nn import functional
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.model import ModelConfig
-from tokpack.trainer import vocabulary
-from tokpack.trainer.attention import described, document_mask
+from tokpack.trainer import tensor
+from tokpack.trainer.blocks import described, document_mask
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.model import ModelConfig
 from tokpack.trainer.engine_torch import LossScale
 from tokpack.trainer.model import Stage
 from tokpack.trainer.parallel import Topology
@@ -62,9 +62,9 @@ def test_head_loss_is_cross_entropy(rows: int, valid: int, padding: int, seed: i
     labels = torch.randint(valid, (rows,), generator=draw)
     mask = (torch.rand(rows, generator=draw) > 0.3).double()
     leaves = [x.clone().requires_grad_() for x in (hidden, weight, hidden, weight)]
-    rest = (labels, mask, valid, Topology(), vocabulary.softmax, True)
-    with patch.dict(vocabulary.CHUNKS, cpu=7):
-        mine = vocabulary.HeadLoss.apply(leaves[0], leaves[1], *rest)
+    rest = (labels, mask, valid, Topology(), tensor.softmax, True)
+    with patch.dict(tensor.CHUNKS, cpu=7):
+        mine = tensor.HeadLoss.apply(leaves[0], leaves[1], *rest)
     losses = functional.cross_entropy(leaves[2] @ leaves[3][:valid].T, labels, reduction="none")
     wanted = (losses * mask).sum() / mask.sum().clamp(min=1)
     assert_same(mine, wanted)

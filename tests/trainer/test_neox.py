@@ -15,14 +15,14 @@ pytest.importorskip("safetensors")
 from support.trainer_model_tools import NEOX, VOCAB, Memory, model_of, without_vocabulary  # noqa: E402
 from support.trainer_neox_tools import BLOCK, rounded_by_neox, write_neox  # noqa: E402
 
-from tokpack.checkpoints.folder import find  # noqa: E402
-from tokpack.checkpoints.ranks import RankWeights, find_files  # noqa: E402
 from tokpack.errors import FormatError, InputError, UsageError  # noqa: E402
+from tokpack.trainer.checkpoints.files import find  # noqa: E402
+from tokpack.trainer.checkpoints.ranks import RankWeights, find_files  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tokpack.configuration.model import ModelConfig
+    from tokpack.trainer.config.model import ModelConfig
 
 
 def weights_in(folder: Path, model: ModelConfig) -> RankWeights:

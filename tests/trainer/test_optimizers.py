@@ -25,9 +25,9 @@ from support.rounding import EXACT  # noqa: E402
 from support.trainer_checkpoint_tools import batch, make, state, steps  # noqa: E402
 from support.trainer_model_tools import model_of  # noqa: E402
 
-from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import UsageError  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
+from tokpack.trainer.config.config import Config  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ from support.places import ROOT
 from support.rounding import equal
 
 from tokpack.cli.main import main
-from tokpack.configuration.config import Config
-from tokpack.configuration.cost import Layout, memory_of, mfu_of, time_of
-from tokpack.configuration.hardware import GPUS, Cluster
-from tokpack.configuration.model import ModelConfig
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.estimate import Layout, memory_of, mfu_of, time_of
+from tokpack.trainer.config.hardware import GPUS, Cluster
+from tokpack.trainer.config.model import ModelConfig
 
 if TYPE_CHECKING:
     from pathlib import Path

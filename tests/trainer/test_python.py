@@ -17,7 +17,7 @@ from safetensors.torch import load_file  # noqa: E402
 from support.trainer_tools import settings  # noqa: E402
 
 import tokpack  # noqa: E402
-from tokpack.configuration.config import Config  # noqa: E402
+from tokpack.trainer.config.config import Config  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,13 +22,13 @@ from support.trainer_tools import (
 )
 
 from tokpack import cli
-from tokpack.configuration.config import Config
 from tokpack.errors import (
     InputError,
     ResumeError,
     TokpackError,
     UsageError,
 )
+from tokpack.trainer.config.config import Config
 
 torch = pytest.importorskip("torch")
 

@@ -24,12 +24,12 @@ from hypothesis import given  # noqa: E402
 from hypothesis import settings as examples  # noqa: E402
 from support.json_edits import EDITS, edited  # noqa: E402
 
-from tokpack.checkpoints.run_history import open_training, read_history  # noqa: E402
-from tokpack.configuration.config import Config  # noqa: E402
-from tokpack.configuration.data import spec_of_config  # noqa: E402
 from tokpack.errors import TokpackError  # noqa: E402
 from tokpack.samples.iterate import fingerprint_of  # noqa: E402
 from tokpack.trainer import loop  # noqa: E402
+from tokpack.trainer.checkpoints.history import open_training, read_history  # noqa: E402
+from tokpack.trainer.config.config import Config  # noqa: E402
+from tokpack.trainer.config.data import spec_of_config  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

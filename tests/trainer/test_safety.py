@@ -28,9 +28,6 @@ from support.trainer_tools import (  # noqa: E402
 )
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from tokpack.checkpoints.export import open_weights  # noqa: E402
-from tokpack.checkpoints.folder import abandon, begin, find  # noqa: E402
-from tokpack.configuration.config import Config  # noqa: E402
 from tokpack.errors import (  # noqa: E402
     InputError,
     OutputError,
@@ -39,8 +36,11 @@ from tokpack.errors import (  # noqa: E402
     UsageError,
     worded,
 )
-from tokpack.files import lock  # noqa: E402
+from tokpack.storage.disk import lock  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
+from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402
+from tokpack.trainer.checkpoints.files import abandon, begin, find  # noqa: E402
+from tokpack.trainer.config.config import Config  # noqa: E402
 from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.log import Lines, draw  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402

@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.rounding import gamma
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.schedule import Schedule
 from tokpack.errors import UsageError
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.schedule import Schedule
 
 
 def config(**settings: Any) -> Config:

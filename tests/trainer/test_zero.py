@@ -20,9 +20,9 @@ from support.parallel_tools import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tokpack.configuration.config import Config
-from tokpack.configuration.cost import Layout, data_bytes, states_of
-from tokpack.configuration.model import ModelConfig
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.estimate import Layout, data_bytes, states_of
+from tokpack.trainer.config.model import ModelConfig
 
 CLIP = {"clip_grad": 0.3}
 

@@ -17,8 +17,8 @@ from support.view_server import Server
 
 pytest.importorskip("uvicorn")
 
-from tokpack.view.items import RunItem
-from tokpack.view.run_pages import CURVES, smoothed
+from tokpack.look.pages.items import RunItem
+from tokpack.look.pages.run_pages import CURVES, smoothed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,14 +16,14 @@ from support.report_tools import run
 from support.view_server import Elements, Server
 
 import tokpack
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.errors import UsageError
-from tokpack.indexed import MMapIndexedDataset
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
 
-from tokpack.view.dataset_pages import _reach
-from tokpack.view.listing import Listing
+from tokpack.look.pages.dataset_pages import _reach
+from tokpack.look.pages.items import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,17 +20,17 @@ from support.report_tools import make, run, sample_texts
 from support.view_server import Elements, Server
 
 from tokpack.cli.commands.view import wait_for
-from tokpack.configuration.config import Config
-from tokpack.configuration.data import spec_of_config
-from tokpack.files.durable import replace_file
-from tokpack.indexed import MMapIndexedDataset, index_chunks
+from tokpack.dataset import MMapIndexedDataset, index_chunks
 from tokpack.quantities import bytes_text
 from tokpack.samples.iterate import fingerprint_of
+from tokpack.storage.disk.durable import replace_file
+from tokpack.trainer.config.config import Config
+from tokpack.trainer.config.data import spec_of_config
 
 pytest.importorskip("uvicorn")
 
-from tokpack.checkpoints.run_history import open_training
-from tokpack.view.items import open_items
+from tokpack.look.pages.items import open_items
+from tokpack.trainer.checkpoints.history import open_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

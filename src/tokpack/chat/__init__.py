@@ -3,8 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tokpack.chat.options import ChatOptions
-from tokpack.chat.rendered import ConversationError, Rendered, Turn
+from tokpack.chat.rendered import ChatOptions, ConversationError, Rendered, Turn
 
 if TYPE_CHECKING:
     from tokpack.chat.tokens import RenderedTokens, render

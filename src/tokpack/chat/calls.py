@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tokpack.chat.messages import CALLS
+from tokpack.chat.records import CALLS, MALFORMED
 from tokpack.chat.rendered import ConversationError
-from tokpack.chat.values import MALFORMED
 from tokpack.display import brief
 from tokpack.errors import option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.chat.messages import Message
-    from tokpack.chat.spans import Span
+    from tokpack.chat.marks import Span
+    from tokpack.chat.records import Message
 
 _KEY = "query"
 _TOOL = {"name": "find", "description": "", "parameters": {"type": "object", "properties": {}}}

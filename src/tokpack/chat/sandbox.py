@@ -2,29 +2,453 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import sys
+from datetime import date, datetime
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.chat.watched import Messages
-from tokpack.errors import needs_extra
-
-with needs_extra("chat"):
-    from jinja2.exceptions import SecurityError
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.nodes import ExprStmt, InternalName, Node, Scope
-    from jinja2.runtime import LoopContext
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from jinja2.utils import Cycler, Joiner
-
-    from tokpack.chat.functions import DictMaker, FixedClock, SafeNamespace, raise_exception, tojson
-    from tokpack.chat.watched import WatchedLoop
+from tokpack.errors import UsageError, needs_extra, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import date
+    from collections.abc import Callable, Iterator, Sequence
 
     from jinja2 import Undefined
     from jinja2.parser import Parser
     from jinja2.runtime import Context
+
+    from tokpack.chat.marks import Span
+
+
+with needs_extra("chat"):
+    from jinja2.exceptions import SecurityError, TemplateError
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.nodes import ExprStmt, InternalName, Node, Scope
+    from jinja2.runtime import LoopContext
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Cycler, Joiner, Namespace
+
+
+EVERY = sys.maxsize  # for a look that all messages decide: at their number, at the last one
+
+
+class Pass:
+    """One loop over messages from number ``first`` on, of which there are ``count``.
+
+    ``places`` are the pieces that were written where each round began and, behind the last, where
+    all ended; fewer where somebody broke out of it. ``effect`` is the last round with an effect;
+    -1 for none.
+    """
+
+    __slots__ = ("count", "effect", "first", "places")
+
+    def __init__(self, first: int, count: int, effect: int) -> None:
+        self.first, self.count, self.effect = first, count, effect
+        self.places: list[int] = []
+
+
+class Run:
+    """One run of a template: its text in pieces, and what was seen of the messages meanwhile.
+
+    ``looks`` are (pieces so far, number of the message that decides it); ``passes`` are loops over
+    messages. ``generations`` are the pieces where generation blocks begin and end. ``states`` are
+    what decides a generation prompt, before each round of the main loop (`syntax`).
+    """
+
+    __slots__ = (
+        *("_copies", "_known", "_open", "generations", "is_disordered", "looks"),
+        *("messages", "passes", "pieces", "states"),
+    )
+
+    def __init__(self, messages: Sequence[Any]) -> None:
+        self.messages = messages
+        self.pieces: list[str] = []
+        self.looks: list[tuple[int, int]] = []
+        self.passes: list[Pass] = []
+        self._open: list[Pass] = []
+        self._known: set[int] = set()  # messages, by their identity
+        self._copies: list[int] = []  # the pieces where loops over lists of messages begin
+        self.generations: list[list[int]] = []
+        self.states: list[tuple[Any, ...]] = []
+        self.is_disordered = False
+
+    def look(self, number: int) -> None:
+        """Write down a look at something that message ``number`` decides."""
+        self.looks.append((len(self.pieces), number))
+
+    def begin(self, first: int, count: int, *, writes: bool) -> Pass:
+        """Write down a loop over so many messages from ``first`` on."""
+        one = Pass(first, count, count if writes else -1)
+        self.passes.append(one)
+        if not writes:
+            self._open.append(one)
+        return one
+
+    def copy(self, values: list[Any]) -> None:
+        """Write down a loop that may write, if it is over a list that somebody made of messages."""
+        if self.are_messages(values[0], values[-1]):
+            self._copies.append(len(self.pieces))
+
+    def are_messages(self, *values: Any) -> bool:
+        """Whether one of some values is a message of this run."""
+        if not self._known:
+            self._known = {id(one) for one in self.messages}
+        return not self._known.isdisjoint(map(id, values))
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of loops over messages that have begun or ended so far."""
+        return sum(len(one.places) for one in self.passes)
+
+    def effect(self) -> None:
+        """Something is set that what is written may depend on."""
+        if self._open:
+            self._open = [one for one in self._open if len(one.places) <= one.count]
+            for one in self._open:
+                one.effect = len(one.places) - 1
+
+    def text(self) -> Text:
+        """What came of it."""
+        ends = [0, *accumulate(map(len, self.pieces))]
+        text = "".join(self.pieces)
+        generations = [(ends[begin], ends[end]) for begin, end in self.generations]
+        main = self._main()
+        if not main:
+            return Text(text, None, len(text), generations, Seen([(0, EVERY)]))
+        looks = [(ends[at], number) for at, number in self.looks]
+        for one in self.passes:
+            if one not in main and one.effect >= 0 and one.places:
+                looks.append((ends[one.places[0]], one.first + one.effect))
+        first, count = main[0].first, sum(one.count for one in main)
+        turns: list[Span | None] = [None] * len(self.messages)
+        turns[first : first + count] = [
+            (ends[begin], ends[end]) for one in main for begin, end in pairwise(one.places)
+        ]
+        preamble = ends[main[0].places[0]]
+        if preamble and len(turns) > 1 and (turns[0] is None or turns[0][0] == turns[0][1]):
+            # A system message, written before the loop.
+            turns[0] = None if self.messages[0].get("role") == "assistant" else (0, preamble)
+        states = [()] * first + self.states if len(self.states) == count else []
+        return Text(text, turns, ends[main[-1].places[-1]], generations, Seen(looks, states))
+
+    def _main(self) -> list[Pass]:
+        """The loop that writes, with what it may have inside; nothing where there are several.
+
+        Several that go on one after the other, with nothing between them, are one.
+        """
+        writing = [one for one in self.passes if one.places[-1:] > one.places[:1]]
+        if not writing or self.is_disordered:
+            return []
+        if len(writing) == 1 and not self._copies:  # as nearly always
+            return writing if len(writing[0].places) > writing[0].count else []
+        main = writing[:1]
+        for one in writing[1:]:
+            last = main[-1]
+            goes_on = one.first == last.first + last.count and one.places[0] >= last.places[-1]
+            if goes_on and not self._between(last.places[-1], one.places[0]):
+                main.append(one)
+        begin, end = main[0].places[0], main[-1].places[-1]
+        inside = all(begin <= one.places[0] and one.places[-1] <= end for one in writing)
+        for at in self._copies:
+            inside = inside and not (self._between(end) if at >= end else self._between(at, begin))
+        return main if inside and all(len(one.places) > one.count for one in main) else []
+
+    def _between(self, begin: int, end: int | None = None) -> str:
+        """What is written between two pieces, but white space."""
+        return "".join(self.pieces[begin:end]).strip()
+
+
+class Seen(NamedTuple):
+    """What was seen of messages while they were written.
+
+    ``looks`` are (place in the text, number of the message that decides it). ``states`` are what
+    decides a generation prompt before each message; none where that is unknown.
+    """
+
+    looks: list[tuple[int, int]]
+    states: Sequence[tuple[Any, ...]] = ()
+
+
+class Text:
+    """A rendered conversation.
+
+    ``turns`` has the span of what was written for each message, None for one that the template's
+    loop did not come by; it is None where there is no such loop. ``end`` is where they end: some
+    templates write more behind. ``generations`` are the spans of ``{% generation %}``.
+    """
+
+    __slots__ = ("_seen", "end", "generations", "text", "turns")
+
+    def __init__(
+        self,
+        text: str,
+        turns: list[Span | None] | None,
+        end: int,
+        generations: list[Span],
+        seen: Seen,
+    ) -> None:
+        self.text, self.turns, self.end, self.generations = text, turns, end, generations
+        self._seen = seen
+
+    def is_plain(self, number: int) -> bool:
+        """Whether the text to the end of a message is that of the messages up to it alone."""
+        turn = self.turns[number] if self.turns else None
+        if turn is None:
+            return False
+        looks = self._seen.looks
+        return not looks or not any(number < later and at < turn[1] for at, later in looks)
+
+    def state(self, number: int) -> tuple[Any, ...] | None:
+        """What decides a generation prompt in the place of a message; None where that is unknown.
+
+        Nobody must have looked at the message before.
+        """
+        states = self._seen.states
+        return states[number] if number < len(states) and self.is_asked(number) else None
+
+    def is_asked(self, number: int) -> bool:
+        """Whether the text before a message is that of the messages before it alone."""
+        turn = self.turns[number] if self.turns else None
+        if turn is None:
+            return False
+        return not any(number <= later and at <= turn[0] for at, later in self._seen.looks)
+
+
+class Messages:
+    """The messages of a run, or some in a row, from number ``first`` on; for a template a list."""
+
+    __slots__ = ("_first", "_items", "_run")
+
+    def __init__(self, run: Run, items: Sequence[Any], first: int = 0) -> None:
+        self._run, self._items, self._first = run, items, first
+
+    def __iter__(self) -> Iterator[Any]:
+        """All of them; whoever takes them may do with them what he likes."""
+        self._run.look(EVERY)
+        return self.rounds(writes=True)
+
+    def rounds(self, *, writes: bool) -> Iterator[Any]:
+        """Those of a loop."""
+        pieces = self._run.pieces
+        add = self._run.begin(self._first, len(self._items), writes=writes).places.append
+        for message in self._items:
+            add(len(pieces))
+            yield message
+        add(len(pieces))
+
+    def __bool__(self) -> bool:
+        if self._first:
+            self._run.look(self._first)
+        return bool(self._items)
+
+    def __len__(self) -> int:
+        self._run.look(EVERY)
+        return len(self._items)
+
+    def __getitem__(self, which: Any) -> Any:
+        first = self._first
+        if which.__class__ is int:
+            self._run.look(first + which if which >= 0 else EVERY)
+        elif which.__class__ is slice:
+            begin, end = which.start or 0, which.stop
+            ends = end is None or (end.__class__ is int and end >= 0)
+            if which.step is None and begin.__class__ is int and begin >= 0 and ends:
+                return Messages(self._run, self._items[which], first + begin)
+            self._run.look(EVERY)
+        return self._items[which]
+
+    def _all(self) -> list[Any]:
+        self._run.look(EVERY)
+        return list(self._items)
+
+    def __contains__(self, one: object) -> bool:
+        return one in self._all()
+
+    def __reversed__(self) -> Any:
+        return self._all()[::-1]  # a list, which `Run.copy` knows
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._all() == other)
+
+    __hash__ = None  # type: ignore[assignment] # as that of a list
+
+    def __add__(self, other: Any) -> Any:
+        return self._all() + (other._all() if isinstance(other, Messages) else other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self._all()
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+class Rounds:
+    """Messages in a loop of a template, which ``writes`` or may only have other effects."""
+
+    __slots__ = ("messages", "writes")
+
+    def __init__(self, messages: Messages, *, writes: bool) -> None:
+        self.messages, self.writes = messages, writes
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.messages.rounds(writes=self.writes)
+
+
+class WatchedLoop(LoopContext):
+    """``loop`` in templates; one over messages tells where each round begins."""
+
+    _run: Run | None = None
+    _first = 0
+    _pieces: Sequence[str] = ()
+    _add: Callable[[int], None] = staticmethod(lambda place: None)
+
+    def __init__(self, iterable: Any, *others: Any, **named: Any) -> None:
+        if iterable.__class__ is Rounds:
+            writes, messages = iterable.writes, iterable.messages
+            self._run, self._first, iterable = messages._run, messages._first, messages._items
+            self._pieces = self._run.pieces
+            self._add = self._run.begin(self._first, len(iterable), writes=writes).places.append
+        super().__init__(iterable, *others, **named)
+
+    def __next__(self) -> tuple[Any, WatchedLoop]:
+        self._add(len(self._pieces))
+        return super().__next__()  # type: ignore[return-value]
+
+    def _peek_next(self) -> Any:
+        self._look(self._first + self.index0 + 1)
+        return super()._peek_next()
+
+    @property
+    def length(self) -> int:
+        """How many rounds there are."""
+        self._look(EVERY)
+        return super().length
+
+    def _look(self, number: int) -> None:
+        if self._run is not None:
+            self._run.look(number)
+
+
+class LoopMaker:
+    """Makes loops for a program, whose run is always the current one."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+
+    def __call__(self, iterable: Any, *others: Any, **named: Any) -> WatchedLoop:
+        """A loop. Those over what a generator gives may look at the next one before its turn."""
+        loop = WatchedLoop(iterable, *others, **named)
+        if loop._run is None and hasattr(iterable, "__next__"):
+            loop.__class__ = _LazyLoop
+            loop._run = self.run
+        return loop
+
+
+class _LazyLoop(WatchedLoop):
+    """A loop over what a generator gives, which may take it from messages.
+
+    To look at the next one, or for the length, is to take it before its turn: then nobody knows
+    where the turns of messages are.
+    """
+
+    def _peek_next(self) -> Any:
+        return self._taken(partial(LoopContext._peek_next, self))
+
+    @property
+    def length(self) -> int:
+        """How many rounds there are."""
+        self._taken(partial(LoopContext.length.__get__, self))
+        return self._length or 0
+
+    def _taken(self, take: Callable[[], Any]) -> Any:
+        run = self._run
+        assert run is not None
+        before, value = run.rounds, take()
+        if run.rounds > before or run.are_messages(self._current, value):
+            run.look(EVERY)
+            run.is_disordered = True
+        return value
+
+
+def tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as transformers' templates get it: nothing is made safe for HTML."""
+    return json.dumps(
+        list(value) if value.__class__ is Messages else value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
+class FixedClock:
+    """``strftime_now``: the day that the request names, since the same request has one result."""
+
+    def __init__(self, day: date | None) -> None:
+        self._day = day
+
+    def __call__(self, form: str) -> str:
+        """The day in a format of ``strftime``. UsageError where the request names none."""
+        if self._day is None:
+            raise UsageError(
+                "the chat template asks for today's date, which would make other tokens tomorrow: "
+                f"say which day it is to be, {option('template_var', 'date=2026-11-23')}"
+            )
+        return self._day.strftime(form)
+
+
+def day_of(value: object) -> date | None:
+    """The day, or the moment, that a request names. UsageError."""
+    if value is None:
+        return None
+    try:
+        return datetime.fromisoformat(str(value))
+    except ValueError:
+        raise UsageError(
+            f"the variable date of a chat template is {value!r}: give a day such as 2026-11-23"
+        ) from None
+
+
+class DictMaker:
+    """``dict`` in templates: no class, whose attributes lead elsewhere."""
+
+    def __call__(self, *values: Any, **named: Any) -> dict[Any, Any]:
+        return dict(*values, **named)
+
+    def fromkeys(self, *values: Any) -> dict[Any, Any]:
+        """As ``dict.fromkeys``."""
+        return dict.fromkeys(*values)
+
+
+class SafeNamespace(Namespace):
+    """``namespace`` in templates, without names that begin with an underscore."""
+
+    def __init__(*args: Any, **named: Any) -> None:  # a variable may be named self
+        self, *values = args
+        for name, value in dict(*values, **named).items():
+            self[name] = value
+
+    __getattribute__ = object.__getattribute__  # jinja2's looks into a dict of its own
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if str(name).startswith("_"):
+            raise SecurityError(f"a namespace cannot have the attribute {name!r}")
+        self.__dict__[name] = value
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.__dict__!r}>"
+
 
 STR_METHODS = frozenset(one for one in dir(str) if one[0] != "_") - {"format", "format_map"}
 _MISSING = object()

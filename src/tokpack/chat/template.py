@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError, option
-from tokpack.files.foreign import read_object, read_whole
-from tokpack.stores import is_url
+from tokpack.storage.disk.foreign import read_object, read_whole
+from tokpack.storage.objects.urls import is_url
 from tokpack.tokenizers import hub
 from tokpack.tokenizers.folder import beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tokpack.chat.options import ChatOptions
+    from tokpack.chat.rendered import ChatOptions
     from tokpack.tokenizers import Tokenizer
 
 _SPECIAL = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))

@@ -10,21 +10,20 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.apart import Apart, Limits
-from tokpack.chat.options import ChatOptions
-from tokpack.chat.rendered import ConversationError, Turn, utf8
+from tokpack.chat.rendered import ChatOptions, ConversationError, Turn, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import nearest, shown
 from tokpack.errors import UsageError, option
 from tokpack.tokenizers import MarkingEncoder, Tokenizer, load_tokenizer
-from tokpack.tokenizers.batch import borrowed
+from tokpack.tokenizers.base import borrowed
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from tokpack.chat.rendered import Rendered
-    from tokpack.stores.storage import PathLike
+    from tokpack.storage.files import PathLike
 
 _NAMES = {one.name for one in fields(ChatOptions)}
 _BEGIN, _END = "\N{LEFT DOUBLE ANGLE BRACKET}", "\N{RIGHT DOUBLE ANGLE BRACKET}"

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tokpack.chat.calls import TOOLS, arguments_taken, tried
+from tokpack.chat.marks import Answer, Ends, last_mark, mark_at, prompts, thinking
 from tokpack.chat.records import OWN
 from tokpack.chat.rendered import REWRITTEN, UNSAFE, ConversationError, not_found
-from tokpack.chat.spans import Answer, Ends, last_mark, mark_at, prompts, thinking
-from tokpack.chat.watched import EVERY, Seen, Text
+from tokpack.chat.sandbox import EVERY, Seen, Text
 from tokpack.errors import UsageError, option
 
 if TYPE_CHECKING:

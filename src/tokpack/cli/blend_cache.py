@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import terminal
 from tokpack.cli.parser import Group, flag
 from tokpack.errors import UsageError
-from tokpack.files.foreign import parse_json, read_whole
 from tokpack.quantities import bytes_text
+from tokpack.storage.disk.foreign import parse_json, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokpack.samples.blend.open import CachedIndex
     from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.blend.prebuild import CachedIndex
     from tokpack.samples.blend.spec import BlendSpec
     from tokpack.samples.megatron.cache_files import IndexFiles
 
@@ -71,7 +71,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
     """The spec with 0 samples where a program's order must know how many, and notes of that."""
-    from tokpack.samples.orders.rules import rules_of
+    from tokpack.samples.orders.rows import rules_of
 
     parts = {"valid_samples": "validation", "test_samples": "test"}
     weighted = all(entry.weight is not None for entry in spec.datasets)
@@ -86,7 +86,7 @@ def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
 
 def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
     """Build what is asked for: a list of CachedIndex, or of IndexFiles. Raises as those do."""
-    from tokpack.samples.blend.prebuild import index_files, prebuild
+    from tokpack.samples.blend.open import index_files, prebuild
 
     if arguments.cache:
         return list(prebuild(plan, arguments.cache))
@@ -114,7 +114,7 @@ def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:
 
 def _print_cached(files: Sequence[CachedIndex]) -> None:
     from tokpack.cli.figures import table
-    from tokpack.samples.orders.rules import rules_of
+    from tokpack.samples.orders.rows import rules_of
 
     rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
     for one in files:

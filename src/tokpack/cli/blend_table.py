@@ -1,4 +1,4 @@
-"""The plan of a blend as tables."""
+"""``tokpack blend --cache`` and ``--megatron-cache``: what a blend needs, built before a job."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tokpack.quantities import count_text, percent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokpack.report import CrossDuplicates
-    from tokpack.samples.blend.mixture import Mixture
-    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.look import CrossDuplicates
+    from tokpack.samples.blend.plan import BlendPlan, Mixture
+
 
 _MOST_SHARES = 8
 

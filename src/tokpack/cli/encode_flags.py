@@ -3,21 +3,262 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import legacy
-from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.option_flags import flag_of, flags_of
-from tokpack.cli.parser import Group, output_prefix
-from tokpack.encoding.names import megatron_names
-from tokpack.encoding.options import EncodeOptions
-from tokpack.errors import UsageError
+from tokpack.cli.parser import Flag, Group, flag, keep_one, number, output_prefix
+from tokpack.encoding.options import EncodeOptions, megatron_names
+from tokpack.errors import InputError, UsageError
+from tokpack.storage import find
+from tokpack.storage.disk.durable import cannot_read
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from tokpack.tokenizers import TokenizerFiles
+
+
+FILES = tuple(
+    map(flag_of, ("vocab_file", "merge_file", "tokenizer_model", "tokenizer_type", "pattern"))
+)
+SPECIAL_TOKENS_COUNT = flag_of("special_tokens_count")
+
+
+def tokenizer_flag(otherwise: str) -> Flag:
+    """``--tokenizer``; ``otherwise`` says which one is taken where it is not given."""
+    return flag_of("tokenizer", otherwise=otherwise)
+
+
+RARE = Group("other ways to name a tokenizer", FILES, rare=True)
+
+
+def of_dataset(title: str = "tokenizer") -> tuple[Group, Group]:
+    """``--tokenizer`` with that of the manifest as its default, and the rare flags of one."""
+    return Group(title, (tokenizer_flag("as the manifest says"),)), RARE
+
+
+def tokenizer_given(arguments: argparse.Namespace) -> TokenizerFiles:
+    """What the flags say of a tokenizer, as load_tokenizer takes it."""
+    return {
+        "tokenizer": arguments.tokenizer,
+        "vocab_file": arguments.vocab_file,
+        "merge_file": arguments.merge_file,
+        "tokenizer_type": arguments.tokenizer_type,
+        "tokenizer_model": arguments.tokenizer_model,
+        "pattern": arguments.pattern,
+    }
+
+
+def tokenizer_paths(arguments: argparse.Namespace) -> list[str]:
+    """The files, folders or names of a tokenizer that the flags name."""
+    from tokpack.tokenizers import TOKENIZER_PATHS
+
+    return [path for name in TOKENIZER_PATHS if (path := getattr(arguments, name))]
+
+
+_TRAINER = "padding the vocabulary is the trainer's work"
+_CORES = "one run keeps all --workers busy on any number of files"
+_TOKENIZER = "the tokenizer's files say it"
+_NO_NEED = "nothing to do here"
+_VOCAB_SIZE = "--vocab-size"  # which a TikTokenizer needs
+_NONE_ADDED = "--tokenizer-hf-no-include-special-tokens"
+
+# Flags that ask for nothing that would change the files: name, number of values, why.
+IGNORED: dict[str, tuple[int | str | None, str]] = {
+    "--partitions": (None, _CORES),
+    "--keep-sequential-samples": (0, "documents always keep the order of the inputs"),
+    "--find-optimal-num-workers": (0, _CORES),
+    "--workers-to-check": ("+", _CORES),
+    "--max-documents": (None, "it belongs to --find-optimal-num-workers"),
+    "--performance-dir": (None, "it belongs to --find-optimal-num-workers"),
+    "--num-docs": (None, "progress is measured in bytes; --limit N ends after N records"),
+    _VOCAB_SIZE: (None, _TOKENIZER),
+    "--vocab-extra-ids": (None, _TOKENIZER),
+    "--padded-vocab-size": (None, _TRAINER),
+    "--pad-vocab-size-to": (None, _TRAINER),
+    "--make-vocab-size-divisible-by": (None, _TRAINER),
+    "--tensor-model-parallel-size": (None, _TRAINER),
+    "--model-parallel-size": (None, _TRAINER),
+    "--rank": (None, _NO_NEED),
+    "--seq-length": (None, "documents are written whole, the trainer cuts samples"),
+    "--use-gigatoken": (0, "tokpack has an engine of its own"),
+    "--legacy-tokenizer": (0, _NO_NEED),
+    "--tokenizer-hf-use-fast": (0, _NO_NEED),
+    "--tokenizer-hf-no-use-fast": (0, _NO_NEED),
+    _NONE_ADDED: (0, "none are added where --add-special-tokens is not given"),
+    "--tokenizer-sentencepiece-ignore-extra-whitespaces": (0, "the model says it"),
+    "--trust-remote-code": (0, "no code of a tokenizer's repository is run"),
+}
+
+# Flags of NeoX's preprocess_data_with_chat_template.py: name, number of values, what is given here.
+_OF_CONVERSATIONS: dict[str, tuple[int | None, str]] = {
+    "--tokenizer-path": (None, "give --tokenizer DIR"),
+    "--generation-role": (None, "give --role-map ROLE=assistant"),
+    "--only-last": (0, "give --loss last"),
+    "--no-mask": (0, "give --loss all"),
+    "--reward-key": (None, "give --keep KEY, for a column"),
+    "--for-rm": (0, "give --pairs chosen rejected, for pairs"),
+}
+
+
+class _Refuse(argparse.Action):
+    def __call__(self, *others: Any) -> None:
+        name = others[-1]
+        raise UsageError(
+            f"{name} is a flag of NeoX's script for conversations; with --chat "
+            f"{_OF_CONVERSATIONS[name][1]}"
+        )
+
+
+class _Ignore(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        namespace.ignored = [*namespace.ignored, option_string]
+        if self.dest != "ignored":
+            setattr(namespace, self.dest, values)
+
+
+GROUP = Group(
+    "Flags of preprocess_data.py",
+    (
+        flag("--input", nargs="+", action="extend", default=[]),
+        flag("--output-prefix"),
+        flag("--dataset-impl", choices=("mmap", "lazy", "cached"), default="mmap"),
+        flag("--tokenizer-name-or-path"),
+        flag(_VOCAB_SIZE, type=number(1), action=_Ignore),
+        SPECIAL_TOKENS_COUNT,
+        flag("--tokenizer-special-tokens", "--tiktoken-special-tokens", nargs="+"),
+        *(
+            flag(name, action=_Ignore, nargs=values, dest="ignored", default=[])
+            for name, (values, _) in IGNORED.items()
+            if name != _VOCAB_SIZE
+        ),
+        *(
+            flag(name, action=_Refuse, nargs=values)
+            for name, (values, _) in _OF_CONVERSATIONS.items()
+        ),
+    ),
+    hidden=True,
+)
+
+
+def check_legacy(arguments: argparse.Namespace) -> None:
+    """Refuse what those scripts can do and tokpack does not, and what contradicts itself."""
+    if arguments.dataset_impl != "mmap":
+        raise UsageError(
+            f"--dataset-impl {arguments.dataset_impl} is an old format that tokpack does not "
+            "write; use --dataset-impl mmap, which every trainer reads"
+        )
+    if arguments.output and arguments.output_prefix:
+        raise UsageError(
+            "-o and --output-prefix are both given; -o PREFIX writes PREFIX.bin, "
+            "--output-prefix PREFIX writes PREFIX_KEY_document.bin: keep one of them"
+        )
+    keep_one(arguments, "--tokenizer", "--tokenizer-name-or-path")
+    if arguments.add_special_tokens and _NONE_ADDED in arguments.ignored:
+        raise UsageError(f"--add-special-tokens and {_NONE_ADDED} contradict each other: keep one")
+    if arguments.tokenizer_special_tokens:
+        raise UsageError(
+            "--tokenizer-special-tokens: special tokens are those of the tokenizer's files, and of "
+            "a TikTokenizer the seven that Megatron-LM gives it: leave the flag out, or give a "
+            "tokenizer.json that has them with --tokenizer"
+        )
+
+
+def notes_of_legacy(arguments: argparse.Namespace) -> list[str]:
+    """One line for each flag given that needs no action."""
+    used = (_VOCAB_SIZE,) if _is_type(arguments, "tiktokenizer") else ()
+    return [
+        f"{name} is not needed: {IGNORED[name][1]}"
+        for name in arguments.ignored
+        if name not in used
+    ]
+
+
+def bos_notes(arguments: argparse.Namespace) -> list[str]:
+    """One line where the script that has the tokenizer type begins each document with BOS."""
+    if (arguments.tokenizer_type or "").lower() != "llama2tokenizer":
+        return []
+    before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
+    return [f"{before}; --bos adds it"]
+
+
+def is_whitespace(arguments: argparse.Namespace) -> bool:
+    """True for the vocabulary of whole words, which has a script and conventions of its own."""
+    return _is_type(arguments, "whitespace", "whitespacetokenizer")
+
+
+def _is_type(arguments: argparse.Namespace, *types: str) -> bool:
+    return (arguments.tokenizer_type or "").lower() in types
+
+
+INPUT_FORMAT = flag_of(
+    "input_format",
+    choices=(
+        *("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet"),
+        "file",
+    ),
+    default=None,
+)
+_PAIR = (".bin", ".idx")
+_FILES = (*_PAIR, ".json")
+
+
+def datasets_in(folder: str) -> list[str]:
+    """The datasets that lie in a folder, by name, as Megatron-LM's merge_datasets.py takes them.
+
+    InputError where there is none, or a .bin or .idx without the other.
+    """
+    with cannot_read(folder), os.scandir(folder) as entries:
+        names = {entry.name for entry in entries if entry.is_file()}
+    stems = {os.path.splitext(name)[0] for name in names if name.endswith(_PAIR)}
+    for stem in sorted(stems):
+        for missing in (stem + suffix for suffix in _PAIR if stem + suffix not in names):
+            raise InputError(
+                f"{os.path.join(folder, missing)}: missing beside the other file of the dataset: "
+                "put it back, or take the other one out of the folder"
+            )
+    if not stems:
+        raise InputError(f"{folder}: there is no .bin with its .idx in this folder")
+    return [os.path.join(folder, stem) for stem in sorted(stems)]
+
+
+def matching_datasets(names: Iterable[str]) -> list[str]:
+    """The names; a pattern that the shell did not expand becomes the datasets that match it.
+
+    InputError where none does.
+    """
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.format import prefixes_of
+
+    result = []
+    for name in names:
+        if not glob.has_magic(name) or any(os.path.exists(name + end) for end in ("", *_FILES)):
+            result.append(name)
+            continue
+        stem, suffix = os.path.splitext(name)
+        stem = stem if suffix in _FILES else name
+        if is_url(name):
+            listed = [one.url for some in find(f"{stem}.*") for one in some.objects]
+            paths = [path for path in listed if path.endswith(_FILES)]
+        else:
+            paths = [path for end in _FILES for path in glob.glob(stem + end, recursive=True)]
+        prefixes = sorted(set(prefixes_of(paths)))
+        prefixes = [one for one in prefixes if MMapIndexedDataset.exists(one)]
+        if not prefixes:
+            raise InputError(f"{name}: no dataset matches this pattern")
+        result += prefixes
+    return result
 
 
 def _error_policy(text: str) -> tuple[str, int | None]:
@@ -97,13 +338,13 @@ OUTPUT = flags_of(
 
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
     """Turn flags into the library's options, and into what the user should be told about them."""
-    legacy.check(arguments)
-    notes = legacy.notes(arguments)
+    check_legacy(arguments)
+    notes = notes_of_legacy(arguments)
     inputs = (*arguments.inputs, *arguments.input)
     keys = _keys(arguments.keys or ["text"])
     if not inputs:
         raise UsageError(_no_input(keys))
-    whitespace = legacy.is_whitespace(arguments)
+    whitespace = is_whitespace(arguments)
     names = {}
     if arguments.output_prefix:
         sentences = arguments.split_sentences or whitespace
@@ -114,7 +355,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         if not append_eod:
             notes.append("no EOD after documents, as in preprocess_data.py; --append-eod adds it")
     if arguments.output_prefix and not (arguments.prepend_bos or arguments.bos_token):
-        notes += legacy.bos_notes(arguments)
+        notes += bos_notes(arguments)
     on_error, max_rejects = arguments.on_error
     option_names = {one.name for one in fields(EncodeOptions)}
     options = {name: value for name, value in vars(arguments).items() if name in option_names}

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli.terminal import is_coloured, put
 from tokpack.display import shown
-from tokpack.quantities import percent
-from tokpack.report.facts import (
+from tokpack.look.facts import (
     duplicate_table,
     facts,
     labels,
@@ -19,16 +18,23 @@ from tokpack.report.facts import (
     token_table,
     warnings,
 )
+from tokpack.quantities import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tokpack.report import Stats
-    from tokpack.report.facts import Table
+    from tokpack.look import Stats
+    from tokpack.look.facts import Table
 
 _MOST_BAR, _LEAST_BAR = 40, 6  # columns
+
+
 _LEAST_TEXT, _FACT = 8, 18
+
+
 _MOST_GROUPS = 5
+
+
 _MOST_SOURCES = 15
 
 

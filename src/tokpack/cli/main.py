@@ -11,8 +11,9 @@ import io
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokpack import wall
 from tokpack.cli import terminal
 from tokpack.cli.loading import without_collection
 from tokpack.display import discard, nearest, tell
@@ -158,7 +159,7 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
 def _run(name: str, arguments: Sequence[str]) -> int:
     """Run a command, which is loaded by name, with all that it imports, when it is asked for."""
     with without_collection():
-        command = importlib.import_module(module_of(name))
+        command = module_of(name)
         from tokpack.cli.parser import help_asked, parse
 
     code = 0
@@ -197,12 +198,12 @@ def _text_of(name: str, arguments: Sequence[str]) -> str:
 
 def pages() -> list[Page]:
     """The help pages of all commands, in the order of ``tokpack --help``."""
-    return [importlib.import_module(module_of(name)).PAGE for name in COMMANDS]
+    return [module_of(name).PAGE for name in COMMANDS]
 
 
 def _say_amounts() -> None:
     """How much this process, without its workers, read from stores and wrote to them."""
-    from tokpack.stores.access import objects
+    from tokpack.storage.objects.access import objects
 
     with suppress(TokpackError):
         requests, read, written = objects.amounts()
@@ -211,9 +212,12 @@ def _say_amounts() -> None:
             tell(f"tokpack: stores: {requests} requests, {bytes_text(read)} read{sent}")
 
 
-def module_of(name: str) -> str:
-    """The module of a command."""
-    return f"tokpack.cli.commands.{name.replace(' ', '_')}"
+def module_of(name: str) -> Any:
+    """The module of a command, loaded when it is asked for; those of training are the trainer's."""
+    module = name.replace(" ", "_")
+    if name in GROUPS["train"]:
+        return wall.entry_point(module, wall.COMMANDS)
+    return importlib.import_module(f"tokpack.cli.commands.{module}")
 
 
 def _second_words(name: str) -> list[str]:
@@ -236,11 +240,9 @@ def _unknown_command(name: str) -> str:
 
 def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
     if isinstance(error, TokpackError):
-        from tokpack.configuration.setting import flags_typed
-
         flags: Mapping[str, str] = _flags_of(name)
         if name in _TAKE_SETTINGS:
-            flags = flags_typed(flags, arguments)
+            flags = wall.entry_point("flags_typed")(flags, arguments)
         terminal.error(error.worded(flags))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
@@ -259,10 +261,11 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
 
 def _flags_of(command: str) -> dict[str, str]:
     """The flags of a command that was loaded, by the names of its settings in Python."""
+    if "tokpack.cli.parser" not in sys.modules:  # the command was not loaded
+        return {}
     from tokpack.cli import parser
 
-    page = getattr(sys.modules.get(module_of(command)), "PAGE", None)
-    return parser.flag_names(*page.groups) if page else {}
+    return parser.flag_names(*module_of(command).PAGE.groups)
 
 
 def _prepare_streams() -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokpack.cli.parser import flag, number, size
+from tokpack.cli.parser import Flag, flag, number, size
 from tokpack.encoding.option import about, default_of
 from tokpack.encoding.options import EncodeOptions
-
-if TYPE_CHECKING:
-    from tokpack.cli.parser import Flag
 
 _FIELDS = {one.name: one for one in fields(EncodeOptions)}
 

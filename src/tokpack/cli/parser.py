@@ -16,6 +16,7 @@ from tokpack.quantities import count_of, share_of, size_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+
 _COLUMN, _WIDE_COLUMN = 30, 34  # where help begins
 _HELP = ("-h", "--help", "--help-all")
 _FROM_THE_END = re.compile(r"-\d+[:,].*")  # documents -3:, which argparse takes for a flag

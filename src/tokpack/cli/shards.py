@@ -14,18 +14,18 @@ from tokpack.cli.parser import Group, flag_names, flags, options_of, parse
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
-from tokpack.stores import is_url
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
     from tokpack.cli.parser import Page
+    from tokpack.dataset import Manifest
     from tokpack.encoding import EncodeOptions
-    from tokpack.encoding.run_status import RunStatus
-    from tokpack.indexed import Manifest
+    from tokpack.encoding.status import RunStatus
+    from tokpack.shards.commit import ShardStatus
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.survey import ShardStatus
 
 (SIZE,) = flags(
     "--shard-size SIZE  about so much text in each shard (64GB)",
@@ -56,9 +56,9 @@ _BESIDE_A_PLAN = frozenset(
 
 def encode(arguments: argparse.Namespace, page: Page) -> int:
     """Make the shards that ``encode --plan`` asks for, one after the other."""
+    from tokpack.shards.cut import encode_shard
+    from tokpack.shards.drive import numbers_of
     from tokpack.shards.plan import load_plan
-    from tokpack.shards.scheduler import numbers_of
-    from tokpack.shards.work import encode_shard
 
     if not (arguments.plan and arguments.shard):
         raise UsageError("--plan PREFIX and --shard N belong together")
@@ -85,7 +85,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
 @contextmanager
 def _outcome_is_told() -> Iterator[None]:
     """Let whoever started this know by the exit code whether it may succeed another time."""
-    from tokpack.shards.engine import BUSY
+    from tokpack.shards.drive import BUSY
 
     try:
         yield
@@ -170,7 +170,7 @@ def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
 
 def status_facts(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) -> dict[str, Any]:
     """How far a plan is, for programs."""
-    from tokpack.shards.survey import missing
+    from tokpack.shards.commit import missing
 
     return {
         **plan_facts(plan, prefix),
@@ -221,7 +221,7 @@ def show_status(
     plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus], *, every: bool
 ) -> None:
     """Print how far a plan is: counts, the shards that want attention, the next command."""
-    from tokpack.shards.survey import missing, ranges
+    from tokpack.shards.commit import missing, ranges
 
     counts = ", ".join(f"{count:,} {state}" for state, count in _counts(statuses).items())
     terminal.put(f"{prefix}: {_shards(plan)}: {counts}")

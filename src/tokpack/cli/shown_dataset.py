@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.tokenizer_flags import tokenizer_given
+from tokpack.cli.encode_flags import tokenizer_given
 
 if TYPE_CHECKING:
     import argparse
 
-    from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Spelling
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.spelling import Spelling
 
 MAX_TOKENS = 256  # of a document, unless asked for more
 
 
 def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset, Spelling | None]:
     """Open a dataset and its tokenizer, and tell the user what is missing."""
-    from tokpack.indexed import MMapIndexedDataset
-    from tokpack.report import Spelling, doubt, find_tokenizer
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.sources import doubt
+    from tokpack.dataset.spelling import Spelling, find_tokenizer
 
     dataset = MMapIndexedDataset(prefix)
     if why := doubt(dataset):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tokpack.cli.terminal import print_paths, put_json, say, say_folded
 from tokpack.quantities import bytes_text, counted, time_text
-from tokpack.stores import is_url
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from tokpack.dataset import Manifest
     from tokpack.encoding import EncodeOptions
-    from tokpack.indexed import Manifest
 
     Result = tuple[str, Manifest]
 
@@ -61,7 +61,7 @@ def show(results: Sequence[Result], seconds: float) -> None:
 
 def show_conserved(inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """Tell that the documents of some datasets are those of others, counted in their indices."""
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset
 
     if len(inputs) == len(outputs) == 1:
         return

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tokpack.progress import Progress
 
+
 PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from tokpack.documents.conservation import Conservation, compare_with_inputs
+from tokpack.documents.conservation import (
+    Conservation,
+    SampleReport,
+    compare_with_inputs,
+    verify_sample,
+)
 from tokpack.documents.decontaminate import Decontamination, decontaminate
 from tokpack.documents.dedup import DedupReport, dedup
-from tokpack.documents.sampled import SampleReport, verify_sample
 from tokpack.documents.select import select
 from tokpack.documents.write import write_view
 

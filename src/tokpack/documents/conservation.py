@@ -7,35 +7,195 @@ split and merged. Two rows that have one hash count as one kind, on both sides.
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.documents.passes import scan_documents
-from tokpack.documents.reencode import EncodeRecipe, Reencoder, inputs_of
-from tokpack.errors import UsageError
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.indexed.lengths import document_ends
-from tokpack.indexed.table import token_digests
+from tokpack.dataset import MMapIndexedDataset, Origins
+from tokpack.dataset.format import document_ends
+from tokpack.dataset.spelling import find_tokenizer
+from tokpack.dataset.table import has_table, token_digests
+from tokpack.documents.base import scan_documents
+from tokpack.encoding.part import first_batches, without_records
+from tokpack.errors import InputError, UsageError
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.sources import Part, line_base
+from tokpack.sources import Part, discover, line_base, read
 from tokpack.sources.parts import make_parts
-from tokpack.stores import paths_of
+from tokpack.storage import paths_of
+from tokpack.tokenizers import DocumentsError, Frame, frame_of
+from tokpack.tokenizers.base import borrowed
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from tokpack.progress import Show
-    from tokpack.sources import Source
-    from tokpack.stores.storage import PathLike
-    from tokpack.tokenizers import TokenizerFiles
+    from tokpack.sources import DocumentBatch, Documents, Source
+    from tokpack.storage.files import PathLike
+    from tokpack.tokenizers import Encoded, Encoder, Tokenizer, TokenizerFiles
+
+    Wanted = dict[str, dict[int, list[int]]]
+
+
+# Options after which a document is not the text of one record.
+_OTHERWISE = ("split_sentences", "ftfy", "where", "map", "chat")
+
+
+class ReencodedBatch(NamedTuple):
+    """Documents of a source and their tokens: document i has those of spans[i], none if empty.
+
+    ``records`` were read for them, ``rejected`` of these can be no document; ``unlike`` are the
+    numbers of documents whose tokens are not their text.
+    """
+
+    documents: Documents
+    ids: npt.NDArray[Any]
+    spans: npt.NDArray[np.int64]
+    records: int
+    rejected: int
+    unlike: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EncodeRecipe:
+    """How texts became the tokens of a dataset."""
+
+    tokenizer: Tokenizer
+    frame: Frame
+    keys: tuple[str, ...]
+    key: str
+    special_tokens: str
+    max_document_bytes: int
+    limits: tuple[int, ...] | None  # records of each input, where not all of them were read
+
+    @classmethod
+    def of(cls, dataset: MMapIndexedDataset, **tokenizer: Unpack[TokenizerFiles]) -> EncodeRecipe:
+        """What a manifest says. InputError, UsageError where documents are no records' texts."""
+        manifest, prefix = dataset.manifest, dataset.path_prefix
+        if manifest is None:
+            raise InputError(
+                f"{prefix}: has no manifest, which says how texts became its tokens: tokpack adopt "
+                "gives it one"
+            )
+        if dataset.view is not None:
+            raise UsageError(
+                f"{prefix}: is a view, which leaves documents out: compare the datasets of which "
+                "it lists documents"
+            )
+        options: Mapping[str, Any] = manifest.options
+        if others := [name for name in _OTHERWISE if options.get(name)]:
+            raise UsageError(
+                f"{prefix}: was encoded with {', '.join(others)}, so its documents are not the "
+                "texts of records: encode the inputs again, and compare the checksums of the "
+                "manifests"
+            )
+        choice = find_tokenizer(dataset, **tokenizer)
+        if choice.tokenizer is None:
+            raise InputError(choice.note)
+        described: Mapping[str, Any] = dataset.tokenizer or {}
+        frame = frame_of(choice.tokenizer, append_eod=bool(options.get("append_eod", True)))
+        key = str(options.get("key", "text"))
+        limits = None
+        if options.get("num_docs") is not None:
+            limits = tuple(int(entry.get("records", 0)) for entry in manifest.inputs)
+        return cls(
+            tokenizer=choice.tokenizer,
+            frame=Frame.of(described) if "frame" in described else frame,
+            keys=tuple(options.get("keys") or (key,)),
+            key=key,
+            special_tokens=str(options.get("special_tokens", "auto")),
+            max_document_bytes=int(options.get("max_document_bytes") or 1 << 30),
+            limits=limits,
+        )
+
+
+def inputs_of(
+    dataset: MMapIndexedDataset, names: Sequence[str], input_format: str | None
+) -> list[Source]:
+    """The inputs ``names`` of a dataset, read in a format, or as its manifest says. InputError."""
+    manifest = dataset.manifest
+    entries = manifest.inputs if manifest else ()
+    formats = {entry.get("format") for entry in entries if isinstance(entry, dict)}
+    of_all = next(iter(formats)) if formats in ({"file"}, {"text"}) else "auto"
+    path = manifest.options.get("json_path") if manifest else None
+    return discover(names, input_format=input_format or of_all, json_path=path, pipes=False)
+
+
+class Reencoder:
+    """Reads and encodes parts of sources as a recipe says; in threads."""
+
+    def __init__(self, recipe: EncodeRecipe, sources: Sequence[Source]) -> None:
+        self._recipe, self._sources = recipe, sources
+        self._bytes = recipe.tokenizer.token_bytes()
+
+    def of(
+        self, part: Part, lines: npt.NDArray[np.int64] | None = None
+    ) -> Generator[tuple[int, ReencodedBatch]]:
+        """The documents of a part, or of some lines, with the numbers of their sources. InputError.
+
+        They are valid until the next ones are asked for.
+        """
+        recipe = self._recipe
+        purpose = Reencoder, recipe.special_tokens, recipe.frame
+        with borrowed(recipe.tokenizer, purpose, self._encoder) as encoder:
+            for number, one in _alone(part):
+                source = self._sources[number]
+                limit = recipe.limits[number] if recipe.limits else None
+                most = recipe.max_document_bytes
+                with closing(read(source, one, recipe.keys, max_document_bytes=most)) as batches:
+                    for batch in first_batches(batches, limit) if limit != 0 else ():
+                        yield number, self._encoded(batch, encoder, lines)
+
+    def _encoder(self) -> Encoder:
+        recipe = self._recipe
+        return recipe.tokenizer.encoder(
+            dtype="int32", special_tokens=recipe.special_tokens, frame=recipe.frame
+        )
+
+    def _encoded(
+        self, batch: DocumentBatch, encoder: Encoder, lines: npt.NDArray[np.int64] | None
+    ) -> ReencodedBatch:
+        documents = batch.documents[self._recipe.key]
+        if lines is not None:
+            documents = documents.select(np.isin(documents.lines, lines))
+        try:
+            encoded = encoder.encode(documents.data, documents.spans)
+        except DocumentsError as error:
+            # By number they are those of this key alone, of the lines that are wanted.
+            left = replace(batch, documents={self._recipe.key: documents})
+            return self._encoded(without_records(left, documents, error.reasons), encoder, None)
+        ends = np.cumsum(encoded.lengths, dtype=np.int64)
+        spans = np.stack([ends - encoded.lengths, ends], axis=1)
+        unlike = self._unlike(documents, encoded, spans)
+        return ReencodedBatch(documents, encoded.ids, spans, batch.records, len(batch.bad), unlike)
+
+    def _unlike(
+        self, documents: Documents, encoded: Encoded, spans: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """The documents whose tokens, without the frame, are not their text."""
+        if self._bytes is None or not len(documents):
+            return np.empty(0, np.int64)
+        frame, inner = self._recipe.frame, spans.copy()
+        inner[encoded.lengths > 0] += [len(frame.before), -len(frame.after)]
+        return self._bytes.unlike(encoded.ids, inner, documents.data, documents.spans)
+
+
+def _alone(part: Part) -> Iterator[tuple[int, Part]]:
+    """The sources of a part, and the part of each."""
+    if part.kind == "files":
+        yield from ((number, Part(number, "whole", 0, 0, 0)) for number in part.sources)
+    else:
+        yield part.source, part
+
 
 Digests = npt.NDArray[np.uint64]
 
@@ -269,3 +429,157 @@ def _places(digests: Digests, kinds: Digests, *, last: bool = False) -> list[int
     _, first = np.unique(digests[ordered], return_index=True)
     chosen: list[int] = np.sort(ordered[first])[:_EXAMPLES].tolist()
     return chosen
+
+
+@dataclass(frozen=True)
+class SampleReport:
+    """Of ``documents`` of a dataset so many were encoded again, and ``wrong`` ones are others.
+
+    ``examples`` name some of these.
+    """
+
+    prefix: str
+    documents: int
+    checked: int
+    wrong: int
+    examples: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """All counts in words."""
+        if self.wrong:
+            return f"{self.prefix}: {self.wrong:,} of {self.checked:,} documents are not their text"
+        return (
+            f"{self.prefix}: ok, {self.checked:,} of its {self.documents:,} documents are what "
+            "their inputs say"
+        )
+
+
+@with_bar
+def verify_sample(
+    prefix: str | os.PathLike[str] | MMapIndexedDataset,
+    count: int,
+    inputs: PathLike | Sequence[PathLike] = (),
+    *,
+    seed: int | None = None,
+    input_format: str | None = None,
+    progress: Show | bool | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
+) -> SampleReport:
+    """Encode ``count`` random documents again, from the inputs that the manifest names.
+
+    The table of documents says which line each came from; without one all documents before it in
+    its input are encoded too. ``inputs`` are where these files lie now, named as for ``encode``.
+    Which documents are taken, ``seed`` decides; None for others each time. InputError where the
+    dataset, its tokenizer or an input is missing; UsageError as ``compare_with_inputs``.
+    """
+    if count < 1:
+        raise UsageError(f"a sample of {count} documents: the least is 1")
+    dataset = prefix if isinstance(prefix, MMapIndexedDataset) else MMapIndexedDataset(prefix)
+    recipe = replace(EncodeRecipe.of(dataset, **tokenizer), limits=None)
+    total = dataset.documents
+    numbers = sorted(random.Random(seed).sample(range(total), min(count, total)))
+    by_line = has_table(dataset.path_prefix)
+    wanted = _by_line(dataset, numbers) if by_line else _by_place(dataset, numbers)
+    names = list(paths_of(inputs)) or list(wanted)
+    there = inputs_of(dataset, names, input_format)
+    sources = [_source_of(name, there) for name in wanted]
+    again = Reencoder(recipe, sources)
+    stage = ProgressStage(progress, "inputs", sum(source.size for source in sources))
+
+    def check(index: int, places: dict[int, list[int]]) -> list[str]:
+        return list(_wrong(dataset, again, sources, index, places, by_line=by_line))
+
+    wrong: list[str] = []
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        checked = pool.map(check, range(len(sources)), wanted.values())
+        for source, some in zip(sources, checked, strict=True):
+            wrong += some
+            stage.add(source.size)
+    return SampleReport(
+        dataset.path_prefix, total, len(numbers), len(wrong), tuple(wrong[:_EXAMPLES])
+    )
+
+
+def _by_line(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
+    """The documents by the lines, from 0, that the table has. UsageError."""
+    origins = Origins(dataset.path_prefix)
+    wanted: Wanted = defaultdict(lambda: defaultdict(list))
+    for number in numbers:
+        origin = origins[number]
+        if origin.line is None:
+            raise UsageError(
+                f"{dataset.path_prefix}: its table has no line of document {number}: compare all "
+                "of them with --against INPUT"
+            )
+        wanted[origin.source][origin.line - 1].append(number)
+    return wanted
+
+
+def _by_place(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
+    """The documents by how many of the same input are before them. UsageError."""
+    entries = dataset.manifest.inputs if dataset.manifest else ()
+    ends = [0, *accumulate(int(entry.get("documents", 0)) for entry in entries)]
+    if ends[-1] != dataset.documents:
+        raise UsageError(
+            f"{dataset.path_prefix}: has no table of its documents, and its manifest does not tell "
+            "which input each came from: compare all of them with --against INPUT"
+        )
+    wanted: Wanted = defaultdict(lambda: defaultdict(list))
+    for number in numbers:
+        entry = int(np.searchsorted(ends, number, side="right")) - 1
+        wanted[str(entries[entry].get("name"))][number - ends[entry]].append(number)
+    return wanted
+
+
+def _source_of(name: str, sources: Sequence[Source]) -> Source:
+    """The source of that name, or else with such an end. InputError, UsageError."""
+    chosen = [one for one in sources if one.name == name]
+    chosen = chosen or [one for one in sources if _file_name(one.name) == _file_name(name)]
+    if not chosen:
+        raise InputError(f"{name}, an input of the dataset, is not among those that are named")
+    if others := {one.name for one in chosen} - {chosen[0].name}:
+        raise UsageError(f"{name} could be {chosen[0].name} or {min(others)}: name one of them")
+    return chosen[0]
+
+
+def _file_name(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _wrong(
+    dataset: MMapIndexedDataset,
+    again: Reencoder,
+    sources: Sequence[Source],
+    index: int,
+    places: dict[int, list[int]],
+    *,
+    by_line: bool,
+) -> Iterator[str]:
+    """What is wrong of the documents that came from one source, in words."""
+    left, seen = dict(places), dict[int, str]()
+    lines = np.array(sorted(left)) if by_line else None
+    before = 0
+    name = sources[index].name
+    with closing(again.of(Part(index, "whole", 0, 0, 0), lines)) as encoded:
+        for _, one in encoded:
+            has_tokens = np.flatnonzero(one.spans[:, 0] < one.spans[:, 1])
+            at = one.documents.lines[has_tokens] if by_line else np.arange(len(has_tokens)) + before
+            before += len(has_tokens)
+            for place, document in zip(at.tolist(), has_tokens.tolist(), strict=True):
+                numbers = left.pop(place, [])
+                ids = one.ids[slice(*one.spans[document])]
+                others = [n for n in numbers if not np.array_equal(ids, dataset.document(n))]
+                where = f"{name}:{one.documents.lines[document] + 1}"
+                if others:  # which another document of the line may be
+                    left[place], seen[place] = others, where
+                if document in one.unlike:
+                    same = (n for n in numbers if n not in others)
+                    yield from (
+                        f"document {n}: its tokens are not the text at {where}" for n in same
+                    )
+            if not left:
+                return
+    for place, numbers in sorted(left.items()):
+        what = f"document {name}:{place + 1}" if by_line else f"document {place} in {name}"
+        trouble = f" is not {seen[place]}" if place in seen else f": there is no {what}"
+        yield from (f"document {number}{trouble}" for number in numbers)

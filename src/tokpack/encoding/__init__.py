@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokpack.encoding.names import megatron_names
-from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding.options import EncodeOptions, megatron_names
 from tokpack.progress import Progress
 
 if TYPE_CHECKING:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
 from itertools import pairwise
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokpack.display import brief
-from tokpack.encoding.map_function import ROW, load, name_of, place_of, takes_dict
-from tokpack.encoding.where import Where
-from tokpack.errors import InputError, option
+from tokpack.errors import InputError, UsageError, option
 from tokpack.sources import BadRecord
 from tokpack.sources.columns import (
     batch_of_columns,
@@ -19,8 +26,8 @@ from tokpack.sources.columns import (
     text_column,
 )
 from tokpack.sources.records import joined
-from tokpack.sources.rows import chosen_columns, take
-from tokpack.sources.sql import columns_of
+from tokpack.sources.rows import chosen_columns, nested, take
+from tokpack.sources.sql import check_boolean, columns_of, connect_closed, first_line, listed, parse
 from tokpack.sources.values import column_of, is_table, of_table, root_of, table_of
 
 if TYPE_CHECKING:
@@ -33,6 +40,251 @@ if TYPE_CHECKING:
     from tokpack.sources.values import Values
 
     Place = Callable[[npt.NDArray[np.int64]], str]  # says which records some lines are
+
+
+class _Records:
+    """The object that duckdb knows as a table: a prepared query reads it anew each time."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows that it has now."""
+        import pyarrow
+
+        reader = pyarrow.RecordBatchReader.from_batches(self.rows.schema, [self.rows])
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+class Where:
+    """Evaluates an expression on records."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        expression = parse(text)
+        self._paths, self._counts_nan = expression.columns, not expression.asks_nan
+        self._connection: Any = None
+        self._records = _Records(None)
+        self._schema: Any = None
+
+    def kept(self, columns: Any) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
+        """Which rows of a RecordBatch are kept, bool [n]; why it fails for others, by index.
+
+        ``columns`` are named as ``columns_of`` says. NULL is not kept. UsageError where the
+        expression does not fit the columns.
+        """
+        import duckdb
+
+        columns = nested(columns, self._paths)
+        if self._schema is None or not self._schema.equals(columns.schema):
+            self._prepare(columns)
+        try:
+            return self._evaluated(columns), {}
+        except duckdb.Error:
+            # Which of them it is, duckdb does not tell.
+            kept, errors = np.zeros(columns.num_rows, np.bool_), {}
+            for begin, end in self._halves(columns, 0, columns.num_rows):
+                try:
+                    kept[begin:end] = self._evaluated(columns.slice(begin, end - begin))
+                except duckdb.Error as error:
+                    errors[begin] = f"where: {first_line(error)}"
+            return kept, errors
+
+    def nans(self, columns: Any) -> int:
+        """How many rows have NaN in a column, where the expression does not ask for it."""
+        from pyarrow import types
+
+        if not self._counts_nan:
+            return 0
+        has_nan = np.zeros(columns.num_rows, np.bool_)
+        for column in columns.columns:
+            if types.is_floating(column.type):
+                has_nan |= column.is_nan().fill_null(False).to_numpy(zero_copy_only=False)
+        return int(np.count_nonzero(has_nan))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._schema = None
+
+    def _prepare(self, columns: Any) -> None:
+        import duckdb
+
+        self.close()
+        self._connection = connect_closed()
+        self._records.rows = columns.slice(0, 0)
+        self._connection.register("records", self._records)
+        try:
+            query = f"SELECT ({self._text}\n) AS kept FROM records"
+            self._connection.execute(f"PREPARE choose AS {query}")
+            self._connection.execute("EXECUTE choose")
+            kind = str(self._connection.description[0][1])
+            self._connection.fetchall()
+        except duckdb.Error as error:
+            self.close()
+            raise UsageError(
+                f"{option('where')} {self._text!r}: {first_line(error)}; the columns are "
+                f"{listed({field.name: field.type for field in columns.schema})}"
+            ) from None
+        check_boolean(kind, f"{option('where')} {self._text!r}")
+        self._schema = columns.schema
+
+    def _evaluated(self, columns: Any) -> npt.NDArray[np.bool_]:
+        self._records.rows = columns
+        answer = self._connection.execute("EXECUTE choose").fetchnumpy()["kept"]
+        kept = np.ma.filled(answer, fill_value=False).astype(np.bool_)
+        if len(kept) != columns.num_rows:
+            raise InputError(f"{option('where')} {self._text!r} gives no value for each record")
+        return kept
+
+    def _halves(self, columns: Any, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Ranges of rows that can be evaluated together, or are one row."""
+        import duckdb
+
+        middle = (begin + end) // 2
+        for first, last in ((begin, middle), (middle, end)):
+            if last - first < 2:
+                yield from [(first, last)] if last > first else []
+                continue
+            try:
+                self._evaluated(columns.slice(first, last - first))
+                yield first, last
+            except duckdb.Error:
+                yield from self._halves(columns, first, last)
+
+
+ROW = "__row__"  # the column with the number of the record in its batch
+
+_FORMS = "module:function, path/to/file.py:function"
+_MAKE = "make it a function of a module, and name it: map='module:function'"
+_DICT = re.compile(r"(<class ')?(typing\.|collections\.abc\.)?(dict|mapping)", re.IGNORECASE)
+
+
+def load(named: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function that is named, or given. UsageError where there is none."""
+    if callable(named):
+        return named
+    module_name, _, function_name = named.rpartition(":")
+    if not module_name or not function_name.isidentifier():
+        raise UsageError(
+            f"{option('map')} is {named!r}; it can be {_FORMS}, or in Python a callable"
+        )
+    module = _module(module_name, named)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        names = [name for name, one in vars(module).items() if isinstance(one, FunctionType)]
+        there = ", ".join(name for name in names if not name.startswith("_")) or "none"
+        raise UsageError(
+            f"{option('map')} {named!r}: {_file_of(module) or module_name} has no function "
+            f"{function_name!r}; its functions are {there}"
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, for people: that of its class for an object that can be called."""
+    inner = getattr(function, "func", function)  # of a partial
+    return str(getattr(inner, "__qualname__", type(inner).__name__))
+
+
+def importable_name(named: str | Callable[..., Any]) -> str:
+    """The name by which another machine can import a function. UsageError where it has none."""
+    if isinstance(named, str):
+        path, _, function_name = named.rpartition(":")
+        return f"{os.path.abspath(path)}:{function_name}" if path.endswith(".py") else named
+    module = getattr(named, "__module__", "__main__")
+    name = getattr(named, "__qualname__", "")
+    if module == "__main__" or not name.isidentifier():
+        raise UsageError(f"{option('map')} is {brief(named)}, which no other machine has: {_MAKE}")
+    return f"{module}:{name}"
+
+
+def takes_dict(function: Callable[..., Any]) -> bool:
+    """Whether the annotation of a function's parameter says that it takes a dict."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of one in C
+        return False
+    return any(_DICT.match(str(one.annotation)) for one in [*parameters][:1])
+
+
+def place_of(error: BaseException, function: Callable[..., Any]) -> str:
+    """Where in the user's code an exception comes from: file:line, in function: what it says."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file = getattr(getattr(function, "__code__", None), "co_filename", "")
+    ours = [frame for frame in frames if frame.filename == file] or frames[-1:]
+    message = f"{type(error).__name__}: {brief_text(error)}"
+    if not ours:
+        return message
+    names = (frame.name for frame in reversed(ours))
+    name = next((one for one in names if not one.startswith("<")), ours[-1].name)  # no <listcomp>
+    return f"{ours[-1].filename}:{ours[-1].lineno}, in {name}: {message}"
+
+
+def brief_text(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return " ".join(str(error).split())[:500] or "no message"
+
+
+def _module(name: str, named: str) -> ModuleType:
+    """A module by its name, seen from the current folder, or by the path of its file."""
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = os.path.abspath(name)
+        if not os.path.isfile(path):
+            raise UsageError(f"{option('map')} {named!r}: there is no file {name}")
+        folder, file = os.path.split(path)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        unique = f"tokpack_map_{hashlib.sha256(path.encode()).hexdigest()[:8]}_{file[:-3]}"
+        if unique not in sys.modules:
+            spec = importlib.util.spec_from_file_location(unique, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[unique] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[unique]
+                raise
+        return sys.modules[unique]
+    except UsageError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and name.partition(".")[0] == error.name.partition(".")[0]:
+            raise UsageError(
+                f"{option('map')} {named!r}: there is no module {error.name!r}; it is looked for "
+                f"in {here}, and where Python looks; a file is named as path/to/file.py:function"
+            ) from None
+        raise UsageError(f"{option('map')} {named!r}: {_failed(error)}") from error
+    except Exception as error:
+        raise UsageError(f"{option('map')} {named!r}: {_failed(error)}") from error
+
+
+def _failed(error: BaseException) -> str:
+    """Why a module cannot be imported."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {error.msg}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith("<")
+    ]
+    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if len(frames) > 1 else ""
+    return f"{place}{type(error).__name__}: {brief_text(error)}"
+
+
+def _file_of(module: ModuleType | None) -> str | None:
+    """The file that a module is in; None for one without, as a notebook is."""
+    file = getattr(module, "__file__", None)
+    return file if file and file.endswith(".py") and os.path.isfile(file) else None
+
 
 _LEAST_ROWS = 3  # of a batch that can be cut
 _HINT = (
@@ -102,7 +354,7 @@ class Chooser:
             return
         try:
             results, origin = mapped(function, rows.whole)
-            texts = texts_of(results, self._keys)
+            texts = texts_in(results, self._keys)
         except InputError as error:
             raise InputError(f"{error.args[0]} ({place(rows.lines)})") from error.__cause__
         copies = np.bincount(origin, minlength=count)
@@ -172,7 +424,7 @@ def _as_table(answer: Any, name: str) -> Any:
         ) from error
 
 
-def texts_of(table: Any, keys: Sequence[str]) -> dict[str, Any]:
+def texts_in(table: Any, keys: Sequence[str]) -> dict[str, Any]:
     """The columns of texts of a table, each in one piece. InputError where one is missing."""
     check_columns(f"{option('map')} gave a table", table.schema, keys)
     return {key: decoded(text_column(column_of(table, key).combine_chunks())) for key in keys}
@@ -191,7 +443,7 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
     Where batches begin and end depends on the number of workers, and the result must not.
     """
     whole, origin = mapped(function, columns)
-    texts = texts_of(whole, keys)
+    texts = texts_in(whole, keys)
     count = columns.num_rows
     cuts = [0, 1, count // 2, count]
     names: list[str] = whole.schema.names
@@ -200,7 +452,7 @@ def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str
     parts = [(a, *mapped(function, columns.slice(a, b - a))) for a, b in pairwise(cuts)]
     origins = np.concatenate([begin + rows for begin, _, rows in parts])
     name = name_of(function)
-    own_texts = [texts_of(part, keys) for _, part, _ in parts]
+    own_texts = [texts_in(part, keys) for _, part, _ in parts]
     pieces = {key: [one for texts in own_texts for one in texts[key].to_pylist()] for key in keys}
     same = np.array_equal(origin, origins) and all(
         texts[key].to_pylist() == pieces[key] for key in keys

@@ -5,17 +5,17 @@ It is looked at before any work is begun, on the first records of some of the in
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack.apart import apart
-from tokpack.encoding.choose import Chooser, check_by_rows
+from tokpack.encoding.choose import Chooser, check_by_rows, load, name_of
+from tokpack.encoding.conversations import pair_keys
 from tokpack.encoding.first_records import check_named
 from tokpack.encoding.kept import ALL, parse_keep, required
-from tokpack.encoding.map_function import load, name_of
 from tokpack.encoding.option import texts_of
 from tokpack.errors import InputError, option
-from tokpack.sources.json_types import types_of
-from tokpack.sources.rows import PythonRecords, WholeRecords
+from tokpack.sources.rows import PythonRecords, WholeRecords, types_of
 from tokpack.sources.sql import columns_of, parse, version
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tokpack.encoding.first_records import FirstInputs
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.plan import Plan
     from tokpack.sources import DocumentBatch
     from tokpack.sources.rows import Columns
 
@@ -115,3 +116,36 @@ def _try(
             raise InputError(f"{error.args[0]} (among the first records of {name})") from error
     for key in required(options.keep) if columns else ():
         check_named("keep", tuple(key.split(".")), [], columns)
+
+
+def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
+    """The options with the columns that ``keep="all"`` stands for in its place.
+
+    UsageError where ``keep`` names a key that none of the first records has.
+    """
+    if options.map is None:  # which may make it
+        keys = required(options.keep)
+        if options.chat:  # of a pair each answer has its own
+            answers = pair_keys(options.conversations, first.records)
+            keys = list(dict.fromkeys(key.replace("{}", one) for key in keys for one in answers))
+        first.check_columns("keep", keys)
+    if ALL not in options.keep:
+        return options
+    from tokpack.encoding.first_records import with_small_columns  # most runs need none of it
+
+    return with_small_columns(options, first)
+
+
+def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
+    """The options with the columns that a plan has in the place of ``keep="all"``."""
+    if ALL not in options.keep:
+        return options
+    return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)
+
+
+def settled(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
+    """The columns of the records, as ``settle`` has them; None where texts are enough."""
+    if not options.where and options.map is None:
+        return None
+
+    return settle(options, first)

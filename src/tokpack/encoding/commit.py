@@ -5,39 +5,181 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.dataset import FileDigest, HashingReader, Manifest, index_chunks
+from tokpack.dataset.manifest import (
+    CHAT_COUNTS,
+    ROLES,
+    TRACK_DTYPES,
+    facts_of_pieces,
+    now,
+    summed_roles,
+    without_zeros,
+)
+from tokpack.dataset.track import trained_in_files
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.kept import KINDS, column_type
-from tokpack.encoding.no_tokens import no_tokens
-from tokpack.encoding.outputs import piece_names
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS
-from tokpack.encoding.rejects import reject_kinds, reject_lines, rejected_lines
-from tokpack.encoding.renames import REJECTS, staged, write_commit
-from tokpack.encoding.run_manifest import InputFacts, counts_of, manifest_of
-from tokpack.encoding.table import write_dropped, write_table
-from tokpack.errors import InputError, OutputError
-from tokpack.files.blocks import checksum_of_sums
-from tokpack.files.durable import cannot_write, replace_file
-from tokpack.indexed import FileDigest, HashingReader, Manifest, index_chunks
-from tokpack.indexed.manifest import ROLES, TRACK_DTYPES, facts_of_pieces, summed_roles
-from tokpack.indexed.track import trained_in_files
+from tokpack.encoding.publish import REJECTS_FILE, piece_names, staged, write_commit
+from tokpack.encoding.table import (
+    reject_kinds,
+    reject_lines,
+    rejected_lines,
+    write_dropped,
+    write_table,
+)
+from tokpack.errors import InputError, OutputError, option
 from tokpack.quantities import counted
 from tokpack.sources import content_checksum, joined_blocks
 from tokpack.sources.sql import NAN
+from tokpack.storage.disk.blocks import checksum_of_sums
+from tokpack.storage.disk.durable import cannot_write, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tokpack.encoding.piece import Job, Pieces
     from tokpack.encoding.plan import Plan
-    from tokpack.encoding.work import EncodeResult
+    from tokpack.encoding.run import EncodeResult
     from tokpack.sources import Source
-    from tokpack.stores.storage import Version
+    from tokpack.storage.files import Version
+
+
+# What a manifest counts, of all and of each input, and the columns of a piece that count it.
+_COUNTED = {
+    "records": "records",
+    "documents": "documents",
+    "sequences": "sequences",
+    "tokens": "tokens",
+    "empty": "empty",
+    "rejected": "rejected",
+    "text_bytes": "key_bytes",
+    "left_out": "left_out",
+    "mapped_out": "mapped_out",
+    "mapped_in": "mapped_in",
+    "truncated": "truncated",
+    "nans": "nans",
+    **{name: name for name in CHAT_COUNTS},
+}
+
+
+class InputFacts(Sequence[dict[str, Any]]):
+    """What a manifest says of each input, made when it is asked for: there may be a million.
+
+    ``counts`` are int64 [sources, columns]: those of _COUNTED, and special tokens.
+    """
+
+    def __init__(
+        self, plan: Plan, contents: Sequence[str | None], counts: npt.NDArray[np.int64]
+    ) -> None:
+        self._plan = plan
+        self._contents = contents
+        self._counts = counts
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        source = self._plan.sources[index]
+        *counts, special, trained = self._counts[index].tolist()
+        return {
+            "name": source.name,
+            "size": source.size,
+            "format": source.format,
+            "compression": source.compression,
+            "fingerprint": self._plan.fingerprints[index],
+            "mtime_ns": source.mtime_ns,
+            "content": self._contents[index],
+            **without_zeros(dict(zip(_COUNTED, counts, strict=True))),
+            "special_tokens": special,
+            **({"trained": trained} if trained else {}),
+        }
+
+    @property
+    def total(self) -> dict[str, int]:
+        """The counts of all inputs."""
+        return dict(zip(_COUNTED, self._counts.sum(axis=0).tolist(), strict=False))
+
+
+def manifest_of(job: Job, plan: Plan, key: str, inputs: InputFacts, **files: Any) -> Manifest:
+    """The manifest of a key; ``files`` are its facts that are not counts of ``inputs``."""
+    total: dict[str, Any] = inputs.total
+    return Manifest(
+        tokpack_version=plan.version,
+        created=now(),
+        tokenizer=plan.tokenizer,
+        options={**plan.options, "key": key, "on_error": job.options.on_error},
+        inputs=inputs,
+        dtype=job.setup.dtype,
+        **files,
+        **total,
+    )
+
+
+def counts_of(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.int64]:
+    """Of key number ``index`` and each row of ``sums``: _COUNTED, special tokens, trained tokens.
+
+    Raises OutputError when they do not add up.
+    """
+    counts = sums[
+        :,
+        [
+            SOURCE_COLUMNS.index(column)
+            if column in SOURCE_COLUMNS
+            else job.key_column(index, column)
+            for column in (*_COUNTED.values(), "special")
+        ],
+    ]
+    trained = [SOURCE_COLUMNS.index(f"trained of {role}") for role in ROLES]
+    of = dict(zip(_COUNTED, counts.T, strict=False))
+    rows = of["records"] - of["left_out"] - of["mapped_out"] + of["mapped_in"]
+    wrong = np.flatnonzero(rows != of["documents"] + of["empty"] + of["rejected"])
+    if wrong.size:
+        counted = {name: int(column[wrong[0]]) for name, column in of.items()}
+        raise OutputError(
+            f"the counts do not add up, so nothing was written: {counted}; this is a defect in "
+            "tokpack, please report it"
+        )
+    return np.column_stack([counts, sums[:, trained].sum(axis=1)])
+
+
+def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
+    """The message: what was read, and what became of it; ``total`` are the counts of all inputs."""
+    job = pieces.job
+    names = job.sources[0].name
+    if len(job.sources) > 1:
+        names += f" and {len(job.sources) - 1} more"
+    is_pipe = any(source.is_pipe and source.memory is None for source in job.sources)
+    if not total["records"] and not is_pipe and not any(source.size for source in job.sources):
+        return f"{names}: empty, so there is no document to encode"
+    if job.chat is not None and not total["records"]:
+        return f"{names}: has no record, so there is no conversation to encode"
+    chosen = _chosen(total)
+    if job.chat is not None:
+        why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
+        left = f"{names}: of {total['records']:,} records no conversation is left"
+        return f"{left}: {', '.join([*why, *chosen])}"
+    return (
+        f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
+        f"read, {total['rejected']} of them were bad and the others empty"
+        + (f", or left out: {' and '.join(chosen)}" if chosen else "")
+    )
+
+
+def _chosen(total: Mapping[str, int]) -> list[str]:
+    """What ``where`` and ``map`` have left out, for a message."""
+    where, mapped = total["left_out"], total["mapped_out"]
+    words = [f"{option('where')} left out {where}"] if where else []
+    return words + ([f"{option('map')} left out {mapped}"] if mapped else [])
+
 
 _log = logging.getLogger(__name__)
 _CHUNK = 1 << 20
@@ -91,7 +233,7 @@ def stage(
     columns = [SOURCE_COLUMNS.index(name) for name in ("rejected", *_left_out_columns(job))]
     if sums[:, columns].any():
         lines = chain.from_iterable(reject_lines(pieces) for _, pieces in several)
-        files[REJECTS] = _write(folder(REJECTS), lines)
+        files[REJECTS_FILE] = _write(folder(REJECTS_FILE), lines)
     write_commit(job, versions, files)
     return manifests
 

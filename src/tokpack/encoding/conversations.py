@@ -17,10 +17,10 @@ from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
 from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
+from tokpack.dataset.manifest import CHAT_COUNTS, ROLES
 from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.errors import InputError, LimitError, UsageError, option
-from tokpack.indexed.manifest import CHAT_COUNTS, ROLES
 from tokpack.quantities import counted
 from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
 from tokpack.sources.base import RAW_BYTES_KEPT, Rows

@@ -7,25 +7,272 @@ another run can go on from there.
 
 from __future__ import annotations
 
+import os
+import time
 from collections import deque
 from itertools import accumulate, groupby, pairwise, product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokpack.encoding import messages
-from tokpack.encoding.feed import DocumentFeed
-from tokpack.encoding.layout import PieceLayout, joined_sums
+import ujson
+import xxhash
+
+from tokpack.encoding.folder import open_own
 from tokpack.encoding.piece import SOURCE_COLUMNS, Piece, Pieces, Stored
-from tokpack.errors import OutputError
-from tokpack.files.blocks import SUM_BYTES
+from tokpack.errors import OutputError, ResumeError
+from tokpack.sources.base import Limits
 from tokpack.sources.compression import COMPRESSIONS
+from tokpack.sources.parts import BLOCK_BYTES
+from tokpack.storage.disk import blocks
+from tokpack.storage.disk.blocks import SUM_BYTES, spans
+from tokpack.storage.disk.durable import cannot_write, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
-    from tokpack.encoding.journal import Journal
+    from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.piece import Job, PieceId
     from tokpack.encoding.resume import ResumeState
     from tokpack.errors import RecordError
+    from tokpack.sources import DocumentBatch
+
+
+# -- to a worker ------------------------------------------------------
+
+
+class EncodePart(NamedTuple):
+    """Encode a part; of a stream all segments but those in ``skip``.
+
+    ``at`` is where the tracks of its first piece begin in the joined files, where that is known by
+    now. ``limit`` is the number of records after which to stop.
+    """
+
+    number: int
+    at: tuple[int, ...] | None = None
+    skip: frozenset[int] = frozenset()
+    limit: int | None = None
+
+
+class Segment(NamedTuple):
+    """A segment of a stream, in shared memory: the event of its reader, and a worker's task.
+
+    ``blocks`` are (bytes, stored bytes) of the blocks of lines, one after the other from the
+    beginning of the slot; ``line`` is the number of lines before them.
+    """
+
+    number: int
+    segment: int
+    slot: int
+    blocks: tuple[tuple[int, int], ...]
+    line: int
+
+
+class EncodeDocuments(NamedTuple):
+    """Encode a segment of an iterable, which has ``line`` documents before it."""
+
+    number: int
+    segment: int
+    batches: list[DocumentBatch]
+    line: int
+    checksum: str
+
+
+class StorePiece(NamedTuple):
+    """Bring a piece to its place in the joined files: from the spill in which it is ``stored``.
+
+    Without ``stored`` it waits in the memory of the worker that is told so.
+    """
+
+    id: PieceId
+    begins: tuple[int, ...]
+    sizes: tuple[int, ...]
+    stored: Stored | None
+
+
+class SharedBlock(NamedTuple):
+    """A block of a joined file that several pieces share: (begin, end, sum) of what each has."""
+
+    file: int
+    track: int
+    number: int
+    shares: tuple[tuple[int, int, bytes], ...]
+
+
+class SumBlocks(NamedTuple):
+    """Take the checksums of blocks that several pieces share."""
+
+    blocks: tuple[SharedBlock, ...]
+
+
+class UseSlot(NamedTuple):
+    """Put the next segment of the stream that is being read into a slot, for another worker."""
+
+    slot: int
+
+
+Task = EncodePart | Segment | EncodeDocuments | StorePiece | SumBlocks
+ToWorker = Task | UseSlot
+
+# -- events ------------------------------------------------------------
+
+
+class PieceEncoded(NamedTuple):
+    """A piece is complete, in memory or stored."""
+
+    piece: Piece
+
+
+class PieceStored(NamedTuple):
+    """A piece lies in files now."""
+
+    id: PieceId
+    stored: Stored
+
+
+class StreamEnd(NamedTuple):
+    """A stream has so many segments; ``blocks`` are the checksums of its file, if all was read."""
+
+    number: int
+    segments: int
+    blocks: str | None
+
+
+class TaskDone(NamedTuple):
+    """The first task of the worker's queue is done, and its slot is free, if it has one.
+
+    ``failed`` is the piece with a bad record that ends the run. ``sums`` are those of SumBlocks.
+    """
+
+    failed: tuple[PieceId, RecordError] | None = None
+    sums: tuple[bytes, ...] = ()
+
+
+Event = PieceEncoded | PieceStored | Segment | StreamEnd | TaskDone
+
+
+_TURN_SECONDS = 0.02  # of reading, before the run looks after its workers again
+
+
+class DocumentFeed:
+    """The segments of the one part of a job over an iterable.
+
+    Segments that an earlier run has, as ``pieces``, are read past, and compared.
+    """
+
+    def __init__(self, job: Job, pieces: Mapping[PieceId, Piece]) -> None:
+        self._job = job
+        self._checksums = {key: piece.blocks[0] for key, piece in pieces.items()}
+        options = job.options
+        limits = Limits(BLOCK_BYTES, options.max_document_bytes)
+        reader = job.sources[0].memory
+        self._read = reader.segments(
+            options.keys, job.parts[0].end, limits, options.limit, job.columns_read
+        )
+        self.segments = 0  # that were read
+        self.ended = False
+
+    def read(self) -> EncodeDocuments | None:
+        """Read on for a moment: the next task, where one is complete. What the iterable raises.
+
+        ResumeError where it gives other documents than before.
+        """
+        until = time.monotonic() + _TURN_SECONDS
+        for segment in self._read:
+            if segment is None:
+                if time.monotonic() > until:
+                    return None
+                continue
+            key = 0, self.segments
+            self.segments += 1
+            if key not in self._checksums:
+                return EncodeDocuments(*key, segment.batches, segment.line, segment.checksum)
+            if self._checksums[key] != segment.checksum:
+                last = segment.line + segment.records
+                raise self._others(f"the documents number {segment.line + 1} to {last}")
+        if any(segment >= self.segments for _, segment in self._checksums):
+            raise self._others("the documents end sooner, so they")
+        self.ended = True
+        return None
+
+    def _others(self, which: str) -> ResumeError:
+        return ResumeError(
+            f"{which} are not those of the run in {self._job.folder.path}: give what gave these, "
+            "choose another output, or discard that run with overwrite=True"
+        )
+
+
+class PieceLayout:
+    """Gives each piece of a file its place as soon as the sizes of all before it are known.
+
+    The pieces are those of ``parts``.
+    """
+
+    def __init__(self, parts: range, tracks: int) -> None:
+        self.ends = [0] * tracks  # of what has its place
+        self.next: PieceId = (parts.start, 0)  # the first piece without a place
+        self.segments: dict[int, int] = {}  # pieces of each part, where known
+        self._stop = parts.stop
+        self._sizes: dict[PieceId, Sequence[int]] = {}  # known, but without a place yet
+
+    @property
+    def complete(self) -> bool:
+        """Whether every piece has its place."""
+        return self.next[0] == self._stop
+
+    def ends_with(self, part: int, segments: int) -> None:
+        """A part has so many pieces. OutputError where that contradicts what was said before."""
+        before = self.segments.setdefault(part, segments)
+        if before != segments:
+            raise OutputError(
+                f"part {part} of the plan had {before} segments and now has {segments}: its input "
+                "changes, or the memory fails; run again anew"
+            )
+
+    def add(self, piece: PieceId, sizes: Sequence[int]) -> None:
+        """Note the sizes of a piece, in bytes by track, that has no place yet."""
+        self._sizes[piece] = sizes
+
+    def placed(self) -> Iterator[tuple[PieceId, tuple[int, ...]]]:
+        """The pieces that can have their place now, with the offsets of their tracks."""
+        while not self.complete:
+            part, segment = self.next
+            if segment == self.segments.get(part):
+                self.next = part + 1, 0
+            elif (sizes := self._sizes.pop(self.next, None)) is not None:
+                begins = tuple(self.ends)
+                self.ends = [end + size for end, size in zip(begins, sizes, strict=True)]
+                piece, self.next = self.next, (part, segment + 1)
+                yield piece, begins
+            else:
+                return
+
+
+def joined_sums(
+    pieces: Iterable[Piece], file: int, track: int
+) -> tuple[bytearray, list[SharedBlock]]:
+    """The sums of the blocks of a joined file, from those of its pieces, which come in order.
+
+    The sums of the blocks that several pieces share are zeros: these are to be taken and put in.
+    """
+    sums, shared = bytearray(), list[SharedBlock]()
+    shares: list[tuple[int, int, bytes]] = []  # of the block that is open
+
+    def close() -> None:
+        if len(shares) > 1:
+            shared.append(SharedBlock(file, track, len(sums) // SUM_BYTES, tuple(shares)))
+        sums.extend(shares[0][2] if len(shares) == 1 else bytes(SUM_BYTES))
+        shares.clear()
+
+    for piece in pieces:
+        assert piece.stored is not None
+        begin, digests = piece.stored.begins[track], piece.stored.sums[track]
+        for n, (first, last) in enumerate(spans(begin, begin + piece.sizes[track])):
+            shares.append((first, last, digests[n * SUM_BYTES : (n + 1) * SUM_BYTES]))
+            if last % blocks.BLOCK_BYTES == 0:
+                close()
+    if shares:
+        close()
+    return sums, shared
+
 
 _BLOCKS_AT_ONCE = 16
 _RECORDS, _REJECTED = (SOURCE_COLUMNS.index(name) for name in ("records", "rejected"))
@@ -44,7 +291,7 @@ class Coordinator:
         self.pieces = Pieces(job)
         self.stream_blocks: dict[int, str | None] = {}  # checksums of the files of streams, by part
         self.rejected = 0  # bad records of all pieces
-        self.outbox: deque[tuple[int, messages.ToWorker]] = deque()  # (worker, message)
+        self.outbox: deque[tuple[int, ToWorker]] = deque()  # (worker, message)
         self._job = job
         self._journal = journal
         self._workers = workers
@@ -55,17 +302,17 @@ class Coordinator:
         self._in_place = 0  # pieces that are
         self._owner: dict[PieceId, int] = {}  # of pieces in a worker's memory
         self._moving: set[PieceId] = set()  # being written or copied to their place
-        self._copies: deque[messages.StorePiece] = deque()
-        self._segments: deque[messages.Segment | messages.EncodeDocuments] = deque()
+        self._copies: deque[StorePiece] = deque()
+        self._segments: deque[Segment | EncodeDocuments] = deque()
         self._resumed: dict[int, set[int]] = {}  # segments that are there already, by part
         # Of each worker: what it has been given and has not done.
-        self._tasks: list[deque[messages.Task]] = [deque() for _ in range(workers)]
+        self._tasks: list[deque[Task]] = [deque() for _ in range(workers)]
         self._slots = deque(range(slots))  # that are free
         self._granted: list[set[int]] = [set() for _ in range(workers)]  # to readers of streams
         self._failed: dict[PieceId, RecordError] = {}
         # By file and track, when all pieces are in their places.
         self._sums: dict[tuple[int, int], bytearray] = {}
-        self._shared: deque[messages.SharedBlock] = deque()  # blocks whose sums are to be taken
+        self._shared: deque[SharedBlock] = deque()  # blocks whose sums are to be taken
         missing = self._take_over(resumed)
         self._feed: DocumentFeed | None = None  # while an iterable is read
         if missing and job.sources[0].format == "documents":
@@ -137,27 +384,27 @@ class Coordinator:
         if (task := self._feed.read()) is not None:
             self._segments.append(task)
         elif self._feed.ended:
-            self._stream_ended(messages.StreamEnd(0, self._feed.segments, None))
+            self._stream_ended(StreamEnd(0, self._feed.segments, None))
             self._feed = None
         return True
 
-    def first_task(self, worker: int) -> messages.Task | None:
+    def first_task(self, worker: int) -> Task | None:
         """The task that a worker is doing."""
         return self._tasks[worker][0] if self._tasks[worker] else None
 
-    def _is_stream(self, task: messages.Task) -> bool:
-        if not isinstance(task, messages.EncodePart):
+    def _is_stream(self, task: Task) -> bool:
+        if not isinstance(task, EncodePart):
             return False
         return self._job.parts[task.number].kind == "stream"
 
-    def _next_task(self, *, first: bool) -> messages.Task | None:
+    def _next_task(self, *, first: bool) -> Task | None:
         """The next task; with ``first`` for a worker that has none, else one in advance."""
         for tasks in (self._segments, self._copies):
             if tasks:
                 return tasks.popleft()
         if self._shared:
             count = min(_BLOCKS_AT_ONCE, len(self._shared))
-            return messages.SumBlocks(tuple(self._shared.popleft() for _ in range(count)))
+            return SumBlocks(tuple(self._shared.popleft() for _ in range(count)))
         if not first and (self._limit is not None or len(self._queue) <= 2 * self._workers):
             return None
         if self._limit is not None and self._limit <= 0:
@@ -165,12 +412,12 @@ class Coordinator:
             return None
         return self._encode(self._queue.popleft()) if self._queue else None
 
-    def _encode(self, part: int) -> messages.EncodePart:
+    def _encode(self, part: int) -> EncodePart:
         skip = frozenset(self._resumed.get(part, ()))
         first = next(n for n in range(len(skip) + 1) if n not in skip)
         layout = self._layout(part)
         at = tuple(layout.ends) if layout.next == (part, first) else None
-        return messages.EncodePart(part, at, skip, self._limit)
+        return EncodePart(part, at, skip, self._limit)
 
     def _pass_over_rest(self) -> None:
         """The limit of records is reached: the parts that are left become empty pieces."""
@@ -188,25 +435,25 @@ class Coordinator:
         if not readers:
             return
         shared = sum(map(len, self._granted)) + len(self._segments)
-        shared += sum(isinstance(task, messages.Segment) for tasks in self._tasks for task in tasks)
+        shared += sum(isinstance(task, Segment) for tasks in self._tasks for task in tasks)
         for _ in range(min(2 * (self._workers - len(readers)) - shared, len(self._slots))):
             reader = min(readers, key=lambda worker: len(self._granted[worker]))
             slot = self._slots.popleft()
             self._granted[reader].add(slot)
-            self.outbox.append((reader, messages.UseSlot(slot)))
+            self.outbox.append((reader, UseSlot(slot)))
 
     # -- events ----------------------------------------------------------------------------------
 
-    def event(self, worker: int, event: messages.Event) -> None:
+    def event(self, worker: int, event: Event) -> None:
         """Something has happened in a worker. RecordError for the first bad record of all."""
-        if isinstance(event, messages.PieceEncoded):
+        if isinstance(event, PieceEncoded):
             self._encoded(worker, event.piece)
-        elif isinstance(event, messages.PieceStored):
+        elif isinstance(event, PieceStored):
             self._stored(event.id, event.stored)
-        elif isinstance(event, messages.Segment):
+        elif isinstance(event, Segment):
             self._granted[worker].remove(event.slot)
             self._segments.append(event)
-        elif isinstance(event, messages.StreamEnd):
+        elif isinstance(event, StreamEnd):
             self._stream_ended(event)
         else:
             self._done(worker, event)
@@ -215,15 +462,15 @@ class Coordinator:
             if self._layout(piece[0]).next >= piece:
                 raise self._failed[piece]
 
-    def _done(self, worker: int, event: messages.TaskDone) -> None:
+    def _done(self, worker: int, event: TaskDone) -> None:
         task = self._tasks[worker].popleft()
-        if isinstance(task, messages.Segment):
+        if isinstance(task, Segment):
             self._slots.append(task.slot)
-        elif isinstance(task, messages.SumBlocks):
+        elif isinstance(task, SumBlocks):
             for block, digest in zip(task.blocks, event.sums, strict=True):
                 at = block.number * SUM_BYTES
                 self._sums[block.file, block.track][at : at + SUM_BYTES] = digest
-        elif isinstance(task, messages.EncodePart):  # slots that a stream had no use for
+        elif isinstance(task, EncodePart):  # slots that a stream had no use for
             self._slots.extend(self._granted[worker])
             self._granted[worker].clear()
         if event.failed is not None:
@@ -253,7 +500,7 @@ class Coordinator:
                 self._job.folder.remove_file(f"{before.place}.{track}")
         self._settle(key)
 
-    def _stream_ended(self, event: messages.StreamEnd) -> None:
+    def _stream_ended(self, event: StreamEnd) -> None:
         last = max(self._resumed.get(event.number, ()), default=-1)
         if last >= event.segments:
             raise OutputError(
@@ -295,7 +542,7 @@ class Coordinator:
             self._stored(key, Stored(place, begins, (b"",) * len(begins)))
         elif stored is None or not stored.is_joined:
             self._moving.add(key)
-            message = messages.StorePiece(key, begins, piece.sizes, stored)
+            message = StorePiece(key, begins, piece.sizes, stored)
             if stored is None:
                 self.outbox.append((self._owner[key], message))
             else:
@@ -363,3 +610,53 @@ def _alone(job: Job, number: int) -> float:
         return part.weight
     decoding = COMPRESSIONS[job.sources[part.source].compression].decoding
     return part.weight * decoding / (1 + decoding)
+
+
+NAME = "journal.jsonl"
+_DIGITS = 16
+
+
+class Journal:
+    """The journal of a work folder, begun anew with ``entries``, to append more. OutputError."""
+
+    def __init__(self, folder: WorkFolder, entries: Iterable[dict[str, Any]]) -> None:
+        self.path = folder(NAME)
+        replace_file(self.path, map(_line, entries))
+        with cannot_write(self.path):
+            self.file = open_own(self.path, os.O_RDWR | os.O_APPEND)
+
+    def write(self, entry: dict[str, Any]) -> None:
+        """Append an entry. Raises OutputError."""
+        line = memoryview(_line(entry))
+        with cannot_write(self.path):
+            while line:
+                line = line[os.write(self.file, line) :]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.file)
+
+
+def read_journal(folder: WorkFolder) -> Generator[dict[str, Any]]:
+    """The entries of the journal that is there, up to the first that is not whole. OutputError."""
+    path = folder(NAME)
+    with cannot_write(path):
+        try:
+            file = open_own(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        with open(file, "rb") as lines:
+            for line in lines:
+                text = line[_DIGITS:-1]
+                if _digest(text) != line[:_DIGITS]:
+                    return
+                yield ujson.loads(text)
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    text = ujson.dumps(entry, escape_forward_slashes=False).encode()
+    return _digest(text) + text + b"\n"
+
+
+def _digest(text: bytes) -> bytes:
+    return xxhash.xxh3_64_hexdigest(text).encode()

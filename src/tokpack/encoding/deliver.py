@@ -13,29 +13,28 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.outputs import check_replaced, piece_names, rejects_path
+from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
+from tokpack.dataset.manifest import checksum_of
+from tokpack.dataset.outputs import describes_same_data, same_data, write_hub_card
+from tokpack.dataset.table import dropped_path, table_path
+from tokpack.dataset.track import track_path
+from tokpack.encoding.publish import check_replaced, piece_names, rejects_path
 from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError
-from tokpack.files.durable import UNFINISHED, identity, remove_file, replace_json
-from tokpack.files.foreign import read_object
-from tokpack.files.lock import Lock
-from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.digests import checksum_of
-from tokpack.indexed.hub_card import write_hub_card
-from tokpack.indexed.outputs import describes_same_data, same_data
-from tokpack.indexed.table import dropped_path, table_path
-from tokpack.indexed.track import track_path
-from tokpack.stores import exists, shown, stat
-from tokpack.stores.outputs import NewObjects, check_unchanged, remove
-from tokpack.stores.scratch import remove_sent, scratch_path
-from tokpack.stores.upload import TakenError, abort, check_writable, send
+from tokpack.storage import exists, stat
+from tokpack.storage.disk.durable import UNFINISHED, identity, remove_file, replace_json
+from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk.lock import Lock
+from tokpack.storage.objects.upload import TakenError, abort, check_writable, send
+from tokpack.storage.objects.urls import shown
+from tokpack.storage.outputs import NewObjects, check_unchanged, remove
+from tokpack.storage.scratch import remove_sent, scratch_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tokpack.encoding.options import EncodeOptions
     from tokpack.encoding.plan import Plan
-    from tokpack.stores import StoredObject
-    from tokpack.stores.urls import PutMode
+    from tokpack.storage.objects.urls import PutMode, StoredObject
 
 _NOTE = "sent.json"
 _TRIES = 4  # of what another machine may make at the same time

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.apart import enter, limit_met
 from tokpack.display import brief
-from tokpack.encoding.messages import (
+from tokpack.encoding.coordinator import (
     EncodeDocuments,
     EncodePart,
     Event,
@@ -27,12 +27,11 @@ from tokpack.encoding.messages import (
     StorePiece,
     ToWorker,
 )
-from tokpack.encoding.meter import Counters, place_of
 from tokpack.encoding.part import no_memory
-from tokpack.encoding.worker import Worker
+from tokpack.encoding.worker import Counters, Worker, place_of
 from tokpack.errors import LimitError, RecordError, TokpackError, WorkerError
 from tokpack.sources import line_base
-from tokpack.stores import use_in_this_process
+from tokpack.storage.objects.access import use_in_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

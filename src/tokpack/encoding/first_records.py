@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import functools
+import logging
+from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.dataset.table import COLUMNS
+from tokpack.encoding.kept import ALL
 from tokpack.errors import UsageError, option
 from tokpack.sources import DocumentBatch, Part, read
 from tokpack.sources.base import Limits
 from tokpack.sources.iterables import DocumentReader
 from tokpack.sources.records import value_at
 from tokpack.sources.rows import PythonRecords, WholeRecords, batch_with_rows
+from tokpack.sources.values import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,11 +30,12 @@ if TYPE_CHECKING:
 
     Records = Sequence[Mapping[str, Any]]
 
+
 FIRST_RECORDS = 1000  # of an input that are looked at,
 FIRST_INPUTS = 8  # of so many inputs, which are spread evenly
 FIRST_BYTES = 1 << 20  # and not much more than these of each
 _TABLES = ("parquet", "arrow", "table", "csv", "tsv")
-_SHOWN = 40  # columns in a message
+_SHOWN_COLUMNS = 40  # columns in a message
 
 
 class FirstInputs:
@@ -78,7 +85,7 @@ def check_named(
         if name in inside:
             return
     there = list(inside or names)
-    shown = ", ".join(there[:_SHOWN]) + (", ..." if len(there) > _SHOWN else "")
+    shown = ", ".join(there[:_SHOWN_COLUMNS]) + (", ..." if len(there) > _SHOWN_COLUMNS else "")
     later = option_name == "keep"
     raise UsageError(
         f"{option(option_name)} names the column {name!r}, which none of the first records has; "
@@ -152,3 +159,45 @@ def _of_reader(
     limits = Limits(FIRST_BYTES, options.max_document_bytes)
     for segment in reader.segments(options.keys, FIRST_BYTES, limits, None, columns):
         yield from segment.batches if segment is not None else ()
+
+
+SMALL_BYTES = 256  # of the JSON text of a value, on average of the first records
+
+_log = logging.getLogger(__name__)
+
+
+def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
+    """The options with all small columns in the place of ``all``, in the order of the records.
+
+    A warning tells which are larger. InputError where an input cannot be read.
+    """
+    records, sizes = first.records, Counter[str]()
+    for record in records:
+        for name, value in record.items():
+            sizes[name] += 0 if value is None else len(as_text(value))
+    texts = {name for key in options.keys for name in (key, key.partition(".")[0])}
+    named = [one for one in options.keep if one != ALL]
+    chosen = {one.partition("=")[2] or one for one in named}
+    means = {name: sizes[name] / len(records) for name in sizes if name not in texts | chosen}
+    small = [name for name, mean in means.items() if name and mean <= SMALL_BYTES]
+    large = [f"{name} ({mean:,.0f} bytes)" for name, mean in means.items() if mean > SMALL_BYTES]
+    if large:
+        _log.warning(
+            "--keep all (keep='all') leaves out what has more than %d bytes a record on average: "
+            "%s; name it beside all to keep it",
+            *(SMALL_BYTES, ", ".join(large)),
+        )
+    return replace(options, keep=(*_requests(small, named), *named), trace=True)
+
+
+def _requests(keys: Iterable[str], others: Sequence[str]) -> list[str]:
+    """What ``keep`` takes for some keys: a column that has its name is called otherwise."""
+    taken = {*COLUMNS, *(one.partition("=")[0] for one in others)}
+    requests = []
+    for key in keys:
+        name = key.replace("=", "_")
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        requests.append(key if name == key else f"{name}={key}")
+    return requests

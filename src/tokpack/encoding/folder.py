@@ -22,9 +22,9 @@ import ujson
 import xxhash
 
 from tokpack.errors import OutputError
-from tokpack.files.durable import cannot_write, remove_file, replace_file
-from tokpack.files.foreign import MAX_BYTES
-from tokpack.files.whole_folder import UNFINISHED_FOLDER
+from tokpack.storage.disk.durable import cannot_write, remove_file, replace_file
+from tokpack.storage.disk.foreign import MAX_BYTES
+from tokpack.storage.disk.whole_folder import UNFINISHED_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from tokpack.dataset.table import COLUMNS, arrow_type, import_parquet
 from tokpack.errors import UsageError, option
-from tokpack.indexed.table import COLUMNS, import_parquet
-from tokpack.indexed.table_writer import arrow_type
-from tokpack.sources.json_types import widest_type
+from tokpack.sources.rows import widest_type
 from tokpack.sources.values import (
     as_text,
     is_json,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.dataset.manifest import CHAT_COUNTS, ROLES
 from tokpack.encoding.kept import KINDS
 from tokpack.encoding.plan import RANGES
-from tokpack.indexed.manifest import CHAT_COUNTS, ROLES
 from tokpack.sources import block_checksums, line_base
 
 if TYPE_CHECKING:

@@ -5,15 +5,14 @@ No type checker makes these of a dataclass. A test compares them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokpack.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
-    from tokpack.chat.options import Rewriting, ToolArguments, Truncate
+    from tokpack.chat.rendered import Rewriting, ToolArguments, Truncate
     from tokpack.encoding.options import DType, Empty, OnError, SpecialTokens
 
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tokpack.encoding.journal import read_journal
-from tokpack.encoding.messages import StreamEnd
+from tokpack.dataset import Manifest, bin_path
+from tokpack.dataset.outputs import sizes
+from tokpack.encoding.coordinator import StreamEnd, read_journal
 from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
-from tokpack.encoding.renames import take_back
-from tokpack.encoding.tracks import TrackFiles, is_whole
+from tokpack.encoding.publish import take_back
+from tokpack.encoding.worker import TrackFiles, is_whole
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, StoreError
-from tokpack.files.durable import UNFINISHED
-from tokpack.indexed import Manifest, bin_path
-from tokpack.indexed.outputs import sizes
 from tokpack.machine import usable_cores
 from tokpack.sources import block_checksums, content_checksum
-from tokpack.stores import identity, shown
+from tokpack.storage import identity
+from tokpack.storage.disk.durable import UNFINISHED
+from tokpack.storage.objects.urls import shown
 
 if TYPE_CHECKING:
     from collections.abc import (

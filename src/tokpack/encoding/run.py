@@ -3,41 +3,323 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
+import sys
 import threading
-from dataclasses import replace
+import time
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from tokpack.encoding.columns_read import as_planned
+from tokpack.apart import has_processes
+from tokpack.dataset import Manifest, manifest_path
+from tokpack.encoding.columns import as_planned
 from tokpack.encoding.commit import stage
-from tokpack.encoding.folder import SUFFIX, WorkFolder
-from tokpack.encoding.outputs import check_replaced
+from tokpack.encoding.coordinator import Coordinator, Journal
+from tokpack.encoding.engine import Processes, run_here
+from tokpack.encoding.folder import SUFFIX, WorkFolder, create_own
+from tokpack.encoding.part import BESIDE_BYTES, no_memory
 from tokpack.encoding.piece import Job
+from tokpack.encoding.plan import NAME as PLAN
 from tokpack.encoding.plan import plan_run
-from tokpack.encoding.renames import COMMIT, finish, staged
-from tokpack.encoding.report import NAME, RunReporter
-from tokpack.encoding.resume import are_made, complete_datasets, existing, open_plan
-from tokpack.encoding.work import EncodingRun
-from tokpack.errors import FormatError, InputError, OutputError
-from tokpack.files.durable import replace_file
-from tokpack.files.lock import Lock
-from tokpack.indexed import Manifest, manifest_path
-from tokpack.stores import is_url
-from tokpack.tokenizers import is_framed_elsewhere
+from tokpack.encoding.publish import COMMIT, check_replaced, finish, staged
+from tokpack.encoding.resume import (
+    are_made,
+    check_budget,
+    complete_datasets,
+    existing,
+    open_plan,
+    resume,
+)
+from tokpack.encoding.status import NAME, RunReporter
+from tokpack.encoding.worker import Meter, Slots, TrackFiles
+from tokpack.errors import FormatError, InputError, OutputError, TokenizerError
+from tokpack.sources import read
+from tokpack.storage.disk.durable import cannot_write, replace_file, sync_data
+from tokpack.storage.disk.lock import Lock
+from tokpack.storage.objects.urls import is_url
+from tokpack.tokenizers import is_framed_elsewhere, self_check
+from tokpack.tokenizers.check import first_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType, TracebackType
 
     from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.piece import Pieces
     from tokpack.encoding.plan import Plan, PlannedRun
     from tokpack.encoding.setup import TokenizerSetup
     from tokpack.progress import Show
-    from tokpack.sources import Source
+    from tokpack.sources import Documents, Source
+    from tokpack.tokenizers import Tokenizer
+
 
 _log = logging.getLogger(__name__)
+_TIMED_BYTES = 1 << 17  # of documents that a slow tokenizer is timed on
+_BATCHES = 8  # how many batches are searched for one that has documents
+
+
+def check_first_documents(job: Job) -> None:
+    """Raise TokenizerError where the core does not encode as the library does; WorkerError.
+
+    It warns of a tokenizer that is not native, with its speed. It runs beside the workers; no run
+    is committed before its end.
+    """
+    try:
+        documents = _first_documents(job)
+        tokenizer, mode = job.setup.tokenizer, job.options.special_tokens
+        if not tokenizer.native:
+            _warn_slow(tokenizer, documents, mode)
+        elif documents is not None:
+            self_check(tokenizer, documents.data, documents.spans, special_tokens=mode)
+    except MemoryError as error:
+        raise no_memory("the self-check of the first documents", error) from error
+
+
+def _first_documents(job: Job) -> Documents | None:
+    """The first batch that has documents.
+
+    Two kinds of documents are left to the encoder: those from a pipe, which can be read only once,
+    and those over BESIDE_BYTES, which would be in memory twice.
+    """
+    part = next((part for part in job.parts if not job.sources[part.source].is_pipe), None)
+    if (
+        part is None or job.types is not None or job.chat is not None
+    ):  # what is encoded is not yet known
+        return None
+    key = job.options.keys[0]
+    reading = read(
+        job.sources[part.source],
+        part,
+        job.options.keys,
+        max_document_bytes=min(job.options.max_document_bytes, BESIDE_BYTES),
+    )
+    # The worker that encodes this part says which is wrong, with its line.
+    with suppress(InputError), closing(reading) as batches:
+        for batch in islice(batches, _BATCHES):
+            documents = batch.documents[key]
+            if len(documents):
+                return documents
+    return None
+
+
+def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> None:
+    """Say that a tokenizer is slow, and how slow where there are documents enough."""
+    speed = None if documents is None else _speed(tokenizer, documents, mode)
+    _log.warning(
+        "the tokenizer %s takes the slow path%s, not the native one: %s",
+        tokenizer.name,
+        f" (about {speed:.1f} MB/s a worker)" if speed else "",
+        tokenizer.why_not_native,
+    )
+
+
+def _speed(tokenizer: Tokenizer, documents: Documents, mode: str) -> float | None:
+    """MB/s over the first documents; None where they are too few to tell."""
+    sample = first_documents(documents.data, documents.spans, _TIMED_BYTES)
+    size = int((sample[:, 1] - sample[:, 0]).sum())
+    if size < _TIMED_BYTES // 8:
+        return None
+    with suppress(TokenizerError):  # of a document that cannot be encoded the encoder says more
+        encoder = tokenizer.encoder(dtype="int32", special_tokens=mode)
+        began = time.perf_counter()
+        encoder.encode(documents.data, sample)
+        return size / 1e6 / (time.perf_counter() - began)
+    return None
+
+
+SYNC_SECONDS = 2.0
+_SLOTS_A_WORKER = 2
+_SEGMENT_SLACK = 2  # blocks more than a segment has, at most, if no line is longer
+
+
+@dataclass(frozen=True)
+class EncodeResult:
+    """The result of the work: pieces, checksums of the files of a stream, sums of the .bin."""
+
+    pieces: Pieces
+    stream_blocks: Mapping[int, str | None]  # by part
+    sums: Mapping[str, bytes]  # of the blocks of each file of ids, by its name
+
+
+class EncodingRun:
+    """The work of one run; a context, which closes what it has opened.
+
+    ``touched`` are the sources whose files have another time than in the plan of the work folder.
+    ``beat`` is called now and then to show that the run is alive.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        touched: Sequence[int],
+        *,
+        workers: int,
+        show: Show | None,
+        beat: Callable[[], None],
+    ) -> None:
+        with ExitStack() as opened:
+            self._job = job
+            self._joined: list[TrackFiles] = []
+            for name in job.joined:
+                self._joined.append(_open_joined(job, name))
+                opened.callback(self._joined[-1].close)
+            resumed = resume(job, touched, self._joined, beat)
+            self._journal = Journal(job.folder, resumed.entries())
+            opened.callback(self._journal.close)
+            if touched:  # with the new times, so that nothing is left out again
+                job.folder.write_json(PLAN, plan.to_json())
+            workers = self._useful(workers)
+            self._meter = Meter(show, plan.bytes, workers)
+            self._meter.add(list(resumed.pieces.values()), job.columns)
+            self._slots = _slots_for(job, workers)
+            slots = self._slots.count if self._slots else 0
+            self._coordinator = Coordinator(
+                job, resumed, self._journal, workers=workers, slots=slots
+            )
+            self._beat = beat
+            self._ended = threading.Event()
+            self._check = _Background(
+                functools.partial(check_first_documents, job), "tokpack-check"
+            )
+            self._syncs = _Background(self._sync, "tokpack-sync")
+            self._opened = opened.pop_all()
+
+    def encode(self) -> EncodeResult:
+        """Do what is left to do, and make it durable."""
+        job, coordinator = self._job, self._coordinator
+        # Whoever runs this is not limited: where templates run, there are workers' processes.
+        if len(self._meter.shared) > 1 or (job.chat is not None and has_processes()):
+            with Processes(job, self._meter.shared, self._slots) as processes:
+                self._start()
+                processes.run(coordinator, self._poll)
+        else:
+            self._start()
+            run_here(job, self._meter.shared[0], coordinator, self._poll)
+        self._check.join()
+        self._check.check()
+        self._meter.show("sync", now=True)
+        self._ended.set()
+        self._syncs.join()
+        self._look()  # of a write that failed the system tells once, maybe in the last sync of all
+        for joined, ends in zip(self._joined, coordinator.ends, strict=True):
+            for path, file, end in zip(joined.paths, joined.files, ends, strict=True):
+                with cannot_write(path):
+                    os.ftruncate(file, end)
+                    sync_data(file)
+        return EncodeResult(coordinator.pieces, coordinator.stream_blocks, coordinator.digests())
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether there is anything that a later run could go on with, or a user look at."""
+        column = self._job.key_column(0, "tokens")
+        lists = self._job.options.on_error == "skip" and self._coordinator.rejected > 0
+        return lists or any(piece.total(column) for piece in self._coordinator.pieces)
+
+    def __enter__(self) -> EncodingRun:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._syncs.join()
+        self._check.join()
+        self._opened.close()
+
+    def _useful(self, workers: int) -> int:
+        """How many of the workers have something to do."""
+        parts = self._job.parts
+        is_linux = sys.platform == "linux"  # elsewhere workers do not inherit what is in memory
+        if any(part.kind == "stream" for part in parts) and is_linux:
+            return workers
+        if not is_linux and any(source.memory is not None for source in self._job.sources):
+            return 1
+        return max(1, min(workers, len(parts)))
+
+    def _start(self) -> None:
+        # Threads come after the fork: a worker starts with one thread and no lock held.
+        self._syncs.start()
+        self._check.start()
+        self._poll()
+
+    def _poll(self) -> None:
+        """Raise what went wrong elsewhere; show how far the run is."""
+        self._look()
+        self._meter.show("place" if self._coordinator.all_encoded else "encode")
+
+    def _look(self) -> None:
+        self._syncs.check()
+        self._check.check()
+        check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
+
+    def _sync(self) -> None:
+        """Make files durable now and then, so that little is left at the end."""
+        files = {
+            path: file
+            for joined in self._joined
+            for path, file in zip(joined.paths, joined.files, strict=True)
+        }
+        files[self._journal.path] = self._journal.file
+        while not self._ended.wait(SYNC_SECONDS):
+            self._beat()
+            for path, file in files.items():
+                with cannot_write(path):
+                    sync_data(file)
+
+
+def _open_joined(job: Job, name: str) -> TrackFiles:
+    """The joined files of a name, which are there when a worker opens them."""
+    for track in job.tracks:
+        path = job.folder(f"{name}.{track}")
+        if not os.path.lexists(path):
+            os.close(create_own(path))
+    return TrackFiles(job.folder, name, job.tracks)
+
+
+def _slots_for(job: Job, workers: int) -> Slots | None:
+    """Shared memory for the segments of streams, where there are any, and others to encode them."""
+    segments = [part.end for part in job.parts if part.kind == "stream"]
+    if not segments or workers < 2 or sys.platform != "linux":
+        return None
+    return Slots(_SLOTS_A_WORKER * workers, max(segments) + _SEGMENT_SLACK * (1 << 20))
+
+
+class _Background:
+    """A thread that works beside the workers; what it raises is raised by ``check``."""
+
+    def __init__(self, main: Callable[[], None], name: str) -> None:
+        self._main = main
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise the error that ended the thread, if any."""
+        if self._error is not None:
+            raise self._error
+
+    def join(self) -> None:
+        """Wait for its end: Python must not exit while a thread is in native code."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._main()
+        except BaseException as error:
+            self._error = error
 
 
 def encode(

@@ -3,25 +3,184 @@
 from __future__ import annotations
 
 import mmap
+import multiprocessing
+import os
+import time
 from collections import deque
 from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tokpack.encoding import messages
+import numpy as np
+
+from tokpack.apart import Limits
+from tokpack.encoding import coordinator
+from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.part import PartEncoder
-from tokpack.encoding.piece import SOURCE_COLUMNS, SPILL, Piece
-from tokpack.encoding.tracks import TrackFiles, Tracks, copy_piece
+from tokpack.encoding.piece import SOURCE_COLUMNS, SPILL, Piece, Stored
 from tokpack.errors import OutputError, RecordError
-from tokpack.files.blocks import block_sum
+from tokpack.progress import Progress
 from tokpack.sources import LineBlock, LineStream, count_newlines
+from tokpack.storage.disk.blocks import BlockSums, block_sum, file_sums, read_blocks, spans
+from tokpack.storage.disk.durable import cannot_write, start_writeback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tokpack.encoding.meter import Counters
+    import numpy.typing as npt
+
+    from tokpack.encoding.folder import WorkFolder
     from tokpack.encoding.piece import Job, PieceId
-    from tokpack.sources import Source
+    from tokpack.progress import Show
+    from tokpack.sources import DocumentBatch, Source
+
+
+_FIRST_BYTES = 1 << 20  # of the memory of a track
+
+
+class TrackFiles:
+    """The open files of all tracks, under one name in the work folder.
+
+    A file takes one writer at a time, since the system locks it for each call. Maps of it are no
+    way around that: docs/performance.md has the measure.
+    """
+
+    def __init__(
+        self, folder: WorkFolder, name: str, tracks: Sequence[str], *, new: bool = False
+    ) -> None:
+        self.name = name
+        self.paths = [folder(f"{name}.{track}") for track in tracks]
+        self.files: list[int] = []
+        try:
+            for path in self.paths:
+                with cannot_write(path):
+                    self.files.append(create_own(path) if new else open_own(path, os.O_RDWR))
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, track: int, data: memoryview, at: int) -> None:
+        """Write bytes at an offset. Raises OutputError."""
+        with cannot_write(self.paths[track]):
+            while len(data):
+                count = os.pwrite(self.files[track], data, at)
+                data, at = data[count:], at + count
+
+    def read(self, track: int, begin: int, end: int) -> memoryview | None:
+        """Bytes [begin, end) of a block; None where the file is shorter. Raises OutputError."""
+        with cannot_write(self.paths[track]):
+            data = next(read_blocks(self.files[track], begin, end), memoryview(b""))
+        return data if len(data) == end - begin else None
+
+    def close(self) -> None:
+        """Close the files, without making them durable."""
+        for file in self.files:
+            os.close(file)
+        self.files = []
+
+
+class Tracks:
+    """The tracks of a piece in the making, and until they are stored; used again for the next.
+
+    ``growing`` is called before memory takes an array, with its bytes.
+    """
+
+    def __init__(self, count: int, growing: Callable[[Tracks, int], None]) -> None:
+        self.buffers = [np.empty(0, np.uint8) for _ in range(count)]
+        self._growing = growing
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another piece, in memory."""
+        self.sizes = [0] * len(self.buffers)
+        self._files: TrackFiles | None = None
+        self._begins: tuple[int, ...] = ()
+        self._sums: list[BlockSums] = []
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether they go to files."""
+        return self._files is not None
+
+    def write(self, track: int, values: npt.NDArray[Any]) -> None:
+        """Append an array to a track. Raises OutputError."""
+        if not values.size:
+            return
+        data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+        if self._files is None:
+            self._growing(self, len(data))
+        if self._files is None:
+            self._put(track, data)
+        else:
+            self._write(self._files, track, data.data)
+        self.sizes[track] += len(data)
+
+    def store(self, files: TrackFiles, begins: Sequence[int]) -> None:
+        """Write what is in memory to files, at an offset of each; what comes goes there too."""
+        self._files, self._begins = files, tuple(begins)
+        self._sums = [BlockSums(begin) for begin in begins]
+        for track, (begin, size) in enumerate(zip(begins, self.sizes, strict=True)):
+            data = self.buffers[track][:size].data
+            for at, stop in spans(begin, begin + size):  # a block is hashed while it is hot
+                self._write(files, track, data[at - begin : stop - begin])
+
+    def finish(self) -> Stored:
+        """Where the piece lies, which is complete and stored."""
+        files = self._files
+        assert files is not None
+        for track, (begin, size) in enumerate(zip(self._begins, self.sizes, strict=True)):
+            start_writeback(files.files[track], begin, size)
+        if files.name.startswith(SPILL):
+            files.close()
+        return Stored(files.name, self._begins, tuple(sums.finish() for sums in self._sums))
+
+    def _write(self, files: TrackFiles, track: int, data: memoryview) -> None:
+        at = self._sums[track].at
+        self._sums[track].add(data)
+        files.write(track, data, at)
+
+    def _put(self, track: int, data: npt.NDArray[np.uint8]) -> None:
+        buffer, at = self.buffers[track], self.sizes[track]
+        end = at + len(data)
+        if end > len(buffer):
+            grown = np.empty(max(end, 2 * len(buffer), _FIRST_BYTES), np.uint8)
+            grown[:at] = buffer[:at]
+            self.buffers[track] = buffer = grown
+        buffer[at:end] = data
+
+
+def copy_piece(
+    source: TrackFiles,
+    stored: Stored,
+    sizes: Sequence[int],
+    target: TrackFiles,
+    begins: Sequence[int],
+) -> Stored | None:
+    """Copy the tracks of a piece; None where they are not what was stored. Raises OutputError."""
+    sums = []
+    for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
+        had, has = BlockSums(begin), BlockSums(begins[track])
+        with cannot_write(source.paths[track]):
+            for data in read_blocks(source.files[track], begin, begin + size):
+                had.add(data)
+                target.write(track, data, has.at)
+                has.add(data)
+        if had.at != begin + size or had.finish() != stored.sums[track]:
+            return None
+        start_writeback(target.files[track], begins[track], size)
+        sums.append(has.finish())
+    return Stored(target.name, tuple(begins), tuple(sums))
+
+
+def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
+    """Whether the tracks of a piece are what was stored. Raises OutputError."""
+    for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
+        with cannot_write(files.paths[track]):
+            sums = file_sums(files.files[track], begin, begin + size)
+        if sums != stored.sums[track]:
+            return False
+    return True
+
 
 HELD_BYTES = 48 << 20  # of a piece, before it goes to a spill
 _HELD_PIECES = 2  # with the one in work
@@ -31,13 +190,13 @@ _LINES, _RECORDS = (SOURCE_COLUMNS.index(name) for name in ("lines", "records"))
 class RunLink(Protocol):
     """A worker's connection to the run."""
 
-    def send(self, event: messages.Event) -> None:
+    def send(self, event: coordinator.Event) -> None:
         """Tell the run."""
 
-    def poll(self) -> messages.ToWorker | None:
+    def poll(self) -> coordinator.ToWorker | None:
         """What has come, without waiting for it."""
 
-    def wait(self) -> messages.ToWorker | None:
+    def wait(self) -> coordinator.ToWorker | None:
         """What comes next; None at the end of the run."""
 
 
@@ -65,7 +224,7 @@ class Worker:
         self._job = job
         self._slots = slots
         self._link = link
-        self._tasks: deque[messages.Task] = deque()
+        self._tasks: deque[coordinator.Task] = deque()
         self._granted: deque[int] = deque()  # slots for the next segments of a stream
         self._at: PieceId = (0, 0)  # the piece that was begun last
         self._encoder = PartEncoder(job, counters, self._attend)
@@ -103,38 +262,38 @@ class Worker:
         while (message := self._link.poll()) is not None:
             self._take(message)
 
-    def _take(self, message: messages.ToWorker) -> None:
-        if isinstance(message, messages.UseSlot):
+    def _take(self, message: coordinator.ToWorker) -> None:
+        if isinstance(message, coordinator.UseSlot):
             self._granted.append(message.slot)
-        elif not isinstance(message, messages.StorePiece) or message.stored is not None:
+        elif not isinstance(message, coordinator.StorePiece) or message.stored is not None:
             self._tasks.append(message)
         elif message.id in self._held:  # else it is in a spill by now, of which the run hears
             self._move(message.id, self._file_of(message.id), message.begins)
 
-    def _do(self, task: messages.Task) -> messages.TaskDone:
-        if isinstance(task, messages.StorePiece):
+    def _do(self, task: coordinator.Task) -> coordinator.TaskDone:
+        if isinstance(task, coordinator.StorePiece):
             self._copy(task)
-        elif isinstance(task, messages.SumBlocks):
-            return messages.TaskDone(sums=tuple(map(self._sum, task.blocks)))
+        elif isinstance(task, coordinator.SumBlocks):
+            return coordinator.TaskDone(sums=tuple(map(self._sum, task.blocks)))
         else:
             try:
                 self._encode(task)
             except RecordError as error:
-                return messages.TaskDone(failed=(self._at, error))
-        return messages.TaskDone()
+                return coordinator.TaskDone(failed=(self._at, error))
+        return coordinator.TaskDone()
 
     # -- encoding -------------------------------------------------------------------------------
 
     def _encode(
-        self, task: messages.EncodePart | messages.Segment | messages.EncodeDocuments
+        self, task: coordinator.EncodePart | coordinator.Segment | coordinator.EncodeDocuments
     ) -> None:
-        if isinstance(task, messages.Segment):
+        if isinstance(task, coordinator.Segment):
             assert self._slots is not None
             blocks = _blocks_in(self._slots[task.slot], task.blocks)
             piece, tracks = self._begin((task.number, task.segment), None)
             self._encoder.encode_blocks(piece, tracks, blocks, task.line, None)
             self._complete(piece, tracks)
-        elif isinstance(task, messages.EncodeDocuments):
+        elif isinstance(task, coordinator.EncodeDocuments):
             piece, tracks = self._begin((task.number, task.segment), None)
             self._encoder.encode_documents(piece, tracks, task)
             self._complete(piece, tracks)
@@ -145,7 +304,7 @@ class Worker:
             self._encoder.encode_part(piece, tracks, task.limit)
             self._complete(piece, tracks)
 
-    def _encode_stream(self, task: messages.EncodePart) -> None:
+    def _encode_stream(self, task: coordinator.EncodePart) -> None:
         """Read a stream; its segments go to whoever has no work, the others are encoded here."""
         part = self._job.parts[task.number]
         source = self._job.sources[part.source]
@@ -154,10 +313,10 @@ class Worker:
         with closing(stream):
             segments = self._encode_segments(task, source, stream)
             source.check_unchanged()
-            self._link.send(messages.StreamEnd(task.number, segments, stream.block_checksums()))
+            self._link.send(coordinator.StreamEnd(task.number, segments, stream.block_checksums()))
 
     def _encode_segments(
-        self, task: messages.EncodePart, source: Source, stream: LineStream
+        self, task: coordinator.EncodePart, source: Source, stream: LineStream
     ) -> int:
         """Encode or hand on the segments that are not there. Returns how many there are."""
         lines = segment = 0  # before the segment; its number
@@ -205,7 +364,7 @@ class Worker:
             taken.append((block.length, block.stored))
             end += block.length
             lines += _lines(source, block)
-        self._link.send(messages.Segment(number, segment, slot, tuple(taken), line))
+        self._link.send(coordinator.Segment(number, segment, slot, tuple(taken), line))
         return None, lines
 
     # -- pieces and their places ----------------------------------------------------------------
@@ -230,14 +389,14 @@ class Worker:
             self._free.append(tracks)
         else:
             self._held[piece.id] = tracks
-        self._link.send(messages.PieceEncoded(piece))
+        self._link.send(coordinator.PieceEncoded(piece))
 
     def _move(self, piece: PieceId, files: TrackFiles, begins: Sequence[int]) -> None:
         """A piece that waits in memory goes to files."""
         tracks = self._held.pop(piece)
         tracks.store(files, begins)
         self._free.append(tracks)
-        self._link.send(messages.PieceStored(piece, tracks.finish()))
+        self._link.send(coordinator.PieceStored(piece, tracks.finish()))
 
     def _overflow(self, tracks: Tracks, more: int) -> None:
         """A piece in the making would take too much memory: it goes to a spill."""
@@ -250,16 +409,16 @@ class Worker:
         tracks = self._job.tracks
         return TrackFiles(self._job.folder, name, tracks, new=True), (0,) * len(tracks)
 
-    def _copy(self, task: messages.StorePiece) -> None:
+    def _copy(self, task: coordinator.StorePiece) -> None:
         assert task.stored is not None
         with closing(TrackFiles(self._job.folder, task.stored.place, self._job.tracks)) as spill:
             target = self._file_of(task.id)
             stored = copy_piece(spill, task.stored, task.sizes, target, task.begins)
         if stored is None:
             raise _not_as_written(f"{spill.paths[0]} and the files beside it")
-        self._link.send(messages.PieceStored(task.id, stored))
+        self._link.send(coordinator.PieceStored(task.id, stored))
 
-    def _sum(self, block: messages.SharedBlock) -> bytes:
+    def _sum(self, block: coordinator.SharedBlock) -> bytes:
         """The sum of a block; OutputError where it is not what the pieces in it have written."""
         begin, end = block.shares[0][0], block.shares[-1][1]
         files = self._joined[block.file]
@@ -293,3 +452,109 @@ def _blocks_in(memory: memoryview, blocks: Sequence[tuple[int, int]]) -> Iterato
     for length, stored in blocks:
         yield LineBlock(memory[begin : begin + length], length, stored=stored)
         begin += length
+
+
+_SHOWN_SECONDS = 0.2  # between two snapshots
+# What a worker counts, in this order, under the names of SOURCE_COLUMNS and KEY_COLUMNS.
+_NAMES = (
+    *("bytes_read", "text_bytes", "documents", "tokens", "rejected"),
+    *("left_out", "mapped_out", "mapped_in"),
+)
+_COUNTS = len(_NAMES)
+_STAGES = ("read", "encode", "write")  # and the nanoseconds of each
+_PLACE = ("part", "source", "records_before", "record")  # in work, see `Counters.place`
+
+
+def place_of(values: Any) -> list[int]:
+    """What a worker has noted last: the numbers of _PLACE."""
+    return list(values[-len(_PLACE) :])
+
+
+class Counters:
+    """What one worker has done so far, and where its time went."""
+
+    def __init__(self, values: Any) -> None:
+        self._values: npt.NDArray[np.int64] = np.frombuffer(values, np.int64)
+        self.limits = Limits(values)
+        self._clock = time.perf_counter_ns()
+
+    def place(self, part: int, source: int, before: int | None) -> None:
+        """Say whose records come now; ``before`` them the source has so many, if that is known.
+
+        The number of each from there on is noted by ``limits``; 0 for none.
+        """
+        self._values[-len(_PLACE) : -1] = part, source, -1 if before is None else before
+
+    def start(self) -> None:
+        """Count time from now on."""
+        self._clock = time.perf_counter_ns()
+
+    def spent(self, stage: int) -> None:
+        """Count the time since the last call for a stage."""
+        now = time.perf_counter_ns()
+        self._values[_COUNTS + stage] += now - self._clock
+        self._clock = now
+
+    def add(self, batch: DocumentBatch, documents: int, tokens: int) -> None:
+        """Count a batch."""
+        self._values[:_COUNTS] += (
+            batch.bytes_read,
+            batch.text_bytes,
+            documents,
+            tokens,
+            len(batch.bad),
+            *(batch.left_out, batch.mapped_out, batch.mapped_in),
+        )
+
+
+class Meter:
+    """Adds up what the workers have counted and passes it on, a few times a second."""
+
+    def __init__(self, show: Show | None, bytes_total: int, workers: int) -> None:
+        # A plain array of the C library, which a started process inherits or is given.
+        size = _COUNTS + len(_STAGES) + len(_PLACE)
+        self.shared = [multiprocessing.RawArray("q", size) for _ in range(workers)]
+        self._own = np.zeros(_COUNTS, np.int64)  # of what was there already
+        self._show = show
+        self._bytes_total = bytes_total
+        self._workers = workers
+        self._began = time.monotonic()
+        self._shown = 0.0
+
+    def add(self, pieces: Sequence[Piece], columns: Sequence[str]) -> None:
+        """Count pieces that an earlier run has made."""
+        for count, name in enumerate(_NAMES):
+            # Of the keys, documents are those of the first, tokens those of all.
+            places = [n for n, column in enumerate(columns) if column == name]
+            for place in places if name == "tokens" else places[:1]:
+                self._own[count] += sum(piece.total(place) for piece in pieces)
+
+    def show(self, stage: str, *, now: bool = False) -> None:
+        """Pass a snapshot on, unless the last one was just shown; ``now`` shows it in any case."""
+        if self._show is None:
+            return
+        clock = time.monotonic()
+        if not now and clock - self._shown < _SHOWN_SECONDS:
+            return
+        self._shown = clock
+        sums = self._sums()
+        busy = sums[_COUNTS : -len(_PLACE)]
+        counts = dict(zip(_NAMES, sums[:_COUNTS].tolist(), strict=True))
+        done = min(counts.pop("bytes_read"), self._bytes_total)
+        self._show(
+            Progress(
+                stage=stage,
+                done=done if stage == "encode" else self._bytes_total,
+                total=self._bytes_total,
+                seconds=clock - self._began,
+                bottleneck=_STAGES[int(busy.argmax())] if busy.any() else "",
+                workers=self._workers,
+                **counts,
+            )
+        )
+
+    def _sums(self) -> npt.NDArray[np.int64]:
+        counts = [np.frombuffer(values, np.int64) for values in self.shared]
+        sums: npt.NDArray[np.int64] = np.sum(counts, axis=0)
+        sums[:_COUNTS] += self._own
+        return sums

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tokpack.samples.iterate import SampleIterator as SampleIterator
     from tokpack.samples.iterate import WholeBatches as WholeBatches
     from tokpack.samples.iterate import collate as collate
-    from tokpack.samples.split_string import parse_split as parse_split
-    from tokpack.samples.split_string import split_tokens as split_tokens
+    from tokpack.samples.settings import parse_split as parse_split
+    from tokpack.samples.settings import split_tokens as split_tokens
 
 # The settings alone are light, and the command line needs them: the rest is loaded when it is used.
 _MODULES = {

@@ -8,6 +8,7 @@ function of its name alone, so any process on any machine writes the same bytes.
 from __future__ import annotations
 
 import io
+import json
 import logging
 import math
 import os
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
+from tokpack.dataset import digest_file
+from tokpack.dataset.shards import FINGERPRINT_VERSION
 from tokpack.errors import InputError, OutputError, TokpackError
-from tokpack.files.durable import UNFINISHED, AtomicFiles, rename
-from tokpack.files.foreign import read_object
-from tokpack.files.lock import turn
-from tokpack.indexed import digest_file
-from tokpack.samples.identity import canonical_json
+from tokpack.storage.disk.durable import UNFINISHED, AtomicFiles, rename
+from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk.lock import turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +34,23 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Arrays = dict[str, npt.NDArray[Any]]
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one text of a value: keys in order, no spaces, ASCII."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return text.encode()
+
+
+def versioned(digits: str) -> str:
+    """A fingerprint as files and messages have it, which begins with its version."""
+    return f"v{FINGERPRINT_VERSION}:{digits}"
+
+
+def identify(value: Any) -> str:
+    """The fingerprint of samples that ``value`` decides."""
+    return versioned(xxhash.xxh3_128_hexdigest(canonical_json(value)))
+
 
 VERSION = 2
 _WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here too

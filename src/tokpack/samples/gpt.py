@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.track import trained_ends
 from tokpack.errors import InputError, UsageError, option
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.indexed.track import trained_ends
 from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
+from tokpack.samples.cache import identify
 from tokpack.samples.fim import FillInTheMiddle
 from tokpack.samples.gather import Gatherer
-from tokpack.samples.identity import identify
 from tokpack.samples.orders.by_name import make_order
 from tokpack.samples.settings import Settings
 from tokpack.samples.tracks import LossTracks
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from tokpack.samples.cache import CacheEntry
     from tokpack.samples.orders.packing import PackingStats
     from tokpack.samples.orders.rows import Numbers, Rows
-    from tokpack.samples.request import SampleOptions
-    from tokpack.samples.split_string import Range
+    from tokpack.samples.settings import Range, SampleOptions
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tokpack import _core
 from tokpack.errors import ResumeError, UsageError, option
-from tokpack.samples.fetch import asked_ahead
+from tokpack.samples.gather import asked_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

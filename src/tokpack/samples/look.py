@@ -16,7 +16,7 @@ from tokpack.samples.blend.blended import BlendedDataset
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset
     from tokpack.samples.batch import Sample
     from tokpack.samples.gpt import GPTDataset
 

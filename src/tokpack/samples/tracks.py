@@ -9,10 +9,10 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack import _core
+from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset.manifest import LOSS_TRACKS
+from tokpack.dataset.track import are_trained
 from tokpack.errors import FormatError, UsageError
-from tokpack.indexed import MMapIndexedDataset
-from tokpack.indexed.manifest import LOSS_TRACKS
-from tokpack.indexed.track import are_trained
 from tokpack.samples.gather import Gatherer
 
 if TYPE_CHECKING:

@@ -5,23 +5,50 @@ Which shards are done is seen at the output alone, so after a crash a new runner
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokpack import machine
-from tokpack.errors import WorkerError
+from tokpack.errors import UsageError, WorkerError
 from tokpack.progress import Progress
-from tokpack.shards.engine import BUSY
-from tokpack.shards.survey import survey
-from tokpack.stores import is_url
+from tokpack.shards.commit import survey
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokpack.progress import Show
-    from tokpack.shards.engine import CommandResult, ShardEngine
+    from tokpack.shards.commit import ShardStatus
     from tokpack.shards.plan import ShardPlan
-    from tokpack.shards.survey import ShardStatus
+
+
+BUSY = 75  # exit code: another process is at it; as sysexits.h has it for "try later"
+
+
+class CommandResult(NamedTuple):
+    """How a command ended: its exit code, None where its machine was lost, and what it said."""
+
+    code: int | None
+    said: str
+
+
+class ShardEngine(Protocol):
+    """Runs commands somewhere."""
+
+    def start(self, arguments: Sequence[str]) -> Any:
+        """Run ``tokpack ARGUMENTS`` as soon as there is room; gives a handle."""
+
+    def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, CommandResult]]:
+        """Those of the commands that have ended, waiting for one so long at most."""
+
+    def cancel(self, handle: Any) -> None:
+        """End a command, as Ctrl-C would; it may have ended."""
+
+    def close(self) -> None:
+        """End all commands that are left, and let go of the machines."""
+
 
 TRIES = 4  # of a shard whose machines are lost: the first and three more
 MOST_FAILED = 3  # shards, after which the others are not tried
@@ -153,3 +180,62 @@ def _last_line(output: str) -> str:
 def _failures(failed: dict[int, str]) -> str:
     words = [f"shard {number}: {text}" for number, text in sorted(failed.items())]
     return "; ".join(words) + "; what is done stays: run again to make the rest"
+
+
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+
+class _Variable(NamedTuple):
+    name: str
+    first: int  # the number of the first task of an array
+
+
+# Those of SGE and LSF count from 1; outside of an array they are "undefined" and 0.
+_VARIABLES = (
+    _Variable("SLURM_ARRAY_TASK_ID", 0),
+    _Variable("JOB_COMPLETION_INDEX", 0),  # an Indexed Job of Kubernetes
+    _Variable("PBS_ARRAY_INDEX", 0),
+    _Variable("PBS_ARRAYID", 0),
+    _Variable("LSB_JOBINDEX", 1),
+    _Variable("SGE_TASK_ID", 1),
+)
+
+
+def numbers_of(text: str, shards: int) -> list[int]:
+    """The shards that ``--shard TEXT`` means: ``17``, ``3,5-7``, ``auto``. UsageError."""
+    if text == "auto":
+        return _of_task(shards)
+    numbers: list[int] = []
+    for word in text.split(","):
+        match = _RANGE.fullmatch(word.strip())
+        if match is None:
+            raise UsageError(f"--shard {text}: not a number, a list such as 3,5-7, or auto")
+        begin, end = int(match[1]), int(match[2] or match[1])
+        if end < begin or end >= shards:
+            raise UsageError(f"--shard {text}: the plan has the shards 0 to {shards - 1}")
+        numbers += range(begin, end + 1)
+    return list(dict.fromkeys(numbers))
+
+
+def _of_task(shards: int) -> list[int]:
+    for variable in _VARIABLES:
+        text = os.environ.get(variable.name, "")
+        if not text.isdecimal() or int(text) < variable.first:
+            continue
+        number = int(text) - variable.first
+        if number >= shards:
+            raise UsageError(
+                f"{variable.name} is {text}: the plan has {shards} shards, so the array is too long"
+            )
+        return list(range(number, shards, _stride(shards)))
+    names = ", ".join(variable.name for variable in _VARIABLES)
+    raise UsageError(f"--shard auto: none of {names} is set: give a number, or start a job array")
+
+
+def _stride(shards: int) -> int:
+    """How many tasks the array has, where each makes several; else the number of shards."""
+    words = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("MIN", "MAX", "COUNT")]
+    if not all(word.isdecimal() for word in words):
+        return shards
+    first, last, count = map(int, words)
+    return count if first == 0 and last == count - 1 else shards

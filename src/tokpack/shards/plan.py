@@ -17,33 +17,32 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
+from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
+from tokpack.dataset.manifest import MANIFEST
+from tokpack.dataset.outputs import TABLE, TRACK
+from tokpack.dataset.table import dropped_path, table_path
+from tokpack.dataset.track import own_tracks
 from tokpack.encoding.options import EncodeOptions
-from tokpack.encoding.outputs import REJECTS, rejects_path
 from tokpack.encoding.plan import Plan, deciding_options
+from tokpack.encoding.publish import REJECTS, rejects_path
 from tokpack.encoding.setup import described
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
-from tokpack.files.decode import decode
-from tokpack.files.foreign import parse_json
-from tokpack.files.outputs import DATA
-from tokpack.indexed import Manifest, bin_path, idx_path, manifest_path
-from tokpack.indexed.manifest import MANIFEST
-from tokpack.indexed.outputs import TABLE, TRACK
-from tokpack.indexed.table import dropped_path, table_path
-from tokpack.indexed.track import own_tracks
 from tokpack.sources import Part, Source
-from tokpack.stores import StoredObject, shown
-from tokpack.stores.outputs import look, remove, versions_of
-from tokpack.stores.outputs import replace as replace_version
-from tokpack.stores.storage import head, small_files, storage_of
-from tokpack.stores.upload import TakenError
+from tokpack.storage.disk.foreign import decode, parse_json
+from tokpack.storage.disk.replaceable import DATA
+from tokpack.storage.files import head, small_files, storage_of
+from tokpack.storage.objects.upload import TakenError
+from tokpack.storage.objects.urls import StoredObject, shown
+from tokpack.storage.outputs import look, remove, versions_of
+from tokpack.storage.outputs import replace as replace_version
 from tokpack.tokenizers import TOKENIZER_PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tokpack.encoding.setup import TokenizerSetup
-    from tokpack.files.outputs import Output
-    from tokpack.stores.storage import Version
+    from tokpack.storage.disk.replaceable import Output
+    from tokpack.storage.files import Version
 
 PLAN_FORMAT = 1
 SUFFIX = ".plan"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, WorkerError
-from tokpack.shards.engine import CommandResult
+from tokpack.shards.drive import CommandResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

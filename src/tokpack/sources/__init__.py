@@ -1,14 +1,11 @@
 """Where documents come from: files of every kind, cut into parts that workers read alone."""
 
 from tokpack.sources.base import FORMATS, BadRecord, DocumentBatch, Documents, Part, Source
-from tokpack.sources.blocks import block_checksums, content_checksum, joined_blocks
-from tokpack.sources.discover import discover
-from tokpack.sources.in_process import in_process
-from tokpack.sources.iterables import DocumentSegment
-from tokpack.sources.lines import LineBlock, count_newlines
-from tokpack.sources.looks import fingerprints
-from tokpack.sources.parts import make_parts
-from tokpack.sources.read import LineStream, line_base, parse, read
+from tokpack.sources.find import discover, fingerprints
+from tokpack.sources.iterables import DocumentSegment, in_process
+from tokpack.sources.parts import LineStream, line_base, make_parts, parse, read
+from tokpack.sources.records import LineBlock, count_newlines
+from tokpack.sources.streams import block_checksums, content_checksum, joined_blocks
 
 __all__ = [
     "FORMATS",

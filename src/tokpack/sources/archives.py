@@ -9,38 +9,267 @@ them is read through it.
 from __future__ import annotations
 
 import logging
-from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import lzma
+import os
+import re
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources.base import BOM, PATH, RAW_BYTES_KEPT, BadRecord, DocumentBatch, printable
-from tokpack.sources.compression import MOST_LAYERS, compression_of
-from tokpack.sources.detect import DAT_HEADER, format_of, is_tar, no_text, warc_kind, why_no_text
-from tokpack.sources.folders import log_passed_over
-from tokpack.sources.json_values import JsonValuesStream
-from tokpack.sources.lines import LineReader
-from tokpack.sources.members import (
-    Member,
-    drain,
-    tar_members,
-    zip_members,
+from tokpack.sources.base import (
+    BOM,
+    PATH,
+    RAW_BYTES_KEPT,
+    BadRecord,
+    DocumentBatch,
+    Documents,
+    printable,
 )
-from tokpack.sources.peekable import PeekableStream, read_exactly
-from tokpack.sources.records import joined, not_utf8, only_bad, without
+from tokpack.sources.compression import MOST_LAYERS, compression_of
+from tokpack.sources.detect import (
+    ARCHIVE,
+    DAT_HEADER,
+    HEAD_BYTES,
+    READ_BYTES,
+    PeekableStream,
+    format_of,
+    is_tar,
+    no_text,
+    read_exactly,
+    warc_kind,
+    why_no_text,
+)
+from tokpack.sources.find import log_passed_over
+from tokpack.sources.json_values import JsonValuesStream
+from tokpack.sources.records import LineReader, joined, not_utf8, only_bad, without
 from tokpack.sources.rows import WholeRecords, json_parser, with_text_rows
-from tokpack.sources.streams import BoundedStream, decompressed, open_stream
+from tokpack.sources.streams import (
+    FOREVER,
+    BoundedStream,
+    DerivedStream,
+    FileStream,
+    decompressed,
+    fill,
+    open_stream,
+)
 from tokpack.sources.values import of_objects
-from tokpack.sources.warc import warc_records
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from tokpack.sources.base import Limits, Source
     from tokpack.sources.rows import Columns
-    from tokpack.sources.streams import Stream
+    from tokpack.sources.streams import RawStream, Stream
+
+
+_BLOCK = 512  # of a tar
+_LINK = "that are links"
+_MOST_HEADER = 1 << 20  # bytes of a long name or of pax records, which tarfile holds in memory
+_HEADERS = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
+_BROKEN = (  # all that tarfile and zipfile raise for bytes that they did not expect
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError),
+)
+
+
+@dataclass
+class Member:
+    """A file in an archive; its stream can be read until the next member is asked for."""
+
+    name: str
+    stream: RawStream
+    stored: int  # compressed bytes in the archive, where the archive says so
+
+
+def drain(stream: Stream, most: int = FOREVER) -> int:
+    """Read up to ``most`` bytes, for their checksum or to get behind them; returns how many."""
+    view = memoryview(bytearray(READ_BYTES))
+    drained = 0
+    while drained < most and (count := stream.readinto(view[: most - drained])):
+        drained += count
+    return drained
+
+
+def tar_members(stream: Stream, name: str, passed_over: list[tuple[str, str]]) -> Iterator[Member]:
+    """The files of a tar; InputError if it is cut off, or goes on with what is no tar.
+
+    Symbolic links are added to ``passed_over``: why, and the name.
+    """
+    watched = _WatchedStream(stream)
+    end = 0
+    raw = cast("IO[bytes]", watched)
+    with _reported(name), tarfile.open(fileobj=raw, mode="r|", tarinfo=_Header) as tar:
+        while (info := tar.next()) is not None:
+            tar.members = []  # type: ignore[attr-defined]  # it would keep all that it has seen
+            if info.islnk():
+                raise InputError(f"{name}/{printable(info.name)}: a hard link; repack the archive")
+            if info.issparse():
+                raise _sparse(info)
+            if info.issym():
+                passed_over.append((_LINK, printable(info.name)))
+            if info.isfile() and not _is_hidden(info.name):
+                file = tar.extractfile(info)
+                if file is not None:
+                    yield Member(info.name, _MemberStream(file, name), 0)
+        end = tar.offset
+    drain(watched)
+    if watched.last_byte >= end:
+        raise InputError(f"{name}: byte {end} of the tar begins no member, but is not the end")
+    if watched.size < end + _BLOCK:
+        raise InputError(f"{name}: the tar is cut off at byte {watched.size}, behind a member")
+
+
+def zip_members(file: IO[bytes], name: str, passed_over: list[tuple[str, str]]) -> Iterator[Member]:
+    """The files of a zip, in the order of its directory. ``passed_over`` as of a tar."""
+    with _reported(name), zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            if stat.S_ISLNK(info.external_attr >> 16):  # what it has is the name of another file
+                passed_over.append((_LINK, printable(info.filename)))
+            elif not info.is_dir() and not _is_hidden(info.filename):
+                with archive.open(info) as member:
+                    stream = _MemberStream(member, f"{name}/{printable(info.filename)}")
+                    yield Member(info.filename, stream, info.compress_size)
+
+
+class _Header(tarfile.TarInfo):
+    """A header that does not let tarfile hold, or make, what a few bytes claim that there is."""
+
+    def _proc_member(self, tar: tarfile.TarFile) -> Any:
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise _sparse(self)
+        if self.type in _HEADERS and self.size > _MOST_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size:,} bytes, more than {_MOST_HEADER:,}")
+        return super()._proc_member(tar)  # type: ignore[misc]
+
+    def _proc_gnusparse_10(self, member: tarfile.TarInfo, *_: object) -> None:
+        raise _sparse(member)
+
+
+def _sparse(member: tarfile.TarInfo) -> tarfile.ReadError:
+    # No text has holes, and a few bytes make one of any size.
+    name = printable(member.name)
+    return tarfile.ReadError(f"{name} is a sparse file; repack the archive without --sparse")
+
+
+class _WatchedStream(DerivedStream):
+    """Notes how far a stream was read, and where its last byte is that is not zero."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream)
+        self.size = 0
+        self.last_byte = -1
+
+    def readinto(self, view: memoryview) -> int:
+        count = fill(self._stream, view)
+        used = len(bytes(view[:count]).rstrip(b"\0"))
+        if used:
+            self.last_byte = self.size + used - 1
+        self.size += count
+        return count
+
+
+class _MemberStream:
+    """A member as tarfile or zipfile reads it; what they raise becomes InputError."""
+
+    stored = 0
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def read(self, size: int) -> bytes:
+        with _reported(self._name):
+            return self._file.read(size)
+
+    def readinto(self, view: memoryview) -> int:
+        chunk = self.read(len(view))
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def _reported(name: str) -> Iterator[None]:
+    try:
+        yield
+    except _BROKEN as error:
+        raise InputError(
+            f"{name}: the archive is cut off, corrupt or not readable: {error}"
+        ) from error
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a member is hidden, or one of the companions that macOS adds."""
+    return os.path.basename(name).startswith(".") or name.startswith("__MACOSX/")
+
+
+_BETWEEN = re.compile(rb"[\r\n]*")
+_END = re.compile(rb"\r?\n\r?\n")  # of the header of a record
+_FOLDED = re.compile(r"\r?\n[ \t]+")
+
+
+class WarcRecord(NamedTuple):
+    """The type of a record, its header, with names in small letters, and its content."""
+
+    kind: str
+    header: dict[str, str]
+    content: bytes
+
+
+def warc_records(stream: Stream, name: str, most: int) -> Iterator[WarcRecord]:
+    """The records of a file, with up to ``most`` bytes of each. InputError where it is broken."""
+    ahead, at = b"", 0  # what is read, and where in it the next record begins
+    for number in count(1):
+        while (end := _END.search(ahead, at)) is None and len(ahead) - at < _MOST_HEADER:
+            more = read_exactly(stream, READ_BYTES)
+            ahead, at = ahead[at:] + more, 0
+            at = len(_BETWEEN.match(ahead)[0])  # type: ignore[index]  # of any bytes
+            if not more:
+                break
+        if at == len(ahead):
+            return
+        if not ahead.startswith(b"WARC/", at):
+            raise InputError(f"{name}: where WARC record {number} is to begin there is none")
+        if end is None:
+            raise InputError(f"{name}: WARC record {number} is cut off in its header")
+        header = _header(ahead[at : end.start()])
+        digits = header.get("content-length", "none")
+        if not (digits.isascii() and digits.isdigit()):
+            raise InputError(f"{name}: WARC record {number} has the Content-Length {digits}")
+        length = int(digits)
+        content = ahead[end.end() : end.end() + length]
+        at = end.end() + len(content)
+        if len(content) < length:
+            content += read_exactly(stream, max(min(length, most) - len(content), 0))
+            if len(content) + drain(stream, length - len(content)) < length:
+                raise InputError(
+                    f"{name}: WARC record {number} is cut off; the file is incomplete: fetch it "
+                    "again"
+                )
+        yield WarcRecord(header.get("warc-type", "none").lower(), header, content[:most])
+        at = _BETWEEN.match(ahead, at).end()  # type: ignore[union-attr]
+
+
+def _header(head: bytes) -> dict[str, str]:
+    """The fields of a header by their names."""
+    lines = _FOLDED.sub(" ", head.decode("utf-8", "replace")).splitlines()
+    fields = (line.partition(":") for line in lines[1:])
+    return {name.strip().lower(): value.strip() for name, _, value in fields}
+
 
 _log = logging.getLogger(__name__)
 _DEEPEST = 3
@@ -275,3 +504,53 @@ def _named(beside: dict[str, str]) -> str:
     """The member, or the page, that a document is, for a message; "" where it has no name."""
     name = beside.get(PATH) or beside.get("url")
     return f" ({name})" if name else ""
+
+
+_SMALL = 1 << 20  # bytes of a file that is read at once
+
+
+def read_file(
+    source: Source,
+    keys: Sequence[str],
+    limits: Limits,
+    tell_sums: Callable[[str], None] | None,
+    columns: Sequence[str] = (),
+) -> Generator[DocumentBatch]:
+    """Yield the one document of a file, decompressed, without a BOM; or those of an archive.
+
+    ``tell_sums`` and ``columns`` as of ``read``: there is the column ``path``.
+    """
+    if len(keys) > 1:
+        raise UsageError(
+            f"{source.name}: a file is one document without the keys {', '.join(keys)}"
+        )
+    file = FileStream(source, sums=tell_sums is not None)
+    is_small = 0 < source.size < _SMALL and not source.compression
+    first = source.size + 1 if is_small else HEAD_BYTES
+    with closing(open_stream(source, file=file)) as stream:
+        text = read_exactly(stream, first)
+        if why_no_text(text[:HEAD_BYTES]) == ARCHIVE:
+            members = PeekableStream(stream, text)
+            yield from read_members(source, members, keys, limits, columns, are_documents=True)
+            return
+        if len(text) == first:  # there may be more
+            most = limits.max_document_bytes + len(BOM) + 1
+            text += read_exactly(stream, max(most - first, 0))
+        stored, length = stream.stored, len(text)
+        text = text.removeprefix(BOM)
+        if len(text) > limits.max_document_bytes:
+            reason = f"a document of more than {limits.max_document_bytes} bytes"
+            batch = only_bad(keys, BadRecord(0, reason, text[:RAW_BYTES_KEPT]))
+        else:
+            spans = np.array([[0, len(text)]], np.int64)
+            one = Documents(np.frombuffer(text, np.uint8), spans, np.zeros(1, np.int64))
+            if PATH in columns:
+                one.columns[PATH] = of_objects([source.name])
+            documents = {keys[0]: one}
+            bad = not_utf8(documents[keys[0]])
+            batch = DocumentBatch(without(documents, bad), list(bad.values()), 1, 1)
+        batch.bytes_read, batch.text_bytes = stored, length
+        yield batch
+        sums = file.block_checksums()
+        if tell_sums is not None and sums is not None:
+            tell_sums(sums)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import xxhash
 
-from tokpack import stores
+from tokpack import storage
 from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.sources.compression import COMPRESSIONS
@@ -62,7 +62,7 @@ class Source:
     @property
     def is_remote(self) -> bool:
         """Whether the source lies on a store."""
-        return stores.is_url(self.path)
+        return storage.is_url(self.path)
 
     @property
     def is_pipe(self) -> bool:
@@ -119,30 +119,30 @@ class Source:
 
     def open(self) -> BinaryIO:
         """Open the file, or the object, to read and to seek in. Raises OSError, InputError."""
-        return stores.open_object(self._object) if self.is_remote else open(self.path, "rb")
+        return storage.open_object(self._object) if self.is_remote else open(self.path, "rb")
 
-    def open_at(self, begin: int, until: int | None) -> io.FileIO | stores.Reader:
+    def open_at(self, begin: int, until: int | None) -> io.FileIO | storage.Reader:
         """Open it to read from ``begin`` on, probably up to ``until`` (None: to the end).
 
         Raises OSError, InputError.
         """
         if self.is_remote:
-            return stores.Reader(self._object, begin, self.size if until is None else until)
+            return storage.Reader(self._object, begin, self.size if until is None else until)
         file = open(self.path, "rb", buffering=0)  # noqa: SIM115
         if begin:
             file.seek(begin)
         return file
 
     @property
-    def _object(self) -> stores.StoredObject:
-        return stores.StoredObject(self.path, self.size, self.etag, self.mtime_ns)
+    def _object(self) -> storage.StoredObject:
+        return storage.StoredObject(self.path, self.size, self.etag, self.mtime_ns)
 
     def check_unchanged(self) -> None:
         """Raise InputError where size, time or ETag are not those that were found."""
         if self.is_pipe or self.memory is not None:
             return
         if self.is_remote:
-            stores.check_same(self._object)
+            storage.check_same(self._object)
             return
         try:
             status = os.stat(self.path)

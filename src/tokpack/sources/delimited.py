@@ -18,7 +18,7 @@ from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.sources.base import BOM, RAW_BYTES_KEPT, BadRecord, DocumentBatch, Documents
 from tokpack.sources.columns import cut_texts
-from tokpack.sources.peekable import PeekableStream
+from tokpack.sources.detect import PeekableStream
 from tokpack.sources.rows import with_value_rows
 from tokpack.sources.streams import fill, open_stream
 

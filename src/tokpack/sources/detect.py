@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.display import brief
 from tokpack.errors import InputError, option
-from tokpack.files.mistaken import is_dataset, is_tokenizer, pointer_in
 from tokpack.sources.base import BOM
 from tokpack.sources.compression import LAYER, MOST_LAYERS, bare_name, compression_of
 from tokpack.sources.json_values import ends_where_lines_do
-from tokpack.sources.streams import FileStream, decompressed, fill
+from tokpack.sources.streams import DerivedStream, FileStream, decompressed, fill
+from tokpack.storage.disk.mistaken import is_dataset, is_tokenizer, pointer_in
 
 if TYPE_CHECKING:
     from tokpack.sources.base import Source
-    from tokpack.sources.streams import RawStream
+    from tokpack.sources.streams import RawStream, Stream
+
 
 HEAD_BYTES = 64 << 10
 
@@ -374,3 +375,35 @@ def _head(raw: RawStream, compression: str, name: str) -> bytes:
         return bytes(buffer[: fill(stream, memoryview(buffer))])
     finally:
         stream.close()
+
+
+READ_BYTES = 256 << 10
+
+
+class PeekableStream(DerivedStream):
+    """A stream whose first bytes are known: ``head``."""
+
+    def __init__(self, stream: Stream, head: bytes | None = None) -> None:
+        super().__init__(stream)
+        self.head = read_exactly(stream, HEAD_BYTES) if head is None else head
+        self._rest = memoryview(self.head)
+
+    def readinto(self, view: memoryview) -> int:
+        if not self._rest:
+            return self._stream.readinto(view)
+        count = min(len(view), len(self._rest))
+        view[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def read_exactly(stream: Stream, size: int) -> bytes:
+    """Read ``size`` bytes, fewer only at the stream's end, and without trusting ``size``."""
+    text = bytearray()
+    while len(text) < size:
+        buffer = bytearray(min(size - len(text), READ_BYTES))
+        count = fill(stream, memoryview(buffer))
+        text += buffer[:count]
+        if count < len(buffer):
+            break
+    return bytes(text)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import InputError
-from tokpack.files.foreign import read_object
 from tokpack.sources.base import printable
+from tokpack.storage.disk.foreign import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,22 +2,239 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tokpack.errors import InputError, UsageError
-from tokpack.files import blocks
-from tokpack.sources.base import Part
-from tokpack.sources.columns import row_weights
-from tokpack.sources.compression import COMPRESSIONS
-from tokpack.sources.looks import map_concurrently
-from tokpack.sources.read import LINE_FORMATS
-from tokpack.sources.zstd_frames import frame_ends
+from tokpack.sources.archives import read_file
+from tokpack.sources.base import PATH, BadRecord, Limits, Part
+from tokpack.sources.columns import read_columns, row_weights, rows_before
+from tokpack.sources.compression import COMPRESSIONS, frame_ends
+from tokpack.sources.delimited import read_csv, read_csv_rows
+from tokpack.sources.find import map_concurrently
+from tokpack.sources.json_values import JsonValuesStream
+from tokpack.sources.records import LineReader, count_newlines, only_bad
+from tokpack.sources.rows import TEXT, WholeRecords, json_parser, text_parser, with_text_rows
+from tokpack.sources.streams import (
+    FOREVER,
+    BoundedStream,
+    FileStream,
+    FramesStream,
+    Stream,
+    fill,
+    open_stream,
+)
+from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
-    from tokpack.sources.base import Source
+    from tokpack.sources.base import DocumentBatch, Source
+    from tokpack.sources.records import LineBlock
+    from tokpack.sources.rows import Columns
+
+
+LINE_FORMATS = ("jsonl", "json", "text")
+BLOCK_BYTES = 1 << 20
+
+
+def read(
+    source: Source,
+    part: Part,
+    keys: Sequence[str],
+    *,
+    columns: Columns = (),
+    block_bytes: int = BLOCK_BYTES,
+    max_document_bytes: int = 1 << 30,
+    tell_sums: Callable[[str], None] | None = None,
+) -> Generator[DocumentBatch]:
+    """Yield the documents of a part, in order, about ``block_bytes`` at a time.
+
+    ``columns`` are other keys, or columns of a table, whose values the documents have too, as far
+    as a record has them; of plain text none has. With ``WholeRecords`` batches have rows, and no
+    documents: these are still to be made.
+
+    ``tell_sums`` is given, at the end, the checksums that ``block_checksums`` would find: of all of
+    a source, or to the line that ends a range of bytes; where no second pass over it is needed.
+
+    A part of several files is read file by file, each as a whole one. A record over
+    ``max_document_bytes`` is a bad one. InputError where the source cannot be read, is cut off or
+    corrupt: what was yielded before is then not the whole part. Close it
+    where it is not read to its end (``contextlib.closing``), as it keeps the file open.
+    """
+    if len(set(keys)) != len(keys) or not keys:
+        raise UsageError(f"the keys must be different ones, not {', '.join(keys) or 'none'}")
+    limits = Limits(block_bytes, max_document_bytes)
+    if source.format in LINE_FORMATS:
+        return _read_lines(source, part, keys, limits, tell_sums=tell_sums, columns=columns)
+    if source.format in ("parquet", "arrow", "table"):
+        return read_columns(source, part, keys, limits, columns)
+    if source.format in ("csv", "tsv"):
+        return (
+            read_csv_rows(source, limits, columns)
+            if isinstance(columns, WholeRecords)
+            else read_csv(source, keys, limits, columns)
+        )
+    if source.format == "file":
+        if isinstance(columns, WholeRecords):
+            keys = (TEXT,)
+        beside = (PATH,) if isinstance(columns, WholeRecords) else columns
+        batches = read_file(source, keys, limits, tell_sums, beside)
+        return (with_text_rows(batch, columns) for batch in batches)
+    if source.format in ("archive", "wet"):
+        from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
+
+        return read_archive(source, keys, limits, columns)
+    raise UsageError(f"{source.name}: unknown format {source.format!r}")
+
+
+def line_base(source: Source, part: Part) -> int:
+    """The record number, from 0, of a part's first record in its source.
+
+    Reads what is before the part: for error messages only.
+    """
+    if part.kind == "rows":
+        return rows_before(source, part.begin)
+    if part.kind not in ("bytes", "frames") or part.begin == 0:
+        return 0
+    view = memoryview(bytearray(1 << 20))
+    lines = 1  # the line that runs into the part belongs to the part before
+    # A range begins in plain bytes or at a frame, so all before it can be read alone.
+    with closing(open_stream(source, part.begin)) as stream:
+        while count := fill(stream, view):
+            lines += count_newlines(view[:count])
+    return lines
+
+
+def parse(
+    source: Source,
+    keys: Sequence[str],
+    blocks: Iterable[LineBlock],
+    max_document_bytes: int,
+    columns: Columns = (),
+) -> Iterator[DocumentBatch]:
+    """The documents of blocks of lines, which come from wherever; lines count from the first."""
+    make_parser = text_parser if source.format == "text" else json_parser
+    parser = make_parser(keys, columns)
+    line = 0
+    for block in blocks:
+        if block.too_long:
+            reason = f"a line of more than {max_document_bytes} bytes"
+            parsed = only_bad(keys, BadRecord(line, reason, bytes(block.data)))
+        else:
+            parsed = parser.parse(block.data, line)
+        line += parsed.lines
+        parsed.bytes_read, parsed.text_bytes = block.stored, block.length
+        yield parsed
+
+
+class LineStream:
+    """A source of lines that can only be read from its beginning, in segments.
+
+    A segment is a run of blocks of ``segment_bytes`` or a little more. Segments are the same
+    whoever reads them: they follow from the content alone.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        segment_bytes: int,
+        max_document_bytes: int,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._source = source
+        self._segment_bytes = segment_bytes
+        self._file, self._stream = _open_whole(source, sums=not source.is_pipe)
+        reader = LineReader(self._stream, block_bytes, max_document_bytes)
+        self._blocks = _with_stored(
+            reader.blocks(BoundedStream()), self._stream, source.size or FOREVER
+        )
+        self._next: LineBlock | None = None
+
+    def __iter__(self) -> Iterator[Iterator[LineBlock]]:
+        """The segments, at least one; of each, its blocks, which are read before the next."""
+        self._next = next(self._blocks, None)
+        yield self._segment()
+        while self._next is not None:
+            yield self._segment()
+
+    def _segment(self) -> Iterator[LineBlock]:
+        size = 0
+        while self._next is not None and size < self._segment_bytes:
+            size += self._next.length
+            yield self._next
+            self._next = next(self._blocks, None)
+
+    def block_checksums(self) -> str | None:
+        """The checksums of the blocks of the file, once all was read; None where not all was."""
+        return self._file.block_checksums()
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _read_lines(
+    source: Source,
+    part: Part,
+    keys: Sequence[str],
+    limits: Limits,
+    *,
+    tell_sums: Callable[[str], None] | None,
+    columns: Columns,
+) -> Generator[DocumentBatch]:
+    file, stream, region = _open_part(source, part, sums=tell_sums is not None)
+    block_bytes = limits.block_bytes
+    if part.kind == "whole" and source.size and not source.compression:
+        # So that a reader of many small files does not clear a large buffer for each.
+        block_bytes = min(block_bytes, source.size + 1)
+    with closing(stream):
+        reader = LineReader(stream, block_bytes, limits.max_document_bytes)
+        blocks: Iterable[LineBlock] = reader.blocks(region)
+        if part.kind != "bytes":  # a line of many parts counts in the part that reads it
+            blocks = _with_stored(blocks, stream, source.size or FOREVER)
+        yield from parse(source, keys, blocks, limits.max_document_bytes, columns)
+        if tell_sums is not None and file is not None:
+            last = part.begin + reader.position - 1
+            ranged = part.kind == "bytes"
+            sums = file.block_checksums_through(last) if ranged else file.block_checksums()
+            if sums is not None:
+                tell_sums(sums)
+
+
+def _with_stored(blocks: Iterable[LineBlock], stream: Stream, most: int) -> Iterator[LineBlock]:
+    """Note with each block what was taken from the file for it; ``most`` bytes in all."""
+    stored = 0
+    for block in blocks:
+        before, stored = stored, min(stream.stored, most)
+        block.stored = stored - before
+        yield block
+
+
+def _open_part(
+    source: Source, part: Part, *, sums: bool
+) -> tuple[FileStream | None, Stream, BoundedStream]:
+    """What takes the ``sums`` of a file, if anything does; the stream of a part, and its region."""
+    inside = part.begin > 0
+    if part.kind == "bytes":
+        size = part.end - part.begin
+        # Reads on behind the range: the last line ends there.
+        file = FileStream(source, part.begin, until=part.end, sums=sums)
+        return file, file, BoundedStream(size, inside)
+    if part.kind == "frames":
+        region = BoundedStream(skips_first_line=inside)
+        return None, FramesStream(source, part.begin, part.end, region), region
+    return *_open_whole(source, sums=sums), BoundedStream()
+
+
+def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:
+    """A source of lines from its beginning: the file, and the stream of lines that is in it."""
+    file = FileStream(source, sums=sums)
+    stream = open_stream(source, file=file)
+    if source.format == "json":
+        return file, JsonValuesStream(stream, source.name, source.json_path)
+    return file, stream
+
 
 _SMALL_PART = 4 << 20  # below this a range of a file is not worth its own part
 _SMALL_GROUP = 256 << 10  # below this small files share a part;

@@ -2,23 +2,92 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import xxhash
 import zstandard
 
 from tokpack.errors import InputError
-from tokpack.files import blocks
-from tokpack.files.blocks import SUM_BYTES, BlockSums
-from tokpack.sources.compression import COMPRESSIONS, LAYER, decoder_errors
-from tokpack.sources.pipes import open_pipe
-from tokpack.sources.zstd_frames import Follower
+from tokpack.sources.base import STDIN
+from tokpack.sources.compression import COMPRESSIONS, LAYER, Follower, decoder_errors
+from tokpack.storage.disk import blocks
+from tokpack.storage.disk.blocks import SUM_BYTES, BlockSums, checksum_of_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokpack.sources.base import Source
+
+
+REPLAY_BYTES = 8 << 20
+
+
+class Pipe:
+    """A pipe, and in ``kept`` the bytes read from it so far; None once these are too many."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.kept: bytearray | None = bytearray()
+        self._lock = threading.Lock()
+
+    def readinto(self, view: memoryview, at: int) -> int:
+        """Bytes from ``at`` on, which is where the caller's last ones ended."""
+        with self._lock:
+            return self._readinto(view, at)
+
+    def _readinto(self, view: memoryview, at: int) -> int:
+        if self.kept is not None and at < len(self.kept):
+            count = min(len(view), len(self.kept) - at)
+            view[:count] = self.kept[at : at + count]
+            return count
+        count = os.readv(self.descriptor, [view])
+        if self.kept is not None:
+            self.kept += view[:count]
+            if len(self.kept) > REPLAY_BYTES:
+                self.kept = None
+        return count
+
+
+class PipeReader:
+    """One reading of a pipe, from its start."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._at = 0
+
+    def readinto(self, view: memoryview) -> int:
+        count = self._pipe.readinto(view, self._at)
+        self._at += count
+        return count
+
+    def read(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        count = self.readinto(memoryview(buffer))
+        return bytes(buffer[:count])
+
+    def close(self) -> None:
+        """Leave the pipe open: it may be read again from what is kept."""
+
+
+_pipes: dict[str, Pipe] = {}
+_opening = threading.Lock()
+
+
+def open_pipe(path: str, name: str) -> PipeReader:
+    """Read a pipe from its start; InputError where its start is gone."""
+    with _opening:
+        if path not in _pipes:
+            descriptor = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY)
+            _pipes[path] = Pipe(descriptor)
+        pipe = _pipes[path]
+    if pipe.kept is None:
+        raise InputError(f"{name}: a pipe can be read only once; save it to a file first")
+    return PipeReader(pipe)
+
 
 _CHUNK_BYTES = 256 << 10
 _MAX_ZSTD_WINDOW = 1 << 31
@@ -361,3 +430,60 @@ def fill(stream: Stream, view: memoryview) -> int:
             break
         filled += count
     return filled
+
+
+_DIGITS = 16  # hexadecimal ones of a block
+
+
+def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = False) -> str:
+    """xxh3_64, 16 hexadecimal digits, of each block of 1 MiB that holds any of bytes [begin, end).
+
+    Blocks lie at multiples of their size, whatever ``begin`` is. With ``to_newline`` those up to
+    the first newline at or behind ``end`` follow: all that a part of lines depends on. Read soon
+    after the part was, they come from the page cache. InputError where the file cannot be read.
+    """
+    checksums = []
+    block = memoryview(bytearray(max(1, min(blocks.BLOCK_BYTES, source.size))))
+    at = begin - begin % blocks.BLOCK_BYTES
+    try:
+        with source.open() as file:
+            file.seek(at)
+            looking = to_newline and begin < end
+            while at < end or looking:
+                count = fill(file, block)  # type: ignore[arg-type]
+                if not count:
+                    break
+                checksums.append(xxhash.xxh3_64_hexdigest(block[:count]))
+                if looking and at + count > end:
+                    looking = bytes(block[max(end - at, 0) : count]).find(b"\n") < 0
+                at += count
+    except OSError as error:
+        raise InputError(f"{source.name}: {error.strerror} after {at} bytes") from error
+    return "".join(checksums)
+
+
+def content_checksum(sums: str) -> str:
+    """XXH3-128, in hex, of the checksums of all blocks of a file, 8 bytes each."""
+    return checksum_of_sums(bytes.fromhex(sums))
+
+
+def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
+    """The checksums of all blocks of a file of ``size`` bytes.
+
+    ``runs`` are (byte, checksums from the block that holds it on), in order; they may overlap.
+    None where blocks are missing; ValueError where two runs contradict each other.
+    """
+    length = -(-size // blocks.BLOCK_BYTES) * _DIGITS
+    if len(runs) == 1 and not runs[0][0]:
+        return runs[0][1] if len(runs[0][1]) == length else None
+    sums = bytearray()
+    for begin, run in runs:
+        at = begin // blocks.BLOCK_BYTES * _DIGITS
+        if at > len(sums):
+            return None
+        before = sums[at:].decode()
+        both = min(len(before), len(run))
+        if before[:both] != run[:both]:
+            raise ValueError("two checksums of one block")
+        sums += run[both:].encode()
+    return sums.decode() if len(sums) == length else None

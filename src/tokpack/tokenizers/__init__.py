@@ -1,5 +1,6 @@
 """Text to ids: the native byte-level BPE, Hugging Face tokenizers, SentencePiece, words."""
 
+from tokpack.tokenizers.accelerated import AcceleratedTokenizer
 from tokpack.tokenizers.base import (
     DocumentsError,
     Encoded,
@@ -15,6 +16,7 @@ from tokpack.tokenizers.train import train_bpe, train_byte_fallback, train_white
 
 __all__ = [
     "TOKENIZER_PATHS",
+    "AcceleratedTokenizer",
     "DocumentsError",
     "Encoded",
     "Encoder",

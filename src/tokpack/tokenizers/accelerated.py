@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.machine import usable_cores
-from tokpack.tokenizers.base import TokenizerOptions
+from tokpack.tokenizers.base import Tokenizer, TokenizerOptions
 from tokpack.tokenizers.check import reference
 from tokpack.tokenizers.folder import CONFIG, Definition
 from tokpack.tokenizers.frame import Frame
-from tokpack.tokenizers.from_files import from_json
 from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build
+from tokpack.tokenizers.load import from_json
 from tokpack.tokenizers.native import CoreTokenizer
 
 if TYPE_CHECKING:
     import tokenizers
     import transformers
 
-    from tokpack.tokenizers.base import Tokenizer
 
 # What changes the ids of a text. What a caller changes inside of a part that it has been given, as
 # `model.dropout`, nobody sees: assign the part again.
@@ -278,3 +277,6 @@ def _transformers() -> Any:
     except ModuleNotFoundError:
         raise UsageError("this needs the package transformers: pip install transformers") from None
     return transformers
+
+
+Tokenizer.accelerate = staticmethod(as_hf)

@@ -4,31 +4,157 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import os
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tokpack.display import brief
-from tokpack.errors import TokenizerError, UsageError
-from tokpack.stores import is_url
-from tokpack.tokenizers.copies import FileRecord, keep_copies, records_of
+from tokpack.errors import InputError, OutputError, TokenizerError, UsageError
+from tokpack.storage import joined, located, near
+from tokpack.storage.disk.cache_root import cache_root
+from tokpack.storage.disk.durable import open_regular, replace_file
+from tokpack.storage.disk.foreign import MAX_BYTES
+from tokpack.storage.objects.urls import is_url
+from tokpack.tokenizers.definition import OFF, keep_newest
 from tokpack.tokenizers.frame import Frame, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import numpy.typing as npt
     import transformers
 
-    from tokpack.tokenizers.batch import EncodedBatch
-    from tokpack.tokenizers.token_bytes import TokenBytes
+    from tokpack.tokenizers.native import TokenBytes
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_MOST_COPIES = 256
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A file of a tokenizer: its absolute path, or of a file on a store its name; its content."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+    @property
+    def copy(self) -> str | None:
+        """Where its copy lies; the suffix, which says what a file of ranks is, stays."""
+        if os.environ.get(OFF) == "0":
+            return None
+        name = self.sha256 + os.path.splitext(self.path)[1]
+        try:
+            return str(cache_root() / "tokenizers" / "copies" / name)
+        except RuntimeError:  # a user without a home
+            return None
+
+    def matches_file(self, path: str) -> bool:
+        """Whether a regular file has this content. OSError."""
+        if os.stat(path).st_size != self.bytes:
+            return False
+        with open_regular(path) as file:
+            return hashlib.sha256(file.read(self.bytes)).hexdigest() == self.sha256
+
+
+def records_of(files: Mapping[str, Path], *, on_store: bool) -> list[FileRecord]:
+    """What a manifest says of files by their names: nothing where one is not there any more."""
+    records = []
+    for name, file in files.items():
+        try:
+            raw = file.read_bytes()
+        except OSError:
+            return []
+        # A copy in the cache, or of an object on a store, is known by its name alone.
+        path = name if on_store or file.name != name else os.path.abspath(file)
+        records.append(FileRecord(path, len(raw), hashlib.sha256(raw).hexdigest()))
+    return records
+
+
+def keep_copies(files: Mapping[str, Path], records: Iterable[FileRecord]) -> None:
+    """Copy files into the cache, where that can be written; the newest stay there."""
+    for file, record in zip(files.values(), records, strict=False):
+        path = record.copy
+        if path is None:
+            return
+        with suppress(OSError):
+            if record.matches_file(path):
+                os.utime(path)  # it is among the newest
+                continue
+        with suppress(OSError, OutputError):
+            raw = file.read_bytes()
+            if hashlib.sha256(raw).hexdigest() != record.sha256:
+                return  # it was replaced meanwhile
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            replace_file(path, [raw], fsync=False)  # what a power loss leaves has another checksum
+            keep_newest(os.path.dirname(path), _MOST_COPIES)
+
+
+def find_copies(entries: object, folders: Sequence[str]) -> dict[str, str]:
+    """The paths of files on this machine that have the recorded content, by their recorded names.
+
+    ``folders`` may be on a store, and may have files of the recorded names. TokenizerError where
+    there is none.
+    """
+    records = [*map(_record, entries)] if isinstance(entries, list) else []
+    if not records:
+        raise TokenizerError("its files are not recorded")
+    return {os.path.basename(record.path): _find(record, folders) for record in records}
+
+
+def _find(record: FileRecord, folders: Sequence[str]) -> str:
+    others = False
+    for place in _places(record, folders):
+        # A dataset can be looked at without its tokenizer, so a store may fail here.
+        with suppress(OSError, InputError, ValueError):
+            if is_url(place) and located(place).size != record.bytes:
+                others = True
+                continue
+            path = near(place)
+            if record.matches_file(path):
+                return path
+            others = True
+    if others:
+        raise TokenizerError("what is there now is another one (its sha256 differs)")
+    raise TokenizerError(f"{record.path} is not there, and no copy of it is on this machine")
+
+
+def _places(record: FileRecord, folders: Sequence[str]) -> Iterator[str]:
+    if record.copy:
+        yield record.copy
+    yield from (joined(folder, os.path.basename(record.path)) for folder in folders)
+    if os.path.isabs(record.path):
+        yield record.path
+
+
+def _record(entry: Any) -> FileRecord:
+    """An entry of a manifest. TokenizerError for what is none."""
+    values = entry if isinstance(entry, dict) else {}
+    path, size, digest = (values.get(key) for key in ("path", "bytes", "sha256"))
+    if (
+        isinstance(path, str)
+        and os.path.basename(path) not in ("", ".", "..")
+        and type(size) is int
+        and 0 < size <= MAX_BYTES
+        and isinstance(digest, str)
+        and _SHA256.fullmatch(digest)
+    ):
+        return FileRecord(path, size, digest)
+    raise TokenizerError("its files are not recorded as files")
+
 
 SpecialMode = Literal["text", "encode"]
 IdType = Literal["uint16", "int32"]
@@ -126,6 +252,8 @@ class Tokenizer(ABC):
     notes: tuple[str, ...] = ()
     arguments: Mapping[str, str | int] = MappingProxyType({})
     files: Mapping[str, Path] = MappingProxyType({})
+    # What as_hf does; ``accelerated`` sets it, which knows the tokenizers of all kinds.
+    accelerate: ClassVar[Callable[[Tokenizer], Any]]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.kind}, {self.vocab_size} ids)"
@@ -164,7 +292,6 @@ class Tokenizer(ABC):
                 f"encode takes one text, a str, not {type(text).__name__}: decode bytes first, and "
                 "give several texts to encode_batch"
             )
-        from tokpack.tokenizers.batch import encode_texts
 
         settings = "int32", False, special_tokens
         ids: list[int] = encode_texts(self, [as_utf8(text, "the text")], settings).ids.tolist()
@@ -184,7 +311,6 @@ class Tokenizer(ABC):
         ``threads`` of this process share the work; each with a cache of words of its own. Raises as
         ``encode`` does.
         """
-        from tokpack.tokenizers.batch import encode_batch
 
         return encode_batch(
             self,
@@ -201,9 +327,8 @@ class Tokenizer(ABC):
         It has the chat template and the special tokens of a tokenizer_config.json beside its files.
         UsageError without transformers, TokenizerError for a tokenizer without a tokenizer.json.
         """
-        from tokpack.tokenizers.accelerated import as_hf
-
-        return as_hf(self)
+        wrapped: transformers.PreTrainedTokenizerFast = Tokenizer.accelerate(self)
+        return wrapped
 
     @abstractmethod
     def token_to_id(self, token: str) -> int | None:
@@ -399,3 +524,107 @@ class TextEncoder:
         return pack(
             rows, dtype=self.dtype, frame=self.frame, special=self.special.find(data, spans)
         )
+
+
+T = TypeVar("T")
+
+_RUN_BYTES = 1 << 18  # of texts that are encoded at a time: text and ids stay in the cache
+
+
+class EncodedBatch(NamedTuple):
+    """Ids of n texts: those of text i are ``ids[offsets[i]:offsets[i + 1]]``."""
+
+    ids: npt.NDArray[Any]  # uint16 or int32
+    offsets: npt.NDArray[np.int64]  # [n + 1]
+
+
+Settings = tuple[str, bool, str]  # dtype, append_eod, special_tokens of an encoder
+
+# Encoders that nobody uses now, by what they are for: as many as threads have used at once. They
+# are beside tokenizers, not in them, since they have no pickle.
+_idle: WeakKeyDictionary[Tokenizer, dict[Any, list[Any]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def borrowed(tokenizer: Tokenizer, purpose: Any, build: Callable[[], T]) -> Iterator[T]:
+    """An encoder for this thread alone: one that nobody uses now, or a new one.
+
+    What ``build`` makes takes milliseconds and megabytes, and is kept as long as the tokenizer.
+    """
+    idle = _idle.setdefault(tokenizer, {}).setdefault(purpose, [])
+    try:
+        encoder = idle.pop()
+    except IndexError:
+        encoder = build()
+    yield encoder
+    idle.append(encoder)  # after an error it is not
+
+
+def encode_batch(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    dtype: str,
+    append_eod: bool,
+    special_tokens: str,
+    threads: int,
+) -> EncodedBatch:
+    """What ``Tokenizer.encode_batch`` does."""
+    if threads < 1:
+        raise UsageError(f"threads is {threads}, expected 1 or more")
+    if isinstance(texts, str):
+        raise UsageError("encode_batch takes several texts, not one str: use encode, or a list")
+    if not isinstance(texts, Sequence):
+        raise UsageError(f"encode_batch takes texts in a list, not {_kind(texts)}: give list(...)")
+    settings = dtype, append_eod, special_tokens
+
+    def encode(run: list[bytes]) -> Encoded:
+        return encode_texts(tokenizer, run, settings)
+
+    if threads == 1:
+        results = [encode(run) for run in _runs(texts)]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            results = list(pool.map(encode, _runs(texts)))
+    if not results:
+        return EncodedBatch(np.empty(0, tokenizer.check_dtype(dtype)), np.zeros(1, np.int64))
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.concatenate([one.lengths for one in results]), out=offsets[1:])
+    return EncodedBatch(np.concatenate([one.ids for one in results]), offsets)
+
+
+def encode_texts(tokenizer: Tokenizer, texts: list[bytes], settings: Settings) -> Encoded:
+    """Encode texts, UTF-8."""
+    dtype, append_eod, mode = settings
+
+    def build() -> Encoder:
+        return tokenizer.encoder(dtype=dtype, append_eod=append_eod, special_tokens=mode)
+
+    with borrowed(tokenizer, settings, build) as encoder:
+        return encoder.encode(*_joined(texts))
+
+
+def _runs(texts: Sequence[str]) -> Iterator[list[bytes]]:
+    """The texts as UTF-8, some at a time."""
+    run: list[bytes] = []
+    size = 0
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"text {number} is {brief(text)}, no str: decode bytes first")
+        run.append(as_utf8(text, f"text {number}"))
+        size += len(run[-1])
+        if size >= _RUN_BYTES:
+            yield run
+            run, size = [], 0
+    if run:
+        yield run
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _joined(texts: list[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    return np.frombuffer(b"".join(texts), np.uint8), np.stack([begins, ends], axis=1)

@@ -11,9 +11,9 @@ import ujson
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import SpecialMode, Tokenizer, texts_of
-from tokpack.tokenizers.gpt2_files import EOD, parse_merges
 from tokpack.tokenizers.huggingface import build, encode_batch, load_library
 from tokpack.tokenizers.native import CoreTokenizer
+from tokpack.tokenizers.ranks import EOD, parse_merges
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
 
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import TokenizerError
-from tokpack.files.foreign import parse_json, read_object
 from tokpack.quantities import counted
+from tokpack.storage.disk.foreign import parse_json, read_object
 from tokpack.tokenizers import patterns
-from tokpack.tokenizers.spec import NotNativeError
+from tokpack.tokenizers.definition import NotNativeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tokpack.tokenizers.base import Tokenizer
-    from tokpack.tokenizers.spec import NormalForm
+    from tokpack.tokenizers.definition import NormalForm
 
 CONFIG = "tokenizer_config.json"
 _TOKENS_MAP, _ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokpack.errors import TokenizerError
-from tokpack.files.cache_root import cache_root
-from tokpack.files.durable import cannot_write, rename, sync_file, sync_folder
+from tokpack.storage.disk.cache_root import cache_root
+from tokpack.storage.disk.durable import cannot_write, rename, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -2,35 +2,361 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+import os
+from dataclasses import dataclass, replace
+from functools import partial
 from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from tokpack.errors import TokenizerError, UsageError
-from tokpack.stores import is_url, near, shown
-from tokpack.tokenizers import hub, published, ranks
-from tokpack.tokenizers.base import TokenizerOptions
-from tokpack.tokenizers.char_level import CharLevelTokenizer
+from tokpack.errors import FormatError, InputError, TokenizerError, TokpackError, UsageError, option
+from tokpack.storage import near
+from tokpack.storage.disk.cache_root import cache_root
+from tokpack.storage.disk.durable import replace_file
+from tokpack.storage.disk.foreign import read_json, read_object
+from tokpack.storage.objects.urls import is_url, shown
+from tokpack.tokenizers import definition as spec_cache
+from tokpack.tokenizers import hub, patterns, ranks
+from tokpack.tokenizers.base import TokenizerOptions, find_copies
+from tokpack.tokenizers.definition import (
+    ByteLevelSpec,
+    MetaspaceSpec,
+    NotNativeError,
+    UnigramSpec,
+    WordPieceSpec,
+    to_json,
+)
 from tokpack.tokenizers.folder import (
     CONFIG,
     GPT2_FILES,
     JSON_FILES,
     MODEL_FILES,
+    NAMED,
     SETTINGS,
+    Definition,
+    FolderReader,
+    Settings,
     TokenizerFolder,
+    beside,
     find,
+    settings_in,
 )
-from tokpack.tokenizers.from_files import from_folder, from_path
-from tokpack.tokenizers.gpt2_files import EOD, parse_json, parse_vocab, read_bytes
-from tokpack.tokenizers.objects import path_of
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.native import JsonTokenizer, NativeTokenizer
+from tokpack.tokenizers.ranks import (
+    EOD,
+    parse_json,
+    parse_merges,
+    parse_vocab,
+    read_bytes,
+    spec_from_files,
+    warn_of_unreachable,
+)
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
-from tokpack.tokenizers.whitespace import WhitespaceTokenizer, check_vocab
+from tokpack.tokenizers.tokenizer_json import (
+    is_unigram,
+    is_wordpiece,
+    metaspace_spec,
+    spec_from_json,
+    unigram_spec,
+    wordpiece_spec,
+    writes_spaces,
+)
+from tokpack.tokenizers.words import CharLevelTokenizer, WhitespaceTokenizer, check_vocab
 
 if TYPE_CHECKING:
-    from tokpack.stores.storage import PathLike
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Unpack
+
+    import tokenizers
+    import transformers
+
+    from tokpack.storage.files import PathLike
     from tokpack.tokenizers.base import SpecialMode, Tokenizer
-    from tokpack.tokenizers.objects import TokenizerLike
+    from tokpack.tokenizers.definition import BpeSpec, NormalForm
+
+    TokenizerLike = PathLike | tokenizers.Tokenizer | transformers.PreTrainedTokenizerBase
+
+
+_SHOWN = 4  # tokens in a message
+
+
+def from_path(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
+    """A tokenizer's file alone, or the folder that it is in with all that this says."""
+    if path.is_dir():
+        folder = find(path)
+        if folder is None:
+            raise TokenizerError(
+                f"{path}: the folder has no tokenizer.json, no vocab.json with merges.txt, no "
+                "tokenizer.model, no tekken.json and no .tiktoken file, or several of one kind"
+            )
+    else:
+        settings = settings_in(path.parent) if choice.with_folder else {}
+        folder = TokenizerFolder({path.name: path}, settings)
+    return from_folder(folder, name, choice)
+
+
+def from_folder(folder: TokenizerFolder, name: str, choice: TokenizerOptions) -> Tokenizer:
+    """The tokenizer of files that are known. TokenizerError."""
+    main = tuple(folder.main.values())
+    settings = Settings(folder.settings)
+    if choice.with_folder and choice.eod_token is None and settings.eos is not None:
+        choice = choice._replace(eod_token=settings.eos)
+    if len(main) == 2 and not folder.settings:
+        tokenizer = from_gpt2_files(main[0], main[1], name, choice)
+    elif len(main) == 2:
+        tokenizer = _from_gpt2_folder(main[0], main[1], settings, name, choice)
+    else:
+        tokenizer = _from_file(main[0], settings, name, choice)
+    tokenizer.files = {**folder.main, **folder.settings}
+    if lacking := beside(tokenizer):
+        tokenizer.notes = (
+            f"{main[0]} is read alone: the files beside it have {len(lacking):,} more tokens, such "
+            f"as {', '.join(lacking[:_SHOWN])}; name the folder, {main[0].parent}, for them",
+        )
+    return tokenizer
+
+
+def _from_file(path: Path, settings: Settings, name: str, choice: TokenizerOptions) -> Tokenizer:
+    raw = read_bytes(path)
+    if ranks.is_ranks(raw) or path.suffix == ".tiktoken":
+        return ranks.from_file(raw, path, name, choice, settings=settings)
+    _refuse_pattern(path, choice)
+    if _is_sentencepiece(raw) or path.suffix == ".model":
+        tokenizer = SentencePieceTokenizer(name, raw, eod_token=choice.eod_token)
+        _refuse_more_tokens(tokenizer, path, settings)
+        return tokenizer
+    if not settings.files:
+        return from_json(Definition(raw, path), path, name, choice)
+    return _from_json_folder(FolderReader(raw, path, settings), path, settings, name, choice)
+
+
+def _from_json_folder(
+    reader: FolderReader, path: Path, settings: Settings, name: str, choice: TokenizerOptions
+) -> Tokenizer:
+    """A tokenizer.json with what is beside it."""
+    if settings.config.get("split_special_tokens") and choice.special is None:
+        choice = choice._replace(special="text")
+    tokenizer = from_json(reader.definition, path, name, choice)
+    tokenizer.notes = tuple(reader.notes(tokenizer))
+    return tokenizer
+
+
+def _refuse_more_tokens(tokenizer: SentencePieceTokenizer, path: Path, settings: Settings) -> None:
+    """Raise TokenizerError for tokens that a SentencePiece model lacks, and never could encode."""
+    more = [text for text in settings.texts() if tokenizer.token_to_id(text) is None]
+    padding = settings.named.get("pad_token", {}).get("content")
+    if more and more != [padding]:  # no text has that one
+        raise TokenizerError(
+            f"{settings.where} adds tokens to the SentencePiece model {path.name}, which its "
+            f"library cannot find in a text ({', '.join(more[:_SHOWN])}): give a folder with the "
+            "tokenizer.json that AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) of "
+            f"transformers writes, or {path} for the model alone"
+        )
+
+
+def _refuse_pattern(path: Path, choice: TokenizerOptions) -> None:
+    if choice.pattern is not None:
+        raise UsageError(
+            f"{path}: its pattern cannot be chosen: --pattern is for a .tiktoken file, which does "
+            "not say it"
+        )
+
+
+def _is_sentencepiece(raw: bytes) -> bool:
+    """Whether a file begins as a SentencePiece model does: with a piece, its text and its score."""
+    if raw[:1] != b"\n":  # field 1, of a length
+        return False
+    at = 1
+    while raw[at : at + 1] >= b"\x80" and at < 5:
+        at += 1
+    text = raw[at + 1 : at + 3]
+    return text[:1] == b"\n" and text[1:] < b"\x80" and raw[at + 3 + text[-1] :][:1] == b"\x15"
+
+
+def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
+    """The tokenizer of a tokenizer.json, or of a tekken.json. TokenizerError."""
+    if not definition.key.strip():
+        raise TokenizerError(f"{path}: the file is empty")
+
+    def read() -> BpeSpec:
+        value = _tokenizer_json(definition.read(), path)
+        if is_unigram(value):
+            return unigram_spec(value)
+        if is_wordpiece(value):
+            return wordpiece_spec(value)
+        build = metaspace_spec if writes_spaces(value) else spec_from_json
+        return build(value)
+
+    try:
+        spec = spec_cache.kept(definition.key, read)
+    except _TekkenFound as other:
+        return ranks.from_tekken(other.definition, path, name, choice)
+    except NotNativeError as reason:
+        tokenizer: Tokenizer = HuggingFaceTokenizer(
+            name, definition.raw, why_not_native=str(reason), eod_token=choice.eod_token
+        )
+        tokenizer.special_tokens_default = choice.special or "encode"
+        return tokenizer
+    if isinstance(spec, ByteLevelSpec):
+        return NativeTokenizer(
+            name,
+            spec,
+            reference=definition,
+            special_tokens_default=choice.special or "encode",
+            eod_token=choice.eod_token,
+        )
+    assert isinstance(spec, MetaspaceSpec | UnigramSpec | WordPieceSpec)
+    tokenizer = JsonTokenizer(name, definition, spec, eod_token=choice.eod_token)
+    tokenizer.special_tokens_default = choice.special or "encode"
+    return tokenizer
+
+
+class _TekkenFound(Exception):  # noqa: N818 - not an error
+    """The file is a tekken.json: it is not to be read, and kept in the cache, as another one."""
+
+    def __init__(self, definition: dict[str, Any]) -> None:
+        super().__init__()
+        self.definition = definition
+
+
+def _tokenizer_json(definition: Any, path: Path) -> dict[str, Any]:
+    """The object of a tokenizer.json; TokenizerError for another file's, _TekkenFound for one."""
+    if ranks.is_tekken(definition):
+        raise _TekkenFound(definition)
+    if isinstance(definition, list):
+        raise TokenizerError(
+            f"{path}: a JSON list: if it is the vocabulary of a TikTokenizer, add "
+            "--tokenizer-type TikTokenizer"
+        )
+    if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
+        raise TokenizerError(
+            f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: add "
+            "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
+        )
+    return definition
+
+
+def _from_gpt2_folder(
+    vocab_file: Path, merge_file: Path, settings: Settings, name: str, choice: TokenizerOptions
+) -> Tokenizer:
+    """A folder with GPT-2's pair of files: the tokenizer.json of what its class makes of them."""
+    _refuse_pattern(vocab_file, choice)
+    pattern, form = _of_class(settings, vocab_file.parent)
+    vocab = parse_vocab(read_bytes(vocab_file), vocab_file)
+    merges = parse_merges(read_bytes(merge_file), merge_file)
+    spec = spec_from_files(vocab, merges, vocab_file, merge_file)
+    warn_of_unreachable(spec, vocab_file, merge_file)
+    cutter = patterns.pre_tokenizer_of(pattern)
+    raw = to_json(replace(spec, added=(), form=form), cutter)
+    reader = FolderReader(raw, vocab_file, settings, is_made=True)
+    return _from_json_folder(reader, vocab_file, settings, name, choice)
+
+
+# What classes of transformers cut by that read GPT-2's two files, and their normal forms.
+_CUT_BY: dict[str, tuple[str, NormalForm]] = {
+    "": ("gpt2", ""),
+    "GPT2Tokenizer": ("gpt2", ""),
+    "CodeGenTokenizer": ("gpt2", ""),
+    "PreTrainedTokenizer": ("gpt2", ""),
+    "Qwen2Tokenizer": ("qwen2", "NFC"),
+    "Qwen3_5Tokenizer": ("qwen35", "NFC"),
+}
+
+
+def _of_class(settings: Settings, folder: Path) -> tuple[str, NormalForm]:
+    """The pattern and the normal form of the class that a folder names. TokenizerError."""
+    name = settings.class_name
+    config = folder / "config.json"
+    if not name and config.is_file():
+        model = read_object(config, missing=TokenizerError, wrong=TokenizerError).get("model_type")
+        if str(model).startswith("qwen"):
+            name = "Qwen3_5Tokenizer" if str(model).startswith("qwen3_5") else "Qwen2Tokenizer"
+    if name not in _CUT_BY:
+        raise TokenizerError(
+            f"{settings.where}: {name} cuts text in a way that its vocab.json and merges.txt do "
+            "not say: give a folder with the tokenizer.json that "
+            "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER) of transformers writes"
+        )
+    return _CUT_BY[name]
+
+
+def from_gpt2_files(
+    vocab_file: Path, merge_file: Path, name: str, choice: TokenizerOptions
+) -> Tokenizer:
+    """GPT-2's pair of files, or TokenizerError where they are of two tokenizers."""
+    _refuse_pattern(vocab_file, choice)
+    raw_vocab, raw_merges = read_bytes(vocab_file), read_bytes(merge_file)
+
+    def read() -> BpeSpec:
+        vocab = parse_vocab(raw_vocab, vocab_file)
+        return spec_from_files(vocab, parse_merges(raw_merges, merge_file), vocab_file, merge_file)
+
+    spec = spec_cache.kept(b"%d\n%b%b" % (len(raw_vocab), raw_vocab, raw_merges), read)
+    assert isinstance(spec, ByteLevelSpec)
+    warn_of_unreachable(spec, vocab_file, merge_file)
+    return NativeTokenizer(
+        name,
+        spec,
+        reference=(raw_vocab, raw_merges),
+        special_tokens_default=choice.special or "text",
+        eod_token=choice.eod_token,
+    )
+
+
+def path_of(name: str, value: TokenizerLike) -> str:
+    """A tokenizer by its name or path, as a string; an object by the folder that it is written to.
+
+    ``name`` is the option's. UsageError for what is no tokenizer, or has no tokenizer.json.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    backend = getattr(value, "backend_tokenizer", value)
+    if not hasattr(backend, "to_str"):
+        kind = type(value).__name__
+        if not hasattr(value, "convert_tokens_to_ids"):
+            raise UsageError(
+                f"{option(name)} is a {kind}: give a name, a path, a tokenizer of transformers or "
+                "a tokenizers.Tokenizer"
+            )
+        raise UsageError(
+            f"{option(name)} is a {kind}, which has no tokenizer.json: give the folder or the name "
+            "that it was loaded from"
+        )
+    definition = {**json.loads(backend.to_str()), "truncation": None, "padding": None}
+    files = {JSON_FILES[0]: json.dumps(definition).encode()}
+    if backend is not value:
+        files[CONFIG] = json.dumps(_config(value, backend)).encode()
+    digest = hashlib.sha256(b"".join(files.values())).hexdigest()[:32]
+    label = os.path.basename(os.path.normpath(getattr(value, "name_or_path", "") or "tokenizer"))
+    try:
+        folder = cache_root() / "tokenizers" / "objects" / digest / label
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in files.items():
+            if not (folder / file).is_file() or (folder / file).read_bytes() != content:
+                replace_file(folder / file, [content], fsync=False)
+    except (OSError, RuntimeError) as error:
+        raise TokenizerError(
+            f"cannot write the tokenizer to the cache: {error}; set TOKPACK_CACHE to a folder that "
+            "can be written"
+        ) from None
+    return str(folder)
+
+
+def _config(value: Any, backend: Any) -> dict[str, Any]:
+    """What a tokenizer of transformers has beside its definition."""
+    config: dict[str, Any] = {key: getattr(value, key, None) for key in NAMED}
+    config = {key: str(token) for key, token in config.items() if token is not None}
+    if backend.encode_special_tokens:
+        config["split_special_tokens"] = True
+    if template := getattr(value, "chat_template", None):
+        config["chat_template"] = template
+    return config
+
 
 _WITH_MERGES = (None, "gpt2", "huggingface")
 _FLAGS = {
@@ -224,7 +550,7 @@ def _kind(tokenizer_type: str | None) -> str | None:
 def is_at_hand(name: str) -> bool:
     """Whether a name means one certain tokenizer, whoever says it, for which nothing is asked."""
     named = _named(name)
-    return published.by_name(name) is not None if named is None else _folder(named) is not None
+    return ranks.by_name(name) is not None if named is None else _folder(named) is not None
 
 
 def _named(name: str) -> NamedTokenizer | None:
@@ -236,7 +562,7 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
     named = _named(name)
     if named is not None:
         return _from_named(named, choice)
-    encoding = published.by_name(name)
+    encoding = ranks.by_name(name)
     if encoding is not None:
         return ranks.from_name(encoding, choice)
     path = Path(name)
@@ -245,7 +571,7 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
     if not hub.is_repository(name) or path.suffix in (".json", ".model"):
         raise TokenizerError(
             f"tokenizer '{name}' is unknown: no such file or folder, and no name; names are "
-            f"{', '.join([*(k.name for k in _NAMED), *published.names()])}, and Hugging Face "
+            f"{', '.join([*(k.name for k in _NAMED), *ranks.names()])}, and Hugging Face "
             "repositories as owner/name"
         )
     cache = hub.cache_folder(name)
@@ -344,3 +670,134 @@ def _read_list(path: Path) -> list[Any]:
             "give other files with --tokenizer alone"
         )
     return definition
+
+
+_TYPES_OF_KINDS = {"whitespace vocabulary": "Whitespace", "SentencePiece": "SentencePieceTokenizer"}
+_ARGUMENTS = {"tokenizer_type": str, "pattern": str, "vocab_size": int, "special_tokens_count": int}
+
+
+def arguments_of(entry: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments of load_tokenizer in a description beside the name; unknown ones left out."""
+    arguments = (entry or {}).get("arguments")
+    values = arguments if isinstance(arguments, dict) else {}
+    return {key: values[key] for key, kind in _ARGUMENTS.items() if type(values.get(key)) is kind}
+
+
+def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
+    """The tokenizer that a manifest or a checkpoint describes; its files may lie in ``folder``.
+
+    The description may be anybody's: it is by its files' checksums that they are found, on this
+    machine, or by a name that tokpack has. TokenizerError where there is no such tokenizer.
+    """
+    reason = "what is there now is another one (its sha256 differs)"
+    eod = entry.get("eod_id")
+    for load in _loaders(entry, folder, eod if type(eod) is int else None):
+        try:
+            tokenizer = load()
+        except (TokpackError, OSError) as error:
+            reason = str(error)
+            continue
+        if tokenizer.fingerprint == entry.get("sha256"):
+            tokenizer.name = str(entry.get("name", ""))
+            return tokenizer
+    raise TokenizerError(reason)
+
+
+def _loaders(
+    entry: Mapping[str, Any], folder: str, eod: int | None
+) -> Iterator[Callable[[], Tokenizer]]:
+    """What may load a described tokenizer again, the likely ways first. TokenizerError."""
+    name, arguments = str(entry.get("name", "")), arguments_of(entry)
+    if arguments.get("tokenizer_type") == "CharLevelTokenizer":
+        yield partial(load_tokenizer, **arguments, eod_token=eod)
+        return
+    folders = [folder] if folder else []
+    if hub.is_repository(name):
+        folders += map(str, (hub.cache_folder(name), *hub.hub_snapshots(name)))
+    try:
+        files = find_copies(entry.get("files"), folders)
+    except TokenizerError:
+        if not is_at_hand(name):  # a manifest downloads nothing
+            raise
+        for request in _of_both_types({"tokenizer": name}):
+            yield partial(load_tokenizer, **request, eod_token=eod)
+        return
+    settings = {key: Path(path) for key, path in files.items() if key in SETTINGS}
+    main = {key: Path(path) for key, path in files.items() if key not in SETTINGS}
+    kind = _TYPES_OF_KINDS.get(str(entry.get("kind")))
+    if kind or "vocab_size" in arguments:
+        request = {
+            "tokenizer": next(iter(main.values())),
+            **(arguments or {"tokenizer_type": kind}),
+        }
+        yield partial(load_tokenizer, **request, eod_token=eod)
+        return
+    for special in (None, "encode"):  # GPT-2's two files are of types that differ in it
+        options = TokenizerOptions(special, eod, arguments.get("pattern"))
+        yield partial(from_folder, TokenizerFolder(main, settings), name, options)
+
+
+def _of_both_types(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """GPT-2's files are two types, which differ in what special tokens in texts become."""
+    return [{**request, "tokenizer_type": type_} for type_ in (None, "HFGPT2Tokenizer")]
+
+
+def tokenizer_of(entry: Mapping[str, Any] | None, **files: Unpack[TokenizerFiles]) -> Tokenizer:
+    """The tokenizer that a checkpoint's entry describes, or the one that is given.
+
+    TokenizerError where it is not found, or is another one than the entry says.
+    """
+    chosen = any(files.values())
+    if entry is None and not chosen:
+        raise TokenizerError(
+            "the checkpoint does not say its tokenizer: add --tokenizer, or --vocab-file and "
+            "--merge-file"
+        )
+    if entry is None:
+        return load_tokenizer(**files)
+    why = ""
+    try:
+        candidates = list(_of_types(entry, files)) if chosen else [load_described(entry)]
+        same = [tokenizer for tokenizer in candidates if tokenizer.fingerprint == entry["sha256"]]
+        if same:
+            return same[0]
+        why = f"{candidates[0].name} is another one ({candidates[0].fingerprint})"
+    except TokenizerError as error:
+        if chosen:
+            raise
+        why = str(error)
+    raise TokenizerError(
+        f"the tokenizer of the checkpoint, {entry['name']} ({entry['sha256']}), is not found "
+        f"({why}): add --tokenizer, or --vocab-file and --merge-file"
+    )
+
+
+def _of_types(entry: Mapping[str, Any], files: TokenizerFiles) -> Iterator[Tokenizer]:
+    """The tokenizers that a request may mean, as the entry has them."""
+    arguments, kind = arguments_of(entry), files.get("tokenizer_type")
+    kind = kind or _TYPES_OF_KINDS.get(str(entry.get("kind")))
+    requests = [{**files, "tokenizer_type": kind}] if kind else _of_both_types(files)
+    if arguments:
+        paths = map(files.get, ("tokenizer", "tokenizer_model", "vocab_file"))
+        requests = [{"tokenizer": next(filter(None, paths), None), **arguments}]
+    for request in requests:
+        yield load_tokenizer(**request, eod_token=entry.get("eod_id"))
+
+
+def count_ids(path: str) -> int:
+    """One more than the largest id of a vocab.json or tokenizer.json.
+
+    InputError where it cannot be read, FormatError where it is neither.
+    """
+    try:
+        values = read_json(near(fspath(path)))
+        model, added = values.get("model"), []  # "model" is a word of GPT-2's vocabulary too
+        if isinstance(model, dict):
+            added = [token["id"] for token in values.get("added_tokens", [])]
+            values = model["vocab"]
+        ids = range(len(values)) if isinstance(values, list) else values.values()
+        return 1 + int(max([*ids, *added]))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise FormatError(f"{path}: neither a vocab.json nor a tokenizer.json") from error

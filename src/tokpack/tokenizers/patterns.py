@@ -15,8 +15,8 @@ from typing import Any
 from tokpack import _core
 from tokpack.display import brief, message, nearest
 from tokpack.errors import UsageError
+from tokpack.tokenizers.definition import NotNativeError
 from tokpack.tokenizers.huggingface import load_library
-from tokpack.tokenizers.spec import NotNativeError
 
 _EMPTY_LOOP = "a repetition of what may be empty"  # as the core says it
 # As the core takes it: a kind, a text and a flag. Of a Split these are its behavior, its

@@ -3,34 +3,307 @@
 from __future__ import annotations
 
 import binascii
+import hashlib
 import json
+import logging
+import os
 import re
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tokpack import _core
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.tokenizers import patterns, published
-from tokpack.tokenizers.frame import EOD_NAMES
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, digest_of
-from tokpack.tokenizers.native import NativeTokenizer
-from tokpack.tokenizers.spec import (
+from tokpack.storage.disk import foreign
+from tokpack.storage.disk.foreign import read_whole
+from tokpack.tokenizers import hub, patterns
+from tokpack.tokenizers.definition import (
     AddedToken,
     ByteLevelSpec,
     NotNativeError,
+    byte_level_spec,
+    check_ids,
     missing_bytes,
+    split_pairs,
     to_json,
 )
+from tokpack.tokenizers.frame import EOD_NAMES
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, digest_of
+from tokpack.tokenizers.native import NativeTokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from tokpack.tokenizers.base import SpecialMode, Tokenizer, TokenizerOptions
+    from tokpack.tokenizers.definition import NormalForm
     from tokpack.tokenizers.folder import Settings
-    from tokpack.tokenizers.published import KnownVocabulary
-    from tokpack.tokenizers.spec import NormalForm
+
+
+EOD = "<|endoftext|>"
+_FEW = 64  # tokens without a merge, as special ones are, that nobody need hear of
+_log = logging.getLogger(__name__)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A tokenizer file, whole. TokenizerError."""
+    problem = "cannot read the tokenizer file: "
+    return read_whole(path, missing=TokenizerError, wrong=TokenizerError, problem=problem)
+
+
+def parse_json(raw: bytes, path: Path) -> object:
+    """A JSON file of a tokenizer."""
+    return foreign.parse_json(raw, path, wrong=TokenizerError)
+
+
+def parse_vocab(raw: bytes, path: Path) -> dict[str, int]:
+    """A flat vocabulary, token -> id, each id once."""
+    vocab = parse_json(raw, path)
+    if not isinstance(vocab, dict):
+        raise TokenizerError(f"{path}: a vocabulary is a JSON object of token: id")
+    if "model" in vocab and isinstance(vocab["model"], dict):
+        raise TokenizerError(
+            f"{path}: this is a tokenizer.json, which needs no merges file: give it alone"
+        )
+    check_ids(vocab, str(path))
+    return vocab
+
+
+def parse_merges(raw: bytes, path: Path) -> tuple[list[str], list[str]]:
+    """Left and right tokens of a merges file, in order."""
+    try:
+        text = raw.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path}: not UTF-8 at byte {error.start}") from None
+    body = text.removesuffix("\n")
+    if text.startswith("#version"):
+        body = body.partition("\n")[2]
+    pairs = split_pairs(body)
+    if pairs is None:
+        raise _bad_line(text, path)
+    return pairs
+
+
+def _bad_line(text: str, path: Path) -> TokenizerError:
+    for number, line in enumerate(text.split("\n"), 1):
+        pair = line.split(" ")
+        if (len(pair) != 2 or not all(pair)) and not (number == 1 and line.startswith("#version")):
+            break
+    return TokenizerError(
+        f"{path}:{number}: a line of a merges file is two tokens with a blank between them, "
+        f"not {line[:80]!r}"
+    )
+
+
+def spec_from_files(
+    vocab: Mapping[str, int], pairs: tuple[list[str], list[str]], vocab_path: Path, merge_path: Path
+) -> ByteLevelSpec:
+    """The native definition; raises TokenizerError when the two files do not belong together."""
+    added = (AddedToken(EOD, vocab[EOD], True, False),) if EOD in vocab else ()
+    try:
+        return byte_level_spec(vocab, pairs, added, pattern="gpt2")
+    except NotNativeError as error:
+        raise TokenizerError(
+            f"{vocab_path} with {merge_path}: {error}: text would be lost; give the two files of "
+            "one byte-level tokenizer"
+        ) from None
+
+
+def warn_of_unreachable(spec: ByteLevelSpec, vocab_path: Path, merge_path: Path) -> None:
+    """Tell of tokens that no text becomes, where they are many: the merges may be cut short."""
+    is_made = np.zeros(len(spec.vocab), bool)
+    is_made[spec.merges[:, 2]] = True
+    lost = sum(len(spec.vocab[id_] or b"") > 1 for id_ in np.flatnonzero(~is_made).tolist())
+    if lost > max(_FEW, len(spec.vocab) // 100):
+        _log.warning(
+            "no text becomes %s of the %s tokens of %s, which %s does not make: are these the two "
+            "files of one tokenizer?",
+            *(f"{lost:,}", f"{len(spec.vocab):,}", vocab_path, merge_path),
+        )
+
+
+_URL = "https://openaipublic.blob.core.windows.net/encodings/"
+_END = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class KnownVocabulary:
+    """A vocabulary of ranks that is known by the sha256 of its file.
+
+    ``special`` has the ids of special tokens; ``mode`` is what becomes of one inside a text in the
+    vocabulary's own tools. ``file`` is the name of tiktoken's file, "" where tiktoken has none.
+    """
+
+    name: str
+    sha256: str
+    pattern: str
+    special: dict[str, int]
+    file: str = ""
+    form: NormalForm = ""
+    mode: SpecialMode = "text"
+
+
+_FIM = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_O200K = {_END: 199999, "<|endofprompt|>": 200018}
+_HARMONY = {
+    2: "return",
+    3: "constrain",
+    5: "channel",
+    6: "start",
+    7: "end",
+    8: "message",
+    12: "call",
+}
+_P50K_SHA = "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"
+_O200K_SHA = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+_LLAMA3 = (
+    *("<|begin_of_text|>", "<|end_of_text|>"),
+    *("<|reserved_special_token_0|>", "<|reserved_special_token_1|>"),
+    *("<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>"),
+    *("<|eom_id|>", "<|eot_id|>", "<|python_tag|>", "<|image|>"),
+    *(f"<|reserved_special_token_{i}|>" for i in range(2, 246)),
+)
+_LLAMA4_TEXT = (
+    *("<|header_start|>", "<|header_end|>", "<|eom|>", "<|eot|>", "<|step|>"),
+    *(f"<|text_post_train_reserved_special_token_{i}|>" for i in range(6)),
+    *("<|python_start|>", "<|python_end|>", "<|finetune_right_pad|>"),
+    *(f"<|text_post_train_reserved_special_token_{i}|>" for i in range(8, 69)),
+)
+_LLAMA4_VISION = (
+    *("<|image_start|>", "<|image_end|>"),
+    *(f"<|vision_reserved_special_token_{i}|>" for i in range(2)),
+    *("<|tile_x_separator|>", "<|tile_y_separator|>"),
+    *(f"<|vision_reserved_special_token_{i}|>" for i in range(2, 6)),
+    *("<|image|>", "<|vision_reserved_special_token_6|>", "<|patch|>"),
+    *(f"<|vision_reserved_special_token_{i}|>" for i in range(7, 1048)),
+)
+_LLAMA4 = (
+    *("<|begin_of_text|>", "<|end_of_text|>", *_FIM),
+    *(*_LLAMA4_TEXT, *_LLAMA4_VISION),
+    *(f"<|reasoning_reserved_special_token_{i}|>" for i in range(8)),
+    *("<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"),
+    *(f"<|reserved_special_token_{i}|>" for i in range(904)),
+)
+_QWEN = (_END, "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205)))
+
+# The first of those with the same file is what the file is when it has no name.
+_PUBLISHED = (
+    KnownVocabulary(
+        "r50k_base",
+        "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+        "gpt2",
+        {_END: 50256},
+        "r50k_base.tiktoken",
+    ),
+    KnownVocabulary("p50k_base", _P50K_SHA, "gpt2", {_END: 50256}, "p50k_base.tiktoken"),
+    KnownVocabulary(
+        "p50k_edit",
+        _P50K_SHA,
+        "gpt2",
+        {_END: 50256, **{token: 50281 + i for i, token in enumerate(_FIM)}},
+        "p50k_base.tiktoken",
+    ),
+    KnownVocabulary(
+        "cl100k_base",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+        "cl100k",
+        {
+            _END: 100257,
+            **{token: 100258 + i for i, token in enumerate(_FIM)},
+            "<|endofprompt|>": 100276,
+        },
+        "cl100k_base.tiktoken",
+    ),
+    KnownVocabulary("o200k_base", _O200K_SHA, "o200k", _O200K, "o200k_base.tiktoken"),
+    KnownVocabulary(
+        "o200k_harmony",
+        _O200K_SHA,
+        "o200k",
+        {
+            **{f"<|reserved_{i}|>": i for i in range(200000, 201088) if i - 200000 not in _HARMONY},
+            **{f"<|{token}|>": 200000 + i for i, token in _HARMONY.items()},
+            "<|startoftext|>": 199998,
+            **_O200K,
+        },
+        "o200k_base.tiktoken",
+    ),
+    KnownVocabulary(
+        "Llama 3",
+        "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55",
+        "llama3",
+        {token: 128000 + i for i, token in enumerate(_LLAMA3)},
+    ),
+    KnownVocabulary(
+        "Llama 4",
+        "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed",
+        "o200k",
+        {token: 200000 + i for i, token in enumerate(_LLAMA4)},
+    ),
+    KnownVocabulary(
+        "Qwen",
+        "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186",
+        "qwen2",
+        {token: 151643 + i for i, token in enumerate(_QWEN)},
+        form="NFC",
+        mode="encode",
+    ),
+)
+
+
+def by_name(name: str) -> KnownVocabulary | None:
+    """The encoding that tiktoken has under a name."""
+    return next(
+        (encoding for encoding in _PUBLISHED if encoding.file and encoding.name == name.lower()),
+        None,
+    )
+
+
+def by_content(raw: bytes) -> KnownVocabulary | None:
+    """What a file is known to be."""
+    sha256 = hashlib.sha256(raw).hexdigest()
+    return next((encoding for encoding in _PUBLISHED if encoding.sha256 == sha256), None)
+
+
+def names() -> list[str]:
+    """The names that ``by_name`` knows."""
+    return [encoding.name for encoding in _PUBLISHED if encoding.file]
+
+
+def read_published(encoding: KnownVocabulary) -> tuple[Path, bytes]:
+    """The file of an encoding of tiktoken's: from tokpack's cache, or from tiktoken's own.
+
+    TokenizerError where neither has it, which says where to put it, and where it is another file.
+    """
+    path_here = hub.cache_folder(encoding.name) / encoding.file
+    for path in (path_here, _cache_of_tiktoken(encoding.file)):
+        if not path.is_file():
+            continue
+        raw = read_bytes(path)
+        sha256 = hashlib.sha256(raw).hexdigest()
+        if sha256 == encoding.sha256:
+            return path, raw
+        raise TokenizerError(
+            f"{path}: not the file of the tokenizer {encoding.name} (sha256 {sha256}, expected "
+            f"{encoding.sha256}): replace it by {_URL}{encoding.file}"
+        )
+    raise TokenizerError(
+        f"tokenizer {encoding.name} is not on this machine: put {_URL}{encoding.file} into "
+        f"{path_here.parent}, or give the path of {encoding.file} with --tokenizer; tiktoken's "
+        "cache is read too (TIKTOKEN_CACHE_DIR)"
+    )
+
+
+def _cache_of_tiktoken(file: str) -> Path:
+    """Where the package tiktoken keeps a file that it has downloaded."""
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if folder is None:
+        folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")
+    name = hashlib.sha1((_URL + file).encode(), usedforsecurity=False).hexdigest()
+    return Path(folder) / name
+
 
 _MAX_TOKEN = 4096  # bytes
 _MAX_DIGITS = 9  # of a rank
@@ -67,7 +340,7 @@ class _Ranks:
 
 def from_name(encoding: KnownVocabulary, choice: TokenizerOptions) -> Tokenizer:
     """An encoding of tiktoken's, from a file on this machine."""
-    path, raw = published.read_published(encoding)
+    path, raw = read_published(encoding)
     return from_file(raw, path, encoding.name, choice, encoding=encoding)
 
 
@@ -85,7 +358,7 @@ def from_file(
     That one has the special tokens, and the EOD, of the ``settings`` beside it, and where these
     name none ``<|endoftext|>``, behind its last rank.
     """
-    encoding = encoding or published.by_content(raw)
+    encoding = encoding or by_content(raw)
     ranks = _parse(raw, path)
     of_class = _CUT_BY.get(settings.class_name) if settings else None
     pattern = encoding.pattern if encoding else of_class

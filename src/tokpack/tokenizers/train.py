@@ -12,7 +12,7 @@ from tokpack.display import brief
 from tokpack.errors import InputError, TokenizerError, UsageError, option
 from tokpack.tokenizers.huggingface import encode_batch, failures, load_library
 from tokpack.tokenizers.patterns import names, pre_tokenizer_of
-from tokpack.tokenizers.whitespace import EOD, UNKNOWN
+from tokpack.tokenizers.words import EOD, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from tokpack.cli import summary, terminal
+from tokpack.cli.encode_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Group, Page, flags, options_of
-from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.display import shown
 
 _SHOWN = 60  # characters of a document
@@ -49,7 +49,7 @@ examples:
 
 def _show_text(prefix: str) -> None:
     """Show how the first document begins: any tokenizer of so many ids gives it some text."""
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset
 
     with MMapIndexedDataset(prefix) as dataset:
         text = dataset.text(0) if dataset.documents else ""
@@ -61,8 +61,8 @@ def _show_text(prefix: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack adopt``."""
-    from tokpack.indexed import prefix_of
-    from tokpack.operations import adopt
+    from tokpack.dataset import prefix_of
+    from tokpack.dataset.adopt import adopt
 
     (prefix,) = arguments.inputs
     options = {**options_of(adopt, arguments), **tokenizer_given(arguments)}

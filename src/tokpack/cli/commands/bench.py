@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.inputs import INPUT_FORMAT
+from tokpack.cli.encode_flags import INPUT_FORMAT, RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, number
-from tokpack.cli.tokenizer_flags import RARE, tokenizer_flag, tokenizer_given
 from tokpack.errors import UsageError, option
 from tokpack.quantities import bytes_text
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from tokpack.report.bench import LibraryTrial
+    from tokpack.look.bench import LibraryTrial
 
 _REFERENCES = ("tokenizers", "transformers")  # whose ids tokpack promises
 
@@ -67,8 +66,8 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack bench``."""
-    from tokpack.report.bench import bench
-    from tokpack.report.tokenizer_trial import mix, read_texts, sample_texts
+    from tokpack.look.bench import bench
+    from tokpack.look.tokenizers import mix, read_texts, sample_texts
     from tokpack.tokenizers import load_tokenizer
 
     if arguments.sample < 1:
@@ -128,8 +127,8 @@ def _show(trials: Sequence[LibraryTrial], title: str) -> None:
 
 
 def _draw(path: str, name: str, trials: Sequence[LibraryTrial], inputs: Sequence[str]) -> None:
-    from tokpack.files.outputs import write_output
-    from tokpack.report.bars import bars
+    from tokpack.look.plots import bars
+    from tokpack.storage.disk.replaceable import write_output
 
     speeds = {trial.library: trial.first for trial in trials if not trial.failure}
     picture = bars([(f"{name}: MB/s of one thread, text not seen before", speeds)])

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import blend_cache, terminal
 from tokpack.cli.blend_flags import positive, setting
+from tokpack.cli.encode_flags import of_dataset, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flag, flags, number
-from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_paths
 from tokpack.errors import UsageError
 from tokpack.samples.blend.spec import KEYS
 
 if TYPE_CHECKING:
-    from tokpack.report import CrossDuplicates
+    from tokpack.look import CrossDuplicates
     from tokpack.samples.blend.plan import BlendPlan
     from tokpack.samples.blend.spec import Entries
 
@@ -146,9 +146,8 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack blend``."""
-    from tokpack.samples.blend.file import check_saved, save_blend
+    from tokpack.samples.blend.file import check_saved, is_blend_file, read_words, save_blend
     from tokpack.samples.blend.plan import plan_of
-    from tokpack.samples.blend.words import is_blend_file, read_words
 
     if arguments.output and not is_blend_file(arguments.output):
         raise UsageError(f"{arguments.output}: a plan is saved as YAML: name it so, as blend.yaml")
@@ -182,7 +181,7 @@ def run(arguments: argparse.Namespace) -> int:
             blend_cache.print_files(files, arguments)
         _warn(plan, arguments)
         if arguments.show:
-            from tokpack.cli.shown_samples import print_first
+            from tokpack.cli.shown import print_first
 
             print_first(plan, arguments)
     if arguments.output and not arguments.quiet:
@@ -192,7 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _capped(plan: BlendPlan, arguments: argparse.Namespace) -> BlendPlan:
     """The plan with --cap-epochs; says whose weights were lowered."""
-    from tokpack.samples.blend.cap import cap_epochs
+    from tokpack.samples.blend.plan import cap_epochs
 
     capped = cap_epochs(plan, arguments.cap_epochs)
     for before, after in zip(plan.train.usage, capped.train.usage, strict=True):
@@ -206,7 +205,7 @@ def _capped(plan: BlendPlan, arguments: argparse.Namespace) -> BlendPlan:
 
 def _shared(plan: BlendPlan, arguments: argparse.Namespace) -> dict[str, CrossDuplicates]:
     """What each dataset, also those of validation and test, shares with the others."""
-    from tokpack.report import DuplicateFinder, hash_documents
+    from tokpack.look import DuplicateFinder, hash_documents
 
     across = DuplicateFinder()
     for dataset in plan.datasets:
@@ -239,7 +238,7 @@ def _print_json(
 
     values = as_json(plan, arguments.max_epochs)
     if arguments.show:
-        from tokpack.cli.shown_samples import first_as_json
+        from tokpack.cli.shown import first_as_json
 
         values["shown"] = first_as_json(plan, arguments)
     if arguments.duplicates:
@@ -251,7 +250,7 @@ def _print_json(
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     """What flags say, and nothing of what they do not."""
-    from tokpack.samples.blend.words import entries
+    from tokpack.samples.blend.file import entries
 
     # --valid is read below, and --cache says what to build, not what the blend is.
     names = {*KEYS} & {*vars(arguments)} - {"valid", "cache"}

@@ -73,7 +73,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack convert``."""
-    from tokpack.operations import convert
+    from tokpack.formats import convert
 
     source, output = arguments.inputs
     with terminal.Reporter() as report:

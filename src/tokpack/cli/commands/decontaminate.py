@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.encode_flags import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, options_of, output_prefix
-from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import counted, percent, time_text

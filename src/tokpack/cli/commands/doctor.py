@@ -17,9 +17,9 @@ from tokpack import __version__
 from tokpack.cli import installed, terminal
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import UsageError
-from tokpack.files.durable import sync_folder
 from tokpack.machine import affine_cores, cpu_limit, usable_cores
 from tokpack.quantities import bytes_text
+from tokpack.storage.disk.durable import sync_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -137,7 +137,7 @@ def _file_system(path: str) -> str | None:
 
 def _caches() -> list[dict[str, Any]]:
     """The folders of tokenizers, with the bytes in them; None where there is no such folder."""
-    from tokpack.files.cache_root import cache_root
+    from tokpack.storage.disk.cache_root import cache_root
     from tokpack.tokenizers.hub import hub_cache
 
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from tokpack.cli import legacy, shards, summary, terminal
+from tokpack.cli import encode_flags, shards, summary, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
 from tokpack.cli.loading import without_collection
 from tokpack.cli.option_flags import flag_of
@@ -51,7 +51,7 @@ PAGE = Page(
             ),
         ),
         shards.GROUP,
-        legacy.GROUP,
+        encode_flags.GROUP,
     ),
     """\
 INPUT is a file, a folder, a glob, a list a.jsonl,b.jsonl, @list.txt, - for stdin, or hf://NAME, a
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     for line in notes:
         terminal.note(line)
     if arguments.dry_run:
-        from tokpack.cli.shown_conversations import print_sample
+        from tokpack.cli.shown import print_sample
 
         print_sample(options)
         return 0

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
+from tokpack.cli.encode_flags import of_dataset
 from tokpack.cli.parser import Group, Page, flags, keep_one, number
 from tokpack.cli.shown_dataset import MAX_TOKENS, load
-from tokpack.cli.tokenizer_flags import of_dataset
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import time_text
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Iterator
 
-    from tokpack.indexed import MMapIndexedDataset, Origin, Origins
+    from tokpack.dataset import MMapIndexedDataset, Origin, Origins
+    from tokpack.dataset.sources import Sources
+    from tokpack.dataset.spelling import Spelling
     from tokpack.progress import Progress
-    from tokpack.report import Sources, Spelling
 
 MATCH_TOKENS = 48
 
@@ -109,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _chosen(count: int, arguments: argparse.Namespace) -> Iterable[int] | None:
     """The documents asked for of so many, before any is read; None for none."""
-    from tokpack.report import random_documents, ranges, sample_documents
+    from tokpack.dataset.overview import random_documents, ranges, sample_documents
 
     if arguments.grep == "":
         raise UsageError("--grep needs a text")
@@ -129,7 +130,7 @@ def _chosen(count: int, arguments: argparse.Namespace) -> Iterable[int] | None:
 
 
 def _origins(arguments: argparse.Namespace) -> Origins:
-    from tokpack.indexed import Origins
+    from tokpack.dataset import Origins
 
     return Origins(arguments.inputs[0], kept=arguments.json)
 
@@ -187,7 +188,7 @@ def _of_lines(lines: Iterable[Origin]) -> Iterator[int]:
 def _print_texts(
     dataset: MMapIndexedDataset, spelling: Spelling | None, chosen: Iterable[int] | None
 ) -> int:
-    from tokpack.report import document_text
+    from tokpack.dataset.spelling import document_text
 
     if chosen is None:
         raise UsageError("--text is of documents: choose them with --doc, --sample or --random")
@@ -200,13 +201,13 @@ def _print_texts(
 
 
 def _overview(dataset: MMapIndexedDataset, spelling: Spelling | None, *, as_json: bool) -> int:
-    from tokpack.report import overview
+    from tokpack.dataset.overview import overview
 
     result = overview(dataset, spelling)
     if as_json:
         terminal.put_json(result)
     else:
-        from tokpack.cli.document import print_overview
+        from tokpack.cli.shown import print_overview
 
         print_overview(result)
     return 0
@@ -215,7 +216,7 @@ def _overview(dataset: MMapIndexedDataset, spelling: Spelling | None, *, as_json
 def _grep(
     dataset: MMapIndexedDataset, spelling: Spelling | None, arguments: argparse.Namespace
 ) -> int:
-    from tokpack.report import grep
+    from tokpack.dataset.overview import grep
 
     if spelling is None:
         raise UsageError("--grep needs the tokenizer: give it with --tokenizer or --vocab-file")
@@ -253,14 +254,14 @@ def _show(
     limit = arguments.max_tokens
     if limit is None:
         limit = 0 if arguments.json else most
-    from tokpack.report import Sources
+    from tokpack.dataset.sources import Sources
 
     sources = Sources(dataset)
     if arguments.json:
         entries = [_as_json(dataset, sources, spelling, doc, limit) for doc, _ in places]
         terminal.put_json({"prefix": dataset.path_prefix, "documents": entries})
         return
-    from tokpack.cli.document import print_document
+    from tokpack.cli.shown import print_document
 
     for document, at in places:
         begin = max(0, at - limit // 4) if limit else 0
@@ -275,7 +276,7 @@ def _as_json(
     number: int,
     limit: int,
 ) -> dict[str, Any]:
-    from tokpack.report import turns_of
+    from tokpack.dataset.spelling import turns_of
 
     ids = dataset.document(number)
     length, ids = len(ids), ids[: limit or None].tolist()

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.inputs import datasets_in, matching_datasets
+from tokpack.cli.encode_flags import datasets_in, matching_datasets
 from tokpack.cli.parser import Group, Page, flag, flags, options_of, output_prefix
 from tokpack.errors import UsageError
 
@@ -57,7 +57,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack merge``."""
     inputs, output = _inputs(arguments), arguments.output
-    from tokpack.operations import merge
+    from tokpack.dataset.merge import merge
 
     with terminal.Reporter() as report:
         manifest = merge(inputs, output, **options_of(merge, arguments), progress=report)
@@ -86,7 +86,7 @@ def _inputs(arguments: argparse.Namespace) -> list[str]:
         datasets_in(arguments.folder) if arguments.folder else matching_datasets(arguments.inputs)
     )
     for prefix in prefixes if arguments.multimodal else ():
-        from tokpack.indexed import MMapIndexedDataset
+        from tokpack.dataset import MMapIndexedDataset
 
         with MMapIndexedDataset(prefix) as dataset:
             if len(dataset) and dataset.modes is None:

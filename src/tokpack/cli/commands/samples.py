@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokpack.cli.encode_flags import of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flag, number
-from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import UsageError
+from tokpack.wall import entry_point
 
 if TYPE_CHECKING:
     import argparse
@@ -73,16 +74,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"ask for one of --step N, --sample K and --document D; given: {flags}")
     if arguments.rank is not None and questions != ["step"]:
         raise UsageError("--rank goes with --step")
-    from tokpack.checkpoints.run_history import read_history
-    from tokpack.cli import shown_samples
+    from tokpack.cli import shown
 
-    history = read_history(arguments.inputs[0])
+    history = entry_point("history").read_history(arguments.inputs[0])
     if not any(tokenizer_given(arguments).values()):
         vars(arguments).update(history.tokenizer)
     if arguments.document is not None:
-        shown_samples.find_document(history, arguments)
+        shown.find_document(history, arguments)
     elif arguments.step is not None:
-        shown_samples.show_step(history, arguments)
+        shown.show_step(history, arguments)
     else:
-        shown_samples.show_samples(history, arguments, arguments.sample)
+        shown.show_samples(history, arguments, arguments.sample)
     return 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.encode_flags import matching_datasets
 from tokpack.cli.parser import Group, Page, flags, number, options_of, output_prefix
 from tokpack.quantities import counted
 
 if TYPE_CHECKING:
     import argparse
 
-    from tokpack.indexed import Manifest
+    from tokpack.dataset import Manifest
 
 
 PAGE = Page(
@@ -78,8 +78,8 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack select``."""
+    from tokpack.dataset import Manifest
     from tokpack.documents import select
-    from tokpack.indexed import Manifest
 
     output, rest = arguments.output, arguments.rest
     manifest = select(matching_datasets(arguments.inputs), output, **options_of(select, arguments))

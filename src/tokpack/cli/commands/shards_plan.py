@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli import legacy, shards, terminal
+from tokpack.cli import encode_flags, shards, terminal
 from tokpack.cli.encode_flags import GROUPS, OUTPUT, resolve
 from tokpack.cli.parser import Group, Page, flags
 
@@ -24,7 +24,7 @@ PAGE = Page(
                 *flags("--json  print what was planned as JSON"),
             ),
         ),
-        legacy.GROUP,
+        encode_flags.GROUP,
     ),
     """\
 Writes PREFIX.plan, on a disk or a store that all machines see. Nothing is encoded; the shards, and

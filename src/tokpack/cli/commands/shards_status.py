@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tokpack.cli import shards, terminal
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import InputError
-from tokpack.stores import exists, is_url
+from tokpack.storage import exists
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -39,9 +40,9 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack shards status``."""
-    from tokpack.encoding.run_status import finished, run_status
+    from tokpack.encoding.status import finished, run_status
+    from tokpack.shards.commit import survey
     from tokpack.shards.plan import ShardPlan, plan_path, prefix_of
-    from tokpack.shards.survey import survey
 
     (name,) = arguments.inputs
     prefix = prefix_of(name)

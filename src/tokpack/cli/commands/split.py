@@ -59,7 +59,7 @@ examples:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack split``."""
-    from tokpack.operations import split
+    from tokpack.dataset.split import split
 
     (prefix,), output = arguments.inputs, arguments.output
     with terminal.Reporter() as report:

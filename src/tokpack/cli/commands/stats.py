@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.cli import terminal
-from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.encode_flags import matching_datasets, of_dataset, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.shown_dataset import load
-from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_paths
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from tokpack.report import Stats
+    from tokpack.look import Stats
 
 PAGE = Page(
     "stats",
@@ -79,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _counted(arguments: argparse.Namespace) -> list[Stats]:
     """The figures of each dataset; of several also what each shares with the others."""
-    from tokpack.report import DuplicateFinder, stats
+    from tokpack.look import DuplicateFinder, stats
 
     across = DuplicateFinder() if arguments.inputs[1:] else None
     datasets = []
@@ -102,9 +101,9 @@ def _counted(arguments: argparse.Namespace) -> list[Stats]:
 
 def _check_page(arguments: argparse.Namespace) -> None:
     """Look at what the page would replace, before all is counted and again after it."""
-    from tokpack.files.outputs import check_outputs
-    from tokpack.indexed.outputs import dataset_files
-    from tokpack.report import PAGE_KIND
+    from tokpack.dataset.outputs import dataset_files
+    from tokpack.look import PAGE_KIND
+    from tokpack.storage.disk.replaceable import check_outputs
 
     inputs = [file for prefix in arguments.inputs for file in dataset_files(prefix)]
     check_outputs(
@@ -115,8 +114,8 @@ def _check_page(arguments: argparse.Namespace) -> None:
 
 
 def _write(path: str, datasets: Sequence[Stats]) -> None:
-    from tokpack.files.durable import replace_file
-    from tokpack.report import page
+    from tokpack.look import page
+    from tokpack.storage.disk.durable import replace_file
 
     footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
     # Names of files need not be text.

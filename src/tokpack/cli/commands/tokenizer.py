@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.inputs import INPUT_FORMAT
+from tokpack.cli.encode_flags import FILES, INPUT_FORMAT, SPECIAL_TOKENS_COUNT, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags
-from tokpack.cli.tokenizer_flags import FILES, SPECIAL_TOKENS_COUNT, tokenizer_given
 from tokpack.display import shown
 from tokpack.errors import UsageError
 from tokpack.quantities import bytes_text, counted
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from tokpack.report import TokenizerFacts
-    from tokpack.report.tokenizer_trial import Comparison, Texts, TokenizerTrial
+    from tokpack.look import TokenizerFacts
+    from tokpack.look.tokenizers import Comparison, Texts, TokenizerTrial
     from tokpack.tokenizers import Tokenizer
 
 _MOST_SPECIAL = 8
@@ -80,8 +79,8 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack tokenizer``."""
     _check(arguments)
-    from tokpack.report import tokenizer_facts
-    from tokpack.report.tokenizer_trial import compare_with_transformers, try_out
+    from tokpack.look import tokenizer_facts
+    from tokpack.look.tokenizers import compare_with_transformers, try_out
 
     tokenizer = _load(arguments)
     if arguments.text is not None:
@@ -127,7 +126,7 @@ def _load(arguments: argparse.Namespace) -> Tokenizer:
 
 
 def _texts(arguments: argparse.Namespace) -> list[Texts]:
-    from tokpack.report.tokenizer_trial import read_texts
+    from tokpack.look.tokenizers import read_texts
 
     return read_texts(
         arguments.on,
@@ -139,7 +138,7 @@ def _texts(arguments: argparse.Namespace) -> list[Texts]:
 
 
 def _trial_texts(arguments: argparse.Namespace) -> Texts:
-    from tokpack.report.tokenizer_trial import mix, sample_texts
+    from tokpack.look.tokenizers import mix, sample_texts
 
     most = arguments.sample
     return mix(_texts(arguments), most) if arguments.on else sample_texts(most)
@@ -212,9 +211,9 @@ def _ids(facts: TokenizerFacts, trial: TokenizerTrial) -> str:
 
 def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
     from tokpack.cli.figures import bold
-    from tokpack.cli.token_text import print_tokens
-    from tokpack.report import Spelling
-    from tokpack.report.tokenizer_trial import Texts
+    from tokpack.cli.shown import print_tokens
+    from tokpack.dataset.spelling import Spelling
+    from tokpack.look.tokenizers import Texts
 
     texts = Texts.of("", [arguments.text.encode("utf-8", "replace")])
     encoder = tokenizer.encoder(dtype="int32", append_eod=False)
@@ -231,7 +230,7 @@ def _show_text(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
 
 def _compare(tokenizer: Tokenizer, arguments: argparse.Namespace) -> None:
     from tokpack.cli.figures import bold, name, table, width
-    from tokpack.report.tokenizer_trial import tokens_of
+    from tokpack.look.tokenizers import tokens_of
     from tokpack.tokenizers import load_tokenizer
 
     tokenizers = [tokenizer, *map(load_tokenizer, arguments.compare)]

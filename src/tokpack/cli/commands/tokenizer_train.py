@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.inputs import INPUT_FORMAT
+from tokpack.cli.encode_flags import INPUT_FORMAT
 from tokpack.cli.parser import Group, Page, flags, keep_one
 from tokpack.errors import OutputError, RecordError, UsageError
-from tokpack.files.durable import make_parent
 from tokpack.quantities import bytes_text, time_text
+from tokpack.storage.disk.durable import make_parent
 
 if TYPE_CHECKING:
     import argparse
@@ -122,9 +122,9 @@ class Corpus:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack tokenizer train``."""
     is_bpe = _is_bpe(arguments)
-    from tokpack.files.durable import replace_file
-    from tokpack.files.outputs import DATA, check_outputs
     from tokpack.sources import discover
+    from tokpack.storage.disk.durable import replace_file
+    from tokpack.storage.disk.replaceable import DATA, check_outputs
 
     output: str = arguments.output
     sources = discover(arguments.inputs, input_format=arguments.input_format or "auto")
@@ -169,7 +169,7 @@ def _is_bpe(arguments: argparse.Namespace) -> bool:
 
 
 def _special_tokens(arguments: argparse.Namespace) -> list[str]:
-    from tokpack.tokenizers.whitespace import EOD
+    from tokpack.tokenizers.words import EOD
 
     texts = arguments.special_tokens or [EOD]
     return [token for text in texts for token in map(str.strip, text.split(",")) if token]

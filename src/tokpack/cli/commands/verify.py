@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.inputs import matching_datasets
+from tokpack.cli.encode_flags import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, number
-from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.errors import FormatError, InputError, UsageError, option
-from tokpack.files.mistaken import not_a_dataset
 from tokpack.quantities import bytes_text, time_text
-from tokpack.stores import is_url
+from tokpack.storage.disk.mistaken import not_a_dataset
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -140,7 +139,7 @@ def _against(prefixes: Sequence[str], arguments: argparse.Namespace) -> int:
 
 def _prefixes(arguments: argparse.Namespace) -> list[str]:
     """The datasets that are named, each once."""
-    from tokpack.indexed import prefix_of
+    from tokpack.dataset import prefix_of
 
     names = [name for pattern in matching_datasets(arguments.inputs) for name in _datasets(pattern)]
     return list(dict.fromkeys(prefix_of(name) for name in names))
@@ -148,7 +147,7 @@ def _prefixes(arguments: argparse.Namespace) -> list[str]:
 
 def _datasets(name: str) -> list[str]:
     """A prefix, or those of a folder, however deep in it."""
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset
 
     if is_url(name) or not os.path.isdir(name) or os.path.exists(name + ".bin"):
         return [name]
@@ -167,7 +166,7 @@ def _datasets(name: str) -> list[str]:
 
 def _verify(prefixes: Sequence[str], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What is found of each dataset; all are looked at, whatever is wrong with one."""
-    from tokpack.operations import verify
+    from tokpack.dataset.verify import verify
 
     options = {name: getattr(arguments, name) for name in ("quick", "vocab_size", "eod")}
     for prefix in prefixes:

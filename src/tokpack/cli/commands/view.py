@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
+from tokpack.cli.encode_flags import of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, number
-from tokpack.cli.tokenizer_flags import of_dataset, tokenizer_given
 from tokpack.display import shown
 from tokpack.errors import needs_extra
-from tokpack.stores import is_url
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     import argparse
@@ -53,9 +53,9 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack view``."""
     with needs_extra("view"):
-        from tokpack.view.app import serve
-    from tokpack.cli.inputs import matching_datasets
-    from tokpack.view.items import open_items
+        from tokpack.look.pages.app import serve
+    from tokpack.cli.encode_flags import matching_datasets
+    from tokpack.look.pages.items import open_items
 
     names = matching_datasets(arguments.inputs or [os.curdir])
     with contextlib.suppress(KeyboardInterrupt):  # how it is meant to end

@@ -6,14 +6,14 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tokpack.dataset import MMapIndexedDataset, bin_path, idx_path, prefix_of
+from tokpack.dataset.manifest import checksum_of
 from tokpack.display import nearest
 from tokpack.errors import InputError, UsageError
-from tokpack.files.mistaken import not_a_dataset
-from tokpack.indexed import MMapIndexedDataset, bin_path, idx_path, prefix_of
-from tokpack.indexed.digests import checksum_of
-from tokpack.samples.identity import versioned
+from tokpack.samples.cache import versioned
 from tokpack.samples.tracks import check_labels
-from tokpack.stores import is_url
+from tokpack.storage.disk.mistaken import not_a_dataset
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

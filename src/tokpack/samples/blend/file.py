@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tokpack.dataset import MMapIndexedDataset, prefix_of
+from tokpack.dataset.outputs import dataset_files
 from tokpack.display import brief
-from tokpack.errors import FormatError
-from tokpack.files.durable import replace_file
-from tokpack.files.foreign_yaml import read_yaml
-from tokpack.files.outputs import Kind, check_outputs, is_sealed, sealed
-from tokpack.indexed.outputs import dataset_files
+from tokpack.errors import FormatError, UsageError
 from tokpack.samples.blend.datasets import marks
 from tokpack.samples.blend.plan import BlendPlan, plan_of
 from tokpack.samples.blend.spec import (
@@ -28,13 +26,19 @@ from tokpack.samples.blend.spec import (
     takes_settings,
     unknown,
 )
-from tokpack.stores import is_url, joined, refuse
+from tokpack.storage import joined, refuse
+from tokpack.storage.disk.durable import replace_file
+from tokpack.storage.disk.foreign_yaml import read_yaml
+from tokpack.storage.disk.replaceable import Kind, check_outputs, is_sealed, sealed
+from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Unpack
 
     from tokpack.samples.blend.spec import Changes
-    from tokpack.samples.request import BlendOptions
+    from tokpack.samples.settings import BlendOptions
+
 
 BLEND_VERSION = 1
 VERSION_KEY = "tokpack_blend"
@@ -362,3 +366,57 @@ def _relative(prefix: str, folder: str) -> str:
         return prefix
     parent, name = os.path.split(prefix)
     return os.path.relpath(os.path.join(os.path.realpath(parent), name), folder)
+
+
+def is_blend_file(word: str) -> bool:
+    """Whether a word names a blend file, not a dataset."""
+    return word.endswith((".yaml", ".yml"))
+
+
+def read_words(words: Sequence[str]) -> BlendSpec:
+    """What the inputs ask for: a blend file, or datasets with or without weights."""
+    files = [word for word in words if is_blend_file(word)]
+    if files and len(words) > 1:
+        raise UsageError(
+            f"{files[0]}: a blend file must be the only input, given: {' '.join(words)}"
+        )
+    return read_blend(files[0]) if files else BlendSpec(datasets=entries(words))
+
+
+def entries(words: Sequence[str]) -> Entries:
+    """Datasets with weights, where every first of two words is a number; else datasets alone."""
+    if not words:
+        raise UsageError("no datasets: give WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone")
+    weights = [_as_number(word) for word in words[::2]]
+    if len(words) % 2 == 0 and None not in weights:
+        return tuple(map(Entry, words[1::2], weights))
+    if any(weight is not None for weight in weights):
+        raise UsageError(
+            f"weights and datasets do not alternate in: {' '.join(words)}; give a weight before "
+            "each dataset, or none at all"
+        )
+    for name, word in zip(words[::2], words[1::2], strict=False):
+        if _as_number(word) is not None and not MMapIndexedDataset.exists(word):
+            raise UsageError(f"a weight comes before its dataset: {word} {name}, not {name} {word}")
+    return tuple(map(Entry, _prefixes(words)))
+
+
+def _prefixes(words: Sequence[str]) -> list[str]:
+    """The datasets whose files a pattern found, each once; other names as they are."""
+    prefixes: list[str] = []
+    seen: set[str] = set()
+    for word in words:
+        base = prefix_of(word)
+        if base == word or not MMapIndexedDataset.exists(base):
+            prefixes.append(word)
+        elif base not in seen:
+            seen.add(base)
+            prefixes.append(base)
+    return prefixes
+
+
+def _as_number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import nearest
 from tokpack.errors import UsageError
-from tokpack.samples.settings import SampleSettings, Settings, described
-from tokpack.samples.split_string import PARTS, wanted_parts
+from tokpack.samples.settings import PARTS, SampleSettings, Settings, described, wanted_parts
 from tokpack.signatures import show_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
-    from tokpack.samples.orders.rules import OrderRules
-    from tokpack.samples.request import BlendOptions
+    from tokpack.samples.orders.rows import OrderRules
+    from tokpack.samples.settings import BlendOptions
 
 MEANINGS = ("tokens", "documents", "epochs", "trained")
 LENGTHS = ("samples", "tokens", "epochs")

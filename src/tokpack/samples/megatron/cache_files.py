@@ -16,22 +16,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.dataset.outputs import dataset_files
 from tokpack.errors import UsageError
-from tokpack.files.durable import make_parent
-from tokpack.files.outputs import write_output
-from tokpack.indexed.outputs import dataset_files
 from tokpack.samples.cache import ChunkedArray
-from tokpack.samples.megatron.build import build_parts, megatron_index_key
-from tokpack.samples.megatron.orders import blend_request, megatron_blend, normalise
-from tokpack.samples.orders.rows import OrderInput
-from tokpack.samples.orders.rules import flavour_named
-from tokpack.samples.split_string import PARTS, parse_split, split_bounds
+from tokpack.samples.megatron.orders import (
+    blend_request,
+    build_parts,
+    megatron_blend,
+    megatron_index_key,
+    normalise,
+)
+from tokpack.samples.orders.rows import OrderInput, flavour_named
+from tokpack.samples.settings import PARTS, parse_split, split_bounds
+from tokpack.storage.disk.durable import make_parent
+from tokpack.storage.disk.replaceable import write_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tokpack.indexed import MMapIndexedDataset
-    from tokpack.samples.megatron.build import IndexKey
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.samples.megatron.orders import IndexKey
 
 CORE = ("megatron", "megatron-0.10", "megatron-0.9", "megatron-0.4")
 WRITABLE = (*CORE, "neox", "bigscience", "microsoft")

@@ -6,20 +6,16 @@ from typing import TYPE_CHECKING
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.cache import IndexCache
-from tokpack.samples.megatron.build import megatron_index_key
 from tokpack.samples.megatron.neox_packing import NeoxPackedOrder
-from tokpack.samples.megatron.orders import MegatronOrder
-from tokpack.samples.orders.blocks import BLOCK_TOKENS, BlockOrder
-from tokpack.samples.orders.packing import PackedOrder
-from tokpack.samples.orders.pairs import PairOrder
+from tokpack.samples.megatron.orders import MegatronOrder, megatron_index_key
+from tokpack.samples.orders.packing import PackedOrder, PairOrder
 from tokpack.samples.orders.rows import OrderInput
-from tokpack.samples.orders.stateless import StatelessOrder
+from tokpack.samples.orders.stateless import BLOCK_TOKENS, BlockOrder, StatelessOrder
 
 if TYPE_CHECKING:
-    from tokpack.indexed import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset
     from tokpack.samples.orders.rows import Order
-    from tokpack.samples.settings import Settings
-    from tokpack.samples.split_string import Range
+    from tokpack.samples.settings import Range, Settings
     from tokpack.samples.tracks import Values
 
 

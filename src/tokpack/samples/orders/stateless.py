@@ -8,18 +8,22 @@ place, and the lengths' sums are kept at every 64th sequence.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.samples.orders.epochs import EpochOrder, Epochs
+from tokpack.dataset.format import by_part, numbers_in
+from tokpack.samples.orders.rows import EpochOrder, Epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy as np
-    import numpy.typing as npt
-
     from tokpack.samples.orders.rows import Counts, OrderInput, Rows
+
+    Int64s = npt.NDArray[np.int64]
+
 
 _SEQUENCES, _SAMPLES = 0, 1  # what a permutation is for, in its key
 
@@ -85,3 +89,191 @@ class StatelessOrder(EpochOrder):
                 return
             if sequence in rows[:, 0]:
                 yield number
+
+
+BLOCK_TOKENS = 1 << 19  # 1 MiB of uint16
+WINDOW_BLOCKS = 256
+_BLOCKS, _BLOCK_SEQUENCES, _BLOCK_SAMPLES = (
+    4,
+    5,
+    6,
+)  # what a key is for; the other orders have 0 to 3
+_STEP = 1 << 20  # lengths looked at together
+
+
+class _Epoch(NamedTuple):
+    """An epoch: its B blocks in order, cut into W windows.
+
+    ``blocks`` int64 [B]. ``edges``, ``tokens`` and ``samples`` int64 [W + 1] are the numbers of
+    blocks, of tokens, and of samples that begin, before each window and in all.
+    """
+
+    blocks: Int64s
+    edges: Int64s
+    tokens: Int64s
+    samples: Int64s
+
+
+class _Window(NamedTuple):
+    """A window of an epoch.
+
+    ``sequences`` int64 [n] are in the order that ``order`` makes, ``ends`` int64 [n] the tokens up
+    to the end of each. ``samples`` is the order in which the samples that begin here are taken.
+    """
+
+    sequences: Int64s
+    ends: Int64s
+    order: _core.Permutation
+    samples: _core.Permutation
+
+
+class BlockOrder(EpochOrder):
+    """The samples of its data, epoch after epoch without end.
+
+    A block is the sequences that begin in the same ``block_tokens`` tokens, a window
+    ``window_blocks`` of them or fewer, all windows of an epoch about as many. An epoch has
+    ``samples`` samples, cut from ``tokens`` tokens, as one of StatelessOrder has. A sample that
+    begins in a window may end in the next.
+
+    ``blocks`` int64 [B + 1] are the first sequences of the blocks, and the end.
+    """
+
+    def __init__(
+        self, data: OrderInput, block_tokens: int, *, window_blocks: int = WINDOW_BLOCKS
+    ) -> None:
+        self._data = data
+        self.blocks, self._before = _blocks(data, block_tokens)
+        self.tokens = int(self._before[-1])
+        self.samples = max(self.tokens - data.extra, 0) // data.seq_length
+        count = len(self.blocks) - 1
+        self._windows_each = windows = -(-count // window_blocks)
+        self._edges = np.arange(windows + 1) * count // max(windows, 1)
+        self._epochs = Epochs(self._epoch)
+        self._windows = Epochs(self._window)  # numbered through all epochs
+
+    def _locate_one(self, epoch: int, place: int) -> Rows:
+        return self._locate_in(epoch, np.array([place]))[0]
+
+    def _locate_in(self, epoch: int, places: Int64s) -> tuple[Rows, Counts]:
+        parts, owners = zip(*self._runs(epoch, places), strict=True)
+        owner = np.concatenate(owners)
+        # What a sample has in the next window comes behind what it has in its own.
+        rows = np.concatenate(parts)[np.argsort(owner, kind="stable")]
+        return rows, np.bincount(owner, minlength=len(places))
+
+    def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
+        sequences_here = range(
+            max(sequences.start, self._data.begin), min(sequences.stop, self._data.end)
+        )
+
+        def places_in(epoch: int) -> Iterator[int]:
+            for sequence in sequences_here:
+                for number in self._cut_from(sequence, epoch):
+                    yield self._mixed_position(number, epoch)
+
+        return places_in
+
+    def _epoch(self, epoch: int) -> _Epoch:
+        count = len(self.blocks) - 1
+        order = _core.Permutation(count, _core.mix(*self._data.key, epoch, _BLOCKS))
+        blocks = order.many(np.arange(count))
+        sums = np.concatenate([[0], np.cumsum(np.diff(self._before)[blocks])])
+        tokens = sums[self._edges]
+        samples = np.minimum(-(-tokens // self._data.seq_length), self.samples)
+        samples[-1] = self.samples  # the tokens left over at the end begin no sample
+        return _Epoch(blocks, self._edges, tokens, samples)
+
+    def _window(self, number: int) -> _Window:
+        epoch, window = divmod(number, self._windows_each)
+        layout = self._epochs[epoch]
+        blocks = layout.blocks[layout.edges[window] : layout.edges[window + 1]]
+        firsts, counts = self.blocks[blocks], self.blocks[blocks + 1] - self.blocks[blocks]
+        total = int(counts.sum())
+        key = (*self._data.key, epoch, window)
+        order = _core.Permutation(total, _core.mix(*key, _BLOCK_SEQUENCES))
+        sequences = numbers_in(firsts, counts)[order.many(np.arange(total))]
+        ends = np.cumsum(self._data.lengths[sequences], dtype=np.int64)
+        if ends[-1] != layout.tokens[window + 1] - layout.tokens[window]:
+            raise ValueError("the lengths of the documents have changed")
+        begun = int(layout.samples[window + 1] - layout.samples[window])
+        samples = _core.Permutation(begun, _core.mix(*key, _BLOCK_SAMPLES))
+        return _Window(sequences, ends, order, samples)
+
+    def _runs(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
+        """The rows of the samples at ``places``, and to which of the places each row belongs."""
+        layout, first = self._epochs[epoch], epoch * self._windows_each
+        cut = np.empty_like(places)
+        for window, here, inside in by_part(layout.samples, places):
+            cut[here] = layout.samples[window] + self._windows[first + window].samples.many(inside)
+        at, samples = cut * self._data.seq_length, np.arange(len(places))
+        ends = at + self._data.seq_length + self._data.extra
+        while len(at):
+            windows = np.searchsorted(layout.tokens, at, side="right") - 1
+            stops = np.minimum(ends, layout.tokens[windows + 1])
+            for window, here, begins in by_part(layout.tokens, at):
+                ends_here = stops[here] - layout.tokens[window]
+                rows, counts = _rows(self._windows[first + window], begins, ends_here)
+                yield rows, np.repeat(samples[here], counts)
+            left = stops < ends
+            at, ends, samples = stops[left], ends[left], samples[left]
+
+    def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
+        """The samples of an epoch that hold a sequence, numbered as they were cut."""
+        layout = self._epochs[epoch]
+        block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
+        order = _core.Permutation(len(layout.blocks), _core.mix(*self._data.key, epoch, _BLOCKS))
+        place = order.inverse(block)
+        window = int(np.searchsorted(layout.edges, place, side="right")) - 1
+        before = layout.blocks[layout.edges[window] : place]
+        inside = int(np.sum(self.blocks[before + 1] - self.blocks[before]))
+        mixed = self._windows[epoch * self._windows_each + window]
+        place = mixed.order.inverse(inside + sequence - int(self.blocks[block]))
+        end = int(layout.tokens[window] + mixed.ends[place])
+        begin = end - int(self._data.lengths[sequence])
+        if begin < end:
+            first = max((begin - self._data.extra) // self._data.seq_length, 0)
+            yield from range(first, min((end - 1) // self._data.seq_length + 1, self.samples))
+
+    def _mixed_position(self, number: int, epoch: int) -> int:
+        """The place in its epoch of a sample whose number is the one in which it was cut."""
+        layout = self._epochs[epoch]
+        window = int(np.searchsorted(layout.samples, number, side="right")) - 1
+        before = int(layout.samples[window])
+        mixed = self._windows[epoch * self._windows_each + window]
+        return before + mixed.samples.inverse(number - before)
+
+
+def _blocks(data: OrderInput, block_tokens: int) -> tuple[Int64s, Int64s]:
+    """First sequences of the blocks, and the tokens before them; each with its end."""
+    firsts, befores = [], []
+    total, last = 0, -1
+    for start in range(data.begin, data.end, _STEP):
+        part = data.lengths[start : min(start + _STEP, data.end)]
+        if len(part) and int(part.min()) < 0:
+            wrong = start + int(np.argmax(part < 0))
+            raise ValueError(f"document {wrong} has {data.lengths[wrong]} tokens")
+        ends = total + np.cumsum(part, dtype=np.int64)
+        begins = ends - part
+        blocks = begins // block_tokens
+        new = np.flatnonzero(np.diff(blocks, prepend=last))
+        firsts.append(start + new)
+        befores.append(begins[new])
+        total, last = int(ends[-1]), int(blocks[-1])
+    return np.concatenate([*firsts, [data.end]]), np.concatenate([*befores, [total]])
+
+
+def _rows(window: _Window, begins: Int64s, ends: Int64s) -> tuple[Rows, Counts]:
+    """The rows of the tokens ``begins`` to ``ends`` of a window, and how many each range has."""
+    first = np.searchsorted(window.ends, begins, side="right")
+    behind = np.searchsorted(window.ends, ends, side="left") + 1
+    counts = behind - first
+    places = numbers_in(first, counts)
+    lows = np.where(places > 0, window.ends[places - 1], 0)
+    low = np.maximum(lows, np.repeat(begins, counts))
+    high = np.minimum(window.ends[places], np.repeat(ends, counts))
+    rows = np.stack([window.sequences[places], low - lows, high - low], axis=1)
+    empty = np.flatnonzero(rows[:, 2] == 0)
+    if not len(empty):
+        return rows, counts
+    owners = np.repeat(np.arange(len(counts)), counts)
+    return np.delete(rows, empty, 0), counts - np.bincount(owners[empty], minlength=len(counts))

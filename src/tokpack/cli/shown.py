@@ -1,0 +1,522 @@
+"""Tokens on a terminal: as a text, or one by one above their ids; trained ones are marked."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.cli.figures import bold, dim, green, print_table, table, width, wrapped
+from tokpack.cli.shown_dataset import MAX_TOKENS, load
+from tokpack.cli.summary import chat_notes
+from tokpack.cli.terminal import is_coloured, put, put_json
+from tokpack.dataset.manifest import LOSS_TRACKS
+from tokpack.dataset.sources import Sources, kept_values
+from tokpack.dataset.spelling import Spelling, TokenText, turns_of
+from tokpack.display import shown
+from tokpack.encoding.conversations import sample as encode_sample
+from tokpack.errors import UsageError
+from tokpack.look.facts import source_table
+from tokpack.quantities import bytes_text, counted, percent
+from tokpack.samples.look import find, look
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.overview import Overview
+    from tokpack.encoding import EncodeOptions
+    from tokpack.samples.blend.plan import BlendPlan, Portion
+    from tokpack.samples.look import SamplePiece, SampleView
+    from tokpack.trainer.checkpoints.history import RunHistory
+    from tokpack.trainer.config.schedule import Step
+
+
+_COLOURS = ("\x1b[30;48;5;153m", "\x1b[30;48;5;223m")  # black on light blue, on light orange
+_TRAINED = ("\x1b[30;48;5;120m", "\x1b[30;48;5;157m")  # on two greens
+_UNTRAINED = ("\x1b[30;48;5;250m", "\x1b[30;48;5;254m")  # on two greys
+_END = "\x1b[0m"
+_BLANK = "\N{OPEN BOX}"
+
+
+def text_of(ids: Sequence[int], spelling: Spelling | None) -> str:
+    """What tokens stand for; without a tokenizer the ids."""
+    return spelling.text(ids).decode("utf-8", "replace") if spelling else " ".join(map(str, ids))
+
+
+def print_text(
+    ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None = None
+) -> None:
+    """Print the text of tokens. With ``trained``, 1 for those that are, these are green.
+
+    Where there are no colours, they stand in [[ ]].
+    """
+    runs = []
+    for is_trained, run in groupby(zip(ids, trained or [0] * len(ids), strict=True), itemgetter(1)):
+        lines = [shown(line) for line in text_of([token for token, _ in run], spelling).split("\n")]
+        runs.append("\n".join(_marked(line) if is_trained and line else line for line in lines))
+    text = ("" if spelling else " ").join(runs)
+    for line in text.removesuffix("\n").split("\n"):
+        for row in wrapped(line, width() - 2):
+            put(f"  {row}")
+
+
+def _marked(text: str) -> str:
+    return green(text) if is_coloured() else f"[[{text}]]"
+
+
+class _Cell(NamedTuple):
+    """Some tokens at a time: their text, their ids, and whether a line of the document ends."""
+
+    text: str
+    ids: str
+    ends: bool
+    colours: tuple[str, str]
+
+
+def print_tokens(
+    ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None = None
+) -> None:
+    """Print tokens in alternating colours, their ids below; ``trained`` is 1 for those that are."""
+    for line in _lines(_cells(ids, spelling, trained), width() - 2):
+        for row in line:
+            put(f"  {row}".rstrip())
+
+
+def _cells(
+    ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None
+) -> Iterator[_Cell]:
+    spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
+    at = 0
+    for some in spelled:
+        numbers, colours = "+".join(map(str, some.ids)), _COLOURS
+        if trained is not None:
+            is_trained = any(trained[at : at + len(some.ids)])
+            numbers += "*" if is_trained else ""
+            colours = _TRAINED if is_trained else _UNTRAINED
+        yield _Cell(shown(some.text), numbers, some.text.endswith("\n"), colours)
+        at += len(some.ids)
+
+
+def _lines(cells: Iterator[_Cell], columns: int) -> Iterator[list[str]]:
+    """Rows of text over rows of ids, aligned, no wider than ``columns``."""
+    from rich.cells import cell_len
+
+    text_row, id_row, used, colour = "", "", 0, 0
+    has_text = False
+    for cell in cells:
+        # A colour tells where a token ends; without colours a bar does, and blanks are seen.
+        text = cell.text if is_coloured() else cell.text.replace(" ", _BLANK)
+        size = max(cell_len(text), cell_len(cell.ids)) + 1
+        if used and used + size > columns:
+            yield [text_row, id_row] if has_text else [id_row]
+            text_row, id_row, used = "", "", 0
+        has_text = has_text or bool(text)
+        blank = " " * (size - 1 - cell_len(text))
+        if is_coloured():
+            text_row += f"{cell.colours[colour]}{text}{_END}{blank} "
+        else:
+            text_row += f"{text}|{blank}"
+        id_row += dim(cell.ids.ljust(size))
+        used, colour = used + size, 1 - colour
+        if cell.ends:
+            yield [text_row, id_row]
+            text_row, id_row, used = "", "", 0
+    if used:
+        yield [text_row, id_row] if has_text else [id_row]
+
+
+_MOST_SOURCES = 8
+
+
+def print_overview(facts: Overview) -> None:
+    """Print what a dataset is."""
+    tokenizer = facts.tokenizer
+    rows = [
+        ["documents", f"{facts.documents:,}"],
+        ["tokens", f"{facts.tokens:,}, ids as {facts.dtype}"],
+        ["tokenizer", _tokenizer(tokenizer)],
+    ]
+    if facts.sequences != facts.documents:
+        rows.insert(1, ["sequences", f"{facts.sequences:,}"])
+    if facts.multimodal:
+        rows.append(["modes", "one for each sequence: it is multimodal"])
+    if _loss_tracks(facts):
+        rows.append(["trained", _trained(facts)])
+    if facts.bytes_per_token is not None:
+        how = " (measured on a sample)" if facts.measured else ""
+        rows.append(["bytes a token", f"{facts.bytes_per_token:.2f}{how}"])
+    if facts.text_bytes is not None:
+        rows.append(["text", bytes_text(facts.text_bytes)])
+    if facts.records is not None:
+        rows.append(
+            [
+                "records read",
+                f"{facts.records:,}: {facts.empty:,} without tokens, {facts.rejected:,} rejected"
+                + _chosen(facts),
+            ]
+        )
+    if facts.created:
+        rows.append(["made", f"{facts.created} by tokpack {facts.version}"])
+    if facts.columns:
+        rows.append(["kept", ", ".join(f"{name} ({one})" for name, one in facts.columns.items())])
+    sizes = [f"{os.path.basename(path)} {bytes_text(size)}" for path, size in facts.files.items()]
+    rows.append(["files", ", ".join(sizes)])
+    put(bold(shown(facts.prefix)))
+    table([[key, shown(value)] for key, value in rows], left=(0, 1))
+    if facts.lengths:
+        values = facts.lengths.rows()
+        put()
+        put(bold("length of documents in tokens"))
+        table([[key for key, _ in values], [f"{value:,.0f}" for _, value in values]], left=())
+    print_table(source_table(facts.sources, _MOST_SOURCES))
+
+
+def _loss_tracks(facts: Overview) -> list[str]:
+    return [name for name in facts.tracks if name in LOSS_TRACKS]
+
+
+def _trained(facts: Overview) -> str:
+    """How many tokens are trained, and which tracks there are."""
+    tracks = " and ".join(f"{name} ({facts.tracks[name]})" for name in _loss_tracks(facts))
+    if facts.trained is None:
+        return f"by {tracks}"
+    return f"{facts.trained:,} tokens ({percent(facts.trained, facts.tokens)}), by {tracks}"
+
+
+def _chosen(facts: Overview) -> str:
+    """What ``where`` and ``map`` did; "" for nothing."""
+    counts = {
+        "left out by where": facts.left_out,
+        "left out by map": facts.mapped_out,
+        "added by map": facts.mapped_in,
+    }
+    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+
+
+def _tokenizer(tokenizer: dict[str, object]) -> str:
+    if not tokenizer:
+        return "not known: no manifest says it"
+    words = [f"{tokenizer.get('name')} ({tokenizer.get('kind')})"]
+    size, eod = tokenizer.get("vocab_size"), tokenizer.get("eod_id")
+    if isinstance(size, int):
+        words.append(f"vocabulary of {size:,}")
+    words.append("no EOD" if eod is None else f"EOD {eod}")
+    frame = tokenizer.get("frame")
+    if isinstance(frame, dict):
+        words.append(f"documents between {frame.get('before')} and {frame.get('after')}")
+    return ", ".join(words)
+
+
+def print_document(
+    dataset: MMapIndexedDataset,
+    sources: Sources,
+    spelling: Spelling | None,
+    number: int,
+    shown_tokens: tuple[int, int],
+) -> None:
+    """Print a document: text above, ids below.
+
+    ``shown_tokens`` are the first one, and how many (0: all).
+    """
+    tokens = dataset.document(number)
+    begin, limit = shown_tokens
+    end = min(len(tokens), begin + limit) if limit else len(tokens)
+    about = [counted(len(tokens), "token")]
+    first, stop = dataset.doc_idx[number : number + 2].tolist()
+    if stop - first != 1:
+        about.append(counted(stop - first, "sequence"))
+    mask = None if dataset.mask is None else dataset.mask.document(number)
+    if mask is not None:
+        about.append(f"{int(mask.sum())} of them trained (marked *)")
+    place = sources.find(number)
+    if place.source:
+        about.append(f"from {shown(str(place))}")
+    put(f"{bold(f'document {number}')}: {', '.join(about)}")
+    if values := kept_values(place.kept):
+        put(dim(f"  {', '.join(values)}"))
+    if begin:
+        put(dim(f"  … {counted(begin, 'token')} before"))
+    ids = tokens[begin:end].tolist()
+    trained = None if mask is None else mask[begin:end].tolist()
+    for role, first, stop in turns_of(dataset, number, begin, end):
+        if role:
+            put(dim(f"  {role}:"))
+        part = None if trained is None else trained[first:stop]
+        print_tokens(ids[first:stop], spelling, part)
+    if end < len(tokens):
+        put(dim(f"  … {counted(len(tokens) - end, 'token')} more; --max-tokens 0 shows all"))
+    put()
+
+
+_SHOWN = 3  # conversations
+
+
+def print_sample(options: EncodeOptions) -> None:
+    """Print some of the first conversations, and what becomes of all of the first ones.
+
+    Raises as encode does before any work.
+    """
+    samples = encode_sample(options)
+    chat, tokenizer = samples.settled, samples.tokenizer
+    spelling = Spelling(tokenizer)
+    trained = sum(int(one.mask.sum()) for one in samples.conversations)
+    tokens = sum(len(one.ids) for one in samples.conversations)
+    put(
+        f"conversations: {chat['form']}; loss on {chat['loss']}, template of "
+        f"{options.chat_template or tokenizer.name}; "
+        f"special tokens as ids, {'an' if options.append_eod else 'no'} EOD behind"
+    )
+    records = counted(samples.records, "record")
+    put(
+        f"of the first {records}: {counted(len(samples.conversations), 'conversation')}, "
+        f"{counted(tokens, 'token')}, {trained / max(tokens, 1):.1%} of them trained"
+    )
+    for kind, count in samples.reasons.items():
+        put(f"  left out: {kind} ({count:,})")
+    for name, text in chat_notes(samples.counts):
+        put(f"  {name}: {text}")
+    for number, one in enumerate(samples.conversations[:_SHOWN], 1):
+        put()
+        many = f"{counted(len(one.ids), 'token')}, {int(one.mask.sum()):,} trained"
+        put(bold(f"conversation {number}: {many}"))
+        print_text(one.ids.tolist(), spelling, one.mask.tolist())
+    put()
+    put(dim("nothing was written: leave out --dry-run to encode"))
+
+
+_LEAST = 8  # tokens of a document
+_MOST_LISTED = 12
+
+
+def print_first(plan: BlendPlan, arguments: argparse.Namespace) -> None:
+    """Print the first samples of a blend."""
+    shows = _SamplePrinter(plan, arguments)
+    for sample in _first(plan, arguments.show):
+        limit = arguments.max_tokens
+        shows.print(sample, "", MAX_TOKENS if limit is None else limit)
+
+
+def first_as_json(plan: BlendPlan, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The first samples of a blend."""
+    shows = _SamplePrinter(plan, arguments)
+    return [shows.as_json(sample) for sample in _first(plan, arguments.show)]
+
+
+def show_step(history: RunHistory, arguments: argparse.Namespace) -> None:
+    """Print the samples of ``--step``, with ``--rank`` those of one rank. UsageError."""
+    step, rank = history.step(arguments.step), arguments.rank
+    if rank is not None and rank >= step.ranks:
+        raise UsageError(f"--rank {rank}: step {step.number} has ranks 0 to {step.ranks - 1}")
+    if not arguments.json:
+        put(f"step {step.number:,} of {len(history.steps):,}: {history.describe(step)}")
+    show_samples(history, arguments, [k for k in step.samples if rank in (None, step.place(k)[0])])
+
+
+def show_samples(
+    history: RunHistory, arguments: argparse.Namespace, numbers: Sequence[int]
+) -> None:
+    """Print samples, each with the step that takes it. UsageError."""
+    shows = _SamplePrinter(history.plan, arguments)
+    for number in numbers:
+        try:
+            sample = look(history.train, number)
+        except IndexError as error:
+            raise UsageError(f"there is no {error}") from None
+        step = history.steps.taking(number)
+        if arguments.json:
+            put_json({**_place_json(step, number), **shows.as_json(sample)})
+        else:
+            shows.print(sample, f" ({_place(step, number)})", arguments.max_tokens)
+
+
+def find_document(history: RunHistory, arguments: argparse.Namespace) -> None:
+    """Print the samples, and their steps, that have tokens of ``--document``. UsageError."""
+    portion, document = _document(history, arguments.document)
+    dataset, prefix = portion.dataset, portion.prefix
+    if not arguments.json:
+        size = counted(len(dataset.document(document)), "token")
+        source = _source_text(Sources(dataset), document)
+        put(f"document {document} of {prefix}: {size}{source}")
+    samples = 0
+    for number in find(history.train, prefix, document, history.steps.samples):
+        sample, step = look(history.train, number), history.steps.taking(number)
+        pieces = [piece for piece in sample.pieces if piece.document == document]
+        seen = step is not None and step.number <= history.steps_made
+        samples += 1
+        if arguments.json:
+            values = {**_place_json(step, number), "sample": number, "seen": seen}
+            parts = [{"first": p.offset, "at": p.at, "length": p.tokens} for p in pieces]
+            put_json({**values, "epoch": sample.epoch, "parts": parts})
+            continue
+        when = "seen" if seen else "to come"
+        tokens = ", ".join(
+            f"tokens {p.offset:,} to {p.offset + p.tokens - 1:,} at {p.at:,}" for p in pieces
+        )
+        put(f"  sample {number} ({_place(step, number)}, {when}): {tokens or 'a label only'}")
+    if not samples and not arguments.json:
+        first, stop = dataset.doc_idx[document : document + 2].tolist()
+        inside = portion.begin <= first and stop <= portion.end
+        why = "" if inside else ": the split keeps it out of training"
+        put(f"  in none of the {history.steps.samples:,} samples{why}")
+
+
+def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
+    from tokpack.samples import open_blend
+
+    train = open_blend(
+        plan,
+        eod_mask_loss=False,
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        allow_empty=True,
+        valid_samples=0,
+        test_samples=0,
+    ).train
+    return map(partial(look, train), range(min(most, len(train))))
+
+
+class _SamplePrinter:
+    """What is said of the samples of a plan: with their text, by the tokenizer of its datasets."""
+
+    def __init__(self, plan: BlendPlan, arguments: argparse.Namespace) -> None:
+        named = [one for one in plan.datasets if one.tokenizer is not None]
+        self._spelling = load((named or plan.datasets)[0].path_prefix, arguments)[1]
+        self._most: int | None = arguments.max_tokens
+        self._sources: dict[str, Sources] = {}
+
+    def print(self, sample: SampleView, place: str, most: int | None) -> None:
+        """Print the documents of a sample, ``most`` tokens in all (0: all; None: a line of each).
+
+        Where a dataset says which tokens are trained, these are marked.
+        """
+        epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
+        put()
+        put(
+            f"{bold(f'sample {sample.number}')}{place}: sample {sample.dataset_sample} of "
+            f"{shown(sample.dataset.path_prefix)}{epoch}, "
+            + counted(len(sample.pieces), "document")
+        )
+        for line in _marks(sample):
+            put(dim(f"  {line}"))
+        sources = self._sources_of(sample.dataset)
+        for piece in sample.pieces:
+            ids = sample.ids(piece)
+            part = ids[: width() if most is None else _share(sample, most)]
+            trained = _mask(sample, piece) if sample.is_masked else None
+            first = f" from token {piece.offset:,} on" if piece.offset else ""
+            words = "" if trained is None else f", {sum(trained):,} trained"
+            source = _source_text(sources, piece.document)
+            what = f"document {piece.document}{first}{source}{words}"
+            put(dim(f"  ── {counted(len(ids), 'token')} of {what}"))
+            if most is None:
+                text = text_of(part, self._spelling)
+                put(f"  {shown(text, limit=width() - 2)}".rstrip())
+                continue
+            print_text(part, self._spelling, trained and trained[: len(part)])
+            if more := len(ids) - len(part):
+                put(dim(f"  … {counted(more, 'token')} more; --max-tokens 0 shows all"))
+
+    def as_json(self, sample: SampleView) -> dict[str, Any]:
+        """A sample for machines."""
+        return {
+            "sample": sample.number,
+            "dataset": sample.dataset.path_prefix,
+            "dataset_sample": sample.dataset_sample,
+            "epoch": sample.epoch,
+            "tokens": len(sample.arrays["tokens"]),
+            "boundaries": sample.boundaries,
+            "no_loss": [[one.start, one.stop] for one in sample.no_loss],
+            "documents": [self._piece_as_json(sample, piece) for piece in sample.pieces],
+        }
+
+    def _piece_as_json(self, sample: SampleView, piece: SamplePiece) -> dict[str, Any]:
+        ids = sample.ids(piece)
+        part = ids[: _share(sample, self._most)]
+        entry: dict[str, Any] = {
+            "document": piece.document,
+            "first": piece.offset,
+            "sequence": piece.sequence,
+            "at": piece.at,
+            **vars(self._sources_of(sample.dataset).find(piece.document)),
+            "length": len(ids),
+            "ids": part,
+        }
+        if sample.is_masked:
+            entry["trained"] = [[one.start, one.stop] for one in sample.trained(piece)]
+        if self._spelling:
+            entry["text"] = text_of(part, self._spelling)
+        return entry
+
+    def _sources_of(self, dataset: MMapIndexedDataset) -> Sources:
+        return self._sources.setdefault(dataset.path_prefix, Sources(dataset))
+
+
+def _mask(sample: SampleView, piece: SamplePiece) -> list[int]:
+    """1 for each token of a piece that is trained, else 0."""
+    places = {place for one in sample.trained(piece) for place in one}
+    return [int(place in places) for place in range(piece.tokens)]
+
+
+def _share(sample: SampleView, most: int | None) -> int | None:
+    """Tokens to show of each document, so that something of each is seen."""
+    return max(most // len(sample.pieces), _LEAST) if most else None
+
+
+def _marks(sample: SampleView) -> Iterator[str]:
+    """What else of a sample is not as in a running text of which all is learned."""
+    length = len(sample.arrays["tokens"])
+    if sample.filled < length:
+        yield f"padding from {sample.filled:,} on"
+    if sample.boundaries is not None:
+        yield f"attention begins anew at {_listed(sample.boundaries[:-1])}"
+    if sample.no_loss:
+        places = [f"{r[0]}" if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in sample.no_loss]
+        total = sum(map(len, sample.no_loss))
+        yield f"no loss behind {total} of {length} tokens: {_listed(places)}"
+
+
+def _listed(values: Sequence[object]) -> str:
+    more = ", ..." if len(values) > _MOST_LISTED else ""
+    return ", ".join(map(str, values[:_MOST_LISTED])) + more
+
+
+def _source_text(sources: Sources, document: int) -> str:
+    """Where a document came from, as far as it is known."""
+    return "".join(f", {one}" for one in sources.find(document).words)
+
+
+def _place(step: Step | None, sample: int) -> str:
+    if step is None:
+        return "no step takes it"
+    rank, batch = step.place(sample)
+    return f"step {step.number}, rank {rank}, micro batch {batch}"
+
+
+def _place_json(step: Step | None, sample: int) -> dict[str, Any]:
+    rank, batch = (None, None) if step is None else step.place(sample)
+    return {"step": step and step.number, "rank": rank, "micro_batch": batch}
+
+
+def _document(history: RunHistory, text: str) -> tuple[Portion, int]:
+    """The training portion of the dataset that is named, and the number of its document."""
+    name, colon, digits = text.rpartition(":")
+    portions = {portion.prefix: portion for portion in history.plan.train.portions}
+    matching = [
+        p for prefix, p in portions.items() if f"/{prefix}".endswith(f"/{name}" if name else "")
+    ]
+    if not digits.isdecimal() or (not colon and len(portions) > 1):
+        raise UsageError(f"--document {text!r} is not such as {next(iter(portions))}:17")
+    if len(matching) != 1:
+        some = _listed(list(portions))
+        raise UsageError(f"--document {text}: {name} is not one of the datasets {some}")
+    (portion,) = matching
+    if int(digits) >= portion.dataset.documents:
+        raise UsageError(
+            f"--document {text}: {portion.prefix} has documents 0 to "
+            f"{portion.dataset.documents - 1}"
+        )
+    return portion, int(digits)

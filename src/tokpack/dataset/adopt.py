@@ -1,0 +1,274 @@
+"""Give a dataset a table of its documents, and one of another program a manifest too."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack import __version__
+from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset.format import bin_path, document_ends, idx_path
+from tokpack.dataset.manifest import (
+    MANIFEST,
+    FileDigest,
+    HashingReader,
+    Manifest,
+    PieceSums,
+    check_piece,
+    digest_file,
+    manifest_path,
+    now,
+)
+from tokpack.dataset.mapped import ByteBlock, scan
+from tokpack.dataset.outputs import TABLE, NewFiles
+from tokpack.dataset.table import (
+    import_parquet,
+    table_chunks,
+    table_metadata,
+    table_path,
+    table_schema,
+    token_digests,
+)
+from tokpack.dataset.verify import TokenCheck
+from tokpack.dataset.writer import plain_facts
+from tokpack.errors import FormatError, OutputError, TokenizerError, UsageError, option
+from tokpack.progress import ProgressStage, with_bar
+from tokpack.storage import exists, near
+from tokpack.storage.disk.blocks import block_sums, checksum_of_sums
+from tokpack.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Unpack
+
+    import numpy.typing as npt
+
+    from tokpack.dataset.shards import Shard
+    from tokpack.progress import Show
+    from tokpack.tokenizers import Tokenizer, TokenizerFiles
+
+    Int64s = npt.NDArray[np.int64]
+
+_ROWS = 1 << 12  # documents of the table that are hashed at a time
+
+
+@with_bar
+def adopt(
+    prefix: str | os.PathLike[str],
+    *,
+    eod_token: str | int | None = None,
+    append_eod: bool | None = None,
+    progress: Show | bool | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
+) -> Manifest:
+    """Write PREFIX.docs.parquet for a dataset that has none; gives its manifest.
+
+    For a dataset of another program PREFIX.json is written too. The tokenizer that made it is named
+    as for load_tokenizer. Every token is read: each id must be in its vocabulary, and each document
+    that has tokens must end with the EOD if the first one does; ``append_eod`` says that they do,
+    or need not. ``eod_token`` is the EOD where it is not the usual one. In the table ``source`` is
+    the name of the dataset and ``line`` the number of the document, from 1.
+
+    A dataset with a manifest needs no tokenizer; of a virtual one the shards get tables. ``source``
+    is the input then, as far as the manifest knows it, and ``line`` null. The text as it was is not
+    known, so ``bytes`` and ``text_xxh3`` are null. Neither .bin nor .idx is changed. OutputError
+    where the dataset has a table, UsageError without a tokenizer that is needed and for a view,
+    FormatError for a broken dataset, or one that another tokenizer made.
+    """
+    with MMapIndexedDataset(prefix) as dataset:
+        name, manifest = dataset.path_prefix, dataset.manifest
+        if manifest is not None:
+            if any(tokenizer.values()):
+                raise UsageError(
+                    f"{name}: its manifest says which tokenizer made it: leave out the one named"
+                )
+            stage = ProgressStage(progress, "adopt", dataset.token_count * dataset.dtype.itemsize)
+            _add_tables(dataset, manifest, stage)
+            return Manifest.load(name)
+        if exists(manifest_path(name)):
+            raise OutputError(f"{manifest_path(name)} is there and no manifest: move it away")
+        if not any(tokenizer.values()):
+            raise UsageError(
+                "which tokenizer made the dataset is not known: name it with "
+                f"{option('tokenizer')}, or {option('vocab_file')} and {option('merge_file')}"
+            )
+        loaded = load_tokenizer(**tokenizer, eod_token=eod_token)
+        [shard] = dataset.shards()
+        shard.validate()
+        ends = document_ends(dataset.sizes, dataset.doc_idx)
+        has_eod = _ends_with_eod(shard, ends, loaded) if append_eod is None else append_eod
+        if has_eod and loaded.eod_id is None:
+            raise TokenizerError(
+                f"tokenizer {loaded.name} has no EOD: name it with {option('eod_token')}"
+            )
+        stage = ProgressStage(progress, "adopt", shard.tokens.nbytes)
+        binary = _check(shard, loaded, stage, has_eod=has_eod)
+        manifest = Manifest(
+            tokpack_version=__version__,
+            created=now(),
+            sequences=len(dataset),
+            tokens=dataset.token_count,
+            dtype=str(dataset.dtype),
+            bin=binary,
+            idx=digest_file(near(idx_path(name))),
+            **_facts(name, ends, binary, loaded, has_eod=has_eod),
+        )
+        manifest = _write(shard, manifest, _rows(shard, ends))
+    loaded.keep_copies()
+    return manifest
+
+
+def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: ProgressStage) -> None:
+    """Write the tables of a dataset's shards that have none."""
+    if dataset.view is not None:
+        raise UsageError(
+            f"{dataset.path_prefix}: is a view, of which no table is made: adopt the datasets that "
+            "it selects from"
+        )
+    count = 0
+    for shard in dataset.shards():
+        its_manifest = Manifest.load(shard.prefix) if dataset.records else manifest
+        if its_manifest.table is None:
+            shard.validate()
+            ends = document_ends(shard.index.lengths, shard.index.doc_idx)
+            _write(shard, its_manifest, _rows_by_manifest(shard, ends, its_manifest, stage))
+            count += 1
+    if not count:
+        raise OutputError(f"{table_path(dataset.path_prefix)} is there: nothing is to be adopted")
+
+
+def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
+    """Write the table of a shard and its manifest; gives the latter."""
+    name = shard.prefix
+    outputs = [(table_path(name), TABLE), (manifest_path(name), MANIFEST)]
+    # A table that is there can only be what a stopped run has left.
+    with NewFiles(outputs, [bin_path(name), idx_path(name)], overwrite=True) as new:
+        table = HashingReader(table_chunks(table_schema({}), rows, table_metadata(manifest.bin)))
+        new.write(table_path(name), table)
+        manifest = replace(manifest, table=table.digest)
+        new.write(manifest_path(name), manifest.chunks())
+        new.seal()
+        shard.check_current("adopted")
+        new.publish()
+    return manifest
+
+
+def _ends_with_eod(shard: Shard, ends: Int64s, tokenizer: Tokenizer) -> bool:
+    """Whether the first document that has tokens ends with the EOD."""
+    if not ends[-1]:
+        return False
+    end = int(ends[np.argmax(ends > 0)])
+    return int(shard.tokens[end - 1 : end][0]) == tokenizer.eod_id
+
+
+def _check(
+    shard: Shard, tokenizer: Tokenizer, stage: ProgressStage, *, has_eod: bool
+) -> FileDigest:
+    """Read all tokens, once; the checksums of the .bin. FormatError at the first wrong one."""
+    after = [tokenizer.eod_id] if has_eod and tokenizer.eod_id is not None else []
+    check = TokenCheck(shard, tokenizer.vocab_size, ([], after))
+
+    def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes]:
+        return check(begin, block), block_sums(begin, block.data)
+
+    sums = bytearray()
+    for _, block, (fault, blocks) in scan(check.path, check.bin_bytes, look):
+        if fault is not None:
+            allow = ""
+            if "EOD" in fault:
+                allow = (
+                    ", or documents need not end with the EOD: --no-append-eod (append_eod=False)"
+                )
+            raise FormatError(f"{fault}: another tokenizer made it{allow}")
+        sums += blocks
+        stage.add(len(block))
+    return FileDigest(bytes=check.bin_bytes, xxh3_blocks=checksum_of_sums(bytes(sums)))
+
+
+def _rows_by_manifest(
+    shard: Shard, ends: Int64s, manifest: Manifest, stage: ProgressStage
+) -> Iterator[Any]:
+    """The rows of a shard with a manifest. FormatError where its .bin has changed since."""
+    arrow, first = import_parquet(), 0
+    counts = [entry.get("documents", 0) + entry.get("empty", 0) * _keeps_empty(manifest)
+              for entry in manifest.inputs]  # fmt: skip
+    names = [str(entry.get("name", "?")) for entry in manifest.inputs]
+    if sum(counts) != len(ends) - 1:
+        counts, names = [len(ends) - 1], [os.path.basename(shard.prefix)]
+    stops = np.cumsum(counts)
+    sums = PieceSums(manifest.bin)
+    for table, tokens in _hashed(shard, ends):
+        sources = np.searchsorted(stops, np.arange(first, first + table.num_rows), side="right")
+        first += table.num_rows
+        of_name = arrow.DictionaryArray.from_arrays(arrow.array(sources.astype(np.int32)), names)
+        lines = arrow.nulls(table.num_rows, arrow.int64())
+        yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
+        data = np.ascontiguousarray(tokens).view(np.uint8).data
+        for piece in sums.add(data):
+            check_piece(bin_path(shard.prefix), piece)
+        stage.add(len(data))
+    for piece in sums.finish():
+        check_piece(bin_path(shard.prefix), piece)
+
+
+def _keeps_empty(manifest: Manifest) -> bool:
+    """Whether documents without a token are among the others."""
+    return manifest.options.get("empty") == "document"
+
+
+def _rows(shard: Shard, ends: Int64s) -> Iterator[Any]:
+    """The rows of a dataset of another program."""
+    arrow, first = import_parquet(), 0
+    name = os.path.basename(shard.prefix)
+    for table, _ in _hashed(shard, ends):
+        count = table.num_rows
+        of_name = arrow.DictionaryArray.from_arrays(arrow.array(np.zeros(count, np.int32)), [name])
+        lines = arrow.array(np.arange(first + 1, first + count + 1))
+        first += count
+        yield arrow.table([of_name, lines, *table.columns], schema=table_schema({}))
+
+
+def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+    """What tokens alone tell of documents, as Arrow tables, and the tokens."""
+    arrow = import_parquet()
+    for first in range(0, len(ends) - 1, _ROWS):
+        bounds = ends[first : first + _ROWS + 1]
+        spans = np.stack((bounds[:-1], bounds[1:]), axis=1) - bounds[0]
+        tokens = shard.tokens[int(bounds[0]) : int(bounds[-1])]
+        digests, count = token_digests(tokens, spans), len(spans)
+        columns = {
+            "bytes": arrow.nulls(count, arrow.int64()),
+            "tokens": arrow.array(np.diff(bounds)),
+            "text_xxh3": arrow.nulls(count, arrow.binary(16)),
+            "tokens_xxh3": arrow.Array.from_buffers(
+                arrow.binary(16), count, [None, arrow.py_buffer(digests)]
+            ),
+        }
+        yield arrow.table(columns), tokens
+
+
+def _facts(
+    name: str,
+    ends: Int64s,
+    binary: FileDigest,
+    tokenizer: Tokenizer,
+    *,
+    has_eod: bool,
+) -> dict[str, Any]:
+    """The manifest's keys that files do not tell."""
+    total, empty = len(ends) - 1, int(np.count_nonzero(np.diff(ends) == 0))
+    facts = plain_facts(name, total, int(ends[-1]), binary["bytes"])
+    counts = {"documents": total - empty, "empty": empty}
+    options: dict[str, Any] = {"adopted": True, "append_eod": has_eod}
+    if empty:
+        options["empty"] = "document"  # which have an entry in the index
+    return {
+        **facts,
+        **counts,
+        "inputs": [{**facts["inputs"][0], **counts}],
+        "tokenizer": tokenizer.describe(),
+        "options": options,
+    }

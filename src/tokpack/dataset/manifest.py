@@ -1,0 +1,710 @@
+"""The manifest ``PREFIX.json``: what a dataset was made from, and checksums of its files.
+
+Trainers need none of it. Readers ignore unknown keys; what would mislead them has a new version.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import (
+    Mapping,  # noqa: TC003 - decode asks for them
+    Sequence,  # noqa: TC003 - decode asks for them
+)
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeGuard
+
+import numpy as np
+import ujson
+import xxhash
+
+from tokpack import machine
+from tokpack.dataset.format import storage_dtype
+from tokpack.display import brief
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.storage import exists, head, joined, open_file
+from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
+from tokpack.storage.disk.durable import cannot_read, replace_file
+from tokpack.storage.disk.foreign import MAX_BYTES, decode, parse_json
+from tokpack.storage.disk.replaceable import Kind, check_outputs
+from tokpack.storage.objects.urls import is_url, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tokpack.dataset.shards import Shard
+
+
+_READ = 1 << 20
+
+
+class FileDigest(TypedDict, total=False):
+    """Size and checksum of one file: of the whole of it, or of its blocks (``files.blocks``).
+
+    A .bin that a store has put together has the digests of its ``pieces`` instead, in order.
+    """
+
+    bytes: Required[int]
+    xxh3_128: str
+    xxh3_blocks: str
+    pieces: list[FileDigest]
+
+
+class TrackDigest(FileDigest):
+    """That of a track, with the name that numpy has of its dtype."""
+
+    dtype: str
+
+
+def check_size(path: str, size: int, digest: FileDigest) -> None:
+    """FormatError where a file of so many bytes is not as large as the manifest says."""
+    recorded = digest["bytes"]
+    if size != recorded:
+        raise FormatError(
+            f"{path}: {size} bytes, expected {recorded}, as the manifest says: "
+            f"{'cut off' if size < recorded else 'too long'}, or the files do not belong together"
+        )
+
+
+def checksum_of(digest: FileDigest) -> str:
+    """The checksum that a digest has, 32 hexadecimal digits; "" where it has none.
+
+    Where a file has pieces it is that of their sizes and checksums, a line each.
+    """
+    if "pieces" in digest:
+        lines = "".join(f"{one['bytes']} {checksum_of(one)}\n" for one in digest["pieces"])
+        return xxhash.xxh3_128_hexdigest(lines.encode())
+    return digest.get("xxh3_blocks") or digest.get("xxh3_128", "")
+
+
+class SummedPiece(NamedTuple):
+    """Bytes [begin, end) of a .bin: what the manifest says of them, and the checksum they have."""
+
+    begin: int
+    end: int
+    digest: FileDigest
+    checksum: str
+    is_all: bool  # whether it is the only piece of the .bin
+
+
+class PieceSums:
+    """Takes the bytes of a .bin in order, and gives each piece when its last byte has come."""
+
+    def __init__(self, digest: FileDigest) -> None:
+        self._digests = digest.get("pieces", [digest])
+        self._number = self._begin = self._at = 0
+        self._state = self._new_state()
+
+    def add(self, data: memoryview) -> Iterator[SummedPiece]:
+        """Take the next bytes."""
+        while len(data):
+            yield from self.finish()
+            if self._number == len(self._digests):
+                return
+            some = data[: self._end - self._at]
+            if isinstance(self._state, BlockSums):
+                self._state.add(some)
+            else:
+                self._state.update(some)
+            self._at += len(some)
+            data = data[len(some) :]
+
+    def finish(self) -> Iterator[SummedPiece]:
+        """The pieces that end here, those without bytes among them."""
+        while self._number < len(self._digests) and self._at == self._end:
+            state, digest = self._state, self._digests[self._number]
+            checksum = (
+                checksum_of_sums(state.finish())
+                if isinstance(state, BlockSums)
+                else state.hexdigest()
+            )
+            yield SummedPiece(self._begin, self._at, digest, checksum, len(self._digests) == 1)
+            self._number, self._begin = self._number + 1, self._at
+            self._state = self._new_state()
+
+    @property
+    def _end(self) -> int:
+        return self._begin + self._digests[self._number]["bytes"]
+
+    def _new_state(self) -> BlockSums | xxhash.xxh3_128:
+        in_blocks = self._number < len(self._digests) and (
+            "xxh3_blocks" in self._digests[self._number]
+        )
+        return BlockSums() if in_blocks else xxhash.xxh3_128()
+
+
+def has_digest(path: str, digest: FileDigest) -> bool:
+    """Whether a file has a size and its checksums. InputError where it cannot be read."""
+    sums, size = PieceSums(digest), 0
+    pieces: list[SummedPiece] = []
+    for block in _blocks(path):
+        pieces += sums.add(block)
+        size += len(block)
+    pieces += sums.finish()
+    same = all(piece.checksum == checksum_of(piece.digest) for piece in pieces)
+    return size == digest["bytes"] and same
+
+
+def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
+    """FormatError where the bytes of a file do not have the checksum of its digest."""
+    recorded = checksum_of(digest)
+    if checksum != recorded:
+        kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
+        raise FormatError(
+            f"{path}: {kind} is {checksum}, expected {recorded}, as the manifest says: bytes of it "
+            "have changed, somewhere that no other check sees, or the files do not belong together"
+        )
+
+
+def check_piece(path: str, piece: SummedPiece) -> None:
+    """FormatError where a piece of a .bin does not have the checksum of its digest."""
+    where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
+    check_file_digest(path + where, piece.checksum, piece.digest)
+
+
+def digest_file(path: str | os.PathLike[str]) -> FileDigest:
+    """Size and XXH3-128 (32 hexadecimal digits) of a file, read once, in constant memory."""
+    state, size = xxhash.xxh3_128(), 0
+    for block in _blocks(path):
+        state.update(block)
+        size += len(block)
+    return {"bytes": size, "xxh3_128": state.hexdigest()}
+
+
+def _blocks(path: str | os.PathLike[str]) -> Iterator[memoryview]:
+    """The bytes of a file, each block valid until the next. InputError where it cannot be read."""
+    buffer = memoryview(bytearray(_READ))
+    with cannot_read(path), open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            yield buffer[:count]
+
+
+class HashingReader:
+    """Passes the chunks of a file on, and computes the digest of all that passed."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self._state = xxhash.xxh3_128()
+        self._bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self._state.update(chunk)
+            self._bytes += len(chunk)
+            yield chunk
+
+    @property
+    def digest(self) -> FileDigest:
+        """Size and checksum of the chunks that passed."""
+        return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
+
+
+_OPTIONAL = ("fingerprint", "tracks")
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One dataset of a virtual one, and what it had when the manifest was written."""
+
+    prefix: str  # relative to the folder of the manifest
+    sequences: int
+    documents: int  # entries of the document index - 1
+    tokens: int
+    bin_bytes: int
+    idx_bytes: int
+    xxh3_128: str  # of the .bin, from the piece's own manifest; "" where it has none
+    fingerprint: str = ""  # of its documents; only a view has it
+    tracks: Mapping[str, str] = field(default_factory=dict)  # the checksum of each
+
+    @classmethod
+    def of(
+        cls,
+        shard: Shard,
+        prefix: str,
+        digest: str = "",
+        fingerprint: str = "",
+        tracks: Mapping[str, str] | None = None,
+    ) -> ShardRecord:
+        """The facts of an opened shard, as ``prefix`` with the checksum ``digest``."""
+        return cls(
+            prefix=prefix,
+            sequences=len(shard),
+            documents=shard.index.header.entries - 1,
+            tokens=len(shard.tokens),
+            bin_bytes=shard.tokens.nbytes,
+            idx_bytes=shard.idx_bytes,
+            xxh3_128=digest,
+            fingerprint=fingerprint,
+            tracks=tracks or {},
+        )
+
+    def __post_init__(self) -> None:
+        if not self.prefix or "\0" in self.prefix:
+            raise ValueError(f"prefix is {self.prefix!r}, which no file can have")
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as a manifest has it."""
+        values = asdict(self)
+        return {key: value for key, value in values.items() if value or key not in _OPTIONAL}
+
+
+MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
+PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
+VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
+TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
+# What is counted of conversations, see Manifest.
+CHAT_COUNTS = (
+    *("thoughts_unwritten", "messages_unwritten", "contents_unwritten"),
+    *("answers", "stops_untrained", "headers_merged", "frames_doubled"),
+)
+# What ``where``, ``map``, or a template and a length left out, added or cut: where it is not zero.
+CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "nans", *CHAT_COUNTS)
+# What chose among documents, or joined them: before manifests said ``pairs`` it could tear these.
+_COULD_TEAR = ("merged", "split", "select", "dedup", "decontaminate")
+# Who speaks in conversations; "" is what a template writes outside of their turns.
+ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
+
+# The tracks that a dataset may have. ``docs/format.md`` says what their values mean.
+TRACK_DTYPES: dict[str, np.dtype[Any]] = {
+    "mask": np.dtype("u1"),
+    "weights": np.dtype("<f2"),
+    "labels": np.dtype("<i4"),
+    "roles": np.dtype("u1"),
+}
+LOSS_TRACKS = ("mask", "weights", "labels")  # those that decide what is trained
+
+_START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
+_HEAD_BYTES = 256
+_LINES = 1000  # of a long list, made into text at once
+
+
+def manifest_path(prefix: str | os.PathLike[str]) -> str:
+    """Where the manifest of the dataset ``prefix`` lies."""
+    return os.fsdecode(prefix) + ".json"
+
+
+@dataclass(frozen=True)
+class _TokenizerFile:
+    path: str
+
+
+@dataclass(frozen=True)
+class _TokenizerEntry:
+    """What has to be right in a manifest's ``tokenizer``, as far as it is there."""
+
+    name: str | None = None
+    kind: str | None = None
+    special_ids: Mapping[str, int] | None = None
+    files: Sequence[_TokenizerFile] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Manifest:
+    """What is known about a dataset besides its bytes.
+
+    The counts add up: ``records == documents + empty + rejected``, where ``documents`` are those in
+    the dataset, ``empty`` those left out because they have no token. Where ``where`` has
+    ``left_out`` records, and ``map`` has left out ``mapped_out`` and added ``mapped_in`` rows,
+    ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``. Of conversations
+    ``mapped_out`` are those without a document though they are no bad records (too long, nothing
+    trained), ``mapped_in`` the documents of a record beside its first; ``reasons`` has how many
+    have no document, bad ones too, by a phrase that says why; ``roles`` the ``tokens`` and
+    ``trained`` ones of each of ROLES, a token being of the turn in which it begins. The template
+    leaves out ``messages_unwritten``, the thinking of ``thoughts_unwritten`` trained answers, and
+    the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``, those that are
+    trained, ``stops_untrained`` end without a trained token that ends a turn; the first token of
+    ``headers_merged`` trained spans is one with what is before them. ``frames_doubled`` documents
+    have their BOS or EOD twice, from the template and from the request. ``nans`` records have NaN
+    in a column that ``where`` compares.
+    With ``pairs`` documents 2i and 2i + 1 are the preferred and the rejected answer of one record.
+    """
+
+    tokpack_version: str
+    created: str  # ISO 8601, with the offset from UTC
+    tokenizer: dict[str, Any]  # name, type, sha256, vocab_size, special ids
+    options: dict[str, Any]  # resolved, as a user would give them
+    inputs: Sequence[Any]  # objects: name, size, fingerprint, records, documents, tokens
+    records: int  # in all inputs
+    documents: int
+    sequences: int
+    tokens: int
+    empty: int
+    rejected: int
+    text_bytes: int  # UTF-8 text of the documents, as it was read
+    dtype: str
+    bin: FileDigest
+    idx: FileDigest
+    tracks: Mapping[str, TrackDigest] = field(default_factory=dict)  # by name: PREFIX.NAME
+    trained: int | None = None  # tokens that are, where tracks say it
+    table: FileDigest | None = None  # of PREFIX.docs.parquet, where there is one
+    dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
+    pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset, or of a view
+    selection: FileDigest | None = None  # of PREFIX.selection, of a view
+    left_out: int = 0
+    mapped_out: int = 0
+    mapped_in: int = 0
+    truncated: int = 0
+    nans: int = 0
+    thoughts_unwritten: int = 0
+    messages_unwritten: int = 0
+    contents_unwritten: int = 0
+    answers: int = 0
+    stops_untrained: int = 0
+    headers_merged: int = 0
+    frames_doubled: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    pairs: bool = False
+    format_version: int = MANIFEST_VERSION
+
+    def __post_init__(self) -> None:
+        if self.tracks:
+            object.__setattr__(self, "format_version", TRACKS_VERSION)
+        may_be_torn = self.selection is not None or any(map(self.options.get, _COULD_TEAR))
+        if self.options.get("pairs") and not may_be_torn:
+            object.__setattr__(self, "pairs", True)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Manifest: {self.documents:,} documents, {self.tokens:,} tokens as {self.dtype}, "
+            f"tokenizer {self.tokenizer.get('name')}>"
+        )
+
+    def token_fact(self, key: str) -> int | None:
+        """A number that the manifest has of the tokenizer: vocab_size, eod_id."""
+        value = self.tokenizer.get(key)
+        return value if _is_count(value) and value < 1 << 31 else None
+
+    @property
+    def frame(self) -> tuple[list[int], list[int]] | None:
+        """The ids before and behind every document that has tokens; None where it does not say."""
+        frame = self.tokenizer.get("frame")
+        if isinstance(frame, dict):
+            before, after = frame.get("before"), frame.get("after")
+            return (before, after) if _are_counts(before) and _are_counts(after) else None
+        if not isinstance(appended := self.options.get("append_eod"), bool):
+            return None
+        eod = self.token_fact("eod_id") if appended else None
+        return [], [] if eod is None else [eod]
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether each record that was read is counted once."""
+        rows = self.records - self.left_out - self.mapped_out + self.mapped_in
+        return rows == self.documents + self.empty + self.rejected
+
+    @property
+    def kept_empty(self) -> int:
+        """The documents without a token that have an entry in the index nevertheless."""
+        return self.empty if self.options.get("empty") == "document" else 0
+
+    def record(self, prefix: str) -> ShardRecord:
+        """What the manifest of a virtual dataset says of this one, as ``prefix``."""
+        return ShardRecord(
+            prefix=prefix,
+            sequences=self.sequences,
+            documents=self.documents + self.kept_empty,
+            tokens=self.tokens,
+            bin_bytes=self.bin["bytes"],
+            idx_bytes=self.idx["bytes"],
+            xxh3_128=checksum_of(self.bin),
+            tracks=self.track_sums,
+        )
+
+    @property
+    def track_dtypes(self) -> dict[str, np.dtype[Any]]:
+        """The dtype of each track."""
+        return {name: TRACK_DTYPES[name] for name in self.tracks}
+
+    @property
+    def track_sums(self) -> dict[str, str]:
+        """The checksum of each track."""
+        return {name: checksum_of(digest) for name, digest in self.tracks.items()}
+
+    def to_json(self) -> str:
+        """The manifest as a JSON object, which begins with its version."""
+        return b"".join(self.chunks()).decode()
+
+    def chunks(self) -> Iterator[bytes]:
+        """The same in pieces: there may be a million inputs."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        if self.pieces is not None:
+            values["pieces"] = [record.to_json() for record in self.pieces]
+        for key in (
+            "tracks",
+            "trained",
+            "reasons",
+            "roles",
+            "table",
+            "dropped",
+            "pieces",
+            "selection",
+        ):
+            if values[key] in (None, {}):
+                del values[key]
+        if not self.pairs:
+            del values["pairs"]
+        values = without_zeros(values)
+        versions = {
+            "manifest": values.pop("format_version"),
+            "version": values.pop("tokpack_version"),
+        }
+        # Of a list that may be long each entry is a line: it is written a hundred times as fast.
+        long = {key: values[key] for key in ("inputs", "pieces") if values.get(key)}
+        rest = json.dumps({"tokpack": versions, **values, **{key: [] for key in long}}, indent=2)
+        for key, entries in long.items():
+            before, rest = rest.split(f'\n  "{key}": []', 1)
+            yield f'{before}\n  "{key}": ['.encode()
+            left, end = iter(entries), ""
+            while lines := [_line(entry) for entry in itertools.islice(left, _LINES)]:
+                yield (end + "\n" + ",\n".join(lines)).encode()
+                end = ","
+            rest = f"\n  ]{rest}"
+        yield f"{rest}\n".encode()
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str = "manifest") -> Manifest:
+        """Parse a manifest; FormatError, with ``name``, where it is none or of a newer version."""
+        values = parse_json(text, name)
+        versions = values.get("tokpack") if isinstance(values, dict) else None
+        if not isinstance(versions, dict):
+            raise FormatError(not_a_manifest(name))
+        version: Any = versions.get("manifest")
+        if not _is_count(version) or version == 0:
+            raise FormatError(f"{name}: manifest version is {brief(version)}, expected a number")
+        if version > TRACKS_VERSION:
+            raise FormatError(
+                f"{name}: manifest version is {version}, this tokpack knows {TRACKS_VERSION}: "
+                "upgrade tokpack; the dataset itself can be read without its manifest"
+            )
+        values |= {"format_version": version, "tokpack_version": versions.get("version")}
+        tracks = values.get("tracks")
+        if isinstance(tracks, dict):  # those that are not known are passed over
+            values["tracks"] = {track: tracks[track] for track in TRACK_DTYPES if track in tracks}
+        manifest = decode(cls, values, name)
+        decode(_TokenizerEntry, manifest.tokenizer, f"{name}: tokenizer")
+        _check_digests(manifest, name)
+        if manifest.pieces is not None:
+            _check_sums(manifest, name)
+        elif manifest.selection is not None:
+            raise FormatError(f"{name}: has a selection, but no pieces of which it is one")
+        return manifest
+
+    @classmethod
+    def load(cls, prefix: str | os.PathLike[str]) -> Manifest:
+        """Read the manifest of the dataset ``prefix``.
+
+        InputError where there is none, FormatError where it is broken, of a newer version, or
+        another file altogether.
+        """
+        path = manifest_path(prefix)
+        text = _read(path)
+        if not _START.match(text):
+            raise FormatError(not_a_manifest(path))
+        return cls.from_json(text, path)
+
+    @classmethod
+    def find(cls, prefix: str | os.PathLike[str]) -> Manifest | None:
+        """The manifest of the dataset ``prefix``; None where there is none.
+
+        A file of that name is none if it is plainly somebody else's JSON. FormatError where it is
+        broken or of a newer version, InputError where it cannot be read.
+        """
+        try:
+            return cls.load(prefix)
+        except InputError:
+            path = manifest_path(prefix)
+            if exists(path) if is_url(path) else os.path.lexists(path):
+                raise
+            return None
+        except FormatError:
+            if _is_other_json(manifest_path(prefix)):
+                return None
+            raise
+
+    def save(self, prefix: str | os.PathLike[str]) -> None:
+        """Write the manifest of the dataset ``prefix`` atomically.
+
+        OutputError where the file exists and is no manifest: it may be the very input.
+        """
+        path = manifest_path(prefix)
+        check_outputs([(path, MANIFEST)], (), overwrite=True)
+        replace_file(path, self.chunks())
+
+
+def facts_of_pieces(pieces: Sequence[ShardRecord]) -> dict[str, Any]:
+    """What the manifest of a virtual dataset says of files: its pieces', and sums of these."""
+    sums = {
+        "bin": sum(one.bin_bytes for one in pieces),
+        "idx": sum(one.idx_bytes for one in pieces),
+    }
+    sizes = {key: FileDigest(bytes=size, xxh3_128="") for key, size in sums.items()}
+    tracks = tracks_of_pieces(pieces, sum(one.tokens for one in pieces))
+    return {**sizes, "tracks": tracks, "pieces": tuple(pieces)}
+
+
+def tracks_of_pieces(pieces: Iterable[ShardRecord], tokens: int) -> dict[str, TrackDigest]:
+    """What the manifest of a dataset made of pieces says of its tracks: all that any piece has."""
+    names = {name for piece in pieces for name in piece.tracks}
+    return {
+        name: TrackDigest(bytes=tokens * dtype.itemsize, xxh3_128="", dtype=str(dtype))
+        for name, dtype in TRACK_DTYPES.items()
+        if name in names
+    }
+
+
+def _line(entry: dict[str, Any]) -> str:
+    """An entry of a long list as ``json.dumps`` has it, in a fifth of the time."""
+    text: str = ujson.dumps(entry, escape_forward_slashes=False, separators=(", ", ": "))
+    return "    " + text.replace("\x7f", "\\u007f")
+
+
+def summed_roles(manifests: Iterable[Manifest]) -> dict[str, dict[str, int]]:
+    """The ``roles`` of several datasets as one."""
+    counts: dict[str, Counter[str]] = {}
+    for manifest in manifests:
+        for role, of_role in manifest.roles.items():
+            counts.setdefault(role, Counter()).update(of_role)
+    return {role: dict(of_role) for role, of_role in counts.items()}
+
+
+def without_zeros(counts: dict[str, Any]) -> dict[str, Any]:
+    """Counts without those of ``where`` and ``map`` where these were not asked for."""
+    return {key: count for key, count in counts.items() if count or key not in CHOSEN_COUNTS}
+
+
+def is_manifest(path: str) -> bool:
+    """Whether a file begins like a manifest; False also where there is none that can be read."""
+    return _START.match(head(path, _HEAD_BYTES)) is not None
+
+
+MANIFEST = Kind("a manifest", is_manifest, beside=True)
+
+
+def now() -> str:
+    """The time as manifests give it: ISO 8601 with the offset from UTC."""
+    return (
+        datetime.fromtimestamp(machine.clock.wall(), UTC).astimezone().isoformat(timespec="seconds")
+    )
+
+
+def not_a_manifest(path: str) -> str:
+    """Why a file with the name of a manifest is not read as one."""
+    return f'{path}: not a manifest: expected an object with the key "tokpack"'
+
+
+def _read(path: str) -> bytes:
+    """A file, if it begins as a manifest, else its first bytes."""
+    with cannot_read(path), open_file(path) as file:
+        begin = file.read(_HEAD_BYTES)
+        # Any other file may be somebody's data of any size, and is not read further.
+        return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
+
+
+def _is_other_json(path: str) -> bool:
+    begin = _read(path).lstrip()
+    return begin.startswith((b"{", b"[")) and b'"tokpack"' not in begin
+
+
+def _check_digests(manifest: Manifest, name: str) -> None:
+    """FormatError where what is said of a file is no digest, or a track is of another dtype."""
+    for key in ("bin", "idx", "table", "dropped", "selection"):
+        digest = getattr(manifest, key)
+        if digest is not None and not _is_digest(digest):
+            raise FormatError(f"{name}: {key} is {brief(digest)}, expected bytes and a checksum")
+    for track, digest in manifest.tracks.items():
+        if not _is_digest(digest) or digest.get("dtype") != str(TRACK_DTYPES[track]):
+            raise FormatError(
+                f"{name}: the track {track} is {brief(digest)}, expected bytes, a checksum and the "
+                f"dtype {TRACK_DTYPES[track]}"
+            )
+
+
+def _check_sums(manifest: Manifest, name: str) -> None:
+    """What a virtual dataset, or a view, says of itself against what it says of its pieces."""
+    try:
+        storage_dtype(manifest.dtype)
+    except (TypeError, UsageError):
+        raise FormatError(f"{name}: dtype is {manifest.dtype!r}, which no dataset has") from None
+    for what in ("sequences", "tokens"):
+        if manifest.selection is not None:
+            continue
+        total = sum(getattr(record, what) for record in manifest.pieces or ())
+        if total != getattr(manifest, what):
+            raise FormatError(
+                f"{name}: {what} are {getattr(manifest, what)}, expected {total}, "
+                "the sum of the pieces"
+            )
+
+
+def _is_digest(value: object) -> bool:
+    if not isinstance(value, dict) or not _is_count(value.get("bytes")):
+        return False
+    sums = [value[name] for name in ("xxh3_128", "xxh3_blocks", "pieces") if name in value]
+    if len(sums) != 1 or not isinstance(sums[0], list):
+        return len(sums) == 1 and isinstance(sums[0], str)
+    whole = all(_is_digest(one) and "pieces" not in one for one in sums[0])
+    return whole and sum(one["bytes"] for one in sums[0]) == value["bytes"]
+
+
+def _are_counts(values: object) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(map(_is_count, values))
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+TRUST = "TOKPACK_TRUST"  # folders and URLs, with commas between
+
+
+def piece_path(manifest: str, prefix: str) -> str:
+    """Where the piece lies that a manifest calls ``prefix``.
+
+    FormatError where that is neither beside the manifest nor below a place of $TOKPACK_TRUST.
+    """
+    path = _plain(joined(os.path.dirname(manifest), prefix))
+    if not is_trusted(manifest, path):
+        raise FormatError(
+            f"{manifest}: its piece {brief(prefix)} lies outside of the manifest's folder, so it "
+            f"is not opened; if you trust who made it, set {trust_setting([path])}"
+        )
+    return path
+
+
+def is_trusted(manifest: str, path: str) -> bool:
+    """Whether a file may be read because a manifest names it."""
+    trusted = (os.path.expanduser(text.strip()) for text in os.environ.get(TRUST, "").split(","))
+    roots = (os.path.dirname(manifest) or os.curdir, *filter(None, trusted))
+    return any(_is_below(path, root) for root in roots)
+
+
+def trust_setting(paths: Iterable[str]) -> str:
+    """The variable with which a manifest may name these paths."""
+    folders = {os.path.dirname(path if is_url(path) else os.path.abspath(path)) for path in paths}
+    outermost = [
+        one for one in folders if not any(_is_below(one, other) for other in folders - {one})
+    ]
+    return f"{TRUST}={shlex.quote(','.join(sorted(outermost)))}"
+
+
+def _plain(path: str) -> str:
+    """A path without ``..``, which behind a link would lead elsewhere."""
+    return path if is_url(path) or ".." not in path.split("/") else os.path.normpath(path)
+
+
+def _is_below(path: str, root: str) -> bool:
+    if is_url(path) != is_url(root):
+        return False
+    if not is_url(path):
+        top = os.path.join(os.path.abspath(root), "")
+        return os.path.abspath(path).startswith(top)
+    place, top_place = place_of(path), place_of(root)
+    folder = f"{top_place.key.rstrip('/')}/" if top_place.key else ""
+    inside = place[:2] == top_place[:2] and place.key.startswith(folder)
+    return inside and ".." not in place.key.split("/")

@@ -1,0 +1,344 @@
+"""Files, or copies of objects, mapped read-only."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+import sys
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack import _core
+from tokpack.errors import InputError
+from tokpack.machine import usable_cores
+from tokpack.storage import check_root, copies, located, named
+from tokpack.storage.disk import durable
+from tokpack.storage.disk.durable import cannot_read
+from tokpack.storage.disk.mistaken import not_a_dataset
+from tokpack.storage.objects.access import Ranges, Reader
+from tokpack.storage.objects.urls import StoredObject, is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from concurrent.futures import Future
+    from typing import BinaryIO
+
+    from tokpack.storage import Identity
+
+
+_ADVICE = (
+    "a dataset is PREFIX.bin and PREFIX.idx, and is opened by its PREFIX; a run that did not "
+    "finish leaves none, and can be run again"
+)
+
+
+_TRIES = 100  # of a copy that others remove before it is open
+
+
+def map_file(
+    path: str, stored: StoredObject | None = None, advice: str = _ADVICE
+) -> tuple[bytes | mmap.mmap, Identity]:
+    """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError.
+
+    ``stored`` is the object of the URL, where it was looked up before; ``advice`` ends the error
+    about a missing file.
+    """
+    try:
+        if is_url(path):
+            stored = stored or located(path)
+        if stored is None and not stat.S_ISREG(
+            os.stat(path).st_mode
+        ):  # a pipe would block for ever
+            raise InputError(f"{path}: not a regular file")
+        with _opened(path, stored) as file:
+            status = os.fstat(file.fileno())
+            size, identity = status.st_size, stored or durable.Identity.of(status)
+            if size == 0:  # cannot be mapped
+                return b"", identity
+            _core.watch_bus_errors()  # a library may have taken the signal since
+            if sys.version_info >= (3, 13):  # keeps no second descriptor open
+                buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, trackfd=False)
+            else:
+                buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            return buffer, identity
+    except FileNotFoundError:
+        if is_url(path):
+            check_root(path)
+        mistaken = "" if is_url(path) else not_a_dataset(path.removesuffix(".idx"))
+        raise InputError(mistaken or f"{path}: no such file; {advice}") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL, or half of a surrogate pair
+        raise InputError(f"{path!r}: no file has such a name: {error}") from None
+
+
+def _opened(path: str, stored: StoredObject | None) -> BinaryIO:
+    for _ in range(_TRIES):
+        name = path if stored is None else copies([stored])[0]
+        with suppress(FileNotFoundError):  # others needed the place of the copy
+            return open(name, "rb", buffering=0)
+        if stored is None:
+            break
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+Tokens = npt.NDArray[Any]
+
+LEAST_BYTES = 16 << 10  # of a request; less takes as long
+MOST_BYTES = 4 << 20  # of one request, also for several ranges
+GAP_BYTES = 32 << 10  # two ranges that are no further apart are read with one request
+
+
+class LazyTokens:
+    """All tokens of a shard that are not mapped: a slice of them is a new array, read-only."""
+
+    dtype: np.dtype[Any]
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+        return self.nbytes // self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tokens."""
+        raise NotImplementedError
+
+    def __getitem__(self, which: slice) -> Tokens:
+        raise NotImplementedError
+
+
+class StoredTokens(LazyTokens):
+    """All tokens of ``stored``, as ``dtype``: a slice is a new array, read-only.
+
+    Who takes slices that follow each other has more and more read ahead. InputError where the
+    object is another one now, or the store does not give it.
+    """
+
+    def __init__(self, stored: StoredObject, dtype: np.dtype[Any]) -> None:
+        self.stored = stored
+        self.dtype = dtype
+        self._window: tuple[int, bytes] = 0, b""  # the byte where it begins, and what was read
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the .bin."""
+        return self.stored.size
+
+    def __getitem__(self, which: slice) -> Tokens:
+        begin, end, step = which.indices(len(self))
+        width = self.dtype.itemsize
+        tokens = np.frombuffer(self._bytes(begin * width, max(begin, end) * width), self.dtype)
+        return tokens[::step]
+
+    def _bytes(self, begin: int, end: int) -> bytes:
+        at, data = self._window
+        if begin == end:
+            return b""
+        if not at <= begin <= end <= at + len(data):
+            # A read that goes on from the last window doubles what is read ahead.
+            ahead = 2 * len(data) if at < begin <= at + len(data) else LEAST_BYTES
+            size = max(end - begin, min(ahead, MOST_BYTES))
+            data = read(self.stored, begin, min(begin + size, self.nbytes))
+            at, self._window = begin, (begin, data)
+        return data[begin - at : end - at]
+
+
+def as_integers(values: Tokens) -> Tokens:
+    """The same bytes as integers, which are all that the core copies."""
+    return values if values.dtype.kind in "iu" else values.view(f"<i{values.itemsize}")
+
+
+def read(stored: StoredObject, begin: int, end: int) -> bytes:
+    """Bytes [begin, end) of an object, however many."""
+    pieces = range(begin, end, MOST_BYTES)
+    return b"".join(Ranges([(stored, at, min(at + MOST_BYTES, end)) for at in pieces]).take())
+
+
+class Span(NamedTuple):
+    """``length`` tokens of a .bin from token ``begin`` on, which row ``row`` asks for."""
+
+    row: int
+    tokens: StoredTokens
+    begin: int
+    length: int
+
+
+class Fetch:
+    """Requests for spans, which are under way; spans that lie close together share a request."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda span: (span.tokens.stored.url, span.begin))
+        requests: list[tuple[Any, int, int]] = []
+        self._of: list[int] = []  # the request of each span
+        for span in self._spans:
+            width, stored = span.tokens.dtype.itemsize, span.tokens.stored
+            begin, end = span.begin * width, (span.begin + span.length) * width
+            before = requests[-1] if requests else (None, 0, 0)
+            near = begin - before[2] <= GAP_BYTES and end - before[1] <= MOST_BYTES
+            if before[0] == stored and near:
+                requests[-1] = (stored, before[1], max(end, before[2]))
+            else:
+                requests.append((stored, begin, end))
+            self._of.append(len(requests) - 1)
+        self._requests = requests
+        self._ranges = Ranges(requests)
+
+    def take(self) -> Iterator[tuple[int, Tokens]]:
+        """Each row with its tokens, once. InputError."""
+        data = self._ranges.take()
+        for span, number in zip(self._spans, self._of, strict=True):
+            dtype = span.tokens.dtype
+            at = span.begin * dtype.itemsize - self._requests[number][1]
+            yield span.row, np.frombuffer(data[number], dtype, span.length, at)
+
+    def close(self) -> None:
+        """Give up what has not been read."""
+        self._ranges.close()
+
+
+Result = TypeVar("Result")
+ByteBlock = npt.NDArray[np.uint8]
+
+CHUNK_BYTES = 1 << 21  # a multiple of every item size; stays in the cache of a core
+_MOST_THREADS = 32
+
+
+def scan(
+    path: str,
+    size: int,
+    look: Callable[[int, ByteBlock], Result],
+    *,
+    threads: int = 0,
+    chunk: int = 0,
+    cuts: npt.NDArray[np.int64] | None = None,
+    tokens: LazyTokens | None = None,
+) -> Generator[tuple[int, ByteBlock, Result], None, None]:
+    """Call ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
+
+    ``look`` runs in ``threads`` threads (0: as many as the cores can use); what it returns comes in
+    the order of the file, with the chunk's first byte and its bytes, which stay until the next one
+    is asked for. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; with ``cuts``, from 0 up to
+    ``size``, one lies between each two of them. Memory is bounded by two chunks a thread.
+    ``tokens`` are taken in place of a file: those of a view. InputError where the file cannot be
+    read or is shorter.
+    """
+    chunk = chunk or CHUNK_BYTES
+    # Two more than there are cores: some wait for the disk.
+    threads = threads or min(_MOST_THREADS, usable_cores() + 2)
+    source = _source(path, size) if tokens is None else _GatheredTokens(tokens)
+    free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
+    bounds = [*range(0, size, chunk), size] if cuts is None else cuts.tolist()
+    left = list(pairwise(bounds))[::-1]
+    waiting: deque[Future[tuple[int, ByteBlock, Result]]] = deque()
+
+    def work(block: ByteBlock, begin: int) -> tuple[int, ByteBlock, Result]:
+        source.fill(block, begin)
+        return begin, block, look(begin, block)
+
+    pool = ThreadPoolExecutor(threads)
+    try:
+        while left or waiting:
+            while free and left:
+                begin, end = left.pop()
+                block = _at_least(free.pop(), end - begin)[: end - begin]
+                source.take(block)
+                waiting.append(pool.submit(work, block, begin))
+            at, block, result = waiting.popleft().result()
+            yield at, block, result
+            whole: ByteBlock = block if block.base is None else block.base
+            # One long chunk must not cost its memory for the rest.
+            free.append(whole if len(whole) <= chunk else np.empty(min(chunk, size), np.uint8))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        source.close()
+
+
+def _at_least(block: ByteBlock, size: int) -> ByteBlock:
+    return block if len(block) >= size else np.empty(size, np.uint8)
+
+
+def _source(path: str, size: int) -> _FileBlocks | _ObjectBlocks:
+    return _ObjectBlocks(path, size) if is_url(path) else _FileBlocks(path)
+
+
+class _GatheredTokens:
+    """Tokens that are gathered by the threads, in any order."""
+
+    def __init__(self, tokens: LazyTokens) -> None:
+        self._tokens = tokens
+
+    def take(self, block: ByteBlock) -> None:
+        """Called for each block in order, before it is filled."""
+
+    def fill(self, block: ByteBlock, begin: int) -> None:
+        """Gather a block, in any thread."""
+        width = self._tokens.dtype.itemsize
+        block[:] = self._tokens[begin // width : (begin + len(block)) // width].view(np.uint8)
+
+    def close(self) -> None:
+        pass
+
+
+class _FileBlocks:
+    """A file of which blocks are read by the threads, in any order."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        with cannot_read(path):
+            self._file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def take(self, block: ByteBlock) -> None:
+        """Called for each block in order, before it is filled."""
+
+    def fill(self, block: ByteBlock, begin: int) -> None:
+        """Read a block, in any thread."""
+        _fill(self._file, self._path, block, begin)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class _ObjectBlocks:
+    """An object whose blocks are read in order, with requests ahead."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self._reader = Reader(named(path), 0, size)
+        self._path = path
+
+    def take(self, block: ByteBlock) -> None:
+        view = memoryview(block.data)
+        while view:
+            count = self._reader.readinto(view)
+            if not count:
+                raise InputError(f"{self._path}: ends early: it was cut off while it was read")
+            view = view[count:]
+
+    def fill(self, block: ByteBlock, begin: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _fill(file: int, path: str, block: ByteBlock, begin: int) -> None:
+    """Read a block whole; a read may return less than was asked."""
+    view = memoryview(block.data)
+    while view:
+        try:
+            count = os.preadv(file, [view], begin)
+        except OSError as error:
+            raise InputError(
+                f"{path}: cannot be read at byte {begin}: {error.strerror or error}"
+            ) from error
+        if not count:
+            raise InputError(f"{path}: ends at byte {begin}: it was cut off while it was read")
+        view = view[count:]
+        begin += count

@@ -1,0 +1,527 @@
+"""Make one dataset of several: their files joined, or only a manifest that lists them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokpack import __version__
+from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset.format import bin_path, prefixes_of
+from tokpack.dataset.manifest import (
+    CHOSEN_COUNTS,
+    TRACK_DTYPES,
+    FileDigest,
+    HashingReader,
+    Manifest,
+    ShardRecord,
+    checksum_of,
+    facts_of_pieces,
+    is_trusted,
+    manifest_path,
+    now,
+    summed_roles,
+    trust_setting,
+)
+from tokpack.dataset.outputs import NewFiles, dataset_files, new_datasets
+from tokpack.dataset.shards import check_manifest
+from tokpack.dataset.table import (
+    COLUMNS,
+    ROW_GROUP,
+    DocumentTable,
+    TableReader,
+    dropped_path,
+    dropped_schema,
+    has_table,
+    import_parquet,
+    table_chunks,
+    table_metadata,
+    table_path,
+    table_schema,
+)
+from tokpack.dataset.view import open_files
+from tokpack.dataset.writer import JoinedDataset, NewDataset, plain_facts
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.progress import ProgressStage, with_bar
+from tokpack.sources.rows import widest_type
+from tokpack.storage import exists, near, paths_of
+from tokpack.storage.disk.foreign import MAX_COUNT
+from tokpack.storage.objects.urls import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tokpack.progress import Show
+    from tokpack.storage import Identity
+    from tokpack.storage.files import PathLike
+
+
+_log = logging.getLogger(__name__)
+
+
+class Tables:
+    """The tables of several datasets, one after the other, as one; of a view, of what it lists.
+
+    ``kept`` are the kept columns with their types, by the rule of ``encode``: one that a dataset
+    lacks is null there.
+    """
+
+    def __init__(self, prefixes: Sequence[str]) -> None:
+        """InputError where a table is missing, FormatError where one is of another dataset."""
+        self._parts = [DocumentTable(prefix) for prefix in prefixes]
+        self._ends = [0, *accumulate(map(len, self._parts))]
+        self.kept = _kept(reader for part in self._parts for reader in part)
+        self._dropped = [path for part in self._parts for path in _dropped_paths(part)]
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def write(
+        self, prefix: str, new: NewFiles, binary: FileDigest, rows: tuple[int, int]
+    ) -> FileDigest:
+        """Write the table of the dataset ``prefix`` of rows [begin, end)."""
+        schema = table_schema(self.kept)
+        chunks = table_chunks(schema, self._tables(*rows, schema), table_metadata(binary))
+        return _write_chunks(table_path(prefix), chunks, new)
+
+    def write_dropped(
+        self, prefix: str, new: NewFiles, binary: FileDigest, rows: int
+    ) -> FileDigest | None:
+        """Write the table of all records that were left out; None where these are not ``rows``."""
+        readers = [TableReader(near(path), path) for path in self._dropped if exists(path)]
+        if not rows or sum(map(len, readers)) != rows:
+            return None
+        schema = dropped_schema()
+        tables = (_fitted(table, schema) for one in readers for table in _in_order(one))
+        return _write_chunks(
+            dropped_path(prefix), table_chunks(schema, tables, table_metadata(binary)), new
+        )
+
+    def _tables(self, begin: int, end: int, schema: Any) -> Iterator[Any]:
+        for part, first, last in zip(self._parts, self._ends, self._ends[1:], strict=False):
+            stop = min(end, last)
+            for at in range(max(begin, first), stop, ROW_GROUP):
+                documents = np.arange(at - first, min(at + ROW_GROUP, stop) - first)
+                yield part.take(documents, schema.names, partial(_fitted, schema=schema))
+
+
+def tables_of(prefixes: Sequence[str]) -> Tables | None:
+    """The tables of all of some datasets, None where one has none; said where others have."""
+    without = [prefix for prefix in prefixes if not has_table(prefix)]
+    if not without:
+        try:
+            return Tables(prefixes)
+        except InputError as error:  # a dataset is whole without its table
+            _log.warning("%s; what is made has no table of its documents", error)
+    elif len(without) < len(prefixes):
+        _log.warning(
+            "%s has no table of its documents, so what is made has none", ", ".join(without[:3])
+        )
+    return None
+
+
+def all_tables(
+    tables: Tables | None, prefix: str, new: NewFiles, binary: FileDigest, facts: Mapping[str, Any]
+) -> dict[str, FileDigest]:
+    """Write both tables of a dataset with all rows; what its manifest has of them besides facts."""
+    if tables is None:
+        return {}
+    empty = facts["empty"] if facts["options"].get("empty") == "document" else 0
+    if len(tables) != facts["documents"] + empty:  # some kept documents without a token, others not
+        _log.warning("%s: has no table, as its inputs count empty documents otherwise", prefix)
+        return {}
+    digests = {"table": tables.write(prefix, new, binary, (0, len(tables)))}
+    left_out = facts["empty"] + facts["rejected"] - empty
+    if dropped := tables.write_dropped(prefix, new, binary, left_out):
+        digests["dropped"] = dropped
+    return digests
+
+
+def _dropped_paths(table: DocumentTable) -> list[str]:
+    """The tables of left out records of a dataset's shards; those of a view's are not its own."""
+    prefixes = table.prefixes if table.numbers is None else []
+    manifests = ((prefix, Manifest.load(prefix)) for prefix in prefixes)
+    return [dropped_path(prefix) for prefix, manifest in manifests if manifest.dropped]
+
+
+def _in_order(reader: TableReader) -> Iterator[Any]:
+    """All rows of a table, some at a time."""
+    for begin in range(0, len(reader), ROW_GROUP):
+        numbers = np.arange(begin, min(begin + ROW_GROUP, len(reader)))
+        yield reader.take(numbers, tuple(reader.schema.names))
+
+
+def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
+    """The kept columns of several tables, in the order in which they come, with their types."""
+    types: dict[str, set[str]] = {}
+    for reader in readers:
+        for field in reader.schema:
+            if field.name not in COLUMNS:
+                kinds = types.setdefault(field.name, set())
+                kinds |= set() if reader.is_null(field.name) else {str(field.type)}
+    return {name: widest_type(kinds) for name, kinds in types.items()}
+
+
+def _fitted(table: Any, schema: Any) -> Any:
+    """A table with the columns of a schema; names of inputs as strings."""
+    arrow = import_parquet()
+    columns = []
+    for field in schema:
+        if field.name in table.column_names:
+            columns.append(_turned(table[field.name], field.type))
+        else:
+            columns.append(arrow.nulls(table.num_rows, field.type))
+    return arrow.table(columns, names=schema.names)
+
+
+def _turned(column: Any, goal: Any) -> Any:
+    arrow = import_parquet()
+    if arrow.types.is_dictionary(goal):
+        return column.cast(arrow.string())
+    if column.type == goal:
+        return column
+    if column.null_count == len(column):
+        return arrow.nulls(len(column), goal)
+    if str(goal) == "double":
+        return column.cast(goal, safe=False)
+    # Numbers beside strings: their JSON text.
+    texts = [None if value is None else json.dumps(value) for value in column.to_pylist()]
+    return arrow.array(texts, goal)
+
+
+def _write_chunks(path: str, chunks: Iterable[bytes], new: NewFiles) -> FileDigest:
+    digested = HashingReader(chunks)
+    new.write(path, digested)
+    return digested.digest
+
+
+_COUNTS_AS = {
+    "mask": "all of its tokens are trained",
+    "weights": "all of its tokens weigh 1",
+    "labels": "its tokens are their own labels",
+}
+_COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
+
+
+class InputShard(NamedTuple):
+    """One .bin with its .idx, as it was when the command began."""
+
+    record: ShardRecord  # with the full prefix
+    identity: Identity
+    digest: FileDigest | None  # of the .bin, as its manifest says
+    multimodal: bool | None  # None where it has no sequence
+
+
+@dataclass(frozen=True)
+class MergeInput:
+    """One dataset that is to be merged, a virtual one as its shards."""
+
+    name: str  # as the user gave it
+    dtype: np.dtype[Any]
+    shards: list[InputShard]
+    manifest: Manifest | None
+    pairs: bool  # as the dataset says
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it lists documents of other datasets."""
+        return self.manifest is not None and self.manifest.selection is not None
+
+    def total(self, what: str) -> int:
+        """The sum of a number that each shard's record has."""
+        return sum(getattr(shard.record, what) for shard in self.shards)
+
+
+@with_bar
+def merge(
+    inputs: PathLike | Iterable[PathLike],
+    output: PathLike,
+    *,
+    virtual: bool = False,
+    overwrite: bool = False,
+    progress: Show | bool | None = None,
+) -> Manifest:
+    """Join datasets, in order, into the dataset ``output``, documents and all.
+
+    ``inputs`` are prefixes (or files) of datasets of one dtype and, as far as their manifests tell,
+    one tokenizer; every entry of their indices is checked. Their tables of documents are joined
+    where all have one. Of tracks it has all that any has: where one is missing, every token counts,
+    which is said. ``virtual`` copies nothing and writes
+    only ``output``.json, which lists them. ``progress`` is told the bytes of the .bin that are
+    written. UsageError where the datasets do not belong together, FormatError where one is broken,
+    OutputError where the output is taken or cannot be written.
+    """
+    output = os.fspath(output)
+    prefixes = prefixes_of(paths_of(inputs))
+    if not prefixes:
+        raise UsageError("nothing to merge: name the datasets by their prefixes")
+    files = [file for prefix in prefixes for file in dataset_files(prefix)]
+    tables = None if virtual else tables_of(prefixes)
+    tracks = () if virtual else tracks_of(prefixes)
+    outputs = new_datasets(
+        [output], files, overwrite=overwrite, tables=tables is not None, tracks=tracks
+    )
+    with outputs as new:
+        datasets = [_inspect(prefix) for prefix in prefixes]
+        check_same(datasets)
+        tell_of_tracks(datasets)
+        if virtual:
+            _check_no_view(datasets)
+            return _write_virtual(datasets, output, new)
+        return _write(datasets, output, new, tables, tracks, progress=progress)
+
+
+def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """The tracks that any of some datasets has."""
+    manifests = [Manifest.find(prefix) for prefix in prefixes]
+    return tuple(
+        name for name in TRACK_DTYPES if any(one and name in one.tracks for one in manifests)
+    )
+
+
+def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
+    """Say which datasets have no track that others have, and what becomes of their tokens."""
+    shards = [shard.record for dataset in inputs for shard in dataset.shards]
+    for name, counts in _COUNTS_AS.items():
+        without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
+        if 0 < len(without) < len(shards):
+            more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+            _log.warning("%s%s: has no %s, so %s", without[0], more, name, counts)
+
+
+def _inspect(prefix: str) -> MergeInput:
+    with MMapIndexedDataset(prefix, verify=True) as dataset:
+        shards = []
+        for shard in dataset.shards():
+            manifest = Manifest.find(shard.prefix) if dataset.records else dataset.manifest
+            if manifest:
+                check_manifest(manifest, shard)
+            # The bytes of a view are nowhere, so it has no checksum of them.
+            digest = manifest.bin if manifest and dataset.view is None else None
+            tracks = manifest.track_sums if manifest else {}
+            record = ShardRecord.of(
+                shard, shard.prefix, checksum_of(digest) if digest else "", tracks=tracks
+            )
+            multimodal = shard.index.header.multimodal if len(shard) else None
+            shards.append(InputShard(record, shard.identity, digest, multimodal))
+        return MergeInput(prefix, dataset.dtype, shards, dataset.manifest, dataset.pairs)
+
+
+def check_same(inputs: Sequence[MergeInput]) -> None:
+    """UsageError for datasets whose ids cannot stand in one, as far as their manifests tell."""
+    kinds = {shard.multimodal: dataset.name for dataset in inputs for shard in dataset.shards}
+    if True in kinds and False in kinds:
+        raise UsageError(
+            f"{kinds[True]} is multimodal, with a mode for each sequence, {kinds[False]} is not: "
+            "merge each kind for itself"
+        )
+    in_pairs = {dataset.pairs: dataset.name for dataset in inputs}
+    if len(in_pairs) > 1:
+        raise UsageError(
+            f"{in_pairs[True]} has pairs of a preferred and a rejected answer, which stay "
+            f"together, {in_pairs[False]} has none by its manifest: take each kind for itself"
+        )
+    tokenizers = [(i.name, i.manifest.tokenizer) for i in inputs if i.manifest]
+    tokenizers = [(name, tokenizer) for name, tokenizer in tokenizers if tokenizer.get("sha256")]
+    for name, tokenizer in tokenizers:
+        if tokenizer["sha256"] != tokenizers[0][1]["sha256"]:
+            raise UsageError(
+                f"{tokenizers[0][0]} was made with the tokenizer {_described(tokenizers[0][1])}, "
+                f"{name} with {_described(tokenizer)}: their ids mean "
+                "different things; encode one again"
+            )
+    widest = max((dataset.dtype for dataset in inputs), key=lambda dtype: dtype.itemsize)
+    for dataset in inputs:
+        if dataset.dtype != widest:
+            raise UsageError(
+                f"{dataset.name} has ids of {dataset.dtype}, others of {widest}: bring them to one "
+                f"dtype with `tokpack convert {dataset.name} NEW --dtype {widest}`"
+            )
+    framed = [(i.name, i.manifest.frame) for i in inputs if i.manifest and i.manifest.frame]
+    for name, frame in framed:
+        if frame != framed[0][1]:
+            raise UsageError(
+                f"{framed[0][0]} has documents between the ids {_sides(framed[0][1])}, {name} "
+                f"between {_sides(frame)}: encode one again with the EOD and BOS of the other"
+            )
+    named = {name for name, _ in tokenizers}
+    unknown = [i.name for i in inputs if i.name not in named]
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        _log.warning(
+            "no manifest tells the tokenizer of %s%s, so it was not checked", unknown[0], more
+        )
+
+
+def _described(tokenizer: dict[str, Any]) -> str:
+    name, eod = tokenizer.get("name", "unknown"), tokenizer.get("eod_id")
+    return f"{name} ({tokenizer['sha256'][:12]}, EOD {eod})"
+
+
+def _sides(frame: tuple[list[int], list[int]]) -> str:
+    return f"{frame[0]} and {frame[1]}"
+
+
+def _write(
+    inputs: list[MergeInput],
+    output: str,
+    new: NewFiles,
+    tables: Tables | None,
+    tracks: Sequence[str],
+    *,
+    progress: Show | bool | None,
+) -> Manifest:
+    shards = [shard for dataset in inputs for shard in dataset.shards]
+    records = [shard.record for shard in shards]
+    stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
+    # A store can join whole objects, but not the documents that a view lists.
+    joins = is_url(output) and not any(dataset.is_view for dataset in inputs)
+    out = (JoinedDataset if joins else NewDataset)(output, new, tracks)
+    lengths = new.scratch(sum(record.sequences for record in records), np.int32)
+    doc_idx = new.scratch(sum(record.documents for record in records) + 1, np.int64)
+    multimodal = any(shard.multimodal for shard in shards)
+    modes = new.scratch(len(lengths), np.int8) if multimodal else None
+    sequence = document = 0
+    for record, identity, digest, _ in shards:
+        shard = open_files(record.prefix).only
+        if shard is None or shard.identity != identity:
+            raise FormatError(f"{record.prefix}: changed while it was merged; run again")
+        rows = slice(sequence, sequence + record.sequences)
+        lengths[rows] = shard.index.lengths
+        if modes is not None and shard.index.modes is not None:
+            modes[rows] = shard.index.modes
+        entries = doc_idx[document + 1 : document + 1 + record.documents]
+        entries[:] = shard.index.doc_idx[1:]
+        entries += sequence
+        out.join(shard, digest, stage.add)
+        sequence += record.sequences
+        document += record.documents
+    facts = merged_facts(inputs)
+    manifest = out.complete(
+        inputs[0].dtype,
+        lengths,
+        doc_idx,
+        facts,
+        modes,
+        tables=lambda binary: all_tables(tables, output, new, binary, facts),
+    )
+    joined = {bin_path(output): out.ranges} if isinstance(out, JoinedDataset) else {}
+    new.publish(joined=joined, on_bytes=stage.add)
+    return manifest
+
+
+def _check_no_view(inputs: list[MergeInput]) -> None:
+    for dataset in inputs:
+        if dataset.is_view:
+            raise UsageError(
+                f"{dataset.name} is a view, which a virtual dataset cannot list: leave out "
+                "--virtual to write its documents out, or make a view of all with `tokpack select`"
+            )
+
+
+def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Manifest:
+    prefixes = [shard.record.prefix for dataset in inputs for shard in dataset.shards]
+    records = tuple(
+        replace(shard.record, prefix=relative_name(output, shard.record.prefix))
+        for dataset in inputs
+        for shard in dataset.shards
+    )
+    counts = ("sequences", "tokens")
+    totals: dict[str, Any] = {what: sum(one.total(what) for one in inputs) for what in counts}
+    for what, total in totals.items():
+        if total > MAX_COUNT:
+            raise UsageError(f"{total} {what} are more than one dataset can have")
+    manifest = Manifest(
+        tokpack_version=__version__,
+        created=now(),
+        dtype=str(inputs[0].dtype),
+        trained=merged_trained(inputs),
+        **totals,
+        **facts_of_pieces(records),
+        **merged_facts(inputs),
+    )
+    path = manifest_path(output)
+    new.write(path, manifest.chunks())
+    new.publish(stale=[bin_path(output)])
+    warn_of_distant(path, prefixes)
+    return manifest
+
+
+def warn_of_distant(path: str, prefixes: Sequence[str]) -> None:
+    """Say what to do where a manifest names datasets that are not opened because it does."""
+    if far := [prefix for prefix in prefixes if not is_trusted(path, prefix)]:
+        _log.warning(
+            "%s lists %s, outside of its own folder; so that commands open it, write it to a "
+            "folder above both, or set %s",
+            path,
+            far[0],
+            trust_setting(far),
+        )
+
+
+def relative_name(output: str, prefix: str) -> str:
+    """How the manifest of ``output`` names a dataset: where it can, from its own folder."""
+    if is_url(output):
+        if not is_url(prefix):
+            raise UsageError(
+                f"{prefix}: lies on a disk, where a dataset on a store cannot find it: copy it to "
+                "the store, or merge without --virtual"
+            )
+        return prefix.removeprefix(output.rpartition("/")[0] + "/")
+    if is_url(prefix):
+        return prefix
+    return os.path.relpath(prefix, os.path.dirname(os.path.abspath(output)))
+
+
+def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
+    """What the manifests say, put together: inputs one after the other, counts summed."""
+    manifests = [dataset.manifest or _plain_manifest(dataset) for dataset in inputs]
+    options = dict(manifests[0].options)
+    for manifest in manifests[1:]:  # what all agree on
+        options = {k: v for k, v in options.items() if manifest.options.get(k) == v}
+    named = [m.tokenizer for m in manifests if m.tokenizer.get("sha256")]
+    tokenizer = dict(named[0] if named else manifests[0].tokenizer)
+    if any(m.frame != manifests[0].frame for m in manifests):
+        tokenizer.pop("frame", None)  # of some it is not known
+    return {
+        "tokenizer": tokenizer,
+        "options": {**options, "merged": [os.path.basename(dataset.name) for dataset in inputs]},
+        "inputs": [entry for manifest in manifests for entry in manifest.inputs],
+        **{
+            key: sum(getattr(manifest, key) for manifest in manifests)
+            for key in (*_COUNTS, *CHOSEN_COUNTS)
+        },
+        "roles": summed_roles(manifests) if all(one.roles for one in manifests) else {},
+        "pairs": inputs[0].pairs,
+    }
+
+
+def merged_trained(inputs: Sequence[MergeInput]) -> int | None:
+    """How many tokens are trained of all; None where no dataset says it of its own."""
+    counts = [None if one.manifest is None else one.manifest.trained for one in inputs]
+    if all(count is None for count in counts):
+        return None
+    pairs = zip(inputs, counts, strict=True)
+    return sum(one.total("tokens") if count is None else count for one, count in pairs)
+
+
+def _plain_manifest(dataset: MergeInput) -> Manifest:
+    """What can be said of a dataset without a manifest: its text is not known."""
+    documents, tokens, size = (dataset.total(what) for what in ("documents", "tokens", "bin_bytes"))
+    return Manifest(
+        tokpack_version=__version__,
+        created=now(),
+        dtype=str(dataset.dtype),
+        sequences=0,
+        tokens=tokens,
+        bin=FileDigest(bytes=size, xxh3_128=""),
+        idx=FileDigest(bytes=0, xxh3_128=""),
+        **plain_facts(dataset.name, documents, tokens, size),
+    )

@@ -1,0 +1,427 @@
+"""A dataset as what a run reads and what it writes."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.dataset.format import bin_path, idx_path
+from tokpack.dataset.manifest import MANIFEST, TRACK_DTYPES, Manifest, manifest_path
+from tokpack.dataset.shards import is_virtual, piece_prefix
+from tokpack.dataset.table import dropped_path, is_table, table_path
+from tokpack.dataset.track import is_track, own_tracks, track_path
+from tokpack.dataset.view import is_selection, selection_path
+from tokpack.errors import BusyError, FormatError, InputError, TokpackError
+from tokpack.quantities import bytes_text
+from tokpack.storage import identity
+from tokpack.storage.disk.durable import (
+    BUFFER,
+    UNFINISHED,
+    AtomicFiles,
+    Identity,
+    cannot_write,
+    make_parent,
+    same_file,
+)
+from tokpack.storage.disk.lock import try_flock
+from tokpack.storage.disk.replaceable import DATA, Kind, Output, check_not_inputs, remove_partial
+from tokpack.storage.files import storage_of
+from tokpack.storage.objects.upload import check_writable, compose, send
+from tokpack.storage.objects.urls import hub_repository, is_url
+from tokpack.storage.outputs import NewObjects, check_unchanged, look
+from tokpack.storage.scratch import ScratchFolder, remove_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import BinaryIO
+
+    import numpy.typing as npt
+
+    from tokpack.storage.objects.urls import Range
+
+
+TABLE = Kind("a table of documents", is_table, beside=True)
+TRACK = Kind("a track of this dataset", is_track, beside=True)
+SELECTION = Kind("a selection", is_selection, beside=True)
+
+
+def dataset_outputs(
+    prefix: str, *, tracks: Iterable[str] = (), table: bool = False, selection: bool = False
+) -> list[Output]:
+    """The files that a new dataset ``prefix`` replaces; it has ``tracks``, with ``table`` tables.
+
+    A track, a table, or the selection of a view, that is there goes even when the new dataset has
+    none; a file of that name which is none stays then. With ``selection`` it is a view.
+    """
+    new = [track_path(prefix, name) for name in tracks]
+    beside = [(path, TRACK) for path in dict.fromkeys([*new, *own_tracks(prefix)])]
+    paths = (table_path(prefix), dropped_path(prefix))
+    tables = [(path, TABLE) for path in paths if table or is_table(path)]
+    path = selection_path(prefix)
+    tables += [(path, SELECTION)] if selection or is_selection(path) else []
+    data = [(bin_path(prefix), DATA), (idx_path(prefix), DATA)]
+    return [*beside, *tables, *data, (manifest_path(prefix), MANIFEST)]
+
+
+def dataset_files(prefix: str) -> list[str]:
+    """The files that reading the dataset ``prefix`` may read: also its pieces', its tokenizer's.
+
+    Raises FormatError for a virtual dataset that is broken.
+    """
+    prefixes = [prefix]
+    if is_virtual(prefix):
+        pieces = Manifest.load(prefix).pieces or ()
+        prefixes += [piece_prefix(prefix, piece) for piece in pieces]
+    names = (bin_path, idx_path, manifest_path, table_path, dropped_path, selection_path)
+    files = [str(name(one)) for one in prefixes for name in names]
+    files += [track_path(one, name) for one in prefixes for name in TRACK_DTYPES]
+    return [*files, *(file for one in prefixes for file in _tokenizer_files(one))]
+
+
+def _tokenizer_files(prefix: str) -> list[str]:
+    """The files that the manifest says of its tokenizer."""
+    try:
+        files = Manifest.load(prefix).tokenizer.get("files") or ()
+    except (InputError, FormatError):
+        return []
+    return [file["path"] for file in files]
+
+
+def same_data(prefix: str, manifest: Manifest) -> bool:
+    """Whether the dataset that is there has the data that ``manifest`` tells of, by its own
+    manifest and the sizes of its files. InputError where a store does not answer.
+    """
+    return describes_same_data(prefix, manifest) and all(
+        (one := identity(path)) and one.size == size for path, size in sizes(prefix, manifest)
+    )
+
+
+def describes_same_data(prefix: str, manifest: Manifest) -> bool:
+    """Whether the manifest that is there is of the same data, which may have been removed."""
+    try:
+        there = Manifest.load(prefix)
+    except (InputError, FormatError):
+        return False
+    names = ("bin", "idx", "tracks", "table", "pieces", "selection")
+    return all(getattr(there, name) == getattr(manifest, name) for name in names)
+
+
+def sizes(prefix: str, manifest: Manifest, *, tables: bool = True) -> Iterator[tuple[str, int]]:
+    """The files of a dataset, or of its pieces, with the sizes that manifests tell.
+
+    Without ``tables`` those are left out that a dataset can do without. InputError, FormatError
+    where the manifest of a piece cannot be read.
+    """
+    if manifest.selection:
+        yield selection_path(prefix), manifest.selection["bytes"]
+        return
+    if manifest.pieces is not None:
+        for record in manifest.pieces:
+            piece = piece_prefix(prefix, record)
+            yield bin_path(piece), record.bin_bytes
+            yield idx_path(piece), record.idx_bytes
+            if (its_manifest := Manifest.find(piece)) is not None and its_manifest.pieces is None:
+                yield from _beside(piece, its_manifest, tables=tables)
+        return
+    yield bin_path(prefix), manifest.bin["bytes"]
+    yield idx_path(prefix), manifest.idx["bytes"]
+    yield from _beside(prefix, manifest, tables=tables)
+
+
+def _beside(prefix: str, manifest: Manifest, *, tables: bool) -> Iterator[tuple[str, int]]:
+    """The tracks and the tables of a dataset, with their sizes."""
+    for name, digest in manifest.tracks.items():
+        yield track_path(prefix, name), digest["bytes"]
+    if tables and manifest.table:
+        yield table_path(prefix), manifest.table["bytes"]
+    if tables and manifest.dropped:
+        yield dropped_path(prefix), manifest.dropped["bytes"]
+
+
+_MOST_BYTES = 1 << 20  # of a README.md that is read
+_logger = logging.getLogger(__name__)
+
+# The hub would show the manifests, which are JSON, as the data.
+_HEAD = """\
+---
+viewer: false
+tags:
+- tokpack
+- megatron
+task_categories:
+- text-generation
+---
+
+# {name}
+
+Tokens for training language models, in the .bin/.idx format of Megatron-LM, made by tokpack.
+Each dataset is a prefix, whose .json tells of its inputs, options and checksums.
+
+    hf download {repository} --repo-type dataset --local-dir .
+"""
+
+_SECTION = """\
+<!-- tokpack {prefix} -->
+## {prefix}
+
+| | |
+|---|---|
+| documents | {documents:,} |
+| tokens | {tokens:,}, as {dtype} |
+| text | {text} |
+| tokenizer | {tokenizer}, {kind}, sha256 {sha256} |
+
+    from tokpack import MMapIndexedDataset
+    MMapIndexedDataset("{url}")
+<!-- /tokpack {prefix} -->
+"""
+
+
+def write_hub_card(url: str, manifest: Manifest) -> None:
+    """Tell of the dataset ``url`` in the card of its repository; nothing elsewhere than on the hub.
+
+    The dataset is whole without it: what goes wrong is logged.
+    """
+    repository = hub_repository(url)
+    if not repository:
+        return
+    root, _, inside = url.partition(repository)
+    revision, _, prefix = inside.partition("/")
+    path = f"{root}{repository}{revision}/README.md"
+    storage = storage_of(path)
+    try:
+        (content,) = storage.contents([path], _MOST_BYTES)
+        old = None if content is None else content.decode()
+        new = with_section(old, repository, prefix, section(url, prefix, manifest))
+        if new != old:
+            storage.put(path, new.encode(), "overwrite")
+    except (TokpackError, UnicodeDecodeError) as error:
+        _logger.warning("%s: the card does not tell of %s: %s", path, prefix, error)
+
+
+def section(url: str, prefix: str, manifest: Manifest) -> str:
+    """What the card says of one dataset."""
+    tokenizer = manifest.tokenizer
+    name = str(tokenizer.get("name") or "unknown").replace("\\", "/").rpartition("/")[2]
+    return _SECTION.format(
+        prefix=prefix,
+        url=url,
+        documents=manifest.documents,
+        tokens=manifest.tokens,
+        dtype=manifest.dtype,
+        text=bytes_text(manifest.text_bytes),
+        tokenizer=name,
+        kind=tokenizer.get("kind") or tokenizer.get("type") or "of a kind that is not known",
+        sha256=tokenizer.get("sha256") or "unknown",
+    )
+
+
+def with_section(card: str | None, repository: str, prefix: str, text: str) -> str:
+    """A card with the section ``text``, in the place of the former one, else at its end."""
+    if card is None:
+        name = repository.partition("/")[2]
+        return f"{_HEAD.format(name=name, repository=repository)}\n{text}"
+    of_it = re.compile(
+        rf"<!-- tokpack {re.escape(prefix)} -->.*?<!-- /tokpack {re.escape(prefix)} -->\n?", re.S
+    )
+    if of_it.search(card):
+        return of_it.sub(lambda _: text, card, count=1)
+    return f"{card.rstrip()}\n\n{text}" if "<!-- tokpack " in card else card
+
+
+_SCRATCH_IN_MEMORY = 16 << 20
+_NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
+class NewFiles(AtomicFiles):
+    """New files, checked before and after the work that makes them; ``publish`` names them.
+
+    ``outputs`` are the files that appear together, the one that makes them whole last; ``stale``
+    those of an old output that go before. ``inputs`` are the files that the command reads. What is
+    for a store is first written to a folder of this machine, which goes at the end. UsageError,
+    OutputError as in ``look``; on a store also where nothing can be written. As a context it has
+    the names for itself: BusyError where another run of this machine makes the same.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[Output],
+        inputs: Iterable[str],
+        *,
+        overwrite: bool,
+        stale: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        read, paths = tuple(inputs), [path for path, _ in outputs]
+        if is_url(paths[-1]):
+            remove_left(paths[-1], [path for path, kind in outputs if kind is MANIFEST])
+        else:
+            check_not_inputs(paths, read)
+            remove_partial(paths)
+        self._outputs = outputs
+        self._versions = look(outputs, read, overwrite=overwrite)
+        self._stale = [path for path in stale if self._versions.get(path)]
+        self._folder: ScratchFolder | None = None
+        self._last: BinaryIO | None = None  # the last output, which is locked from the beginning
+        if is_url(paths[-1]):
+            check_writable(paths[-1] + UNFINISHED)
+            self._folder = ScratchFolder(paths[-1])
+
+    def __enter__(self) -> NewFiles:
+        last = self._outputs[-1][0]
+        if not self._folder:
+            make_parent(last)
+            with cannot_write(last):
+                self._last = self._opened(last + UNFINISHED)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._last is not None:  # nothing was written to it
+            self.create(self._outputs[-1][0])
+        super().__exit__()
+        if self._folder:
+            self._folder.__exit__()
+
+    def create(self, path: str) -> BinaryIO:
+        here = self._here(path)
+        make_parent(here)
+        return super().create(here)
+
+    def _opened(self, name: str) -> BinaryIO:
+        """As of ``AtomicFiles``, locked until it is closed."""
+        if self._last is not None and name == self._outputs[-1][0] + UNFINISHED:
+            last, self._last = self._last, None
+            return last
+        while True:
+            try:
+                file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.EACCES):  # somebody else's file, or link
+                    raise
+                return super()._opened(name)
+            locked = try_flock(file)
+            if locked and same_file(name) == Identity.of(os.fstat(file))[:2]:
+                os.ftruncate(file, 0)
+                return open(file, "rb+", buffering=BUFFER)
+            os.close(file)
+            if locked is None:  # the file system has no locks
+                return super()._opened(name)
+            if not locked:
+                raise BusyError(
+                    f"another run is making {name.removesuffix(UNFINISHED)}: wait for it, or "
+                    "choose another output"
+                )
+
+    def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An array of zeros: in memory, or, where it is large, in a file without a name."""
+        size = count * np.dtype(dtype).itemsize
+        if size <= _SCRATCH_IN_MEMORY:
+            return np.zeros(count, dtype)
+        path = self._here(self._outputs[-1][0])
+        make_parent(path)
+        with (
+            cannot_write(path),
+            tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as file,
+        ):
+            if hasattr(os, "posix_fallocate"):  # a full disk would otherwise kill the process
+                os.posix_fallocate(file.fileno(), 0, size)
+            return np.memmap(file, dtype, "r+", shape=(count,))
+
+    def publish(
+        self,
+        stale: Sequence[str] = (),
+        joined: Mapping[str, Sequence[Range]] | None = None,
+        on_bytes: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """Give the files their names, all or none, after removing old ones and ``stale``.
+
+        ``joined`` has the ranges of which a store makes an object; ``on_bytes`` is called with the
+        number of bytes each time that some are there.
+        """
+        if not self._folder:
+            check_unchanged(self._versions)
+            self.commit([*self._stale, *stale])
+            return
+        self.commit()
+        check_unchanged(self._versions)
+        with NewObjects(self._versions, self._are_made) as objects:
+            for url in [*self._stale, *stale]:
+                objects.remove(url)
+            outputs = [
+                (kind is MANIFEST, url)
+                for url, kind in self._outputs
+                if (joined and url in joined) or os.path.exists(self._here(url))
+            ]
+            # Manifests last: by them others know that a dataset is whole.
+            for is_last, url in sorted(outputs):
+                if is_last:
+                    objects.write_last(url, Path(self._here(url)).read_bytes())
+                    continue
+                if joined and url in joined:
+                    size = sum(one.size for one in joined[url])
+                    put = functools.partial(compose, url, joined[url], on_bytes)
+                else:
+                    size = os.path.getsize(self._here(url))
+                    put = functools.partial(send, self._here(url), url)
+                objects.write(url, self._folder.noted(url, size, put))
+            objects.check()
+        for url, kind in self._outputs:
+            if kind is MANIFEST and (manifest := Manifest.find(self._here(_prefix(url)))):
+                write_hub_card(_prefix(url), manifest)
+
+    def _here(self, path: str) -> str:
+        """Where the file is written that will be ``path``."""
+        return os.path.join(self._folder.name, os.path.basename(path)) if self._folder else path
+
+    def _are_made(self) -> bool:
+        """Whether datasets of the same bytes are there, in place of those that are to be sent."""
+        prefixes = [_prefix(url) for url, kind in self._outputs if kind is MANIFEST]
+        datasets = [(one, Manifest.find(self._here(one))) for one in prefixes]
+        return bool(datasets) and all(
+            manifest and same_data(one, manifest) for one, manifest in datasets
+        )
+
+
+def _prefix(manifest: str) -> str:
+    return manifest.removesuffix(".json")
+
+
+def new_datasets(
+    prefixes: Sequence[str],
+    inputs: Iterable[str],
+    *,
+    overwrite: bool,
+    views: bool = False,
+    tables: bool = False,
+    tracks: Iterable[str] = (),
+    beside: Sequence[Output] = (),
+) -> NewFiles:
+    """The files of datasets, with ``tables`` and ``tracks`` or not, or of ``views``, and others.
+
+    What would say something wrong of a new dataset goes before the old one is replaced; tracks,
+    tables and a selection go only where they are such. Tracks go first, since only the manifest
+    tells that they are some; then it goes, so that it never tells of what is gone.
+    """
+    names = (manifest_path, idx_path, table_path, dropped_path, selection_path)
+    outputs = [
+        output
+        for prefix in prefixes
+        for output in dataset_outputs(prefix, table=tables, selection=views, tracks=tracks)
+    ]
+    return NewFiles(
+        [*beside, *outputs],
+        inputs,
+        overwrite=overwrite,
+        stale=[
+            *(track_path(prefix, name) for prefix in prefixes for name in TRACK_DTYPES),
+            *(name(prefix) for prefix in prefixes for name in names),
+        ],
+    )

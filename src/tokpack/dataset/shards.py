@@ -1,0 +1,474 @@
+"""One ``.bin`` with its ``.idx``, mapped together: all that an ordinary dataset is made of.
+
+A writer that replaces a dataset removes the old .idx, then gives the new .bin its name, then the
+new .idx. So a .bin belongs to an .idx that had its name before the .bin was opened and has it still
+afterwards; what was opened across a replacement is opened again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack import _core, machine
+from tokpack.dataset.format import (
+    HEADER_BYTES,
+    Index,
+    LengthSums,
+    bin_path,
+    check_all,
+    check_ends,
+    idx_path,
+    parse_header,
+    sequence_span,
+    storage_dtype,
+    view_index,
+)
+from tokpack.dataset.manifest import (
+    Manifest,
+    ShardRecord,
+    checksum_of,
+    is_manifest,
+    manifest_path,
+    piece_path,
+)
+from tokpack.dataset.mapped import LazyTokens, StoredTokens, as_integers, map_file
+from tokpack.dataset.track import Values, open_track
+from tokpack.errors import FormatError, InputError
+from tokpack.storage import copies, exists, identity, named, stats
+from tokpack.storage.disk import durable
+from tokpack.storage.disk.mistaken import pointer_in
+from tokpack.storage.objects.urls import StoredObject, is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tokpack.storage import Identity
+
+
+Tokens = npt.NDArray[Any]
+
+PATIENCE_SECONDS = 2.0  # for a writer that has removed one .idx and not yet named the next
+_PAUSE_SECONDS = 0.002
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The mapped files. Arrays hold the maps, so these live as long as any array handed out.
+
+    ``tokens`` are all of them, one sequence after the other, in the index's dtype; slices of them
+    are arrays. ``identity`` is that of the .idx. Of a dataset on a store a copy of the .idx is
+    mapped, and slices of the .bin are read when they are taken.
+    """
+
+    prefix: str
+    index: Index
+    tokens: Tokens | LazyTokens
+    identity: Identity
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return self.index.header.sequences
+
+    def __iter__(self) -> Iterator[Tokens]:
+        return (self.sequence(number) for number in range(len(self)))
+
+    def sequence(self, number: int, track: str | None = None) -> Tokens:
+        """Sequence ``number``, in [0, S), or the values that a track has of it."""
+        begin, length = sequence_span(self.index, number, self.tokens.nbytes)
+        return self.values(track)[begin : begin + length]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the token ids, little endian."""
+        return self.index.header.dtype
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest of these files; None where they have none. InputError, FormatError."""
+        manifest = Manifest.find(self.prefix)
+        if manifest is not None:
+            self.check_current("read")
+        return manifest
+
+    @property
+    def tracks(self) -> dict[str, np.dtype[Any]]:
+        """The tracks that the manifest names, with their dtypes."""
+        return {} if self.manifest is None else self.manifest.track_dtypes
+
+    def track(self, name: str) -> Values | LazyTokens:
+        """The values of a track, one for each token, of which slices are arrays.
+
+        A ``FilledTrack`` where these files have none. Raises as ``open_track``.
+        """
+        if name not in self._opened:
+            self._opened[name] = open_track(self, name)
+        return self._opened[name]
+
+    def values(self, track: str | None) -> Values | LazyTokens:
+        """All tokens, or the values of a track."""
+        return self.tokens if track is None else self.track(track)
+
+    def token_file(
+        self, track: str | None = None, numbers: npt.NDArray[Any] | None = None
+    ) -> _core.TokenFile:
+        """What copies tokens of rows, or their values in a track (of weights the bits).
+
+        Of files on this machine. With ``numbers`` rows are of a view, which lists these sequences.
+        """
+        values, index, width = self.values(track), self.index, self.dtype.itemsize
+        assert isinstance(values, np.ndarray)
+        return _core.TokenFile(
+            as_integers(values), index.pointers, index.lengths, numbers=numbers, token_bytes=width
+        )
+
+    @cached_property
+    def _opened(self) -> dict[str, Values | LazyTokens]:
+        return {}
+
+    @property
+    def idx_bytes(self) -> int:
+        """The size of the .idx."""
+        return self.identity.size
+
+    def validate(self) -> None:
+        """Check every entry of the index, about 5 ns each; FormatError names the first bad one."""
+        check_all(self.index, self.tokens.nbytes)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the dataset's name still means these files."""
+        return identity(idx_path(self.prefix)) == self.identity
+
+    def open_bin(self, doing: str) -> BinaryIO:
+        """The .bin that is mapped, as a file to copy from. InputError as ``check_current``."""
+        path = bin_path(self.prefix)
+        with durable.cannot_read(path):
+            file = open(path, "rb", buffering=0)  # noqa: SIM115
+        try:
+            self.check_current(doing)
+        except InputError:
+            file.close()
+            raise
+        return file
+
+    def check_current(self, doing: str) -> None:
+        """InputError where other files have the dataset's name by now; ``doing`` says meanwhile."""
+        if not self.is_current:
+            raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
+
+
+class StoredFiles(NamedTuple):
+    """The objects of a dataset on a store, which belong together."""
+
+    idx: StoredObject
+    bin: StoredObject
+
+
+def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
+    """The objects of datasets on stores, whose .idx are copied to this machine, many at a time.
+
+    None where they are missing, or replaced meanwhile. InputError.
+    """
+    indices = [idx_path(prefix) for prefix in prefixes]
+    before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
+    files = [
+        StoredFiles(idx, one) if idx is not None and one is not None and idx == after else None
+        for idx, one, after in zip(before, data, stats(indices), strict=True)
+    ]
+    copies([one.idx for one in files if one is not None])
+    return files
+
+
+def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
+    """Map both files of a dataset, which belong together even while a writer replaces them.
+
+    Objects that were looked up before, ``stored``, are not asked for again. InputError where a
+    file is missing, FormatError where one is broken.
+    """
+    if stored is not None:
+        return _open_both(prefix, *stored)
+    until = machine.clock.now() + PATIENCE_SECONDS
+    while True:
+        before = identity(idx_path(prefix))
+        fault: FormatError | InputError | None = None
+        try:
+            shard = _open_both(prefix, before)
+            if shard.is_current:
+                return shard
+        except (FormatError, InputError) as error:
+            fault = error
+        after = identity(idx_path(prefix))
+        whole = before is not None and before == after
+        nothing = before is None and after is None and not exists(bin_path(prefix))
+        if fault is not None and (whole or nothing or machine.clock.now() > until):
+            raise fault
+        if machine.clock.now() > until:
+            raise InputError(f"{prefix}: is replaced again and again while it is opened: try later")
+        machine.clock.sleep(_PAUSE_SECONDS)
+
+
+def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = None) -> Shard:
+    name = idx_path(prefix)
+    buffer, identity = map_file(name, idx if isinstance(idx, StoredObject) else None)
+    header = parse_header(buffer[:HEADER_BYTES], len(buffer), name)
+    index = view_index(buffer, header, name)
+    if is_url(prefix):
+        stored = StoredTokens(data or named(bin_path(prefix)), header.dtype)
+        check_ends(index, stored.nbytes)
+        return Shard(prefix, index, stored, identity)
+    mapped, _ = map_file(bin_path(prefix))
+    if pointer := pointer_in(bytes(mapped[:HEADER_BYTES])):
+        raise FormatError(f"{bin_path(prefix)}: this is {pointer}")
+    check_ends(index, len(mapped))
+    return Shard(prefix, index, np.frombuffer(mapped, header.dtype), identity)
+
+
+FINGERPRINT_VERSION = 2  # of what identifies documents, and samples of them
+_PROBE = 1 << 16  # tokens looked at in each of three places
+
+
+def fingerprint(
+    lengths: npt.NDArray[np.int32],
+    tokens: int,
+    tokens_from: Callable[[int, int], Iterable[npt.NDArray[Any]]],
+) -> tuple[int, LengthSums]:
+    """The fingerprint of a dataset, and sums of its lengths, from one pass over them.
+
+    ``lengths`` is int32 [S]; ``tokens_from(begin, end)`` gives tokens [begin, end) of all
+    ``tokens``, or up to the last one, in pieces.
+    """
+    state = xxhash.xxh3_64(f"version {FINGERPRINT_VERSION}, {len(lengths)} sequences".encode())
+    sums = LengthSums.of(lengths, lambda chunk: state.update(chunk.data))
+    last = max(tokens - _PROBE, 0)
+    for begin in (0, last // 2, last):
+        for piece in tokens_from(begin, begin + _PROBE):
+            state.update(piece.astype("<i8").data)
+    return state.intdigest(), sums
+
+
+def shard_fingerprint(shard: Shard) -> int:
+    """The fingerprint that a dataset has which is one shard."""
+
+    def tokens_from(begin: int, end: int) -> list[npt.NDArray[Any]]:
+        return [shard.tokens[begin:end]] if len(shard.tokens) else []
+
+    return fingerprint(shard.index.lengths, len(shard.tokens), tokens_from)[0]
+
+
+OPEN_SHARDS = 64  # each has two maps
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards of an open dataset.
+
+    ``only`` is its one shard; of a virtual dataset it is None, and ``manifest`` has ``records`` of
+    those that ``open`` opens, of which at most OPEN_SHARDS stay open. ``prepare`` is told which
+    will be opened soon.
+    """
+
+    dtype: np.dtype[Any]
+    starts: npt.NDArray[np.int64]  # first sequence of each shard, then S
+    sequences: int
+    open: Callable[[int], Shard]
+    prepare: Callable[[range], None] = lambda numbers: None
+    only: Shard | None = None
+    manifest: Manifest | None = None
+    records: tuple[ShardRecord, ...] = ()
+
+    def __iter__(self) -> Iterator[Shard]:
+        """The shards in order, each opened when its turn comes."""
+        count = len(self.starts) - 1
+        for number in range(count):
+            if number % OPEN_SHARDS == 0:
+                self.prepare(range(number, min(number + OPEN_SHARDS, count)))
+            yield self.open(number)
+
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens in each sequence of all shards, read-only."""
+        lengths = [np.zeros(0, np.int32), *(shard.index.lengths for shard in self)]
+        return frozen(np.concatenate(lengths))
+
+    def doc_idx(self) -> npt.NDArray[np.int64]:
+        """First sequence of each document of all shards, then S, read-only."""
+        pairs = zip(self.starts.tolist(), self, strict=False)
+        entries = [shard.index.doc_idx[1:] + start for start, shard in pairs]
+        return frozen(np.concatenate([np.zeros(1, np.int64), *entries]))
+
+    @property
+    def token_counts(self) -> list[int]:
+        """Tokens of each shard."""
+        if self.only is not None:
+            return [len(self.only.tokens)]
+        return [record.tokens for record in self.records]
+
+    def tokens_from(self, begin: int, end: int) -> Iterator[npt.NDArray[Any]]:
+        """Tokens [begin, end), or to the last one, in a piece from each shard that has some."""
+        counts = self.token_counts
+        ends = np.cumsum([0, *counts])
+        first = int(np.searchsorted(ends, begin, side="right")) - 1
+        for number in range(first, len(counts)):
+            start = ends.item(number)
+            if start < end and counts[number]:
+                yield self.open(number).tokens[max(begin - start, 0) : end - start]
+
+
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array that nobody can write to any more."""
+    array.flags.writeable = False
+    return array
+
+
+def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:
+    """The shards of the dataset ``prefix``, which is no view. Raises InputError, FormatError.
+
+    ``manifest`` is that of a virtual one.
+    """
+    if manifest is None:
+        shard = open_shard(prefix)
+        starts = np.array([0, len(shard)], np.int64)
+        return Shards(shard.dtype, starts, len(shard), lambda number: shard, only=shard)
+    return recorded_shards(prefix, manifest)
+
+
+def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> Shards:
+    """The shards that a manifest has records of. Raises FormatError.
+
+    With ``check`` each is compared with its checksum, or its fingerprint, as it is opened.
+    """
+    records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
+    counts = [record.sequences for record in records]
+    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    recorded = _RecordedShards(prefix, manifest, check=check)
+    # lru_cache holds no lock while it opens, so threads and forked processes may use it.
+    opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
+    return Shards(
+        dtype, starts, total, opener, recorded.look_at, manifest=manifest, records=records
+    )
+
+
+def is_virtual(prefix: str) -> bool:
+    """Whether there is a manifest with pieces instead of files, or a view. Raises FormatError."""
+    if exists(idx_path(prefix)) or not is_manifest(manifest_path(prefix)):
+        return False
+    return Manifest.load(prefix).pieces is not None
+
+
+def piece_prefix(prefix: str, record: ShardRecord) -> str:
+    """The prefix of a shard of the virtual dataset ``prefix``. FormatError for one elsewhere."""
+    return piece_path(manifest_path(prefix), record.prefix)
+
+
+class _RecordedShards:
+    """The shards of a virtual dataset; of those on a store it is looked once where they are."""
+
+    def __init__(self, prefix: str, manifest: Manifest, *, check: bool) -> None:
+        self._prefix, self._records = prefix, manifest.pieces or ()
+        self._dtype = storage_dtype(manifest.dtype)
+        self._check, self._has_tracks = check, bool(manifest.tracks)
+        self._paths = [piece_prefix(prefix, record) for record in self._records]
+        self._stored: dict[int, StoredFiles | None] = {}
+
+    def look_at(self, numbers: range) -> None:
+        """Look where shards on a store are, all at once. InputError."""
+        new = [n for n in numbers if n not in self._stored and is_url(self._paths[n])]
+        if new:
+            objects = find_stored_files([self._paths[number] for number in new])
+            self._stored |= zip(new, objects, strict=True)
+
+    def open(self, number: int) -> Shard:
+        """Open a shard. FormatError where it has changed since it was recorded, InputError."""
+        record, stored = self._records[number], self._stored.get(number)
+        path = self._paths[number]
+        where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
+        if stored is None and not exists(idx_path(path)):
+            raise InputError(f"{where} is missing: put it back, or {self._again} again")
+        shard = open_shard(path, stored)
+        if shard.dtype != self._dtype:
+            raise FormatError(
+                f"{where} has ids of {shard.dtype}, expected {self._dtype}: it has changed"
+            )
+        content = (record.prefix, record.xxh3_128, record.fingerprint, record.tracks)
+        current = ShardRecord.of(shard, *content)
+        for field in fields(ShardRecord):
+            now, then = getattr(current, field.name), getattr(record, field.name)
+            if now != then:
+                raise FormatError(
+                    f"{where} has changed: {field.name} is {now}, expected {then}; "
+                    f"{self._again} again"
+                )
+        if self._check:
+            self._check_content(shard, record, where)
+        if self._has_tracks:
+            self._check_tracks(shard, record, where)
+        return shard
+
+    def _check_tracks(self, shard: Shard, record: ShardRecord, where: str) -> None:
+        """FormatError where a shard has other tracks than its record."""
+        now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
+        for name in sorted(now.keys() | then.keys()):
+            if now.get(name) != then.get(name):
+                raise FormatError(
+                    f"{where} was replaced: the checksum of its {name} is "
+                    f"{now.get(name, 'none')}, expected {then.get(name, 'none')}; put the old one "
+                    f"back, or {self._again} again"
+                )
+
+    @property
+    def _again(self) -> str:
+        return "select" if self._check else "merge"
+
+    def _check_content(self, shard: Shard, record: ShardRecord, where: str) -> None:
+        """FormatError where a shard of the same counts has another checksum, or fingerprint."""
+        manifest = Manifest.find(shard.prefix) if record.xxh3_128 else None
+        if manifest is not None:
+            what, then, now = "xxh3_128", record.xxh3_128, checksum_of(manifest.bin)
+        else:
+            what, then = "fingerprint", record.fingerprint
+            now = f"{shard_fingerprint(shard):016x}" if then else then
+        if now != then:
+            raise FormatError(
+                f"{where} was replaced: {what} is {now}, expected {then}; put the old one back, "
+                f"or {self._again} again"
+            )
+
+
+def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
+    """FormatError where the manifest of a shard has another checksum than its record."""
+    if not record.xxh3_128 or not exists(manifest_path(shard.prefix)):
+        return
+    digest = checksum_of(Manifest.load(shard.prefix).bin)
+    if digest != record.xxh3_128:
+        raise FormatError(
+            f"{manifest_path(prefix)}: piece {shard.prefix} has changed: xxh3_128 of "
+            f"{bin_path(shard.prefix)} is {digest}, expected {record.xxh3_128}; merge again"
+        )
+
+
+def check_manifest(manifest: Manifest, shard: Shard) -> None:
+    """FormatError where the manifest of a shard tells of another one."""
+    header = shard.index.header
+    empty = manifest.kept_empty
+    if "empty" not in manifest.options:
+        # A merge of datasets that keep empty documents and of some that do not: the index counts.
+        empty = min(max(0, header.entries - 1 - manifest.documents), manifest.empty)
+    facts = (
+        ("bytes of the .bin", manifest.bin["bytes"], shard.tokens.nbytes),
+        ("dtype", manifest.dtype, str(shard.dtype)),
+        ("documents", manifest.documents, header.entries - 1 - empty),
+        ("sequences", manifest.sequences, len(shard)),
+        ("tokens", manifest.tokens, len(shard.tokens)),
+    )
+    for what, recorded, expected in facts:
+        if recorded != expected:
+            raise FormatError(
+                f"{manifest_path(shard.prefix)}: {what} is {recorded}, expected {expected}, as in "
+                f"{shard.index.name}: the files do not belong together; remove the manifest if the "
+                "dataset is right"
+            )

@@ -1,0 +1,166 @@
+"""What a manifest and a table say of a dataset: who gave to it, and where a document came from."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokpack.dataset.manifest import Manifest, manifest_path, not_a_manifest
+from tokpack.dataset.table import Origins, has_table
+from tokpack.display import shown
+from tokpack.errors import TokpackError
+from tokpack.storage import exists
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokpack.dataset.dataset import MMapIndexedDataset
+
+_MOST = 60  # characters of a value that are shown
+
+
+def doubt(dataset: MMapIndexedDataset) -> str:
+    """Why the file PREFIX.json is not used as the dataset's manifest; "" where it is, or is absent.
+
+    FormatError where it is a manifest that is broken or of a newer version.
+    """
+    path, manifest = manifest_path(dataset.path_prefix), dataset.manifest
+    if manifest is None:
+        return not_a_manifest(path) if exists(path) else ""
+    if (manifest.sequences, manifest.tokens) == (len(dataset), dataset.token_count):
+        return ""
+    return (
+        f"{path}: says {manifest.sequences} sequences and {manifest.tokens} tokens, the "
+        f"dataset has {len(dataset)} and {dataset.token_count}: it belongs to another one"
+    )
+
+
+def own_manifest(dataset: MMapIndexedDataset) -> Manifest | None:
+    """The manifest of a dataset, where it has one that belongs to it."""
+    return None if doubt(dataset) else dataset.manifest
+
+
+def bytes_per_token(dataset: MMapIndexedDataset) -> float | None:
+    """UTF-8 bytes of text for each token, EOD included, as the manifest has it."""
+    manifest = own_manifest(dataset)
+    if manifest is None or not manifest.tokens or not manifest.text_bytes:
+        return None
+    return manifest.text_bytes / manifest.tokens
+
+
+@dataclass(frozen=True)
+class SourceShare:
+    """What one input gave to a dataset, by its manifest; ``trained`` of conversations alone."""
+
+    name: str
+    documents: int
+    tokens: int
+    text_bytes: int
+    trained: int = 0
+
+    @property
+    def bytes_per_token(self) -> float:
+        """UTF-8 bytes of text for each token; 0 where there is none."""
+        return self.text_bytes / self.tokens if self.tokens else 0.0
+
+
+def shares(dataset: MMapIndexedDataset) -> list[SourceShare]:
+    """What each input gave, in their order; [] without a manifest."""
+    manifest = own_manifest(dataset)
+    return [
+        SourceShare(
+            str(entry.get("name", "?")),
+            *(_count(entry.get(key)) for key in ("documents", "tokens", "text_bytes", "trained")),
+        )
+        for entry in (manifest.inputs if manifest else [])
+        if isinstance(entry, dict)
+    ]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a document came from: its input, the line there, from 1, the kept values of its record.
+
+    What is not known is "", None and empty.
+    """
+
+    source: str = ""
+    line: int | None = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """``wiki.jsonl:123``."""
+        return self.source + ("" if self.line is None else f":{self.line}")
+
+    @property
+    def words(self) -> list[str]:
+        """What is known, for people: ``wiki.jsonl:123``, ``id=doc17``."""
+        return [*filter(None, [shown(str(self))]), *kept_values(self.kept)]
+
+
+def kept_values(kept: Mapping[str, Any]) -> list[str]:
+    """Kept values for people: ``id=doc17``, ``score=0.5``; null is left out."""
+    return [
+        f"{shown(name)}={shown(str(value), limit=_MOST)}"
+        for name, value in kept.items()
+        if value is not None
+    ]
+
+
+class Sources:
+    """Where the documents of a dataset came from."""
+
+    def __init__(self, dataset: MMapIndexedDataset) -> None:
+        self._dataset = dataset
+
+    def find(self, number: int) -> Place:
+        """Where document ``number`` came from, as far as a table or else a manifest knows it."""
+        if self._origins is not None and number < len(self._origins):
+            with suppress(TokpackError):  # of a shard without a table
+                origin = self._origins[number]
+                return Place(origin.source, origin.line, origin.kept)
+        return Place(self._name(number))
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of its table, with their types in words; {} without one."""
+        return {} if self._origins is None else self._origins.table.columns
+
+    def rows(self, numbers: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
+        """What its table says of documents, in order; FormatError where it is broken."""
+        if self._origins is None or not columns:
+            return [{} for _ in numbers]
+        return self._origins.table.rows(np.array(numbers, np.int64), columns)
+
+    @cached_property
+    def _origins(self) -> Origins | None:
+        prefix = self._dataset.path_prefix
+        if own_manifest(self._dataset) is None:
+            return None
+        try:
+            is_there = self._dataset.records or has_table(prefix)
+            return Origins(prefix, kept=True) if is_there else None
+        except TokpackError:  # a table of another dataset, which `inspect --trace` explains
+            return None
+
+    @cached_property
+    def _shares(self) -> list[SourceShare]:
+        return shares(self._dataset)
+
+    def _name(self, number: int) -> str:
+        before = 0
+        if sum(share.documents for share in self._shares) != self._dataset.documents:
+            return ""
+        for share in self._shares:
+            before += share.documents
+            if number < before:
+                return share.name
+        return ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

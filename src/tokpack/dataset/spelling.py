@@ -1,0 +1,243 @@
+"""Tokens as text, one by one: what each id stands for."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokpack.dataset.format import numbers_in
+from tokpack.dataset.sources import own_manifest
+from tokpack.dataset.track import role_name
+from tokpack.errors import TokenizerError
+from tokpack.storage.objects.urls import is_url
+from tokpack.tokenizers import Tokenizer, TokenizerFiles, load_tokenizer
+from tokpack.tokenizers.load import load_described
+from tokpack.tokenizers.native import NativeTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    import numpy.typing as npt
+
+    from tokpack.dataset.dataset import MMapIndexedDataset
+
+
+_BLOCK = 1 << 16  # tokens
+_WINDOW = 8  # tokens before one that may change how it is written
+_NO_TOKEN = "\N{REPLACEMENT CHARACTER}"
+
+
+class TokenText(NamedTuple):
+    """Some tokens that make whole characters together; nearly always one."""
+
+    ids: tuple[int, ...]
+    text: str
+
+
+class Spelling:
+    """The bytes of single tokens of a tokenizer, as far as it can tell.
+
+    A byte-level BPE has them in its vocabulary; what other tokenizers write for a token depends
+    on those before it. An id that the tokenizer does not have stands for U+FFFD.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    @cached_property
+    def table(self) -> list[bytes] | None:
+        """The bytes of each id, for a tokenizer whose text is their plain sequence; else None."""
+        if not isinstance(self.tokenizer, NativeTokenizer):
+            return None
+        return [self.alone(token) for token in range(self.tokenizer.vocab_size)]
+
+    def alone(self, token: int) -> bytes:
+        """The bytes of one token with nothing before it, or after itself if it has none there."""
+        try:
+            first = self.tokenizer.decode_bytes([token])
+            return first or self.tokenizer.decode_bytes([token, token])
+        except TokenizerError:
+            return _NO_TOKEN.encode()
+
+    def text(self, ids: Sequence[int] | npt.NDArray[Any]) -> bytes:
+        """The text of a document as UTF-8; for a byte-level BPE some 20 ns a token."""
+        if self.table is not None:
+            array = np.asarray(ids)
+            return b"".join(
+                self._gather(array[begin : begin + _BLOCK])
+                for begin in range(0, len(array), _BLOCK)
+            )
+        tokens = [int(token) for token in ids]
+        try:
+            return self.tokenizer.decode_bytes(tokens)
+        except TokenizerError:
+            return b"".join(self.of(tokens))
+
+    @cached_property
+    def _flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """All bytes of the table in a row, and where each token begins and how long it is.
+
+        One more at the end stands for ids that are no token.
+        """
+        rows = [*(self.table or []), _NO_TOKEN.encode()]
+        lengths = np.array([len(row) for row in rows], np.int64)
+        return np.frombuffer(b"".join(rows), np.uint8), np.cumsum(lengths) - lengths, lengths
+
+    def _gather(self, ids: npt.NDArray[Any]) -> bytes:
+        data, starts, lengths = self._flat
+        none = len(lengths) - 1
+        ids = np.where((ids >= 0) & (ids < none), ids, none)
+        text: bytes = data[numbers_in(starts[ids], lengths[ids])].tobytes()
+        return text
+
+    def of(self, ids: Sequence[int]) -> list[bytes]:
+        """The bytes of each token."""
+        if self.table is not None:
+            return [self.text([token]) for token in ids]
+        return [self._after(ids[max(0, i - _WINDOW) : i], ids[i]) for i in range(len(ids))]
+
+    def _after(self, before: Sequence[int], token: int) -> bytes:
+        try:
+            start = self.tokenizer.decode_bytes(before)
+            whole = self.tokenizer.decode_bytes([*before, token])
+        except TokenizerError:
+            return self.alone(token)
+        return whole[len(start) :] if whole.startswith(start) else self.alone(token)
+
+    def whole(self, ids: Sequence[int]) -> list[TokenText]:
+        """Tokens as text; those that share a character stay together."""
+        spelled: list[TokenText] = []
+        waiting: list[int] = []
+        pending = b""
+        for token, spelled_token in zip(ids, self.of(ids), strict=True):
+            waiting.append(token)
+            pending += spelled_token
+            if _is_cut(pending):
+                continue
+            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
+            waiting, pending = [], b""
+        if waiting:
+            spelled.append(TokenText(tuple(waiting), pending.decode("utf-8", "replace")))
+        return spelled
+
+
+def _is_cut(text: bytes) -> bool:
+    """Whether the last character of a text misses bytes."""
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return error.reason == "unexpected end of data"
+    return False
+
+
+HOW = "give it with --tokenizer, or --vocab-file and --merge-file, as to encode"
+_IN_PYTHON = "load one with tokpack.load_tokenizer(...), whose decode takes dataset.document(i)"
+
+
+class TokenizerLookup(NamedTuple):
+    """A tokenizer, or None; ``note`` says what a user should know about that."""
+
+    tokenizer: Tokenizer | None
+    note: str
+
+
+def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles]) -> TokenizerLookup:
+    """Load the tokenizer that is given, else the one that the manifest describes.
+
+    A manifest has the paths and checksums of a tokenizer's files. They are looked for among the
+    copies that encode has kept on this machine, beside the dataset, and at their old place; what is
+    found must have the checksum. What is given must load: raises TokpackError.
+    """
+    if any(files.values()):
+        tokenizer = load_tokenizer(**files)
+        return TokenizerLookup(tokenizer, _difference(dataset, tokenizer))
+    try:
+        return TokenizerLookup(_own_tokenizer(dataset), "")
+    except TokenizerError as error:
+        return TokenizerLookup(None, f"{error}; {HOW}")
+
+
+def spelling_of(dataset: MMapIndexedDataset) -> Spelling:
+    """The tokens of a dataset as text, by the tokenizer that its manifest describes.
+
+    TokenizerError, with what to do, where there is none or it is not found.
+    """
+    try:
+        return Spelling(_own_tokenizer(dataset))
+    except TokenizerError as error:
+        adopted = "" if dataset.manifest else "give it one with tokpack.adopt, or "
+        raise TokenizerError(f"{error}; {adopted}{_IN_PYTHON}") from None
+
+
+def _own_tokenizer(dataset: MMapIndexedDataset) -> Tokenizer:
+    manifest, prefix = own_manifest(dataset), dataset.path_prefix
+    if manifest is None or not manifest.tokenizer:
+        raise TokenizerError(f"no manifest names the tokenizer of {prefix}")
+    folder = os.path.dirname(prefix if is_url(prefix) else os.path.abspath(prefix))
+    try:
+        return load_described(manifest.tokenizer, folder)
+    except TokenizerError as error:
+        name = str(manifest.tokenizer.get("name", ""))
+        raise TokenizerError(f"cannot load the tokenizer {name!r} of {prefix}: {error}") from None
+
+
+def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:
+    manifest = own_manifest(dataset)
+    if manifest is None or not manifest.tokenizer:
+        return ""
+    described = manifest.tokenizer
+    if tokenizer.fingerprint == described.get("sha256"):
+        return ""
+    return (
+        f"{dataset.path_prefix} was made with the tokenizer {str(described.get('name'))!r} of "
+        f"{described.get('vocab_size')} ids (sha256 {str(described.get('sha256'))[:12]}); the one "
+        f"given has {tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
+    )
+
+
+class RoleSpan(NamedTuple):
+    """Tokens [begin, end) of one role, "" where none speaks."""
+
+    role: str
+    begin: int
+    end: int
+
+
+def turns_of(dataset: MMapIndexedDataset, number: int, begin: int, end: int) -> list[RoleSpan]:
+    """The tokens [begin, end) of document ``number`` by who speaks, counted from ``begin``.
+
+    Two messages of one role that follow each other are one turn. All of them are of no role where
+    the dataset has no roles. Raises as its ``track``.
+    """
+    if "roles" not in dataset.tracks:
+        return [RoleSpan("", 0, end - begin)]
+    roles = dataset.track("roles").document(number)[begin:end]
+    cuts = [0, *(np.flatnonzero(np.diff(roles)) + 1).tolist(), len(roles)]
+    return [
+        RoleSpan(role_name(int(roles[first])), first, stop)
+        for first, stop in pairwise(cuts)
+        if first < stop
+    ]
+
+
+def document_text(dataset: MMapIndexedDataset, spelling: Spelling, number: int) -> bytes:
+    """The text of document ``number``, in [0, documents), as UTF-8.
+
+    Ids that the manifest says to stand around each document (EOD, BOS) are left out where they are
+    there; without such a word the EOD at the end is. FormatError for a broken index.
+    """
+    ids = dataset.document(number)
+    manifest = own_manifest(dataset)
+    frame = manifest.frame if manifest else None
+    eod = spelling.tokenizer.eod_id
+    before, after = frame or ([], [] if eod is None else [eod])
+    if before and ids[: len(before)].tolist() == before:
+        ids = ids[len(before) :]
+    if after and ids[-len(after) :].tolist() == after:
+        ids = ids[: -len(after)]
+    return spelling.text(ids)

@@ -1,0 +1,754 @@
+"""``PREFIX.docs.parquet``, described in docs/format.md: a row for each document of a dataset.
+
+Records that were left out have their rows in ``PREFIX.dropped.parquet``. The footer of either says
+of which .bin it is, and the manifest has its size and checksum.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
+from itertools import accumulate, islice, pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from xxhash import xxh3_128_intdigest
+
+from tokpack import _core
+from tokpack.dataset.format import by_part, prefix_of
+from tokpack.dataset.manifest import Manifest, checksum_of, manifest_path
+from tokpack.dataset.shards import is_virtual, piece_prefix
+from tokpack.dataset.view import numbers_of_view
+from tokpack.display import nearest
+from tokpack.errors import FormatError, InputError, UsageError, needs_extra
+from tokpack.storage import exists, head, identity, near, open_file
+from tokpack.storage.disk.mistaken import not_a_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.dataset.manifest import FileDigest
+    from tokpack.dataset.view import Numbers
+
+    Int64s = npt.NDArray[np.int64]
+
+
+TABLE_SUFFIX = ".docs.parquet"
+DROPPED_SUFFIX = ".dropped.parquet"
+# Columns that every table has, in this order; kept ones follow.
+COLUMNS = ("source", "line", "bytes", "tokens", "text_xxh3", "tokens_xxh3")
+DROPPED_COLUMNS = ("source", "line", "reason")
+EMPTY = "empty"  # the reason of a document without a token
+ROW_GROUP = 1 << 16  # rows; the last group has fewer
+VERSION = 1
+NO_TOKENS = xxh3_128_intdigest(b"") >> 64  # the upper half of tokens_xxh3 of a document without
+MARK = b"tokpack.table"  # a key of the footer's metadata
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 1 << 16  # of the footer's end, where its metadata is
+_OPEN = 8  # row groups
+_ADVICE = (
+    "`tokpack adopt` makes one from its tokens; to have lines and values of the input in it, "
+    "encode with --keep or --trace"
+)
+
+
+def table_path(prefix: str | os.PathLike[str]) -> str:
+    """Where the table of the documents of the dataset ``prefix`` lies."""
+    return os.fsdecode(prefix) + TABLE_SUFFIX
+
+
+def dropped_path(prefix: str | os.PathLike[str]) -> str:
+    """Where the table of the records that were left out of the dataset ``prefix`` lies."""
+    return os.fsdecode(prefix) + DROPPED_SUFFIX
+
+
+def token_digests(tokens: npt.NDArray[Any], spans: Int64s) -> npt.NDArray[np.uint8]:
+    """``tokens_xxh3`` of documents, uint8 [n, 16]: document i has the tokens of spans[i].
+
+    They are hashed as int32, little endian, whatever the dtype of the dataset; those of a document
+    that has others as int64, with a byte of 0 behind them.
+    """
+    return _core.token_digests(np.require(plain_ids(tokens), requirements=["C", "A"]), spans)
+
+
+def plain_ids(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Token ids as the core compares them: uint16, uint32 or uint64, of this machine's byte order.
+
+    Negative ones are the numbers of their bits.
+    """
+    if tokens.dtype.kind == "u" and tokens.dtype.itemsize in (2, 4, 8):
+        return tokens.astype(tokens.dtype.newbyteorder("="), copy=False)
+    if tokens.dtype.itemsize == 8:
+        return tokens.astype(np.int64, copy=False).view(np.uint64)
+    return tokens.astype(np.int32, copy=False).view(np.uint32)
+
+
+def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:
+    """Whether a file is a table of documents or of dropped records: no other is replaced by one.
+
+    Other tables have another ``mark`` in the metadata of their footer.
+    """
+    path = os.fsdecode(path)
+    if head(path, len(_MAGIC)) != _MAGIC:
+        return False
+    try:
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - len(_MAGIC) - 4))
+            footer = int.from_bytes(file.read(4), "little")
+            if file.read() != _MAGIC:
+                return False
+            file.seek(max(0, size - len(_MAGIC) - 4 - min(footer, _TAIL_BYTES)))
+            # A key, as Thrift's compact protocol has it: its number, its length, its letters.
+            return b"\x18%c%b\x18" % (len(mark), mark) in file.read()
+    except OSError:
+        return False
+
+
+def table_metadata(binary: FileDigest) -> dict[bytes, bytes]:
+    """The metadata of the tables of a dataset with such a .bin."""
+    value = {"version": VERSION, "bin": checksum_of(binary)}
+    return {MARK: json.dumps(value).encode()}
+
+
+@cache
+def import_parquet() -> Any:
+    """``pyarrow`` with ``pyarrow.parquet``. UsageError that names the extra where it is missing."""
+    with needs_extra("parquet"):
+        import pyarrow
+        import pyarrow.parquet
+    return pyarrow
+
+
+def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
+    """The tables of a dataset's shards, in order, as files of this machine.
+
+    Of a dataset on a store they are copies, to be opened at once. A view has none of its own:
+    ``DocumentTable`` has the rows of its documents. InputError for one, and where a shard has no
+    table; FormatError where one is of another dataset: by its size, its rows, and the checksum of
+    the .bin that its footer has. All its bytes are compared by ``tokpack verify`` alone.
+    """
+    prefix = prefix_of(prefix)
+    prefixes = [prefix]
+    if is_virtual(prefix):
+        manifest = Manifest.load(prefix)
+        if manifest.selection is not None:  # its rows would be those of other documents
+            raise InputError(
+                f"{prefix}: is a view, which has no table of its own: merge writes it out with one"
+            )
+        prefixes = [piece_prefix(prefix, piece) for piece in manifest.pieces or ()]
+    return [table_file(one) for one in prefixes]
+
+
+def has_table(prefix: str) -> bool:
+    """Whether the manifest of the dataset ``prefix`` tells of a table.
+
+    Of a virtual one or a view it is that of each dataset of which it is made.
+    """
+    if not is_virtual(prefix):
+        manifest = Manifest.find(prefix)
+        return manifest is not None and manifest.table is not None
+    manifest = Manifest.load(prefix)
+    pieces = manifest.pieces or ()
+    return bool(pieces) and all(has_table(piece_prefix(prefix, piece)) for piece in pieces)
+
+
+def table_file(prefix: str) -> str:
+    """The table of one shard; as ``table_paths``."""
+    path, manifest = table_path(prefix), Manifest.find(prefix)
+    if manifest is None or manifest.table is None:
+        if manifest is None and (what := not_a_dataset(prefix)):
+            raise InputError(what)
+        old = exists(f"{prefix}.trace")
+        more = " (its .trace is of an earlier version)" if old else ""
+        raise InputError(f"{prefix}: has no table of its documents{more}; {_ADVICE}")
+    file = identity(path)
+    if file is None:
+        raise InputError(f"{path} is missing, of which {manifest_path(prefix)} tells; {_ADVICE}")
+    if file.size != manifest.table["bytes"]:
+        raise FormatError(
+            f"{path}: {file.size} bytes, expected {manifest.table['bytes']}, as "
+            f"{manifest_path(prefix)} says: the files do not belong together"
+        )
+    local = near(path)
+    check_footer(local, manifest, manifest.documents + manifest.kept_empty, path)
+    return local
+
+
+def check_footer(local: str, manifest: Manifest, rows: int, name: str = "") -> Any:
+    """The metadata of a table, which is of a dataset, or FormatError; ``name`` is for messages."""
+    name = name or local
+    metadata = read_footer(local, name)
+    value = (metadata.metadata or {}).get(MARK)
+    if value is None:
+        raise FormatError(f"{name}: is a parquet file, and no table of tokpack")
+    if value != table_metadata(manifest.bin)[MARK]:
+        raise FormatError(f"{name}: is the table of another dataset; encode this one again")
+    if metadata.num_rows != rows:
+        raise FormatError(f"{name}: has {metadata.num_rows} rows, expected {rows}")
+    return metadata
+
+
+def within(numbers: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
+    """Those of ascending numbers that are in [begin, end)."""
+    if begin == end:
+        return numbers[:0]
+    first, last = np.array([begin, end - 1]).astype(numbers.dtype)  # which no search casts all to
+    return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, side="right")]
+
+
+def read_footer(local: str, name: str = "") -> Any:
+    """The metadata of a parquet file. FormatError, with ``name``, where it is broken."""
+    arrow = import_parquet()
+    try:
+        return arrow.parquet.read_metadata(local)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, arrow.ArrowException) as error:
+        raise FormatError(f"{name or local}: not a right parquet file: {error}") from None
+
+
+class TableReader:
+    """Rows of one table, by their numbers and by their lines; row groups are read when needed."""
+
+    def __init__(self, local: str, name: str = "") -> None:
+        arrow = import_parquet()
+        self.name = name or local
+        self._errors = (OSError, ValueError, arrow.ArrowException)
+        try:
+            self._file = arrow.parquet.ParquetFile(local)
+        except self._errors as error:
+            raise self._broken(error) from None
+        metadata = self._file.metadata
+        counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+        self._ends = [0]
+        for count in counts:
+            self._ends.append(self._ends[-1] + count)
+        self._group = lru_cache(_OPEN)(self._read)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @property
+    def schema(self) -> Any:
+        """The Arrow schema."""
+        return self._file.schema_arrow
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of the kept columns."""
+        return tuple(name for name in self.schema.names if name not in COLUMNS)
+
+    def is_null(self, column: str) -> bool:
+        """Whether a column has no value at all, as the statistics of its row groups say."""
+        metadata = self._file.metadata
+        place = self.schema.get_field_index(column)
+        for group in range(metadata.num_row_groups):
+            statistics = metadata.row_group(group).column(place).statistics
+            rows = metadata.row_group(group).num_rows
+            if statistics is None or not statistics.has_null_count or statistics.null_count < rows:
+                return False
+        return True
+
+    def take(self, numbers: Int64s, columns: tuple[str, ...]) -> Any:
+        """Rows by their numbers, int64 [n], in any order and with repeats, as an Arrow table.
+
+        IndexError where they are not there.
+        """
+        arrow = import_parquet()
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
+            raise IndexError(f"{self.name}: rows {numbers.min()} to {numbers.max()} of {len(self)}")
+        nothing = self.schema.empty_table().select(list(columns))
+        parts, order = [nothing], [np.zeros(0, np.int64)]
+        for group, here, rows in by_part(self._ends, numbers):
+            parts.append(self._group(group, columns).take(arrow.array(rows)))
+            order.append(here)
+        places = np.concatenate(order)
+        joined = arrow.concat_tables(parts).unify_dictionaries()
+        if (places[1:] > places[:-1]).all():
+            return joined
+        return joined.take(arrow.array(np.argsort(places)))
+
+    def read(self, columns: Sequence[str]) -> Any:
+        """All rows, with some columns, as an Arrow table."""
+        try:
+            return self._file.read(columns=list(columns))
+        except self._errors as error:
+            raise self._broken(error) from None
+
+    def of_rows(self, column: str, rows: npt.NDArray[Any]) -> Iterator[tuple[Any, Int64s]]:
+        """The values of a row group, and which of them ascending ``rows`` are of, with repeats.
+
+        Groups without any are not read.
+        """
+        for group, (begin, end) in enumerate(pairwise(self._ends)):
+            inside = within(rows, begin, end)
+            if len(inside):
+                yield self._read(group, (column,))[column], inside.astype(np.int64) - begin
+
+    def column(self, name: str) -> Iterator[Any]:
+        """A column of all rows, as Arrow arrays; more than a row group is never in memory."""
+        for group in range(len(self._ends) - 1):
+            yield from self._read(group, (name,))[name].chunks
+
+    def find(self, source: str, line: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        """The rows of a line of an input, each with its ``row``; groups without it are not read."""
+        from pyarrow import compute
+
+        matches: list[dict[str, Any]] = []
+        for group in range(len(self._ends) - 1):
+            if not self._may_have(group, source, line):
+                continue
+            table = self._group(group, columns)
+            same: Any = compute
+            is_line = same.equal(table["line"], line)
+            if not same.any(is_line).as_py():
+                continue
+            numbers = is_line.to_numpy().nonzero()[0].tolist()
+            for number in numbers:
+                [row] = table.slice(number, 1).to_pylist()
+                if row["source"] == source:
+                    matches.append({**row, "row": self._ends[group] + number})
+        return matches
+
+    def _may_have(self, group: int, source: str, line: int) -> bool:
+        metadata = self._file.metadata.row_group(group)
+        for number, value in enumerate((source, line)):  # the first two of COLUMNS
+            statistics = metadata.column(number).statistics
+            if statistics is None or not statistics.has_min_max:
+                continue
+            if not statistics.min <= value <= statistics.max:
+                return False
+        return True
+
+    def _read(self, group: int, columns: tuple[str, ...]) -> Any:
+        try:
+            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+        except self._errors as error:
+            raise self._broken(error) from None
+
+    def _broken(self, error: Exception) -> FormatError:
+        return FormatError(f"{self.name}: not a right table of documents: {error}")
+
+
+_HASHES = ("text_xxh3", "tokens_xxh3")
+_COUNTS = ("line", "bytes", "tokens")  # numbers near their neighbours'
+# Of a column with more bytes of different values than this in a row group no dictionary is made.
+_DICTIONARY_BYTES = 1 << 16
+
+
+def table_schema(kept: Mapping[str, str]) -> Any:
+    """The Arrow schema of a table of documents; ``kept`` are its other columns, with their types.
+
+    A type is bool, int64, double or string.
+    """
+    arrow = import_parquet()
+    name = arrow.dictionary(arrow.int32(), arrow.string())
+    digest = arrow.binary(16)
+    number = arrow.int64()
+    fields = {
+        "source": name,
+        "line": number,
+        "bytes": number,
+        "tokens": number,
+        "text_xxh3": digest,
+        "tokens_xxh3": digest,
+    }
+    return arrow.schema([*fields.items(), *((n, arrow_type(kind)) for n, kind in kept.items())])
+
+
+def arrow_type(kind: str) -> Any:
+    """The Arrow type of a kept column: bool, int64, double or string."""
+    return import_parquet().type_for_alias(kind)
+
+
+def dropped_schema() -> Any:
+    """The Arrow schema of a table of records that were left out."""
+    arrow = import_parquet()
+    name = arrow.dictionary(arrow.int32(), arrow.string())
+    return arrow.schema(list(zip(DROPPED_COLUMNS, (name, arrow.int64(), name), strict=True)))
+
+
+def table_chunks(
+    schema: Any, tables: Iterable[Any], metadata: Mapping[bytes, bytes]
+) -> Iterator[bytes]:
+    """The bytes of a table, for ``replace_file``; of rows in Arrow tables of any size, in order.
+
+    Columns that are dictionaries in the schema may come as strings.
+    """
+    arrow = import_parquet()
+    schema = schema.with_metadata(dict(metadata))
+    sink = _Sink()
+    texts = [field.name for field in schema if str(field.type) not in _PLAIN_TYPES]
+    texts = [name for name in texts if name not in _HASHES]
+    writer = arrow.parquet.ParquetWriter(
+        sink,
+        schema,
+        compression={name: "none" if name in _HASHES else "zstd" for name in schema.names},
+        use_dictionary=texts,
+        dictionary_pagesize_limit=_DICTIONARY_BYTES,
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in _COUNTS if name in schema.names},
+    )
+    for group in _groups(tables):
+        columns = [_encoded(group[field.name], field.type) for field in schema]
+        writer.write_table(arrow.table(columns, schema=schema), row_group_size=ROW_GROUP)
+        yield from sink.take()
+    writer.close()
+    yield from sink.take()
+
+
+_PLAIN_TYPES = ("bool", "int64", "double")
+
+
+def _groups(tables: Iterable[Any]) -> Iterator[Any]:
+    """The rows in tables of ROW_GROUP rows; the last has fewer."""
+    arrow = import_parquet()
+    waiting: list[Any] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += table.num_rows
+        while rows >= ROW_GROUP:
+            joined = arrow.concat_tables(waiting)
+            yield joined.slice(0, ROW_GROUP)
+            rows -= ROW_GROUP
+            waiting = [joined.slice(ROW_GROUP)] if rows else []
+    if rows:
+        yield arrow.concat_tables(waiting)
+
+
+def _encoded(column: Any, kind: Any) -> Any:
+    """A column in one chunk; one of a dictionary with its values in the order of the rows."""
+    arrow = import_parquet()
+    if not arrow.types.is_dictionary(kind):
+        return column.combine_chunks()
+    if arrow.types.is_dictionary(column.type):  # a chunk has one value: so the order is right
+        return column.unify_dictionaries().combine_chunks()
+    encoded = column.combine_chunks().dictionary_encode()
+    return encoded.combine_chunks() if isinstance(encoded, arrow.ChunkedArray) else encoded
+
+
+class _Sink(io.RawIOBase):
+    """A file that gives away what is written to it."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        chunk = bytes(data)
+        self._chunks.append(chunk)
+        self._bytes += len(chunk)
+        return len(chunk)
+
+    def tell(self) -> int:
+        return self._bytes
+
+    def take(self) -> list[bytes]:
+        """What was written since the last call."""
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+
+class DocumentTable:
+    """The rows of the documents of the dataset ``prefix``, numbered as these are.
+
+    Those of a dataset in shards lie in the tables of its shards, those of a view in the tables of
+    the datasets that it selects from; each is opened when it is asked. ``prefixes`` are theirs,
+    ``numbers`` the documents of a view there, None for any other dataset. Opening takes a moment,
+    that of a view a pass over its list. InputError where a table is missing, FormatError where one
+    is broken or of another dataset.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str]) -> None:
+        self.prefix = prefix_of(prefix)
+        self.prefixes: list[str] = [self.prefix]
+        self.numbers: Numbers | None = None
+        self.shard: Callable[[int], TableReader] = lru_cache(_OPEN)(self._opened)
+        if is_virtual(self.prefix):
+            manifest = Manifest.load(self.prefix)
+            if manifest.selection is not None:
+                self.numbers = numbers_of_view(self.prefix)
+            pieces = manifest.pieces or ()
+            self.prefixes = [piece_prefix(self.prefix, piece) for piece in pieces]
+            counts = [piece.documents for piece in pieces]
+        else:
+            counts = [len(self.shard(0))]
+        self.ends = [0, *accumulate(counts)]
+        if self.prefixes:
+            self.shard(0)  # so that what has no table is known at once
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return self.ends[-1] if self.numbers is None else len(self.numbers)
+
+    def __iter__(self) -> Iterator[TableReader]:
+        """The tables of the shards, each opened in turn."""
+        return map(self.shard, range(len(self.prefixes)))
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """The columns, with their types in words, of the first shards."""
+        return {
+            field.name: "string" if "dictionary" in str(field.type) else str(field.type)
+            for reader in islice(self, _OPEN)
+            for field in reader.schema
+        }
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Those of them that were kept of the input."""
+        return {name: kind for name, kind in self.columns.items() if name not in COLUMNS}
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether documents 2i and 2i + 1 are different ones of the same line of a source."""
+        from pyarrow import compute
+
+        table = self.read(["source", "line", "tokens_xxh3"])
+        one, other = (table.take(np.arange(first, len(table), 2)) for first in range(2))
+        if len(one) != len(other):
+            return False
+        equal: Any = compute.equal
+        source, line, tokens = (equal(one[name], other[name]) for name in table.column_names)
+        both: Any = compute.and_not(compute.and_(source, line), tokens)
+        return bool(np.all(both.to_numpy()))
+
+    def parts(self, documents: Int64s) -> Iterator[tuple[TableReader, Int64s, Int64s]]:
+        """The tables that have some documents: of each their places among these, and its rows."""
+        if self.numbers is not None:
+            documents = self.numbers[documents].astype(np.int64)
+        for shard, here, rows in by_part(self.ends, documents):
+            yield self.shard(shard), here, rows
+
+    def rows(self, documents: Int64s, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Rows as mappings, in the order of the documents; without what a shard has not.
+
+        IndexError where a document is not there.
+        """
+        rows: list[dict[str, Any]] = [{}] * len(documents)
+        for reader, places, numbers in self.parts(documents):
+            names = tuple(name for name in columns if name in reader.schema.names)
+            table = reader.take(numbers, names)
+            for place, row in zip(places.tolist(), table.to_pylist(), strict=True):
+                rows[place] = row
+        return rows
+
+    def take(self, documents: Int64s, columns: Sequence[str], fit: Callable[[Any], Any]) -> Any:
+        """Rows as an Arrow table, in the order of the documents.
+
+        ``fit`` gives what a table has of ``columns`` the form that it has in all tables.
+        """
+        arrow = import_parquet()
+        tables, order = [], []
+        for reader, places, numbers in self.parts(documents):
+            names = tuple(name for name in columns if name in reader.schema.names)
+            tables.append(fit(reader.take(numbers, names)))
+            order.append(places)
+        joined = arrow.concat_tables(tables)
+        if len(order) == 1:
+            return joined
+        return joined.take(arrow.array(np.argsort(np.concatenate(order))))
+
+    def read(self, columns: Sequence[str] | str | None) -> Any:
+        """All rows as an Arrow table: its ``columns``, or all.
+
+        A kept column that a shard lacks is null there. UsageError for an unknown column, or one
+        whose types in the shards do not go together.
+        """
+        arrow = import_parquet()
+        names = list(dict.fromkeys(name for reader in self for name in reader.schema.names))
+        columns = names if columns is None else columns
+        wanted = [columns] if isinstance(columns, str) else list(columns)
+        for name in wanted:
+            if name not in names:
+                likely = nearest(name, names)
+                hint = f" (did you mean {likely}?)" if likely else ""
+                raise UsageError(
+                    f"{self.prefix}: its table has no column {name!r}{hint}; it has "
+                    f"{', '.join(names)}"
+                )
+        if not self.prefixes:
+            return arrow.table({name: [] for name in wanted})
+        try:
+            tables = [
+                reader.read([name for name in wanted if name in reader.schema.names])
+                for reader in self
+            ]
+            table = arrow.concat_tables(tables, promote_options="permissive").select(wanted)
+        except arrow.ArrowTypeError as error:
+            raise UsageError(
+                f"{self.prefix}: columns of its shards do not go together: {error}"
+            ) from None
+        rows = table.replace_schema_metadata().unify_dictionaries()
+        return rows if self.numbers is None else rows.take(arrow.array(self.numbers))
+
+    def _opened(self, shard: int) -> TableReader:
+        prefix = self.prefixes[shard]
+        return TableReader(table_file(prefix), table_path(prefix))
+
+
+_WHERE = ("source", "line")
+Became = Literal["document", "empty", "rejected", "unselected", "nothing"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A line of an input, and what became of it.
+
+    ``source`` is the input's name as in the manifest; ``line`` counts from 1: lines of JSON lines
+    and plain text (blank ones too, compressed or not), elements of a JSON array, rows of a table,
+    records of an archive; None where it is not known. It became a ``document``, whose number in the
+    dataset is ``document``; or it was left out: ``empty`` (no token), ``rejected`` with a
+    ``reason``, ``unselected`` where it is a document that a view does not list; ``nothing`` is a
+    line that is no record, or one that
+    ``where`` or ``map`` left out, of which nothing is kept. ``kept`` are the kept values of a
+    document, by column, where they were asked for.
+    """
+
+    source: str
+    line: int | None
+    became: Became
+    document: int | None = None
+    reason: str = ""
+    kept: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """``wiki.jsonl:123``."""
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+class Origins:
+    """The origins of the documents of the dataset ``prefix``, by its table and manifest.
+
+    A dataset in shards has the tables of its shards, each opened when it is asked, and a view those
+    of the datasets of which it lists documents. InputError where one of these is missing,
+    FormatError where it is broken or of another dataset. Opening takes a moment, that of a view a
+    pass over its list; a question some milliseconds, and less for a document near the one before.
+    With ``kept`` they have the kept values of documents, which takes longer to read.
+    """
+
+    def __init__(self, prefix: str | os.PathLike[str], *, kept: bool = False) -> None:
+        self._has_kept = kept
+        self.table = table = DocumentTable(prefix)
+        self._dropped = lru_cache(_OPEN)(_dropped)
+        self._manifests = [Manifest.load(table.prefix)]
+        if table.numbers is not None:  # the inputs of a view are datasets, and not what these read
+            bases = (Manifest.find(one) for one in table.prefixes)
+            self._manifests = [one for one in bases if one is not None]
+        names = [name for one in self._manifests for name in _names(one)]
+        self.sources = names if table.numbers is None else list(dict.fromkeys(names))
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return len(self.table)
+
+    def __getitem__(self, document: int) -> Origin:
+        """Where a document came from; IndexError where there is no document of that number."""
+        number = document + len(self) if document < 0 else document
+        if not 0 <= number < len(self):
+            raise IndexError(f"{self.table.prefix}: document {document} of {len(self)}")
+        [origin] = self._of(number, number + 1)
+        return origin
+
+    def __iter__(self) -> Iterator[Origin]:
+        for begin in range(0, len(self), ROW_GROUP):
+            yield from self._of(begin, min(begin + ROW_GROUP, len(self)))
+
+    def _of(self, begin: int, end: int) -> Iterator[Origin]:
+        """The origins of documents [begin, end)."""
+        columns = (*_WHERE, *(self.table.kept if self._has_kept else ()))
+        rows = self.table.rows(np.arange(begin, end), columns)
+        for number, row in enumerate(rows, begin):
+            source, line = row.pop("source"), row.pop("line")
+            yield Origin(source, line, "document", number, kept=row)
+
+    def find(self, source: str, line: int) -> list[Origin]:
+        """What became of a line: an origin for each time that the input was given.
+
+        ``source`` is an input's name, or the end of it (``wiki.jsonl`` for ``data/wiki.jsonl``).
+        UsageError where there is no such input, or several are meant.
+        """
+        table = self.table
+        name = self.sources[_matching(self.sources, source, table.prefix)]
+        origins = []
+        for shard, first in enumerate(table.ends[:-1]):
+            reader = table.shard(shard)
+            for row in reader.find(name, line, (*_WHERE, *(reader.kept if self._has_kept else ()))):
+                number = row.pop("row")
+                kept = {key: value for key, value in row.items() if key not in _WHERE}
+                origin = Origin(name, line, "document", number, kept=kept)
+                origins += self._with_number(origin, shard, first + number)
+            origins += self._dropped_origins(shard, name, line)
+        return origins or [Origin(name, line, "nothing", reason=self._no_record(name))]
+
+    def _with_number(self, origin: Origin, shard: int, number: int) -> list[Origin]:
+        """An origin with each number that a document of the shards has in the dataset."""
+        if self.table.numbers is None:
+            return [replace(origin, document=number)]
+        places = np.flatnonzero(self.table.numbers == number).tolist()
+        reason = f"it is document {origin.document} of {self.table.prefixes[shard]}"
+        left_out = replace(origin, became="unselected", document=None, reason=reason)
+        return [replace(origin, document=place) for place in places] or [left_out]
+
+    def _dropped_origins(self, shard: int, source: str, line: int) -> Iterator[Origin]:
+        """Those of the records of a line that a shard has left out."""
+        dropped = self._dropped(self.table.prefixes[shard])
+        for row in [] if dropped is None else dropped.find(source, line, (*_WHERE, "reason")):
+            if row["reason"] == EMPTY:
+                yield Origin(source, line, "empty", reason="no token")
+            else:
+                yield Origin(source, line, "rejected", reason=row["reason"])
+
+    def _no_record(self, name: str) -> str:
+        """Why a line of an input is neither a document nor among those that were left out."""
+        reasons = ["blank", "behind the last line"]
+        manifests = [one for one in self._manifests if name in _names(one)]
+        for key, count in (("where", "left_out"), ("map", "mapped_out")):
+            if any(getattr(one, count) for one in manifests):
+                reasons.append(f"left out by {key}")
+        for limit in {one.options.get("num_docs") for one in manifests} - {None}:
+            reasons.append(f"not among the first {limit} records, which were read")
+        return f"{', '.join(reasons[:-1])}, or {reasons[-1]}"
+
+
+def _dropped(prefix: str) -> TableReader | None:
+    """The table of the records that a shard has left out, where there are such."""
+    manifest, path = Manifest.load(prefix), dropped_path(prefix)
+    if manifest.dropped is None:
+        return None
+    left_out = manifest.empty + manifest.rejected - manifest.kept_empty
+    try:
+        local = near(path)
+        check_footer(local, manifest, left_out, path)
+    except FileNotFoundError:
+        raise InputError(f"{path} is missing, of which the manifest tells") from None
+    return TableReader(local, path)
+
+
+def _matching(sources: list[str], source: str, prefix: str) -> int:
+    """The number of an input that a user means. UsageError where there is none, or several."""
+    if source in sources:
+        return sources.index(source)
+    end = "/" + source.lstrip("./")
+    names = sorted({name for name in sources if ("/" + name).endswith(end)})
+    if len(names) == 1:
+        return sources.index(names[0])
+    if names:
+        raise UsageError(f"{source!r} could be {', '.join(names[:5])}: give more of its path")
+    some = ", ".join(sources[:5]) + (", ..." if len(sources) > 5 else "")
+    raise UsageError(f"{prefix} was not made from {source!r}; its inputs are {some}")
+
+
+def _names(manifest: Manifest) -> list[str]:
+    entries = (entry if isinstance(entry, dict) else {} for entry in manifest.inputs)
+    return [str(entry.get("name", "?")) for entry in entries]

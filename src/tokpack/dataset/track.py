@@ -1,0 +1,353 @@
+"""Tracks, described in docs/format.md: values aligned to the tokens of a .bin, one for each."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.dataset.manifest import (
+    ROLES,
+    TRACK_DTYPES,
+    Manifest,
+    PieceSums,
+    check_file_digest,
+    check_piece,
+    checksum_of,
+    manifest_path,
+)
+from tokpack.dataset.mapped import LazyTokens, StoredTokens, map_file, scan
+from tokpack.errors import FormatError, InputError, OutputError, UsageError
+from tokpack.storage import exists, named
+from tokpack.storage.disk.blocks import BlockSums, block_sums, checksum_of_sums
+from tokpack.storage.disk.durable import cannot_write
+from tokpack.storage.objects.urls import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import BinaryIO
+
+    from tokpack.dataset.manifest import SummedPiece, TrackDigest
+    from tokpack.dataset.mapped import ByteBlock
+    from tokpack.dataset.shards import Shard
+
+
+Values = npt.NDArray[Any]
+
+_STEP = 1 << 20  # tokens looked at at a time
+
+
+def track_path(prefix: str | os.PathLike[str], name: str) -> str:
+    """Where the track ``name`` of the dataset ``prefix`` lies."""
+    return f"{os.fsdecode(prefix)}.{name}"
+
+
+def own_tracks(prefix: str) -> list[str]:
+    """The paths of the tracks of the dataset ``prefix`` that are there."""
+    try:
+        manifest = Manifest.find(prefix)
+    except (FormatError, InputError):
+        return []
+    if manifest is None or manifest.pieces is not None:  # those of pieces lie beside these
+        return []
+    return [path for name in manifest.tracks if exists(path := track_path(prefix, name))]
+
+
+def is_track(path: str) -> bool:
+    """Whether a file is a track by the manifest beside it, which alone tells that."""
+    return path in own_tracks(path.rpartition(".")[0])
+
+
+def check_name(name: str) -> None:
+    """UsageError where no track has such a name."""
+    if name not in TRACK_DTYPES:
+        raise UsageError(f"no track is called {name!r}: there are {', '.join(TRACK_DTYPES)}")
+
+
+def count_trained(values: Mapping[str, Values]) -> int:
+    """How many of the same tokens are trained, by their values in one track or more."""
+    return int(np.count_nonzero(are_trained(values)))
+
+
+def are_trained(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
+    """Whether each of some tokens is trained: bool [n], of ``values`` [n] in one track or more."""
+    trained = np.ones(len(next(iter(values.values()))), bool)
+    for name, least in (("mask", 1), ("labels", 0)):
+        if name in values:
+            trained &= values[name] >= least
+    return trained
+
+
+def read_tracks(
+    shard: Shard, names: Iterable[str], begin: int = 0, end: int | None = None
+) -> Iterator[dict[str, Values]]:
+    """The values of tokens [begin, end) of a shard in each track, some at a time.
+
+    Where they are of all its tokens, a track that has not the checksum of its manifest is a
+    FormatError. Else raises as ``open_track``.
+    """
+    end = len(shard.tokens) if end is None else end
+    tracks = {name: shard.track(name) for name in names}
+    sums: dict[str, PieceSums] = {}
+    if (begin, end) == (0, len(shard.tokens)) and shard.manifest is not None:
+        digests = shard.manifest.tracks.items()
+        sums = {n: PieceSums(one) for n, one in digests if n in tracks and checksum_of(one)}
+
+    def check(name: str, pieces: Iterable[SummedPiece]) -> None:
+        for piece in pieces:
+            check_piece(track_path(shard.prefix, name), piece)
+
+    for at in range(begin, end, _STEP) if tracks else ():
+        part = {name: values[at : min(at + _STEP, end)] for name, values in tracks.items()}
+        for name, one in sums.items():
+            check(name, one.add(part[name].view(np.uint8).data))
+        yield part
+    for name, one in sums.items():
+        check(name, one.finish())
+
+
+def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:
+    """``count_trained`` of tracks of so many tokens, by the paths of their files. InputError."""
+    mapped = {name: _opened(path, TRACK_DTYPES[name])[0] for name, path in paths.items()}
+    steps = range(0, tokens, _STEP)
+    parts = ({name: one[at : at + _STEP] for name, one in mapped.items()} for at in steps)
+    return sum(map(count_trained, parts))
+
+
+def trained_ends(
+    shards: Iterable[Shard], names: Iterable[str], ends: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Trained tokens of some shards before each of some places: int64 [n].
+
+    ``ends``, int64 [n], are tokens before each place, none fewer than before the last.
+    """
+    sums = np.zeros(len(ends), np.int64)
+    names, at, total, place = list(names), 0, 0, 0
+    for shard in shards:
+        for part in read_tracks(shard, names):
+            trained = np.cumsum(are_trained(part))
+            stop = int(np.searchsorted(ends, at + len(trained), side="right"))
+            sums[place:stop] = total + np.concatenate([[0], trained])[ends[place:stop] - at]
+            at, total, place = at + len(trained), total + int(trained[-1]), stop
+    return sums
+
+
+def role_name(number: int) -> str:
+    """Who speaks, by a value of the track of roles; "" for what no release of tokpack writes."""
+    return ROLES[number] if number < len(ROLES) else ""
+
+
+class FilledTrack(LazyTokens):
+    """The track of a shard that has none, where another has: every token counts, nobody speaks."""
+
+    def __init__(self, tokens: Values | LazyTokens, name: str) -> None:
+        self.dtype = TRACK_DTYPES[name]
+        self._tokens, self._is_labels = tokens, name == "labels"
+        self._value = 0 if name == "roles" else 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values, if they were in a file."""
+        return len(self._tokens) * self.dtype.itemsize
+
+    def __getitem__(self, which: slice) -> Values:
+        if self._is_labels:
+            return self._tokens[which].astype(self.dtype)
+        return np.full(len(range(*which.indices(len(self)))), self._value, self.dtype)
+
+
+def open_track(shard: Shard, name: str) -> Values | LazyTokens:
+    """The values of a track of a shard, one for each token: an array, mapped, or a lazy one.
+
+    UsageError for an unknown name; InputError where the file is missing, or the shard was replaced
+    meanwhile; FormatError where it has not a value for each token.
+    """
+    check_name(name)
+    if name not in shard.tracks:
+        return FilledTrack(shard.tokens, name)
+    assert shard.manifest is not None
+    path, dtype = track_path(shard.prefix, name), TRACK_DTYPES[name]
+    try:
+        values, size = _opened(path, dtype)
+        expected = len(shard.tokens) * dtype.itemsize
+        recorded = shard.manifest.tracks[name]["bytes"]
+        for has, where in ((recorded, f"{manifest_path(shard.prefix)}: {name}"), (size, path)):
+            if has != expected:
+                raise FormatError(
+                    f"{where}: {has} bytes, expected {expected}, {dtype.itemsize} for each token: "
+                    "the files do not belong together"
+                )
+    except (FormatError, InputError):
+        shard.check_current("read")
+        raise
+    shard.check_current("read")
+    return values
+
+
+def _opened(path: str, dtype: np.dtype[Any]) -> tuple[Values | LazyTokens, int]:
+    """What can be read of a track, and the size of its file."""
+    if is_url(path):
+        stored = StoredTokens(named(path), dtype)
+        return stored, stored.nbytes
+    buffer, _ = map_file(path, advice="the manifest names it: copy it with the dataset")
+    return np.frombuffer(buffer, dtype, len(buffer) // dtype.itemsize), len(buffer)
+
+
+class NewTracks:
+    """The tracks ``names`` of the dataset ``prefix``, to files that ``create`` makes of paths.
+
+    UsageError for an unknown name.
+    """
+
+    def __init__(
+        self, prefix: str, names: Iterable[str], create: Callable[[str], BinaryIO]
+    ) -> None:
+        names = list(dict.fromkeys(names))
+        for name in names:
+            check_name(name)
+        # In the order of TRACK_DTYPES, however they are asked for.
+        self._new = {
+            name: _NewTrack(track_path(prefix, name), TRACK_DTYPES[name], create)
+            for name in TRACK_DTYPES
+            if name in names
+        }
+        self._trained = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tracks, in the order in which manifests have them."""
+        return tuple(self._new)
+
+    def append(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Append values of the same tokens to each track, in their dtypes. OutputError."""
+        for name, track in self._new.items():
+            track.append(values[name])
+        self._trained += count_trained(values)
+
+    def finish(self, tokens: int) -> dict[str, Any]:
+        """What a manifest says of the tracks of so many tokens: ``tracks`` and ``trained``.
+
+        Nothing where there are none. OutputError where a track has another number of values.
+        """
+        if not self._new:
+            return {}
+        digests = {name: track.finish(tokens) for name, track in self._new.items()}
+        return {"tracks": digests, "trained": self._trained}
+
+
+class _NewTrack:
+    def __init__(self, path: str, dtype: np.dtype[Any], create: Callable[[str], BinaryIO]) -> None:
+        self._path, self._dtype = path, dtype
+        self._file = create(path)
+        self._sums = BlockSums()
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        assert values.dtype == self._dtype
+        view = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        with cannot_write(self._path):
+            self._file.write(view)
+        self._sums.add(view)
+
+    def finish(self, tokens: int) -> TrackDigest:
+        size, expected = self._sums.at, tokens * self._dtype.itemsize
+        if size != expected:
+            raise OutputError(
+                f"{self._path}: {size} bytes were written, expected {expected}, a value for each "
+                "token: an input changed while it was read; run again"
+            )
+        with cannot_write(self._path):
+            self._file.flush()
+        checksum = checksum_of_sums(self._sums.finish())
+        return {"bytes": size, "xxh3_blocks": checksum, "dtype": str(self._dtype)}
+
+
+def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Values as a track has them: one dimension of its dtype.
+
+    UsageError, about no sequence, for those that it cannot have: a mask is of 0 and 1, weights are
+    finite, labels integers of int32, roles numbers of ROLES.
+    """
+    array, dtype = np.asarray(values).reshape(-1), TRACK_DTYPES[name]
+    if not array.size:
+        return np.zeros(0, dtype)
+    if array.dtype.kind not in ("biuf" if name == "weights" else "biu"):
+        raise UsageError(f"{name} holds {array.dtype}, expected numbers of {dtype}")
+    if name == "weights":
+        limit = float(np.finfo(dtype).max)
+        wrong = ~(np.abs(array.astype(np.float64)) <= limit)
+    else:
+        whole = np.iinfo(dtype)
+        ranges = {"mask": (0, 1), "roles": (0, len(ROLES) - 1)}
+        low, high = ranges.get(name, (whole.min, whole.max))
+        wrong = (array < low) | (array > high)
+    if wrong.any():
+        words = {"mask": "0 and 1", "weights": "finite numbers of float16", "labels": "int32"}
+        allowed = words.get(name, f"0 to {len(ROLES) - 1}")
+        raise UsageError(f"{name} holds {array[wrong][0]}, expected {allowed}")
+    return array.astype(dtype)
+
+
+def check_tracks(shard: Shard, vocab_size: int | None) -> None:
+    """Read the tracks of a shard, whose sizes are right.
+
+    FormatError for the first value that a track cannot have, for a checksum, and where the manifest
+    tells of another number of trained tokens. InputError where one cannot be read.
+    """
+    manifest = shard.manifest
+    if manifest is None:
+        return
+    for name, digest in manifest.tracks.items():
+        path = track_path(shard.prefix, name)
+        check, sums, trained = _Check(name, path, vocab_size), bytearray(), 0
+        with closing(scan(path, digest["bytes"], check)) as chunks:
+            for _, _, (fault, blocks, count) in chunks:
+                if fault is not None:
+                    raise FormatError(fault)
+                sums += blocks
+                trained += count
+        check_file_digest(path, checksum_of_sums(bytes(sums)), digest)
+        alone = manifest.tracks.keys() - {"weights", "roles"} == {name}  # so that it says it all
+        if alone and trained != manifest.trained:
+            raise FormatError(
+                f"{manifest_path(shard.prefix)}: trained is {manifest.trained}, expected "
+                f"{trained}, as {path} says"
+            )
+
+
+class _Check:
+    """Looks at a chunk: the first fault in it, the sums of its blocks, and its trained tokens."""
+
+    def __init__(self, name: str, path: str, vocab_size: int | None) -> None:
+        self._name, self._path = name, path
+        self._dtype = TRACK_DTYPES[name]
+        limits = {"mask": 2, "weights": None, "labels": vocab_size, "roles": len(ROLES)}
+        self._limit = limits[name]
+        self._expected = {
+            "mask": "0 or 1",
+            "weights": "a finite number",
+            "labels": f"an id of the vocabulary, which has {vocab_size}, or less than 0",
+            "roles": f"0 to {len(ROLES) - 1}",
+        }[name]
+
+    def __call__(self, begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:
+        values = block.view(self._dtype)
+        wrong, fault = self._wrong(values), None
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            fault = (
+                f"{self._path}: byte {begin + place * self._dtype.itemsize}, token "
+                f"{begin // self._dtype.itemsize + place}: {self._name} is {values[place]}, "
+                f"expected {self._expected}"
+            )
+        return fault, block_sums(begin, block.data), count_trained({self._name: values})
+
+    def _wrong(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        wrong = np.zeros(len(values), bool)
+        if self._name == "weights":
+            wrong |= ~np.isfinite(values)
+        elif self._limit is not None:
+            wrong |= values >= self._limit
+        return wrong

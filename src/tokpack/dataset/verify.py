@@ -1,0 +1,401 @@
+"""Check a dataset to its last token, and say where its first fault is."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset.format import bin_path, idx_path, prefix_of
+from tokpack.dataset.manifest import (
+    FileDigest,
+    Manifest,
+    PieceSums,
+    check_file_digest,
+    check_piece,
+    check_size,
+    digest_file,
+    manifest_path,
+)
+from tokpack.dataset.mapped import ByteBlock, scan
+from tokpack.dataset.shards import check_digest, check_manifest
+from tokpack.dataset.table import check_footer, dropped_path, table_path
+from tokpack.dataset.track import check_tracks
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.progress import ProgressStage, with_bar
+from tokpack.storage import identity, near
+from tokpack.storage.disk.blocks import block_sums, checksum_of_sums
+from tokpack.tokenizers import load_tokenizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from typing import Unpack
+
+    from tokpack.dataset.manifest import ShardRecord
+    from tokpack.dataset.shards import Shard
+    from tokpack.progress import Show
+    from tokpack.tokenizers import TokenizerFiles
+
+
+_DOCUMENTS = 1 << 17  # document ends looked up at a time
+
+
+class TokenCheck:
+    """Look at a chunk of the .bin: are ids in the vocabulary, and documents in their frame?
+
+    Each document that has tokens is to begin with the first ids of ``frame``, and to end with the
+    others.
+    """
+
+    def __init__(
+        self, shard: Shard, vocab_size: int | None, frame: tuple[list[int], list[int]]
+    ) -> None:
+        self.index = shard.index
+        self.path = bin_path(shard.prefix)
+        self.bin_bytes = shard.tokens.nbytes
+        self.before, self.after = frame
+        self.vocab_size = vocab_size
+        dtype = shard.dtype
+        self._unsigned = np.dtype(f"<u{dtype.itemsize}")  # where a negative id is a large one
+        self._limit = vocab_size
+        if vocab_size is None or vocab_size > np.iinfo(dtype).max:
+            # Every id that is not negative is in so large a vocabulary.
+            self._limit = None
+            if vocab_size is not None and dtype.kind == "i":
+                self._limit = int(np.iinfo(dtype).max) + 1
+
+    def __call__(self, begin: int, block: npt.NDArray[np.uint8]) -> str | None:
+        """The first fault of the chunk at byte ``begin``, or None."""
+        faults = (self._stranger(begin, block), *self._unframed(begin, block))
+        first = min((fault for fault in faults if fault is not None), default=None)
+        return None if first is None else self._explain(*first, begin, block)
+
+    def _stranger(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
+        """Byte of the first token that is not in the vocabulary, and what is expected there."""
+        tokens: npt.NDArray[Any] = block.view(self._unsigned)
+        if self._limit is None or not len(tokens) or int(tokens.max()) < self._limit:
+            return None
+        at = begin + int(np.argmax(tokens >= self._limit)) * self._unsigned.itemsize
+        return at, f"expected an id of the vocabulary, which has {self.vocab_size}"
+
+    def _unframed(
+        self, begin: int, block: npt.NDArray[np.uint8]
+    ) -> Iterator[tuple[int, str] | None]:
+        """Bytes of the first tokens that are not as the frame has them, and what is expected."""
+        for place, expected in enumerate(self.before):
+            what = f"expected {expected} as token {place} of a document"
+            yield self._other(begin, block, expected, place, what)
+        for place, expected in enumerate(reversed(self.after), 1):
+            where = ", the EOD, at the end" if place == 1 else f" as token -{place}"
+            what = f"expected {expected}{where} of a document"
+            yield self._other(begin, block, expected, -place, what)
+
+    def _other(
+        self, begin: int, block: npt.NDArray[np.uint8], expected: int, place: int, what: str
+    ) -> tuple[int, str] | None:
+        """Byte of the first document's token ``place`` in this chunk that is not ``expected``.
+
+        A place below 0 counts from the end of the document.
+        """
+        index, itemsize = self.index, self.index.header.dtype.itemsize
+        tokens = block.view(index.header.dtype)
+        numbers = range(index.header.entries - 1)
+        # The documents whose token at ``place``, counted from their begin or end, is in this chunk.
+        shift = place * itemsize
+        bound = self._end_of if place < 0 else self._begin_of
+        first = bisect_left(numbers, begin - shift, key=bound)
+        last = bisect_left(numbers, begin + len(block) - shift, lo=first, key=bound)
+        for low in range(first, last, _DOCUMENTS):
+            bounds = self._bytes_of(index.doc_idx[low : min(low + _DOCUMENTS, last) + 1])
+            filled = bounds[1:] > bounds[:-1]  # a document without tokens has no frame
+            at = ((bounds[1:] if place < 0 else bounds[:-1])[filled] + shift - begin) // itemsize
+            wrong = np.flatnonzero(tokens[at] != expected)
+            if wrong.size:
+                return begin + int(at[wrong[0]]) * itemsize, what
+        return None
+
+    def _end_of(self, document: int) -> int:
+        return self._begin_of(document + 1)
+
+    def _begin_of(self, document: int) -> int:
+        sequence: int = self.index.doc_idx.item(document)
+        if sequence == self.index.header.sequences:
+            return self.bin_bytes
+        return int(self.index.pointers.item(sequence))
+
+    def _bytes_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Where sequences begin; the number after the last is the end of the .bin."""
+        count = self.index.header.sequences
+        begins = self.index.pointers[np.minimum(sequences, count - 1)]
+        return np.where(sequences == count, self.bin_bytes, begins)
+
+    def _explain(self, at: int, expected: str, begin: int, block: npt.NDArray[np.uint8]) -> str:
+        index = self.index
+        sequence = bisect_right(index.pointers, at) - 1
+        document = bisect_right(index.doc_idx, sequence) - 1
+        first = index.pointers.item(index.doc_idx.item(document))
+        dtype = index.header.dtype
+        token = (at - first) // dtype.itemsize
+        token_id = int(block.view(dtype)[(at - begin) // dtype.itemsize])
+        return (
+            f"{self.path}: byte {at}, document {document}, token {token}: id is {token_id}, "
+            f"{expected}"
+        )
+
+
+CHECKS = ("index", "counts", "checksums", "token ids", "tracks", "EOD", "BOS")
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was found to be right.
+
+    ``checked`` names the checks that were made, ``unchecked`` those that need something that was
+    not there, with the reason; ``bytes_read`` of ``.bin`` and ``.idx`` in ``seconds``.
+    """
+
+    prefix: str
+    documents: int
+    sequences: int
+    tokens: int
+    dtype: str
+    bytes_read: int
+    seconds: float
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
+
+@with_bar
+def verify(
+    prefix: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    vocab_size: int | None = None,
+    eod: int | None = None,
+    progress: Show | bool | None = None,
+    **tokenizer: Unpack[TokenizerFiles],
+) -> VerifyReport:
+    """Check the dataset ``prefix`` and raise FormatError at its first fault, which says where.
+
+    Always: header, sizes, every length, pointer and document entry, and, where there is a manifest,
+    its counts and the checksum of the .idx. Unless ``quick`` also the .bin, in one read by all
+    cores: its checksum, that token ids are below ``vocab_size``, and that each document that has
+    tokens ends with ``eod``; where these are None, as the manifest says, which also says what else
+    stands around each document; and so the values of tracks, and their checksums. Of a view its
+    selection is checked, and each dataset of which it lists documents, whole. A tokenizer, named
+    as for load_tokenizer, gives a ``vocab_size`` too. ``progress`` is told the bytes of the .bin
+    that are done. InputError where a file cannot be read, or the dataset was replaced meanwhile.
+    """
+    began = time.perf_counter()
+    if any(tokenizer.values()):
+        size = load_tokenizer(**tokenizer).vocab_size
+        vocab_size = size if vocab_size is None else vocab_size
+    _check_request(vocab_size, eod)
+    request = _Request(quick, vocab_size, None if eod is None else [eod])
+    reasons: dict[str, set[str]] = {what: set() for what in CHECKS}
+    bytes_read = 0
+    with MMapIndexedDataset(prefix) as dataset:
+        view = dataset.view
+        records = dataset.records if view is None else view.base.records
+        tokens = sum(record.tokens for record in records) or dataset.token_count
+        stage = ProgressStage(progress, "verify", tokens * dataset.dtype.itemsize)
+        if view is not None:
+            bytes_read += view.lengths.nbytes  # which checks the selection
+        if records:
+            request = request.filled(dataset.manifest)
+            if dataset.manifest is not None:
+                _check_sums(dataset.manifest, manifest_path(dataset.path_prefix))
+        for number, shard in enumerate(dataset.shards() if view is None else view.base):
+            record = records[number] if records else None
+            try:
+                if record is not None:
+                    check_digest(dataset.path_prefix, shard, record)
+                unchecked = _verify_shard(shard, request, stage, record)
+            except (FormatError, InputError):
+                shard.check_current("verified")
+                raise
+            shard.check_current("verified")
+            for what, reason in unchecked.items():
+                reasons[what].add(reason)
+            bytes_read += shard.idx_bytes + (0 if quick else _bytes_read(shard))
+        return VerifyReport(
+            prefix=dataset.path_prefix,
+            documents=dataset.documents,
+            sequences=len(dataset),
+            tokens=dataset.token_count,
+            dtype=str(dataset.dtype),
+            bytes_read=bytes_read,
+            seconds=time.perf_counter() - began,
+            checked=tuple(what for what, why in reasons.items() if why == {""}),
+            unchecked=tuple(
+                f"{what} ({one})" for what, why in reasons.items() for one in sorted(why) if one
+            ),
+        )
+
+
+def _bytes_read(shard: Shard) -> int:
+    """Bytes of the .bin and of the tracks."""
+    width = sum(dtype.itemsize for dtype in shard.tracks.values())
+    return shard.tokens.nbytes + width * len(shard.tokens)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is to be checked; None is not known."""
+
+    quick: bool
+    vocab_size: int | None
+    after: list[int] | None  # ids at the end of each document
+    before: list[int] | None = None
+
+    def filled(self, manifest: Manifest | None) -> _Request:
+        """With what the manifest says of what was not asked for."""
+        if manifest is None:
+            return self
+        size = manifest.token_fact("vocab_size") if self.vocab_size is None else self.vocab_size
+        before, after = manifest.frame or (None, None)
+        return _Request(self.quick, size, after if self.after is None else self.after, before)
+
+
+def _verify_shard(
+    shard: Shard, request: _Request, stage: ProgressStage, record: ShardRecord | None
+) -> dict[str, str]:
+    """Check one .bin with its .idx; why each of CHECKS was left out, "" where it was made.
+
+    ``record`` is what a virtual dataset or a view says of it.
+    """
+    recorded = "" if record is None else record.xxh3_128
+    manifest = Manifest.find(shard.prefix)
+    request = request.filled(manifest)
+    shard.validate()
+    if manifest is not None:
+        check_size(idx_path(shard.prefix), shard.idx_bytes, manifest.idx)
+        check_size(bin_path(shard.prefix), shard.tokens.nbytes, manifest.bin)
+        check_manifest(manifest, shard)
+        for name in shard.tracks:
+            shard.track(name)  # which compares its size
+        _check_sums(manifest, manifest_path(shard.prefix))
+        _check_file(idx_path(shard.prefix), manifest.idx)
+        documents = manifest.documents + manifest.kept_empty
+        dropped = manifest.empty + manifest.rejected - manifest.kept_empty
+        _check_table(table_path(shard.prefix), manifest.table, manifest, documents)
+        _check_table(dropped_path(shard.prefix), manifest.dropped, manifest, dropped)
+    if not request.quick:
+        frame = (request.before or [], request.after or [])
+        tokens = TokenCheck(shard, request.vocab_size, frame)
+        _check_tokens(tokens, manifest, stage, recorded if manifest is None else "")
+        check_tracks(shard, request.vocab_size)
+    unchecked = _unchecked(manifest, request)
+    if not shard.tracks:
+        del unchecked["tracks"]
+    if manifest is None and recorded and not request.quick:
+        unchecked["checksums"] = "only of the .bin, no manifest"
+    if manifest is None and record is not None and not recorded:
+        unchecked["checksums"] = "no manifest: whether tokens have changed cannot be told"
+    return unchecked
+
+
+def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows: int) -> None:
+    """Check one of the tables that a dataset has by its manifest."""
+    if digest is None:
+        return
+    there = identity(path)
+    if there is None:
+        raise InputError(f"{path} is missing, of which {manifest_path(prefix_of(path))} tells")
+    check_size(path, there.size, digest)
+    _check_file(path, digest)
+    check_footer(near(path), manifest, rows, path)
+
+
+def _check_request(vocab_size: int | None, eod: int | None) -> None:
+    if vocab_size is not None and vocab_size < 1:
+        raise UsageError(f"vocabulary size is {vocab_size}, expected 1 or more")
+    if vocab_size is not None and eod is not None and not 0 <= eod < vocab_size:
+        raise UsageError(f"EOD is {eod}, expected an id below the vocabulary size {vocab_size}")
+
+
+def _check_sums(manifest: Manifest, name: str) -> None:
+    """The counts of a manifest against each other."""
+    if not manifest.adds_up:
+        parts = manifest.documents + manifest.empty + manifest.rejected
+        parts += manifest.left_out + manifest.mapped_out - manifest.mapped_in
+        chosen = {name: getattr(manifest, name) for name in ("left_out", "mapped_out", "mapped_in")}
+        more = "".join(f", {key} {count}" for key, count in chosen.items() if count)
+        raise FormatError(
+            f"{name}: records is {manifest.records}, expected {parts}: {manifest.documents} "
+            f"documents, {manifest.empty} empty and {manifest.rejected} rejected{more}"
+        )
+    for key in ("records", "documents", "sequences", "tokens", "empty", "rejected"):
+        counts = [source.get(key) for source in manifest.inputs if isinstance(source, dict)]
+        numbers = [count for count in counts if isinstance(count, int)]
+        total = getattr(manifest, key)
+        if numbers and len(numbers) == len(manifest.inputs) and sum(numbers) != total:
+            raise FormatError(
+                f"{name}: {key} is {total}, expected {sum(numbers)}, the sum over its inputs"
+            )
+
+
+def _check_file(path: str, digest: FileDigest) -> None:
+    check_file_digest(path, digest_file(near(path)).get("xxh3_128", ""), digest)
+
+
+def _check_tokens(
+    check: TokenCheck, manifest: Manifest | None, stage: ProgressStage, recorded: str
+) -> None:
+    """Read the .bin; the first fault in it wins over its checksum, which cannot say where.
+
+    ``recorded`` is a checksum of either kind, where only a virtual dataset has one.
+    """
+    in_blocks = bool(recorded) or (manifest is not None and "xxh3_blocks" in manifest.bin)
+    in_order = None if manifest is None or in_blocks else PieceSums(manifest.bin)
+    sums, whole = bytearray(), xxhash.xxh3_128()
+
+    def look(begin: int, block: ByteBlock) -> tuple[str | None, bytes]:
+        fault = check(begin, block)
+        return fault, block_sums(begin, block.data) if in_blocks else b""
+
+    with closing(scan(check.path, check.bin_bytes, look)) as chunks:
+        for _, block, (fault, blocks) in chunks:
+            if fault is not None:
+                raise FormatError(fault)
+            sums += blocks
+            if recorded:
+                whole.update(block.data)
+            for piece in in_order.add(block.data) if in_order else ():
+                check_piece(check.path, piece)
+            stage.add(len(block))
+    for piece in in_order.finish() if in_order else ():
+        check_piece(check.path, piece)
+    if recorded and recorded not in (checksum_of_sums(bytes(sums)), whole.hexdigest()):
+        raise FormatError(
+            f"{check.path}: no checksum of it is {recorded}, as the manifest of the virtual "
+            "dataset says: bytes of it have changed, or it was merged on a store and only its own "
+            "manifest, which is missing, tells of which pieces"
+        )
+    if in_blocks and manifest is not None:
+        check_file_digest(check.path, checksum_of_sums(bytes(sums)), manifest.bin)
+
+
+def _unchecked(manifest: Manifest | None, request: _Request) -> dict[str, str]:
+    """Why each check was left out, "" where it was made."""
+    none = "" if manifest is not None else "no manifest"
+    reasons = dict.fromkeys(CHECKS, "")
+    reasons["counts"] = none
+    reasons["checksums"] = none or ("only of the .idx" if request.quick else "")
+    if request.quick:
+        reasons |= dict.fromkeys(("token ids", "tracks", "EOD", "BOS"), "quick")
+    else:
+        reasons["token ids"] = "" if request.vocab_size is not None else "no vocabulary size"
+        off = manifest is not None and manifest.options.get("append_eod") is False
+        reasons["EOD"] = "" if request.after else "none appended" if off else "no EOD id"
+    if not request.before:
+        del reasons["BOS"]
+    return reasons

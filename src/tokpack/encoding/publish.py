@@ -1,0 +1,324 @@
+"""The last moment of a run: what is complete in the work folder gets its names, all or nothing.
+
+``commit.json`` says what is complete, with checksums; where it goes is computed here. A run that
+was stopped among the renames is completed by the next one, if all still is what was written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from tokpack.dataset import FileDigest, Manifest, bin_path, has_digest, idx_path, manifest_path
+from tokpack.dataset.outputs import dataset_outputs
+from tokpack.dataset.table import dropped_path, table_path
+from tokpack.dataset.track import track_path
+from tokpack.encoding.folder import WorkFolder
+from tokpack.encoding.piece import JOINED, joined_names
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError
+from tokpack.storage.disk.durable import cannot_write, identity, remove_file, rename, sync_folder
+from tokpack.storage.disk.replaceable import Kind, check_replaceable
+from tokpack.storage.files import head
+from tokpack.storage.objects.urls import is_url
+from tokpack.storage.outputs import check_unchanged, look
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding.piece import Job
+    from tokpack.encoding.plan import Plan
+    from tokpack.sources import Source
+    from tokpack.storage.disk.replaceable import Output
+    from tokpack.storage.files import Version
+
+
+_REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
+_HEAD_BYTES = 1 << 16
+_PIECE = re.compile(r"-\d{5,}-of-\d{5,}")
+
+
+def piece_names(prefix: str, files: int) -> list[str]:
+    """The prefixes of the .bin files of a dataset that has so many: its own, if it has one."""
+    if files == 1:
+        return [prefix]
+    return [f"{prefix}-{number:05d}-of-{files:05d}" for number in range(files)]
+
+
+def is_piece_name(name: str, whole: str) -> bool:
+    """Whether ``piece_names`` gives a name for one of several files of ``whole``."""
+    return name.startswith(whole) and bool(_PIECE.fullmatch(name[len(whole) :]))
+
+
+def rejects_path(options: EncodeOptions) -> str:
+    """Where the bad records of a run go."""
+    return options.output + ".rejects.jsonl"
+
+
+def is_rejects(path: str) -> bool:
+    """Whether a file begins like a list of bad records."""
+    return _REJECT.match(head(path, _HEAD_BYTES)) is not None
+
+
+REJECTS = Kind("a list of bad records", is_rejects, kept=False, beside=True)
+
+
+def check_replaced(
+    options: EncodeOptions, plan: Plan, *, files: int = 0, tells: bool = True
+) -> dict[str, Version]:
+    """Refuse to replace what the run reads, or what it was not told to. UsageError, OutputError.
+
+    Gives the versions that may be replaced, or are to be removed: the files of a dataset that had
+    another number of them. ``files`` is how many .bin files there will be, where not as many as in
+    the plan. The message ``tells`` what makes a finished dataset another one than the plan's.
+    """
+    inputs = list(_inputs(options, plan.sources))
+    versions: dict[str, Version] = {}
+    for prefix in options.output_names.values():
+        outputs = _outputs(options, prefix, files or len(plan.files))
+        outputs = outputs[:: -1 if is_url(prefix) else 1]
+        difference = _found(plan, prefix) if tells and not options.overwrite else ""
+        versions |= look(outputs, inputs, overwrite=options.overwrite, detail=difference)
+    if options.on_error == "skip" or is_rejects(rejects_path(options)):
+        rejects = [(rejects_path(options), REJECTS)]
+        versions |= look(rejects, inputs, overwrite=options.overwrite)
+    return versions
+
+
+def output_kinds(options: EncodeOptions, files: int) -> dict[str, Kind]:
+    """What each output of a run is."""
+    kinds = {rejects_path(options): REJECTS}
+    for prefix in options.output_names.values():
+        kinds |= _outputs(options, prefix, files)
+    return kinds
+
+
+def _outputs(options: EncodeOptions, prefix: str, files: int) -> list[Output]:
+    """All files of a dataset that is made, and of several files those of one that goes."""
+    pieces = piece_names(prefix, files) if files > 1 else []
+    if options.overwrite:
+        pieces += [name for name in _pieces_there(prefix) if name not in pieces]
+    names = [prefix, *pieces]
+    return [
+        output
+        for name in names
+        for output in dataset_outputs(name, tracks=options.token_tracks, table=options.has_table)
+    ]
+
+
+def _pieces_there(prefix: str) -> list[str]:
+    """The files of a dataset that a run has left in several."""
+    try:
+        manifest = Manifest.load(prefix)
+    except (InputError, FormatError):
+        return []
+    records = manifest.pieces or () if manifest.selection is None else ()  # a view's are others'
+    whole = prefix.rpartition("/")[2]
+    names = [record.prefix for record in records if is_piece_name(record.prefix, whole)]
+    return [prefix[: len(prefix) - len(whole)] + name for name in names]
+
+
+def _found(plan: Plan, prefix: str) -> str:
+    """What makes the dataset that has the name another one, for the message; "" where unknown."""
+    try:
+        manifest = Manifest.load(prefix)
+        difference = plan.manifest_difference(manifest) or plan.other_files(
+            len(manifest.pieces or "1")
+        )
+    except (InputError, FormatError):
+        return ""
+    return f" and is another dataset ({difference})" if difference else ""
+
+
+def _inputs(options: EncodeOptions, sources: Sequence[Source]) -> Iterator[str]:
+    yield from (source.path for source in sources if source.memory is None)
+    yield from (text[1:] for text in options.inputs if text.startswith("@"))  # lists of inputs
+    yield from options.tokenizer_files
+
+
+REJECTS_FILE = "rejects.jsonl"
+COMMIT = "commit.json"
+
+
+def staged(key: str, kind: str, name: str = JOINED) -> str:
+    """The name in the work folder of a file of one key's dataset.
+
+    ``kind`` is ``ids`` (the .bin), ``idx``, the name of a track, ``table``, ``dropped`` or
+    ``manifest.json``.
+    ``name`` is that of the joined files; of several files the manifest without it is that of all.
+    """
+    return f"{name}.{WorkFolder.track(key, kind)}"
+
+
+def write_commit(
+    job: Job, versions: Mapping[str, Version], files: Mapping[str, FileDigest]
+) -> None:
+    """Declare the run complete: ``files``, by their names in the work folder, get their names.
+
+    ``versions`` of the outputs were looked at. Raises OutputError where one is another by now.
+    """
+    folder, options = job.folder, job.options
+    targets = [path for name, path in _targets(options, len(job.files)).items() if name in files]
+    there = {path: version for path, version in versions.items() if version is not None}
+    replaced = {**{path: versions.get(path) for path in targets}, **there}
+    check_unchanged(replaced)
+    by_name = {os.path.basename(path): version for path, version in replaced.items()}
+    prefixes = {key: os.path.basename(name) for key, name in options.output_names.items()}
+    folder.write_json(COMMIT, {"prefixes": prefixes, "files": dict(files), "replaces": by_name})
+
+
+def finish(job: Job, *, resumed: bool = False) -> bool:
+    """Give the staged files their names, manifests last, and remove the work folder.
+
+    Called again after a crash, with ``resumed``, it does what is left. False where there is nothing
+    to complete: the run is not that far, or what it had made is damaged and is to be made again.
+    Raises ResumeError for the commit of another run, OutputError where another file has taken the
+    name of an output.
+    """
+    folder, options, count = job.folder, job.options, len(job.files)
+    commit = folder.read_json(COMMIT)
+    if commit is None:
+        return False
+    files = _checked(job, commit)
+    targets = {
+        folder(name): path for name, path in _targets(options, count).items() if name in files
+    }
+    waiting = {source: path for source, path in targets.items() if os.path.lexists(source)}
+    if resumed:
+        for source, path in targets.items():
+            digest = files[os.path.basename(source)]
+            if _is(source if source in waiting else path, digest):
+                continue
+            if len(waiting) == len(targets):
+                folder.remove_file(COMMIT)
+                return False
+            raise OutputError(
+                f"{path} is not what the run wrote, which was stopped while it gave names: remove "
+                f"{', '.join(p for p in targets.values() if p not in waiting.values())} and "
+                f"{folder.path}, and run again"
+            )
+    # With --overwrite this is a new request: it may replace what has come since, by the same rule.
+    kinds = output_kinds(options, count) if resumed and options.overwrite else {}
+    _check_targets(waiting, commit["replaces"], kinds)
+    # An old dataset goes before the new one comes: no reader sees the index of one with the
+    # tokens of the other.
+    old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
+    for path in [*old, *_stale(options, commit["replaces"], targets.values())]:
+        remove_file(path)
+    for source, path in waiting.items():
+        with cannot_write(path):
+            rename(source, path, fsync=False)
+    home = os.path.dirname(os.path.abspath(folder.path))
+    with cannot_write(home):
+        sync_folder(home)
+    folder.remove()
+    return True
+
+
+def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
+    """Remove what a run of ``count`` files had named that was stopped among the renames.
+
+    It cannot be completed, since nothing says that it is the run that is asked for now.
+    """
+    files = (folder.read_json(COMMIT) or {}).get("files", {})
+    targets = [(name, path) for name, path in _targets(options, count).items() if name in files]
+    named = [(name, path) for name, path in targets if not os.path.lexists(folder(name))]
+    if len(named) < len(targets):  # else it is a whole dataset
+        for name, path in reversed(named):
+            if _is(path, files[name]):
+                remove_file(path)
+
+
+def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
+    """Where each file of the work folder goes, in the order of the renames.
+
+    ``count`` is how many .bin files a dataset has.
+    """
+    targets, manifests = {}, {}
+    for key, prefix in options.output_names.items():
+        for name, piece in zip(joined_names(count), piece_names(prefix, count), strict=True):
+            targets[staged(key, "table", name)] = table_path(piece)
+            targets[staged(key, "dropped", name)] = dropped_path(piece)
+            for track in options.token_tracks:
+                targets[staged(key, track, name)] = track_path(piece, track)
+            targets[staged(key, "ids", name)] = bin_path(piece)
+            targets[staged(key, "idx", name)] = idx_path(piece)
+            manifests[staged(key, "manifest.json", name)] = manifest_path(piece)
+    for key, prefix in options.output_names.items():
+        name = staged(key, "manifest.json")
+        manifests[name] = manifest_path(prefix)
+    return {**targets, REJECTS_FILE: rejects_path(options), **manifests}
+
+
+def _stale(
+    options: EncodeOptions, replaced: Mapping[str, Any], targets: Collection[str]
+) -> list[str]:
+    """Files of a dataset that is replaced, of which the new one has none; manifests first."""
+    stale = [rejects_path(options)]
+    for prefix in options.output_names.values():
+        whole = os.path.basename(prefix)
+        names_of_dataset = re.compile(re.escape(whole) + r"(-\d{5,}-of-\d{5,})?\.[a-z.]+")
+        home = prefix[: len(prefix) - len(whole)]
+        stale += [home + name for name in replaced if names_of_dataset.fullmatch(name)]
+    left = (path for path in stale if path not in targets)
+    same = [path for path in left if _identity(path) == replaced.get(os.path.basename(path))]
+    return sorted(same, key=lambda path: not path.endswith((".json", ".idx")))
+
+
+def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
+    """The files of a commit. Raises ResumeError where it is not one of this run."""
+    folder, options = job.folder, job.options
+    expected = {key: os.path.basename(name) for key, name in options.output_names.items()}
+    prefixes, files, replaced = (commit.get(name) for name in ("prefixes", "files", "replaces"))
+    if prefixes != expected:
+        raise ResumeError(
+            f"{folder.path} holds a run that is done but for the names of its outputs, which are "
+            f"others than {', '.join(map(repr, expected.values()))}: give the names as before, or "
+            "remove it"
+        )
+    possible = _targets(options, len(job.files)).keys()
+    needed = {name for name in possible if not name.endswith((".dropped", REJECTS_FILE))}
+    if not options.has_table:
+        needed = {name for name in needed if not name.endswith(".table")}
+    if (
+        not isinstance(files, dict)
+        or not isinstance(replaced, dict)
+        or not needed <= files.keys() <= possible
+        or not all(isinstance(digest, dict) for digest in files.values())
+    ):
+        raise ResumeError(
+            f"{folder(COMMIT)} is not what a run writes: remove {folder.path} and run again"
+        )
+    return files
+
+
+def _check_targets(
+    waiting: Mapping[str, str], replaced: Mapping[str, Any], kinds: Mapping[str, Kind]
+) -> None:
+    """Raise OutputError where a target is neither free nor what the commit found there.
+
+    What has come since may be replaced if it is of the ``kinds`` that tokpack makes.
+    """
+    for path in waiting.values():
+        now = _identity(path)
+        if now not in (None, replaced.get(os.path.basename(path))):
+            if path in kinds:
+                check_replaceable(path, kinds[path], overwrite=True)
+                continue
+            raise OutputError(
+                f"{path} was put there while the run worked: move it away, or replace it with "
+                "--overwrite (overwrite=True)"
+            )
+
+
+def _identity(path: str) -> list[int] | None:
+    """What the commit says of a file: its identity, or a link's own; None where there is none."""
+    return list(identity(path, follow_links=False) or ()) or None
+
+
+def _is(path: str, digest: FileDigest) -> bool:
+    try:
+        return not os.path.islink(path) and has_digest(path, digest)
+    except InputError:
+        return False

@@ -1,0 +1,357 @@
+"""Convert datasets of token ids: from and to ``.bin/.idx``, and from one dtype to another."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset.format import (
+    HEADER_BYTES,
+    bin_path,
+    idx_path,
+    parse_header,
+    prefix_of,
+    storage_dtype,
+)
+from tokpack.dataset.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
+from tokpack.dataset.merge import all_tables, tables_of
+from tokpack.dataset.outputs import dataset_files, new_datasets
+from tokpack.dataset.track import track_path
+from tokpack.dataset.writer import NewDataset, plain_facts
+from tokpack.errors import InputError, UsageError, option
+from tokpack.formats import foreign, lists
+from tokpack.formats.export import EXPORTS, Content, export, export_dtype, export_paths, new_export
+from tokpack.formats.neox import is_neox, neox_base, neox_paths, open_neox
+from tokpack.formats.olmo import olmo_mask, olmo_parts, olmo_paths, open_olmo
+from tokpack.progress import with_bar
+from tokpack.storage import exists, head, identity, is_file, open_file
+from tokpack.storage.disk.durable import cannot_read, cannot_write
+from tokpack.storage.disk.mistaken import pointer_in
+from tokpack.storage.objects.urls import is_url, shown
+from tokpack.storage.scratch import ScratchFolder, remove_left
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokpack.formats.foreign import ForeignDataset
+    from tokpack.progress import Show
+    from tokpack.storage.files import PathLike
+
+
+_HEAD = 64
+
+
+def detect(name: str) -> str:
+    """The format of a dataset, by its content: a prefix of .bin/.idx, or a file.
+
+    FormatError for a format that cannot be read, UsageError where nothing tells the format.
+    """
+    if name.startswith(("http://", "https://")):
+        # First what is named: a signature is of this file alone, and to ask for others may fail.
+        with suppress(InputError):
+            if form := _by_magic(_head(name)):
+                return form
+    if is_neox(name):
+        return "neox"
+    prefix = prefix_of(name)
+    if index := identity(idx_path(prefix)):
+        head = _head(idx_path(prefix))[:HEADER_BYTES]
+        parse_header(head, index.size, idx_path(prefix))  # other programs' are refused by name
+        return "mmap"
+    if MMapIndexedDataset.exists(prefix):  # a virtual one
+        return "mmap"
+    return _detect_folder(name) if os.path.isdir(name) else _detect_file(name)
+
+
+def _detect_file(name: str) -> str:
+    if not is_file(name):
+        raise InputError(
+            f"{name}: no such file, nor {idx_path(prefix_of(name))}; name a dataset by its prefix, "
+            "anything else by its file"
+        )
+    begin = _head(name)
+    if pointer := pointer_in(begin):
+        raise InputError(f"{name}: this is {pointer}")
+    form = _by_magic(begin)
+    # Ids may be the mark of an Arrow stream, or a number of llm.c.
+    is_told = form in ("npy", "parquet", "arrow") and not begin.startswith(lists.ARROW_STREAM)
+    if not is_told and is_file(f"{name}.index"):
+        return "datatrove"
+    if form:
+        return form
+    if name.endswith(".npy"):
+        raise UsageError(
+            f"{name}: a .npy without numpy's header: say --from olmo if OLMo-core or dolma wrote "
+            "it, else --from raw; either takes --input-dtype uint16 --eod ID"
+        )
+    raise UsageError(
+        f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
+        "--from raw --input-dtype uint16 --eod ID"
+    )
+
+
+def _detect_folder(name: str) -> str:
+    if lists.is_arrow_folder(name):
+        return "arrow"
+    if olmo_parts(name):
+        return "olmo"
+    raise UsageError(
+        f"{name}: nothing in this folder tells its format: neither {lists.STATE} of Hugging Face's "
+        "datasets nor token_ids_part_0000.npy of open-instruct"
+    )
+
+
+def _by_magic(head: bytes) -> str:
+    """The format of a file that begins so, "" where that does not tell it."""
+    if head.startswith(foreign.NPY_MAGIC):
+        return "npy"
+    if head.startswith(lists.MAGIC):
+        return "parquet"
+    if head.startswith((lists.ARROW_FILE, lists.ARROW_STREAM)):
+        return "arrow"
+    return "llm.c" if foreign.is_shard(head) else ""
+
+
+def _head(path: str) -> bytes:
+    if is_url(path):
+        return head(path, _HEAD)
+    with cannot_read(path), open(path, "rb") as file:
+        return file.read(_HEAD)
+
+
+SOURCES = ("mmap", "datatrove", "olmo", "npy", "raw", "llm.c", "parquet", "arrow", "neox")
+TARGETS = ("mmap", *EXPORTS)
+_SUFFIXES = {".idx.parquet": "bridge", ".parquet": "parquet", ".ds": "datatrove"}
+
+_COPY = 4 << 20
+
+
+class ConvertResult(NamedTuple):
+    """What was written, in which format, and how much."""
+
+    paths: list[str]
+    target: str
+    documents: int
+    sequences: int
+    tokens: int
+    dtype: str
+    notes: list[str]
+
+
+@with_bar
+def convert(
+    input: PathLike,  # noqa: A002  as it is called on the command line
+    output: PathLike,
+    *,
+    from_: str = "",
+    to: str = "",
+    dtype: str | None = None,
+    input_dtype: str | None = None,
+    eod: int | None = None,
+    column: str | None = None,
+    seq_length: int | None = None,
+    overwrite: bool = False,
+    progress: Show | bool | None = None,
+) -> ConvertResult:
+    """Convert a dataset of token ids to another format, or to another dtype.
+
+    ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and
+    by name where they are "". ``eod`` cuts formats that are one run of ids; ``input_dtype`` is
+    that of raw files without a header; ``column`` is that of parquet files; with ``seq_length``
+    documents are packed into rows of Megatron-Bridge. Tracks that say which tokens are trained go
+    with the ids. ``progress`` is told the tokens that are converted. The output appears whole or
+    not at all. UsageError for ids that do not fit the dtype, FormatError for a broken input,
+    OutputError for a taken output.
+    """
+    name, path = os.fspath(input), os.fspath(output)
+    target = _target(path, to)
+    if from_ and from_ not in SOURCES:
+        raise UsageError(f"no format {from_!r} to convert from: {', '.join(SOURCES)}")
+    source = from_ or detect(name)
+    if source == target == "mmap" and dtype is None:
+        raise UsageError(
+            f"{name} is in the mmap format already: say --to FORMAT ({', '.join(EXPORTS)}), or "
+            "--dtype for other ids"
+        )
+    if seq_length is not None and target != "bridge":
+        raise UsageError(f"only bridge packs documents, to which {option('seq_length')} belongs")
+    with ExitStack() as stack:
+        here = name
+        if is_url(name) and source not in ("mmap", "neox"):
+            remove_left(shown(name))
+            here = _brought(name, source, stack.enter_context(ScratchFolder(shown(name))))
+        opened = _open(here, source, input_dtype=input_dtype, eod=eod, column=column)
+        request = _Request(name, path, source, target, dtype, eod, seq_length, overwrite, progress)
+        write = _to_dataset if target == "mmap" else _to_format
+        paths, content, notes = write(request, opened, stack)
+    counts = len(content.doc_idx) - 1, len(content.lengths), content.tokens
+    notes = [*opened.notes, *notes]
+    return ConvertResult(paths, target, *counts, str(content.dtype), notes)
+
+
+class _Request(NamedTuple):
+    """What was asked for, as ``convert`` was told it."""
+
+    name: str
+    output: str
+    source: str
+    target: str
+    dtype: str | None
+    eod: int | None
+    seq_length: int | None
+    overwrite: bool
+    progress: Show | bool | None
+
+
+_Made = tuple[list[str], Content, list[str]]  # files, what is in them, notes for users
+
+
+def _to_dataset(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
+    """Write ``.bin/.idx`` with tracks, tables and manifest."""
+    prefix = _output_prefix(request.output)
+    paths = [one(prefix) for one in (bin_path, idx_path, manifest_path)]
+    paths[2:2] = [track_path(prefix, one) for one in TRACK_DTYPES if one in opened.tracks]
+    stored = storage_dtype(request.dtype) if request.dtype else _default_dtype(opened.dtype)
+    tables = tables_of([prefix_of(request.name)]) if request.source == "mmap" else None
+    new = stack.enter_context(
+        new_datasets(
+            [prefix],
+            _input_files(request.name, request.source),
+            overwrite=request.overwrite,
+            tables=tables is not None,
+            tracks=opened.tracks,
+        )
+    )
+    content = Content(opened, stored, new, progress=request.progress)
+    out = NewDataset(prefix, new, tracks=opened.tracks)
+    for ids, tracks in content.with_tracks(*opened.tracks):
+        out.append(ids, tracks)
+    facts = _facts(content, request)
+    write = functools.partial(all_tables, tables, prefix, new, facts=facts)
+    out.complete(stored, content.lengths, content.doc_idx, facts, opened.modes, tables=write)
+    new.publish()
+    return paths, content, []
+
+
+def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _Made:
+    """Write the files of another format."""
+    target, output = request.target, request.output
+    if opened.modes is not None:
+        raise UsageError(
+            f"{opened.name}: is multimodal, and {target} has no place for the mode of each "
+            "sequence: only .bin/.idx has (mmap)"
+        )
+    stored = export_dtype(target, opened.dtype, request.dtype or _smallest(target, opened))
+    eod = _appended_eod(opened.manifest) if request.eod is None else request.eod
+    inputs = _input_files(request.name, request.source)
+    new = stack.enter_context(
+        new_export(target, output, inputs, opened.tracks, overwrite=request.overwrite)
+    )
+    content = Content(
+        opened, stored, new, eod=eod, seq_length=request.seq_length, progress=request.progress
+    )
+    notes = export(content, target, output, new)
+    new.publish()
+    return export_paths(target, output, opened.tracks), content, notes
+
+
+def _target(output: str, to: str) -> str:
+    if not to and output.endswith(".npy"):
+        raise UsageError(
+            f"{output}: a .npy has numpy's header (--to npy), or none, as OLMo-core and "
+            "dolma read it (--to olmo): say which"
+        )
+    forms = (form for suffix, form in _SUFFIXES.items() if output.endswith(suffix))
+    target = to or next(forms, "mmap")
+    if target not in TARGETS:
+        raise UsageError(f"no format {target!r} to convert to: {', '.join(TARGETS)}")
+    return target
+
+
+def _brought(url: str, source: str, folder: str) -> str:
+    """The path of a copy of an input on a store, with the files that go with it. InputError."""
+    copy = os.path.join(folder, os.path.basename(shown(url)))
+    for name in _input_files(url, source):
+        if name != url and not exists(name):
+            continue
+        path = os.path.join(folder, os.path.basename(shown(name)))
+        with open_file(name) as stored, cannot_write(path), open(path, "wb") as file:
+            shutil.copyfileobj(stored, file, _COPY)
+    return copy
+
+
+def _open(
+    name: str, source: str, *, input_dtype: str | None, eod: int | None, column: str | None
+) -> ForeignDataset:
+    openers: dict[str, Callable[[], ForeignDataset]] = {
+        "mmap": lambda: foreign.open_mmap(name),
+        "datatrove": lambda: foreign.open_datatrove(name),
+        "olmo": lambda: open_olmo(name, input_dtype, eod),
+        "npy": lambda: foreign.open_npy(name, eod),
+        "raw": lambda: foreign.open_raw(name, input_dtype, eod),
+        "llm.c": lambda: foreign.open_shard(name, eod),
+        "parquet": lambda: lists.open_parquet(name, column),
+        "arrow": lambda: lists.open_arrow(name, column),
+        "neox": lambda: open_neox(name),
+    }
+    return openers[source]()
+
+
+def _facts(content: Content, request: _Request) -> dict[str, Any]:
+    opened = content.source
+    if manifest := opened.manifest:
+        keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
+        kept = {key: getattr(manifest, key) for key in (*keys, "pairs", *CHOSEN_COUNTS)}
+        return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
+    size = content.tokens * opened.dtype.itemsize
+    facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)
+    facts["inputs"][0]["format"] = request.source
+    if opened.tokenizer:
+        facts["tokenizer"] = {"name": opened.tokenizer}
+    return facts
+
+
+def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype as it is where Megatron's family has it; else int32, as it uses itself."""
+    try:
+        kept = storage_dtype(stored)
+    except UsageError:
+        return np.dtype("<i4")
+    return np.dtype("<i4") if kept.itemsize == 8 else kept
+
+
+def _appended_eod(manifest: Manifest | None) -> int | None:
+    """The id that ends every document, where the manifest says that one was appended."""
+    _, after = (manifest and manifest.frame) or ([], [])
+    return after[-1] if after else None
+
+
+def _smallest(target: str, opened: ForeignDataset) -> str | None:
+    """The dtype that OLMo-core takes for granted: the smallest for all ids of the vocabulary."""
+    manifest = opened.manifest if target == "olmo" else None
+    size = manifest.token_fact("vocab_size") if manifest else None
+    return None if size is None else "uint16" if size <= 1 << 16 else "uint32"
+
+
+def _output_prefix(output: str) -> str:
+    stem, suffix = os.path.splitext(output)
+    return stem if suffix in (".bin", ".idx") else output
+
+
+def _input_files(name: str, source: str) -> list[str]:
+    """All files of a dataset that there may be."""
+    if source == "mmap":
+        return [name, *dataset_files(prefix_of(name))]
+    if source == "neox":
+        return [name, *neox_paths(neox_base(name))]
+    if source == "datatrove":
+        return [name, *(f"{name}.{what}" for what in ("index", "metadata", "loss"))]
+    if source == "olmo" and name.endswith(".npy"):
+        return [name, *olmo_paths(name)[:1], olmo_mask(name)]
+    return [name]

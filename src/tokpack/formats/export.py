@@ -1,0 +1,337 @@
+"""Write a dataset in other formats."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.dataset.format import document_ends
+from tokpack.dataset.manifest import LOSS_TRACKS, TRACK_DTYPES
+from tokpack.dataset.outputs import NewFiles
+from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.formats.lists import (
+    arrow_paths,
+    bridge_paths,
+    write_arrow,
+    write_bridge,
+    write_parquet,
+)
+from tokpack.formats.neox import IGNORED, in_step, neox_paths, write_neox
+from tokpack.formats.olmo import checked_ids, olmo_mask, olmo_paths, write_documents
+from tokpack.progress import ProgressStage
+from tokpack.storage import exists
+from tokpack.storage.disk.durable import cannot_write
+from tokpack.storage.disk.replaceable import DATA
+from tokpack.storage.objects.urls import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import BinaryIO
+
+    from tokpack.formats.foreign import Arrays, ForeignDataset
+    from tokpack.progress import Show
+
+_BOUNDS_LOST = (
+    "the file does not tell where documents end: that is only seen by their EOD tokens, if they "
+    "have them"
+)
+
+
+class _Lengths:
+    """The lengths of all sequences of a dataset, put together from parts."""
+
+    def __init__(self, source: ForeignDataset, new: NewFiles) -> None:
+        self._source = source
+        self._lengths: npt.NDArray[np.int32] = new.scratch(source.sequences, np.int32)
+        self._count = 0
+
+    def add(self, part: npt.NDArray[Any]) -> None:
+        begin, self._count = self._count, self._count + len(part)
+        if self._count <= self._source.sequences:
+            self._lengths[begin : self._count] = part
+
+    def complete(self) -> npt.NDArray[np.int32]:
+        """All of them. FormatError where they are not as many as the input says."""
+        name, expected = self._source.name, self._source.sequences
+        if self._count != expected:
+            raise FormatError(f"{name}: {self._count} sequences, expected {expected}")
+        return self._lengths
+
+
+class Content:
+    """What is to be written: a dataset of any format, with ids of ``dtype``.
+
+    FormatError where lengths and ids are not what the input says it has.
+    """
+
+    def __init__(
+        self,
+        source: ForeignDataset,
+        dtype: np.dtype[Any],
+        new: NewFiles,
+        *,
+        eod: int | None = None,  # which ends each document, where that is known
+        seq_length: int | None = None,  # tokens of a row of packed documents
+        progress: Show | bool | None = None,
+    ) -> None:
+        self.source, self.dtype, self.eod, self.seq_length = source, dtype, eod, seq_length
+        self.new, self._progress = new, progress
+        self._lengths: npt.NDArray[np.int32] | None = None
+        if not source.both:
+            self._read_lengths()
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Tokens of each sequence: read with the ids, where that saves a second read.
+
+        Else, and where they are asked for before, they are read, and so checked, before any id.
+        """
+        return self._read_lengths() if self._lengths is None else self._lengths
+
+    @property
+    def tokens(self) -> int:
+        """The sum of the lengths."""
+        return int(self.lengths.sum(dtype=np.int64))
+
+    @property
+    def name(self) -> str:
+        """That of the input, for messages."""
+        return self.source.name
+
+    @cached_property
+    def doc_idx(self) -> npt.NDArray[np.int64]:
+        """First sequence of each document, then S."""
+        if self.source.doc_idx is not None:
+            return self.source.doc_idx
+        index = self.new.scratch(len(self.lengths) + 1, np.int64)
+        index[1:] = 1
+        return np.cumsum(index, out=index)
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where each document ends, in ids."""
+        return document_ends(self.lengths, self.doc_idx)[1:]
+
+    @property
+    def document_lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each document."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether tracks say which tokens are trained."""
+        return not self.source.tracks.keys().isdisjoint(("mask", "labels"))
+
+    def ids(self) -> Arrays:
+        """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
+        total = 0 if self._lengths is None else self.tokens  # 0: not known
+        stage = ProgressStage(self._progress, "convert", total, "tokens")
+        done = 0
+        for part in self._parts():
+            if part.size:
+                yield np.ascontiguousarray(self._cast(part, done))
+            done += part.size
+            stage.add(part.size)
+        if done != self.tokens:
+            raise FormatError(f"{self.name}: {done} ids, expected {self.tokens}")
+
+    def _track(self, name: str) -> Arrays:
+        """The values of a track, in its dtype. FormatError for a mask that is not of 0 and 1."""
+        first, dtype = 0, TRACK_DTYPES[name]
+        for part in self.source.tracks[name]():
+            if name == "mask" and part.max(initial=0) > 1:
+                at = int(np.argmax(part > 1))
+                raise FormatError(
+                    f"{self.name}: the mask of token {first + at} is {part[at]}, expected 0 or 1"
+                )
+            yield np.ascontiguousarray(part, dtype)
+            first += len(part)
+
+    def labelled(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
+        """Ids and the label that stands for each, -100 where it is not trained, in parts."""
+        for ids, tracks in self.with_tracks("mask", "labels"):
+            labels = tracks.get("labels", ids).astype(np.int64)
+            if "mask" in tracks:
+                labels[tracks["mask"] == 0] = IGNORED
+            yield ids, labels
+
+    def masks(self) -> Arrays:
+        """Whether each token is trained, in parts: uint8."""
+        for ids, tracks in self.with_tracks("mask", "labels"):
+            mask = tracks.get("mask", np.ones(len(ids), np.uint8))
+            yield mask & (tracks["labels"] >= 0) if "labels" in tracks else mask
+
+    def with_tracks(
+        self, *names: str
+    ) -> Iterator[tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]]:
+        """Ids with the values of those of some tracks that there are."""
+        tracks = [name for name in names if name in self.source.tracks]
+        for ids, *values in in_step(self.name, self.ids(), *(self._track(name) for name in tracks)):
+            yield ids, dict(zip(tracks, values, strict=True))
+
+    def _parts(self) -> Arrays:
+        if self._lengths is not None or not self.source.both:
+            yield from self.source.ids()
+            return
+        lengths = _Lengths(self.source, self.new)
+        for part, ids in self.source.both():
+            lengths.add(part)
+            yield ids
+        self._lengths = lengths.complete()
+
+    def _read_lengths(self) -> npt.NDArray[np.int32]:
+        lengths = _Lengths(self.source, self.new)
+        for part in self.source.lengths():
+            lengths.add(part)
+        self._lengths = lengths.complete()
+        return self._lengths
+
+    def _cast(self, ids: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+        if not np.can_cast(ids.dtype, self.dtype):
+            low, high = np.iinfo(self.dtype).min, np.iinfo(self.dtype).max
+            if int(ids.min()) < low or int(ids.max()) > high:
+                at = next(n for n, i in enumerate(ids.tolist()) if not low <= i <= high)
+                raise UsageError(
+                    f"{self.name}: token id {ids[at]} (token {first + at} of all) does not fit "
+                    f"{self.dtype} ({low} to {high}): choose a wider type with --dtype"
+                )
+        return ids.astype(self.dtype, copy=False)
+
+
+class Target(NamedTuple):
+    """One format: the files of an output, the one it is known by last, and its dtypes.
+
+    ``write`` is given the open files, and gives notes for users.
+    """
+
+    paths: Callable[[str], list[str]]
+    dtypes: tuple[str, ...]  # allowed; the first is chosen where the dataset's own is not among it
+    write: Callable[[list[BinaryIO], Content], list[str]]
+    holds: tuple[str, ...] = ()  # what it holds of tracks; of labels all, or which are trained
+    mask: Callable[[str], str] | None = None  # one more file, first, where there is a mask
+    documents: bool = True  # whether a document is all that it knows
+
+
+def _write_datatrove(files: list[BinaryIO], content: Content) -> list[str]:
+    metadata, index, ids = _beside_mask(files, 3, content)
+    ids.writelines(part.data for part in content.ids())
+    index.write(content.ends.astype("<i8", copy=False).data)
+    name = content.source.tokenizer or "Unknown Tokenizer"
+    text = f"{name}|{content.dtype.itemsize}\n{content.tokens}\n{_metric(content.tokens)}"
+    metadata.write(text.encode())
+    return []
+
+
+def _write_olmo(files: list[BinaryIO], content: Content) -> list[str]:
+    documents, ids = _beside_mask(files, 2, content)
+    ids.writelines(part.data for part in checked_ids(content))
+    left_out = write_documents(documents, content.ends)
+    return [f"{left_out} documents without ids are left out"] if left_out else []
+
+
+def _beside_mask(files: list[BinaryIO], count: int, content: Content) -> list[BinaryIO]:
+    """The files of ids, the last ``count``; where there is one more, it gets the mask."""
+    for mask in files[:-count]:
+        mask.writelines(part.data for part in content.masks())
+    return files[-count:]
+
+
+def _write_npy(files: list[BinaryIO], content: Content) -> list[str]:
+    text = f"{{'descr': '{content.dtype.str}', 'fortran_order': False, "
+    text += f"'shape': ({content.tokens},), }}"
+    text += " " * (-(len(text) + 11) % 64) + "\n"  # the ids begin at a multiple of 64
+    files[0].write(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode())
+    return _write_raw(files, content)
+
+
+def _write_raw(files: list[BinaryIO], content: Content) -> list[str]:
+    files[0].writelines(part.data for part in content.ids())
+    return [_BOUNDS_LOST]
+
+
+_ANY = ("int32", "uint16", "uint8", "int64", "uint32")
+_NARROW = ("uint32", "uint16")
+_INT32 = ("int32",)
+_LABELS = ("mask", "labels")
+EXPORTS = {
+    "datatrove": Target(
+        lambda name: [f"{name}.metadata", f"{name}.index", name],
+        _NARROW,
+        _write_datatrove,
+        holds=("mask",),
+        mask=lambda name: f"{name}.loss",
+    ),
+    "olmo": Target(olmo_paths, _NARROW, _write_olmo, holds=("mask",), mask=olmo_mask),
+    "npy": Target(lambda name: [name], _ANY, _write_npy, documents=False),
+    "raw": Target(lambda name: [name], _ANY, _write_raw, documents=False),
+    "parquet": Target(lambda name: [name], _ANY, write_parquet, holds=_LABELS),
+    "arrow": Target(arrow_paths, _INT32, write_arrow, holds=_LABELS),
+    "bridge": Target(bridge_paths, _INT32, write_bridge, holds=("mask",)),
+    "neox": Target(neox_paths, _INT32, write_neox, holds=_LABELS, documents=False),
+}
+
+
+def export_paths(target: str, output: str, tracks: Iterable[str] = ()) -> list[str]:
+    """The files of an output in the format ``target``, a key of EXPORTS, the main one last."""
+    form = EXPORTS[target]
+    masked = form.mask is not None and not {"mask", "labels"}.isdisjoint(tracks)
+    return [*([form.mask(output)] if form.mask and masked else []), *form.paths(output)]
+
+
+def new_export(
+    target: str, output: str, inputs: Iterable[str], tracks: Iterable[str], *, overwrite: bool
+) -> NewFiles:
+    """The new files of an output; ``tracks`` are those of the dataset.
+
+    OutputError where a mask is there that would be taken for that of a new dataset without one.
+    """
+    paths = export_paths(target, output, tracks)
+    mask = EXPORTS[target].mask
+    if mask and (path := mask(output)) not in paths and exists(path):
+        raise OutputError(
+            f"{shown(path)} exists: it would be taken for the mask of the new dataset; remove it, "
+            "or choose another output"
+        )
+    # What an old dataset is known by goes before a file of the new one comes.
+    outputs = [(path, DATA) for path in paths]
+    return NewFiles(outputs, inputs, overwrite=overwrite, stale=paths[1:][-1:])
+
+
+def export(content: Content, target: str, output: str, new: NewFiles) -> list[str]:
+    """Write a dataset in the format ``target``; notes for users.
+
+    UsageError where the format needs documents that end with an EOD, and one does not.
+    """
+    form, tracks = EXPORTS[target], content.source.tracks
+    with cannot_write(output):
+        files = [new.create(path) for path in export_paths(target, output, tracks)]
+        notes = form.write(files, content)
+    if form.documents and len(content.lengths) != len(content.ends):
+        notes.append("the sequences of a document were joined: the format knows documents only")
+    for name in tracks:
+        if name == "labels" and form.holds == ("mask",):
+            notes.append(f"only which labels count is kept: {target} holds a mask")
+        elif name not in form.holds and name in LOSS_TRACKS:
+            notes.append(f"{name} of tokens is left out: {target} has no place for it")
+    return notes
+
+
+def export_dtype(target: str, stored: np.dtype[Any], dtype: str | None) -> np.dtype[Any]:
+    """The dtype of an output: the one asked for, else the input's, else the format's first."""
+    allowed = EXPORTS[target].dtypes
+    if dtype is not None and dtype not in allowed:
+        raise UsageError(f"{target} cannot hold {dtype}: choose one of {', '.join(allowed)}")
+    kept = stored.newbyteorder("=").name
+    return np.dtype(dtype or (kept if kept in allowed else allowed[0])).newbyteorder("<")
+
+
+def _metric(count: float) -> str:
+    """A number of tokens as datatrove writes it: 1.23 MT."""
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 1000:
+            return f"{count:.3g} {unit}T"
+        count /= 1000
+    return f"{count:.3g} PT"

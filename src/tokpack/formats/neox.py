@@ -1,0 +1,175 @@
+"""Ids and labels in .bin/.idx files beside each other, as GPT-NeoX has them.
+
+Its ``preprocess_data_with_chat_template.py`` writes P_document and P_label_document (and
+P_reward_document, with a number for each document): all are int32, labels are unshifted, and -100
+does not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset.format import bin_path, idx_path, index_chunks, prefix_of, storage_dtype
+from tokpack.errors import FormatError
+from tokpack.formats.foreign import ForeignDataset, open_mmap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import BinaryIO
+
+    from tokpack.formats.export import Content
+    from tokpack.formats.foreign import Arrays
+
+
+IGNORED = -100  # the label of a token that is not trained
+_LABELS = np.iinfo(np.int32)
+_NONE: npt.NDArray[Any] = np.zeros(0, np.int8)
+
+
+def in_step(name: str, first: Arrays, *others: Arrays) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+    """The parts of the first array, each with the same values of the others.
+
+    FormatError, about ``name``, where another one ends before the first.
+    """
+    cutters = [_Cutter(name, other) for other in others]
+    for part in first:
+        yield part, *(cutter.take(len(part)) for cutter in cutters)
+
+
+class _Cutter:
+    """An array that comes in parts, cut into others."""
+
+    def __init__(self, name: str, parts: Arrays) -> None:
+        self._name, self._parts, self._rest = name, parts, next(parts, _NONE)
+
+    def take(self, count: int) -> npt.NDArray[Any]:
+        parts, missing = [self._rest[:count]], count - len(self._rest)
+        self._rest = self._rest[count:]
+        while missing > 0:
+            part = next(self._parts, None)
+            if part is None:
+                raise FormatError(f"{self._name}: {missing} values are missing: it is cut off")
+            parts.append(part[:missing])
+            self._rest, missing = part[missing:], missing - len(part)
+        filled = [part for part in parts if len(part)] or parts[:1]
+        return filled[0] if len(filled) == 1 else np.concatenate(filled)
+
+
+def tracks_of_labels(
+    name: str, pairs: Callable[[], Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]]
+) -> Mapping[str, Callable[[], Arrays]]:
+    """The track that labels beside ids are: a mask, where each is the id or -100, else labels.
+
+    ``pairs`` gives ids and labels in parts, each time anew; they are read once here. FormatError
+    for a label that 32 bits do not hold.
+    """
+    for ids, labels in pairs():
+        if labels.size and not _LABELS.min <= labels.min() <= labels.max() <= _LABELS.max:
+            wrong = labels[(labels < _LABELS.min) | (labels > _LABELS.max)][0]
+            raise FormatError(f"{name}: the label {wrong} does not fit int32")
+        if ((labels != ids) & (labels != IGNORED)).any():
+            return {"labels": lambda: (labels.astype("<i4") for _, labels in pairs())}
+    return {"mask": lambda: ((labels != IGNORED).astype("u1") for _, labels in pairs())}
+
+
+def shifted(mask: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
+    """A mask [n] as one of the tokens that predict: value i says whether i + 1 is trained.
+
+    ``ends`` int64 [D] are where documents end; the last token of a document predicts none.
+    """
+    moved = np.zeros(len(mask), np.int8)
+    moved[:-1] = mask[1:]
+    moved[ends[ends > 0] - 1] = 0
+    return moved
+
+
+def unshifted(mask: npt.NDArray[Any], begins: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """The reverse of ``shifted``; ``begins`` int64 [D] are where documents begin."""
+    moved = np.zeros(len(mask), np.uint8)
+    moved[1:] = mask[:-1]
+    moved[begins[begins < len(mask)]] = 0
+    return moved
+
+
+_DTYPE = storage_dtype("int32")
+_SUFFIXES = ("_document", "_label_document")
+
+
+def neox_base(name: str) -> str:
+    """P, of either file of a dataset of GPT-NeoX, or of P itself."""
+    prefix = prefix_of(name)
+    for suffix in reversed(_SUFFIXES):
+        if prefix.endswith(suffix):
+            return prefix.removesuffix(suffix)
+    return prefix
+
+
+def neox_prefixes(base: str) -> list[str]:
+    """The prefixes of the documents and of their labels."""
+    return [base + suffix for suffix in _SUFFIXES]
+
+
+def neox_paths(base: str) -> list[str]:
+    """The files of such a dataset."""
+    return [path(prefix) for prefix in neox_prefixes(base) for path in (bin_path, idx_path)]
+
+
+def is_neox(name: str) -> bool:
+    """Whether there are documents with labels beside them."""
+    return all(map(MMapIndexedDataset.exists, neox_prefixes(neox_base(name))))
+
+
+def open_neox(name: str) -> ForeignDataset:
+    """Documents of GPT-NeoX with their labels. FormatError where these are not of them."""
+    base = neox_base(name)
+    text, labels = (open_mmap(prefix) for prefix in neox_prefixes(base))
+    _check_same(text, labels)
+    rewards = f"{base}_reward_document"
+    left_out = (f"{rewards} is left out: add it as a column of the table of documents",)
+    return replace(
+        text,
+        tracks=tracks_of_labels(labels.name, lambda: _pairs(text, labels)),
+        notes=left_out if MMapIndexedDataset.exists(rewards) else (),
+    )
+
+
+def _pairs(
+    ids: ForeignDataset, labels: ForeignDataset
+) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+    return ((part, values) for part, values in in_step(labels.name, ids.ids(), labels.ids()))
+
+
+def _check_same(ids: ForeignDataset, other: ForeignDataset) -> None:
+    """FormatError where a dataset has not the sequences and documents of another."""
+    if other.dtype.kind != "i" or other.dtype.itemsize < 4:
+        raise FormatError(f"{other.name}: holds {other.dtype}, expected int32")
+    if other.sequences != ids.sequences:
+        raise FormatError(
+            f"{other.name}: {other.sequences} sequences, expected {ids.sequences}, as in {ids.name}"
+        )
+    first = 0
+    for one, two in in_step(other.name, ids.lengths(), other.lengths()):
+        if (wrong := np.flatnonzero(one != two)).size:
+            raise FormatError(
+                f"{other.name}: sequence {first + wrong[0]} has {two[wrong[0]]} tokens, expected "
+                f"{one[wrong[0]]}, as in {ids.name}: the files do not belong together"
+            )
+        first += len(one)
+    if not np.array_equal(ids.doc_idx, other.doc_idx):  # type: ignore[arg-type]
+        raise FormatError(f"{other.name}: has other documents than {ids.name}")
+
+
+def write_neox(files: list[BinaryIO], content: Content) -> list[str]:
+    """Write documents and their labels as GPT-NeoX's script does."""
+    text, text_index, labels, labels_index = files
+    for ids, values in content.labelled():
+        text.write(ids.data)
+        labels.write(values.astype(_DTYPE).data)
+    for index in (text_index, labels_index):
+        index.writelines(index_chunks(_DTYPE, content.lengths, content.doc_idx))
+    return []

@@ -1,0 +1,204 @@
+"""Token ids as dolma and OLMo-core have them: ``X.npy``, raw, and ``X.csv.gz`` for documents.
+
+In spite of its name X.npy has no numpy header. A line of X.csv.gz begins with ``start,end``, in
+ids; dolma adds the id of the document, its file and its line. OLMo-core reads the lines where X.npy
+lies on a store; on a disk it ends a document at each EOS instead.
+
+open-instruct names ids token_ids_part_0000.npy and so on, with a mask beside each: a byte for each
+id, 1 where it is trained, in labels_mask_part_0000.npy. It cuts its parts at 1 GiB, documents too.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import os
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from tokpack.errors import FormatError, UsageError
+from tokpack.formats.foreign import (
+    STEP,
+    ForeignDataset,
+    cut_at_ends,
+    masks_of,
+    open_raw,
+    parts_of,
+    raw_dtype,
+    short_enough,
+    size_of,
+)
+from tokpack.storage.disk.durable import cannot_read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from tokpack.formats.export import Content
+    from tokpack.formats.foreign import Arrays
+
+_IDS, _MASK = "token_ids", "labels_mask"
+_LINE = 1 << 20  # characters of a line that are read at once
+
+
+def olmo_paths(name: str) -> list[str]:
+    """The files of a dataset ``X.npy``: the documents, and the ids. UsageError for another name."""
+    if not name.endswith(".npy"):
+        raise UsageError(f"{name}: OLMo-core finds the documents of X.npy in X.csv.gz: name a .npy")
+    return [name.removesuffix(".npy") + ".csv.gz", name]
+
+
+def olmo_mask(name: str) -> str:
+    """The file with the mask of ``X.npy``, as open-instruct names it."""
+    folder, base = os.path.split(name)
+    masked = base.replace(_IDS, _MASK, 1) if _IDS in base else f"{_MASK}_{base}"
+    return os.path.join(folder, masked)
+
+
+def olmo_parts(folder: str) -> list[str]:
+    """The ids in a folder that open-instruct made, part by part."""
+    return sorted(glob.glob(os.path.join(glob.escape(folder), f"{_IDS}_part_*.npy")))
+
+
+def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
+    """The ids of ``X.npy``, cut as ``X.csv.gz`` says, or, where there is none, at each ``eod``.
+
+    Of a folder all parts that open-instruct made.
+    """
+    if not os.path.isdir(path):
+        return _open_part(path, dtype, eod)
+    paths = olmo_parts(path)
+    parts = [_open_part(one, dtype, eod) for one in paths]
+    if len(parts) == 1:
+        return parts[0]
+    if eod is None:
+        raise UsageError(
+            f"{path}: has {len(parts)} parts, which may cut a document: add --eod ID, the id that "
+            "ends a document"
+        )
+    _check_alike(path, parts)
+    lengths = _joined_lengths(path, parts, eod)
+    return ForeignDataset(
+        path,
+        parts[0].dtype,
+        len(lengths),
+        lambda: parts_of(lengths),
+        lambda: (ids for part in parts for ids in part.ids()),
+        tracks={
+            name: lambda: (values for part in parts for values in part.tracks["mask"]())
+            for name in parts[0].tracks
+        },
+    )
+
+
+def _check_alike(path: str, parts: list[ForeignDataset]) -> None:
+    for part in parts:
+        if part.dtype != parts[0].dtype:
+            raise FormatError(
+                f"{path}: its parts hold {parts[0].dtype} and {part.dtype}: say which with "
+                "--input-dtype"
+            )
+        if part.tracks.keys() != parts[0].tracks.keys():
+            raise FormatError(f"{path}: only some of its parts have a {_MASK} file")
+
+
+def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDArray[np.int64]:
+    """The lengths of all documents, of which one may go on from a part to the next."""
+    joined = list[npt.NDArray[np.int64]]()
+    goes_on = False
+    for part in parts:
+        lengths = np.concatenate([np.zeros(0, np.int64), *part.lengths()])
+        if goes_on and len(lengths):
+            lengths[0] += joined[-1][-1]
+            joined[-1] = joined[-1][:-1]
+        if len(lengths):
+            joined.append(lengths)
+            (*_, last) = part.ids()
+            goes_on = bool(last[-1] != eod)
+    whole = np.concatenate([np.zeros(0, np.int64), *joined])
+    return short_enough(whole, 0, path)
+
+
+def _open_part(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
+    opened = _open_ids(path, dtype, eod)
+    mask = olmo_mask(path)
+    if not os.path.exists(mask):
+        return opened
+    count = size_of(path) // opened.dtype.itemsize
+    return replace(opened, tracks={"mask": masks_of(mask, count)})
+
+
+def _open_ids(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
+    index = olmo_paths(path)[0]
+    if not os.path.exists(index):
+        return open_raw(path, dtype, eod)
+    try:
+        ends = np.fromiter(_ends(index, size_of(path)), np.int64)
+    except (EOFError, zlib.error, csv.Error) as error:
+        raise FormatError(f"{index}: not a right .csv.gz file: {error}") from None
+    return cut_at_ends(path, index, ends, raw_dtype(path, dtype) if dtype else None)
+
+
+def _ends(path: str, most: int) -> Iterator[int]:
+    """Where documents end, in ids; each begins where the one before ended."""
+    last = 0
+    with (
+        cannot_read(path),
+        gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        lines = iter(lambda: file.readline(_LINE), "")
+        for number, row in enumerate(csv.reader(lines), 1):
+            begin, end = (_count(cell) for cell in [*row, "", ""][:2])
+            if not begin == last < end <= most:
+                raise FormatError(
+                    f"{path}: line {number} begins with {','.join(row[:2])!r}, expected {last}, "
+                    "where the document before ends, and an end in the .npy"
+                )
+            yield (last := end)
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 20 else -1
+
+
+def checked_ids(content: Content) -> Arrays:
+    """All ids; UsageError where a document does not end with the EOD."""
+    if content.eod is None:
+        raise UsageError(
+            f"{content.name}: OLMo-core ends a document at each EOD, and nothing says which id "
+            "that is here: add --eod ID, or encode with --append-eod"
+        )
+    begin, ends = 0, content.ends
+    for ids in content.ids():
+        inside = ends[slice(*np.searchsorted(ends, [begin, begin + len(ids)], "right"))]
+        wrong = inside[ids[inside - begin - 1] != content.eod]
+        if wrong.size:
+            number = int(np.searchsorted(ends, wrong[0]))
+            raise UsageError(
+                f"{content.name}: document {number} does not end with the EOD {content.eod}, by "
+                "which OLMo-core knows where documents end: encode with --append-eod, or give the "
+                "right --eod ID"
+            )
+        yield ids
+        begin += len(ids)
+
+
+def write_documents(file: BinaryIO, ends: npt.NDArray[np.int64]) -> int:
+    """Write where documents begin and end; how many are left out, because they have no ids.
+
+    ``ends`` int64 [D], in ids, ascending.
+    """
+    filled = np.unique(ends[ends > 0])
+    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+        begin = 0
+        for start in range(0, len(filled), STEP):
+            part = filled[start : start + STEP].tolist()
+            rows = zip([begin, *part], part, strict=False)
+            packed.write("".join(f"{first},{end}\n" for first, end in rows).encode())
+            begin = part[-1]
+    return len(ends) - len(filled)

@@ -1,0 +1,17 @@
+"""What a dataset holds, in figures and plots, on a terminal and on pages."""
+
+from tokpack.look.page import PAGE_KIND, page
+from tokpack.look.stats import CrossDuplicates, DuplicateFinder, Stats, hash_documents, stats
+from tokpack.look.tokenizers import TokenizerFacts, tokenizer_facts
+
+__all__ = [
+    "PAGE_KIND",
+    "CrossDuplicates",
+    "DuplicateFinder",
+    "Stats",
+    "TokenizerFacts",
+    "hash_documents",
+    "page",
+    "stats",
+    "tokenizer_facts",
+]

@@ -1,0 +1,177 @@
+"""Figures of datasets as one page of HTML that needs nothing else: to read, print and send."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from tokpack.look.facts import (
+    SHARE,
+    duplicate_table,
+    facts,
+    labels,
+    role_table,
+    source_table,
+    token_table,
+    trained_table,
+    warnings,
+)
+from tokpack.look.plots import (
+    Html,
+    bar,
+    curves_plot,
+    html,
+    key,
+    length_plot,
+    none,
+    section,
+    table,
+    tag,
+    tiles,
+    zipf_plot,
+)
+from tokpack.storage.disk.replaceable import Kind, begins_with
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokpack.dataset.overview import LengthStats
+    from tokpack.look.facts import Table
+    from tokpack.look.plots import Curve
+    from tokpack.look.stats import Stats
+
+_HEAD = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    '<meta name="generator" content="tokpack {}">'
+)
+_MOST_TOKENS, _MOST_GROUPS, _MOST_SOURCES = 30, 10, 30
+
+
+def page(datasets: Sequence[Stats], *, footer: str = "") -> str:
+    """The report as HTML; ``footer`` says of when and whom it is."""
+    names = labels(datasets)
+    title = ("Datasets " if names[1:] else "Dataset ") + ", ".join(names)
+    foot = tag("footer", footer) if footer else ""
+    return _whole("stats", title, html(figures(datasets), foot))
+
+
+def curves_page(title: str, unit: str, curves: Sequence[Curve]) -> str:
+    """Curves of a training run as HTML."""
+    return _whole("train", title, curves_plot(title, unit, curves))
+
+
+def _whole(command: str, title: str, body: Html) -> str:
+    """A page of a command. Nothing in it comes from elsewhere: no script, no link, no font.
+
+    All text is escaped, and the page itself forbids a browser to load or run anything.
+    """
+    return (
+        f'{_HEAD.format(command)}<meta name="viewport" content="width=device-width, '
+        'initial-scale=1"><meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"{tag('title', title)}<style>{style()}</style></head>\n"
+        f"<body>{tag('h1', title)}{body}</body></html>\n"
+    )
+
+
+def style() -> str:
+    """The style sheet of the pages."""
+    return resources.files("tokpack.look").joinpath("page.css").read_text(encoding="utf-8")
+
+
+def figures(datasets: Sequence[Stats]) -> Html:
+    """The figures and plots of datasets, side by side."""
+    plots = tag("div", length_figures(labels(datasets), datasets), _tokens(datasets), class_="grid")
+    sources = [source_table(stats.sources, _MOST_SOURCES) for stats in datasets]
+    roles = [role_table(stats) for stats in datasets]
+    texts = [trained_table(stats) for stats in datasets]
+    copies = [duplicate_table(stats, _MOST_GROUPS) for stats in datasets]
+    return html(
+        _facts(datasets),
+        plots,
+        _tables("Sources", "Not known: the dataset has no manifest.", datasets, sources),
+        _tables("Roles", "Not known.", datasets, roles) if any(roles) else "",
+        _tables("Trained text", "All tokens are.", datasets, texts) if any(texts) else "",
+        _tables("Duplicate documents", "No document occurs twice.", datasets, copies),
+    )
+
+
+def is_page(path: str, command: str = "stats") -> bool:
+    """Whether a file is a page of a command."""
+    return begins_with(path, _HEAD.format(command).encode())
+
+
+PAGE_KIND = Kind("a page of tokpack stats", is_page, kept=False)
+
+
+def _named(number: int, datasets: Sequence[Stats]) -> Html:
+    """The title of what is said about one of several datasets."""
+    return tag("h3", key(number, labels(datasets)[number])) if len(datasets) > 1 else html()
+
+
+def _facts(datasets: Sequence[Stats]) -> Html:
+    columns = [facts(stats) for stats in datasets]
+    notes = [
+        tag("li", f"{name}: {line}")
+        for name, stats in zip(labels(datasets), datasets, strict=True)
+        for line in warnings(stats)
+    ]
+    alarm = tag("ul", *notes, class_="warnings") if notes else ""
+    if len(datasets) == 1:
+        return html(alarm, tag("section", tiles(columns[0].items())))
+    rows = [["prefix", *(stats.prefix for stats in datasets)]]
+    rows += [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return html(alarm, tag("section", table(["", *labels(datasets)], rows, "facts")))
+
+
+def length_figures(named: Sequence[str], datasets: Sequence[Stats | LengthStats]) -> Html:
+    """How long the documents of datasets of these names are."""
+    plot = length_plot(named, datasets)
+    if not plot:
+        return section("Lengths of documents", none("No documents."))
+    filled = [
+        (name, stats.lengths.rows())
+        for name, stats in zip(named, datasets, strict=True)
+        if stats.lengths
+    ]
+    rows = [
+        [name, *(f"{value:,.{1 if key == 'mean' else 0}f}" for key, value in values)]
+        for name, values in filled
+    ]
+    head = ["tokens in a document", *(key for key, _ in filled[0][1])]
+    return section("Lengths of documents", plot, table(head, rows, "numbers"))
+
+
+def _tables(
+    title: str, none_words: str, datasets: Sequence[Stats], tables: Sequence[Table | None]
+) -> Html:
+    """A section with a table for each dataset."""
+    parts = []
+    for number, one in enumerate(tables):
+        parts.append(_named(number, datasets))
+        parts.append(html(tag("p", one.note), _table(one, number)) if one else none(none_words))
+    return section(title, *parts)
+
+
+def _table(one: Table, number: int) -> Html:
+    """A table of a report, in the colour of dataset ``number``."""
+    rows: list[list[object]] = [list(row) for row in one.rows]
+    for row, share in zip(rows, one.bars, strict=False):
+        row[SHARE] = html(bar(share, number), row[SHARE])
+    if (column := one.texts) is not None:
+        for row in rows:
+            row[column] = tag("code", row[column]) if row[column] else ""
+    return table(one.head, rows, f"numbers {one.kind}")
+
+
+def _tokens(datasets: Sequence[Stats]) -> Html:
+    plot = zipf_plot(labels(datasets), datasets)
+    if not plot:
+        return section("Frequency of tokens", none("No tokens."))
+    parts = []
+    for number, stats in enumerate(datasets):
+        parts.append(_named(number, datasets))
+        if one := token_table(stats, _MOST_TOKENS):
+            words = tag("summary", f"The {len(one.rows)} most frequent")
+            parts += [tag("p", f"{one.note}."), tag("details", words, _table(one, number))]
+    return section("Frequency of tokens", plot, *parts)

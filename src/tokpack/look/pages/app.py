@@ -1,0 +1,267 @@
+"""The pages as a web application that one person on this machine can use, and nobody else."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tokpack.errors import TokpackError, UsageError, needs_extra
+from tokpack.look.page import style
+from tokpack.look.pages import dataset_pages, encode_pages, run_pages, sample_pages
+from tokpack.look.pages.items import BlendItem, DatasetItem, EncodeItem, RunItem
+from tokpack.look.pages.site import SCRIPTS, Pages, Query
+from tokpack.look.plots import (
+    Html,
+    bar,
+    html,
+    legend,
+    none,
+    section,
+    sparkline,
+    stack,
+    table,
+    tag,
+    thinned,
+)
+from tokpack.quantities import bytes_text, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from tokpack.look.pages.items import Item
+
+    Page = Callable[[Pages, int, Any, Query], Html | dict[str, Any]]
+
+
+_SPARKS = 100  # losses of a sparkline
+
+
+def home_page(site: Pages) -> Html:
+    """What there is to look at."""
+    items = list(enumerate(site.items))
+    runs = [_run(site, number, item) for number, item in items if isinstance(item, RunItem)]
+    data = [(number, item) for number, item in items if isinstance(item, DatasetItem)]
+    most = max((item.dataset.token_count for _, item in data), default=1) or 1
+    datasets = [[site.link(item.name, number), *_dataset(item, most)] for number, item in data]
+    blends = [_blend(site, number, item) for number, item in items if isinstance(item, BlendItem)]
+    making = [[site.link(item.name, n)] for n, item in items if isinstance(item, EncodeItem)]
+    head = ["dataset", "tokens", "documents", "size", "tokenizer"]
+    return site.page(
+        "Datasets and runs",
+        section("In the making", table([""], making)) if making else "",
+        tag("div", *runs, *blends, class_="grid cards"),
+        section("Datasets", table(head, datasets, "numbers texts")) if datasets else "",
+    )
+
+
+def _run(site: Pages, number: int, item: RunItem) -> Html:
+    """How a run is."""
+    title = tag("h2", "Run ", site.link(item.name, number))
+    try:
+        points, state = item.points, item.state
+    except (TokpackError, OSError) as error:
+        return tag("section", title, none(str(error)))
+    losses, step, steps = points.of["loss"][""], points.last.get("iteration", 0), points.end
+    position = f" step {step:,}" if steps is None else f" step {step:,} of {steps:,} "
+    how = tag("b", state, class_=f"state {state}"), position, bar(step / steps) if steps else ""
+    parts = [title, tag("p", *how)]
+    if losses:  # without the first tenth, beside whose fall nothing else would be seen
+        spark = thinned(losses[len(losses) // 10 :], _SPARKS)
+        parts.append(sparkline([y for _, y in spark], "loss by step"))
+        parts.append(tag("p", "loss ", tag("b", f"{losses[-1][1]:.4f}")))
+    return tag("section", *parts)
+
+
+def _dataset(item: DatasetItem, most: int) -> list[object]:
+    data = item.dataset
+    size = bytes_text(data.token_count * data.dtype.itemsize)
+    tokens = html(bar(data.token_count / most), f"{data.token_count:,}")
+    return [tokens, f"{data.documents:,}", size, item.tokenizer]
+
+
+def _blend(site: Pages, number: int, item: BlendItem) -> Html:
+    """What a blend asks for; its page says what that comes to."""
+    entries = item.spec.datasets
+    total = sum(entry.weight or 0.0 for entry in entries) or 1.0
+    shares = [((e.weight or 0.0) / total, n, e.prefix) for n, e in enumerate(entries)]
+    names = (e.prefix + ("" if e.weight is None else f" {e.weight:g}") for e in entries)
+    words = f"{counted(len(entries), 'dataset')}, samples of {item.spec.seq_length:,} tokens"
+    title = tag("h2", "Blend ", site.link(item.name, number))
+    return tag("section", title, tag("p", words), stack(shares), legend(enumerate(names)))
+
+
+HOST = "127.0.0.1"
+_ITEM = re.compile("[0-9]{1,9}")
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; connect-src 'self'; "
+    "style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+PAGES: dict[str, dict[str, Page]] = {
+    "dataset": {
+        "": dataset_pages.dataset_page,
+        "documents": dataset_pages.documents_page,
+        "document": dataset_pages.document_page,
+        "search": dataset_pages.search_page,
+    },
+    "blend": {"": sample_pages.blend_page, "sample": sample_pages.sample_page},
+    "run": {
+        "": run_pages.run_page,
+        "curves": run_pages.curves_json,
+        "blend": sample_pages.blend_page,
+        "step": sample_pages.step_page,
+        "sample": sample_pages.sample_page,
+        "seen": sample_pages.seen_page,
+    },
+    "encode": {"": encode_pages.encode_page},
+}
+
+
+class HostCheck:
+    """Lets a request pass that names this machine as its host and knows the token.
+
+    The host keeps pages of other sites out, whose names may be made to lead here; the token keeps
+    other people of this machine out. Only GET and HEAD pass, and every answer has HEADERS.
+    """
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._base = app, f"/{token}/"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http":
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = [*message.get("headers", ())]
+                more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                more = [pair for pair in more if pair[0] not in dict(given)]
+                message = {**message, "headers": [*given, *more]}
+            await send(message)
+
+        refusal = self._refuse(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send_guarded)
+            return
+        inner = {**scope, "path": "/" + scope["path"][len(self._base) :]}
+        inner.pop("raw_path", None)
+        await self._app(inner, receive, send_guarded)
+
+    def _refuse(self, scope: Scope) -> Response | None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        names = [host.lower().partition(b":")[0].decode("latin-1") for host in hosts]
+        if names not in ([HOST], ["localhost"]):  # whatever the port: it may be forwarded
+            return PlainTextResponse("this server has another name\n", 400)
+        path = scope["path"][: len(self._base)]
+        if not secrets.compare_digest(path.encode(), self._base.encode()):
+            return PlainTextResponse("the address lacks its token\n", 403)
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("only to be looked at\n", 405, {"allow": "GET, HEAD"})
+        return None
+
+
+def application(items: Sequence[Item], token: str) -> ASGIApp:
+    """The pages of items, below /TOKEN/."""
+    site = Pages(list(items), f"/{token}/")
+    folder = resources.files("tokpack.look.pages")
+    sheet = style() + folder.joinpath("view.css").read_text("utf-8")
+    scripts = dict(
+        zip(SCRIPTS, (plotly(), folder.joinpath("view.js").read_text("utf-8")), strict=True)
+    )
+
+    def front(request: Request) -> Response:
+        return HTMLResponse(home_page(site))
+
+    def css(request: Request) -> Response:
+        return Response(sheet, media_type="text/css")
+
+    def script(request: Request) -> Response:
+        kept = {"cache-control": "private, max-age=86400"}  # the address is another next time
+        name = request.url.path.rpartition("/")[2]
+        return Response(scripts[name], media_type="text/javascript", headers=kept)
+
+    def page(request: Request) -> Response:  # in a thread of its own
+        word, name = request.path_params["item"], request.path_params.get("page", "")
+        number = int(word) if _ITEM.fullmatch(word) else len(site.items)
+        if number >= len(site.items):
+            raise HTTPException(404, f"there is no item {word[:20]}")
+        make = PAGES[site.items[number].kind].get(name)
+        if make is None:
+            raise HTTPException(404, f"a {site.items[number].kind} has no page {name}")
+        content = make(site, number, site.items[number], Query(request.query_params))
+        return JSONResponse(content) if isinstance(content, dict) else HTMLResponse(content)
+
+    def failed(request: Request, error: Exception) -> Response:
+        code, text = 500, f"{type(error).__name__}: {error}"
+        if isinstance(error, HTTPException):
+            code, text = error.status_code, error.detail
+        elif isinstance(error, TokpackError):
+            code, text = 404 if isinstance(error, UsageError) else 500, str(error)
+        return HTMLResponse(site.page("This cannot be shown", tag("p", text)), code)
+
+    routes = [
+        Route("/", front),
+        Route("/style.css", css),
+        *(Route(f"/{name}", script) for name in SCRIPTS),
+        Route("/{item}/", page),
+        Route("/{item}/{page}", page),
+    ]
+    caught: dict[Any, Any] = dict.fromkeys((HTTPException, TokpackError, OSError), failed)
+    packed = [Middleware(GZipMiddleware, compresslevel=6)]  # for what is forwarded over a network
+    return HostCheck(Starlette(routes=routes, exception_handlers=caught, middleware=packed), token)
+
+
+def plotly() -> bytes:
+    """The script that draws curves, as the package ``plotly`` has it. UsageError without it."""
+    with needs_extra("view"):
+        spec = find_spec("plotly")  # to import it takes longer than all the rest
+        if spec is None or spec.origin is None:
+            raise ModuleNotFoundError("No module named 'plotly'", name="plotly")
+    return Path(spec.origin).parent.joinpath("package_data", "plotly.min.js").read_bytes()
+
+
+def serve(items: Sequence[Item], port: int, announce: Callable[[str], None]) -> None:
+    """Serve the pages on this machine until a signal ends it; ``announce`` is told the address.
+
+    ``port`` 0 is any that is free. UsageError where the port is taken.
+    """
+    token = secrets.token_urlsafe(24)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "there is none so high"
+            raise UsageError(f"port {port}: {reason}: give another --port, or none") from None
+        listener.listen()
+        config = uvicorn.Config(
+            application(items, token),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+        )
+        announce(f"http://{HOST}:{listener.getsockname()[1]}/{token}/")
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,339 @@
+"""What a tokenizer is."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokpack.display import message
+from tokpack.errors import TokenizerError, UsageError, option
+from tokpack.sources import discover, make_parts, read
+from tokpack.tokenizers.check import self_check
+from tokpack.tokenizers.frame import find_bos
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
+from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.sources import Source
+    from tokpack.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """``unused`` ids below ``vocab_size`` stand for nothing. None: the kind has no such thing.
+
+    ``pattern`` and ``normalizer`` are "" where the tokenizer has none. ``files`` are the names of
+    those that it was read from, ``notes`` what to know of how they were read.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    kind: str
+    model: str  # what makes ids of a word
+    native: bool
+    why_not_native: str
+    pattern: str | None
+    normalizer: str | None
+    vocab_size: int
+    merges: int | None
+    unused: int | None
+    whole_words: bool  # a word that is a token becomes it without merging
+    special: dict[str, int]
+    special_in_text: str  # "text" or "encode", where nothing else is asked for
+    eod: tuple[str, int] | None
+    bos: tuple[str, int] | None
+    sha256: str
+    notes: tuple[str, ...]
+
+
+def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
+    """Look at a tokenizer; nothing is encoded."""
+    model, pattern, normalizer, merges, unused, whole_words = _inside(tokenizer)
+    eod = tokenizer.eod_id
+    names = {token_id: text for text, token_id in tokenizer.special_ids.items()}
+    bos = find_bos(tokenizer)
+    return TokenizerFacts(
+        name=tokenizer.name,
+        files=tuple(tokenizer.files),
+        kind=tokenizer.kind,
+        model=model,
+        native=tokenizer.native,
+        why_not_native=tokenizer.why_not_native,
+        pattern=pattern,
+        normalizer=normalizer,
+        vocab_size=tokenizer.vocab_size,
+        merges=merges,
+        unused=unused,
+        whole_words=whole_words,
+        special=dict(sorted(tokenizer.special_ids.items(), key=lambda item: item[1])),
+        special_in_text=tokenizer.special_tokens_default,
+        eod=None if eod is None else (names.get(eod) or tokenizer.decode([eod]), eod),
+        bos=None if bos is None else (bos, tokenizer.special_ids[bos]),
+        sha256=tokenizer.fingerprint,
+        notes=tokenizer.notes,
+    )
+
+
+_Inside = tuple[str, str | None, str | None, int | None, int | None, bool]
+
+
+def _inside(tokenizer: Tokenizer) -> _Inside:
+    if isinstance(tokenizer, NativeTokenizer):
+        spec = tokenizer.spec
+        used = {token.id for token in spec.added}
+        unused = sum(token is None and i not in used for i, token in enumerate(spec.vocab))
+        merges = len(spec.merges)
+        return "BPE", spec.pattern, spec.form, merges, unused, spec.ignore_merges
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        definition = json.loads(tokenizer.raw)
+        model = definition["model"]
+        merges = model.get("merges")
+        return (
+            _with_bytes(str(model.get("type", "")), bool(model.get("byte_fallback"))),
+            _described(definition.get("pre_tokenizer"), "pretokenizers"),
+            _described(definition.get("normalizer"), "normalizers"),
+            len(merges) if isinstance(merges, list) else None,
+            None,
+            bool(model.get("ignore_merges", False)),
+        )
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        pieces = tokenizer.model
+        steps = {
+            "rules of the file": pieces.has_rules,
+            "single spaces": pieces.remove_extra_whitespace,
+            "a space before the text": pieces.dummy_prefix,
+        }
+        normalizer = ", ".join(step for step, done in steps.items() if done)
+        return _with_bytes(pieces.type, pieces.byte_fallback), None, normalizer, None, None, False
+    return "", None, None, None, None, False
+
+
+def _with_bytes(model: str, byte_fallback: bool) -> str:
+    return f"{model} with byte fallback" if byte_fallback else model
+
+
+def _described(node: Any, children: str) -> str:
+    """The types of the steps of a tokenizer.json, and the expressions that they split by."""
+    if not isinstance(node, dict):
+        return ""
+    if node.get("type") == "Sequence":
+        return ", ".join(filter(None, (_described(child, children) for child in node[children])))
+    pattern = node.get("pattern")
+    expression = pattern.get("Regex") if isinstance(pattern, dict) else None
+    return f"{node.get('type')} {expression}" if expression else str(node.get("type"))
+
+
+_SCRIPTS = (
+    "Nobody's perfect; it's 3 o'clock, and we're 1,234,567 steps away.\n",
+    "\u041d\u0438\u043a\u0442\u043e \u043d\u0435 \u0437\u043d\u0430\u0435\u0442, 2,5.\n",
+    "\u6771\u4eac\u306f\u9996\u90fd\u3067\u3059\u3002\u4f60\u597d\uff0c\u4e16\u754c\n",
+    "\uc548\ub155, \uc138\uacc4! \u0645\u0631\u062d\u0628\u0627 \u05e9\u05dc\u05d5\u05dd\n",
+    "caf\u00e9 cafe\u0301 na\u00efve \u0928\u092e\u0938\u094d\u0924\u0947 \u0e2a\u0e27\u0e31\n",
+    "\U0001f600\U0001f468\u200d\U0001f469 \u20ac5 x\u00b2 \u216b\t\tend  \r\n\r\n   indented\n",
+)
+_WARM_ROUNDS = 3
+_LONGEST_CHARACTER = 4  # bytes
+
+
+class Texts(NamedTuple):
+    """Documents of one group: uint8 UTF-8, and int64 [n, 2] begin and end of each."""
+
+    name: str
+    data: npt.NDArray[np.uint8]
+    spans: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: str, texts: Sequence[bytes]) -> Texts:
+        sizes = np.array([len(text) for text in texts], np.int64)
+        ends = np.cumsum(sizes)
+        return cls(
+            name, np.frombuffer(b"".join(texts), np.uint8), np.stack([ends - sizes, ends], 1)
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return len(self.data)
+
+
+@dataclass(frozen=True)
+class TokenizerTrial:
+    """``difference`` is "" where the ids are those of the reference, None where it is the engine.
+
+    Speeds are MB (10^6 bytes) of text a second on one core, with an empty and a full word cache.
+    """
+
+    text_bytes: int
+    documents: int
+    tokens: int
+    difference: str | None
+    cold: float
+    warm: float
+
+
+def read_texts(
+    inputs: Sequence[str], *, key: str, input_format: str, by: str | None, most: int
+) -> list[Texts]:
+    """The first texts of each input, ``most`` bytes of it at most: a group for each file.
+
+    With ``by`` a group for each value of that key. UsageError where there is no text.
+    """
+    keys = [key] if by is None else [key, by]
+    groups: dict[str, list[bytes]] = {}
+    for source in discover(inputs, input_format=input_format):
+        for values in _first(source, keys, most):
+            name = source.name if by is None else values[1].decode()
+            groups.setdefault(name, []).append(values[0])
+    if not groups:
+        raise UsageError(f"no text under {' and '.join(map(repr, keys))} in {', '.join(inputs)}")
+    return [Texts.of(name, texts) for name, texts in sorted(groups.items())]
+
+
+def _first(source: Source, keys: Sequence[str], most: int) -> Iterator[list[bytes]]:
+    """Values of the keys of each record, until the texts under the first are ``most`` bytes."""
+    for part in make_parts([source], ways=1):
+        with closing(read(source, part, keys)) as batches:
+            for batch in batches:
+                columns = [batch.documents[key] for key in keys]
+                for i in range(len(columns[0])):
+                    values = [column.text(i) for column in columns]
+                    values[0] = _cut(values[0], most)
+                    most -= len(values[0])
+                    if values[0]:
+                        yield values
+                    if most < _LONGEST_CHARACTER:
+                        return
+
+
+def _cut(text: bytes, size: int) -> bytes:
+    """At most ``size`` bytes of a text, whole characters."""
+    return text if len(text) <= size else text[:size].decode(errors="ignore").encode()
+
+
+def sample_texts(most: int) -> Texts:
+    """Text that every machine has: the sources of Python's library, and lines in many scripts."""
+    texts = ["".join(_SCRIPTS[i:] + _SCRIPTS[:i]).encode() for i in range(len(_SCRIPTS))]
+    size = sum(map(len, texts))
+    for path in sorted(glob.glob(os.path.join(os.path.dirname(os.__file__), "*.py"))):
+        if size >= most:
+            break
+        with open(path, "rb") as file:
+            texts.append(_cut(file.read(most), most - size))
+        size += len(texts[-1])
+    return Texts.of("Python's library", texts)
+
+
+def mix(groups: Sequence[Texts], most: int) -> Texts:
+    """Documents of all groups in turn, the same share of ``most`` bytes from each."""
+    texts: list[bytes] = []
+    for group in groups:
+        left = most // len(groups)
+        for begin, end in group.spans.tolist():
+            texts.append(_cut(group.data[begin:end].tobytes(), left))
+            left -= len(texts[-1])
+            if left < _LONGEST_CHARACTER:
+                break
+    return Texts.of("", texts)
+
+
+def tokens_of(tokenizer: Tokenizer, texts: Texts) -> int:
+    """How many tokens the texts are, without EOD."""
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+    return len(encoder.encode(texts.data, texts.spans).ids)
+
+
+def try_out(tokenizer: Tokenizer, texts: Texts) -> TokenizerTrial:
+    """Encode texts in one thread, by the reference too."""
+    difference: str | None = None
+    try:
+        if self_check(tokenizer, texts.data, texts.spans, most=texts.size):
+            difference = ""
+    except TokenizerError as error:
+        difference = str(error)
+    encoder = tokenizer.encoder(dtype="int32", append_eod=False)
+    seconds = []
+    tokens = 0
+    for _ in range(1 + _WARM_ROUNDS):
+        began = time.perf_counter()
+        tokens = len(encoder.encode(texts.data, texts.spans).ids)
+        seconds.append(max(time.perf_counter() - began, 1e-9))
+    return TokenizerTrial(
+        text_bytes=texts.size,
+        documents=len(texts.spans),
+        tokens=tokens,
+        difference=difference,
+        cold=texts.size / seconds[0] / 1e6,
+        warm=texts.size / min(seconds[1:]) / 1e6,
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether AutoTokenizer of a version of transformers gives the same ids for some texts.
+
+    ``difference`` is "" where it does.
+    """
+
+    version: str
+    texts: int
+    difference: str
+
+
+def compare_with_transformers(tokenizer: Tokenizer, texts: Texts) -> Comparison:
+    """Encode texts, and all added tokens inside of text, by transformers too.
+
+    It reads the same folder, or the same tokenizer.json where that was named. UsageError without
+    transformers, or where it does not read the files.
+    """
+    try:
+        import transformers
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"{option('check')} needs the package transformers: pip install transformers"
+        ) from None
+    if not tokenizer.files:
+        raise UsageError(f"tokenizer {tokenizer.name} has no files that transformers reads")
+    file = next(iter(tokenizer.files.values()))
+    theirs: Any
+    try:
+        if os.path.isfile(tokenizer.name):
+            fast: Any = transformers.PreTrainedTokenizerFast
+            theirs = fast(tokenizer_file=str(file))
+        else:
+            theirs = transformers.AutoTokenizer.from_pretrained(
+                file.parent, local_files_only=True, trust_remote_code=False
+            )
+    except Exception as error:  # of any class, and of many lines
+        raise UsageError(
+            f"transformers {transformers.__version__} does not read {file}: {message(str(error))}"
+        ) from None
+    documents = [str(texts.data[begin:end].data, "utf-8") for begin, end in texts.spans.tolist()]
+    added = sorted({*theirs.get_added_vocab(), *tokenizer.special_ids})
+    documents += [f"a {token} b{token}{token}\n\tc{token}" for token in added]
+    pairs = (
+        (tokenizer.encode(text), theirs.encode(text, add_special_tokens=False))
+        for text in documents
+    )
+    different = next(((ours, other) for ours, other in pairs if ours != other), None)
+    difference = ""
+    if different is not None:
+        ours, other = different
+        both = enumerate(zip(ours, other, strict=False))
+        at = next((i for i, (one, two) in both if one != two), min(len(ours), len(other)))
+        near = slice(max(0, at - 1), at + 5)
+        difference = f"{ours[near]} here, {other[near]} there for {tokenizer.decode(ours[near])!r}"
+    elif len(theirs) != tokenizer.vocab_size:
+        difference = f"{tokenizer.vocab_size:,} ids here, {len(theirs):,} there"
+    return Comparison(transformers.__version__, len(documents), difference)

@@ -1,0 +1,733 @@
+"""From what the user wrote to the list of input files."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import re
+import stat
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from tokpack import storage
+from tokpack.errors import InputError, StoreError, UsageError, option
+from tokpack.quantities import counted
+from tokpack.sources.base import FORMATS, STDIN, Source, is_pipe, printable
+from tokpack.sources.compression import bare_name
+from tokpack.sources.detect import (
+    ARCHIVE,
+    DOCUMENT_SUFFIXES,
+    HEAD_BYTES,
+    NoTextError,
+    decompressed_head,
+    detect,
+    first_bytes,
+    is_markup,
+    is_running_text,
+    promised,
+)
+from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
+from tokpack.storage import named
+from tokpack.storage.disk.mistaken import is_dataset
+from tokpack.storage.objects.access import open_object
+from tokpack.storage.objects.urls import is_url, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+_log = logging.getLogger(__name__)
+_DEEP = "**"
+_SIDECAR = re.compile(
+    r"(readme|license|licence|changelog|sha\d+sums?|md5sums?|_success)\b.*"
+    r"|.*\.(md|rst|log|ya?ml|toml|sha\d+(sum)?|md5(sum)?|sig|asc|rejects\.jsonl)"
+    r"|dataset_(infos?|dict)\.json|state\.json|_(common_)?metadata",
+    re.IGNORECASE,
+)
+# What programs call a file that they have not fetched to its end, and one that they keep as it was.
+_LEFTOVERS = {
+    "that are unfinished downloads": re.compile(
+        r".*\.(part|partial|filepart|incomplete|(cr|op)?download|tmp|temp|aria2(__temp)?|!ut|!qb)",
+        re.IGNORECASE,
+    ),
+    "that are backups": re.compile(
+        r".*(\.(bak|backup|old|orig|sav|swp|swo)|~)|#.*#", re.IGNORECASE
+    ),
+}
+_TABLES = (".feather", ".ipc")  # that are read by their content
+_NO_DOCUMENTS = "without documents"
+_OTHER_TEXT = "text that is not named .txt"
+_EMPTY = "that are empty"
+has_magic = glob.has_magic
+
+
+def has_document_name(path: str) -> bool:
+    """Whether the name of a file alone says that it holds documents."""
+    return bare_name(path).endswith(DOCUMENT_SUFFIXES)
+
+
+def _has_open_name(path: str) -> bool:
+    """Whether a name leaves open what the file has, but for a compression."""
+    return "." not in os.path.basename(bare_name(path)) or path.lower().endswith(_TABLES)
+
+
+def why_leftover(path: str, pattern: str = "") -> str:
+    """Why a file is passed over that a program has left; "" for none, and where that is asked for.
+
+    ``pattern`` has led to it: one that ends as names of these do asks for them.
+    """
+    whys = (
+        next((why for why, names in _LEFTOVERS.items() if names.fullmatch(name)), "")
+        for name in map(os.path.basename, (path, pattern))
+    )
+    why, asked = whys
+    return "" if why == asked else why
+
+
+def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> str:
+    """Why a file of a folder is passed over for its name; "" where it is not.
+
+    It is about the files beside it, unless a file is a document; or it is a dataset's manifest, or
+    what a program has left.
+    """
+    stem, suffix = os.path.splitext(path)
+    if suffix == ".json" and exists(stem + ".idx"):
+        return "that are a dataset's manifest"
+    is_sidecar = input_format != "file" and _SIDECAR.fullmatch(os.path.basename(path))
+    return "about other files" if is_sidecar else why_leftover(path)
+
+
+def source_or_reason(
+    path: str, input_format: str, source_of: Callable[[str], Source]
+) -> Source | str:
+    """``source_of(format)`` of a file in a folder; or why it is passed over, in words.
+
+    Its name may say that it has documents, or else its content, where that is not just text. Where
+    a file is a document, all text is. InputError where a file has something else than its name
+    says, or stands for another, and may have had documents.
+    """
+    is_file = input_format == "file"
+    is_sure = is_file or has_document_name(path)
+    try:
+        source = source_of(input_format if is_sure else "auto")
+    except StoreError:
+        raise
+    except NoTextError as error:
+        if not is_file and (is_sure or (error.kind.lost and _has_open_name(path))):
+            raise
+        return error.kind.reason
+    except InputError:
+        if is_sure:
+            raise
+        return _NO_DOCUMENTS
+    if is_sure:
+        return source
+    if source.format == "text" or not source.size:
+        return _OTHER_TEXT if source.size else _EMPTY
+    return source if input_format == "auto" else replace(source, format=input_format)
+
+
+def log_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format: str) -> None:
+    """Say how many files were passed over for which reason: pairs of a reason and a name."""
+    reasons = list(reasons)
+    if not reasons:
+        return
+    there = {reason for reason, _ in reasons}
+    advice = ""
+    if ARCHIVE.reason in there:
+        advice = "; an archive is read where it is named itself, or by a pattern"
+    elif _OTHER_TEXT in there and input_format == "auto":
+        advice = "; --input-format file reads all text, a file a document"
+    _log.warning("%s: %s%s", where, _passed_over(where, reasons), advice)
+
+
+def _passed_over(where: str, reasons: Sequence[tuple[str, str]]) -> str:
+    names: dict[str, list[str]] = {}
+    for reason, name in reasons:
+        names.setdefault(reason, []).append(name)
+    below = where.rstrip("/") + "/"
+    counts = [
+        f"{len(of_reason)} {reason} (such as {of_reason[0].removeprefix(below)})"
+        for reason, of_reason in names.items()
+    ]
+    return f"{counted(len(reasons), 'file')} passed over: {', '.join(counts)}"
+
+
+def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
+    """The error of a folder in which there are only other files, which are passed over."""
+    seen = ""
+    if reasons:
+        seen = (
+            f"; {_passed_over(folder, reasons)}: name them one by one if they hold documents, or "
+            "make each a document with --input-format file"
+        )
+    return InputError(f"{folder}: no document files in this folder{seen}")
+
+
+def files_below(folder: str, passed_over: list[str] | None = None) -> list[str]:
+    """Files below a folder, by name; not hidden ones, nor what unfinished runs left. InputError.
+
+    The paths of these, hidden folders among them, are added to ``passed_over``.
+    """
+    return _sorted(path for _, files in _folders(folder, passed_over) for path in files)
+
+
+def matching(pattern: str) -> list[str]:
+    """What matches a pattern, by name; ``**`` stands for any number of folders. InputError."""
+    components = pattern.split("/")
+    if _DEEP not in components:
+        return sorted(glob.glob(pattern), key=os.fsencode)
+    at = components.index(_DEEP)
+    base, rest = "/".join(components[:at]), "/".join(components[at + 1 :])
+    if at == 1 and not base:  # below the root
+        base = "/"
+    paths: set[str] = set()
+    for folder in [base] if not has_magic(base) else matching(base):
+        if os.path.isdir(folder or "."):
+            paths.update(_matching_below(folder, rest))
+    return sorted(paths, key=os.fsencode)
+
+
+def _matching_below(folder: str, rest: str) -> list[str]:
+    if rest in ("", _DEEP):
+        return files_below(folder)
+    paths = []
+    for below, _ in _folders(folder):
+        paths += matching(os.path.join(glob.escape(below), rest))
+    return [path for path in paths if not os.path.isdir(path)]
+
+
+def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str, list[str]]]:
+    """Folders from ``root`` down, each with the paths of its files.
+
+    Links to folders are followed, but a folder is entered once: by its own name if it is below
+    ``root``, else by that of the first link; a warning names the links that lead to it again.
+    """
+    entered: dict[tuple[int, int], str] = {}
+    listing = []
+    again = []
+    to_enter, links = deque([root]), deque[str]()
+    while to_enter or links:
+        folder = to_enter.popleft() if to_enter else links.popleft()
+        try:
+            status = os.stat(folder or ".")
+            identity = status.st_dev, status.st_ino
+            if identity in entered:
+                again.append((folder, entered[identity]))
+                continue
+            entered[identity] = folder
+            files = []
+            for entry in sorted(os.scandir(folder or "."), key=lambda entry: entry.name):
+                path = os.path.join(folder, entry.name)
+                if entry.name.startswith(".") or entry.name.endswith(".unfinished"):
+                    if passed_over is not None:
+                        passed_over.append(path)
+                    continue
+                if not _is_folder(entry):
+                    files.append(path)
+                elif entry.is_symlink():
+                    links.append(path)
+                else:
+                    to_enter.append(path)
+        except OSError as error:
+            raise InputError(f"{printable(folder)}: {error.strerror}") from error
+        listing.append((folder, files))
+    if again:
+        link, other = again[0]
+        more = f", and so do {len(again) - 1} more" if len(again) > 1 else ""
+        _log.warning(
+            "%s leads to the folder %s, whose files are read once%s",
+            *(printable(link), printable(other or "."), more),
+        )
+    return listing
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself: an error when it is opened
+        return False
+
+
+def _sorted(paths: Iterable[str]) -> list[str]:
+    """By the names of the folders first, and then by those of the files in them."""
+    return sorted(paths, key=lambda path: os.fsencode(path).split(os.fsencode(os.sep)))
+
+
+_OBJECTS_AT_ONCE = 64
+
+
+def objects(url: str, input_format: str, json_path: str) -> Iterator[Source]:
+    """The objects that a URL names: one, those of a folder, or those that match. InputError."""
+    for folder, listed in storage.find(url):
+        if folder:
+            yield from _documents(folder, listed, input_format, json_path)
+            continue
+        passed_over = [(why_leftover(one.url, url), storage.shown(one.url)) for one in listed]
+        named = [one for one, (why, _) in zip(listed, passed_over, strict=True) if not why]
+        yield from (
+            _object_source(one, head, json_path, input_format) for one, head in _with_heads(named)
+        )
+        log_passed_over(storage.shown(url), filter(itemgetter(0), passed_over), input_format)
+
+
+def _documents(
+    folder: str, listed: list[storage.StoredObject], input_format: str, json_path: str
+) -> Iterator[Source]:
+    """Those of a folder that hold documents, chosen as the files of a local one are."""
+    names = {one.url for one in listed}
+    about = {one.url: why_sidecar(one.url, input_format, names.__contains__) for one in listed}
+    reasons = [(reason, storage.shown(url)) for url, reason in sorted(about.items()) if reason]
+    for one, head in _with_heads(one for one in listed if not about[one.url]):
+        make = partial(_object_source, one, head, json_path, opens_archives=input_format != "file")
+        source = source_or_reason(one.url, input_format, make)
+        if isinstance(source, str):
+            reasons.append((source, storage.shown(one.url)))
+        else:
+            yield source
+    if len(reasons) == len(listed):
+        raise no_documents(storage.shown(folder), reasons)
+    log_passed_over(storage.shown(folder), reasons, input_format)
+
+
+def _with_heads(
+    listed: Iterable[storage.StoredObject],
+) -> Iterator[tuple[storage.StoredObject, bytes]]:
+    rest = iter(listed)
+    while batch := list(islice(rest, _OBJECTS_AT_ONCE)):
+        yield from zip(batch, storage.heads(batch, HEAD_BYTES), strict=True)
+
+
+def _object_source(
+    one: storage.StoredObject,
+    head: bytes,
+    json_path: str,
+    input_format: str,
+    *,
+    opens_archives: bool = True,
+) -> Source:
+    name = storage.shown(one.url)
+    source = Source(name, one.url, "", "", one.size, one.modified_ns, one.etag)
+    source = replace(source, json_path=json_path)
+    format_, compression = detect(source, input_format, head, opens_archives=opens_archives)
+    if format_ == "arrow":
+        raise InputError(
+            f"{name}: Arrow files are mapped, so they are read from disks only: copy it to one, or "
+            "make it parquet"
+        )
+    return replace(source, format=format_, compression=compression)
+
+
+_FIRST = 16  # files that are looked at one by one, to know how long a look takes
+_SLOW_SECONDS = 0.001  # of a look; on a disk it takes a twentieth
+_THREADS = 32
+_AT_ONCE = 4096  # results that are kept until they are taken
+_here = threading.local()
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def map_concurrently(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """``look(item)`` of every item, in order; an error is that of the first item that has one.
+
+    Threads end with the iterator, so that the process may fork then. A look that looks at others
+    does it one by one: there are never more than these threads.
+    """
+    rest = iter(items)
+    began = time.perf_counter()
+    first = [look(item) for item in islice(rest, _FIRST)]
+    is_slow = time.perf_counter() - began > _SLOW_SECONDS * len(first)
+    yield from first
+    if not is_slow or getattr(_here, "looks", False):
+        yield from map(look, rest)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # other file systems need none
+
+    while batch := list(islice(rest, _AT_ONCE)):
+        try:
+            with ThreadPoolExecutor(_THREADS, initializer=_is_looking) as threads:
+                results = list(threads.map(look, batch))
+        except RuntimeError:  # the system gives no more threads
+            results = list(map(look, batch))
+        yield from results
+
+
+def _is_looking() -> None:
+    _here.looks = True
+
+
+def fingerprints(sources: Iterable[Source]) -> list[str]:
+    """The fingerprint of each source. InputError."""
+    return list(map_concurrently(lambda source: source.fingerprint(), sources))
+
+
+HUB_SCHEME = "hf://"
+_LOOKED_AT = 16  # files of text that stand for all
+_hub = threading.Lock()  # ``datasets`` has settings that hold for all threads
+_HIDDEN = "that are hidden or unfinished"
+_TO_NOTHING = "that are links to nothing"
+_MARKUP = (".html", ".htm", ".xhtml", ".xml")
+
+
+def discover(
+    inputs: Sequence[str],
+    *,
+    input_format: str = "auto",
+    hf_split: str | None = None,
+    json_path: str | None = None,
+    pipes: bool = True,
+) -> list[Source]:
+    """List the input files, in the order of the inputs; those of a folder or pattern sorted.
+
+    An input is a file, a folder (read recursively), a pattern (``**`` goes into folders), a comma
+    list of these, ``@list.txt`` (a path a line), ``-`` (the standard input), a folder that
+    ``datasets`` saved, a Hugging Face dataset (``hf://name[:split]``; only that asks the hub), or a
+    URL of one of these on a store.
+    A file that is found under several names, through links, is listed once, and a warning says so;
+    but as often as the inputs name it, or repeat the folder or pattern that it is in.
+    ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
+    Hugging Face datasets that name none; ``json_path`` is a key, ``a.b``: files are JSON, and their
+    records are the elements of the array under it. InputError where an input does not exist, cannot
+    be read, has several splits of which none is named, or no document file is found; UsageError for
+    a pipe where ``pipes`` are not wanted, before it is opened.
+    """
+    if input_format not in ("auto", *FORMATS):
+        raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
+    if json_path is not None and (
+        input_format not in ("auto", "json") or not all(json_path.split("."))
+    ):
+        raise UsageError(
+            f"{option('json_path', json_path)} is a key of JSON, a, or a.b for b inside of a; "
+            f"{option('input_format', input_format)} goes with it where that is json"
+        )
+    if isinstance(inputs, (str, bytes)):
+        raise UsageError("inputs is a list of names, not one string")
+    paths = [path for listed in map_concurrently(_paths, map(os.fspath, inputs)) for path in listed]
+    read_as = _ReadAs(input_format, hf_split, json_path or "", pipes)
+    identified = map_concurrently(lambda path: _identified(_path(path, read_as)), paths)
+    by_path = [(path, _once(sources)) for path, sources in zip(paths, identified, strict=True)]
+    if not any(sources for _, sources in by_path):
+        raise InputError("no input: name files, folders, patterns, or - for the standard input")
+    listed = _as_often_as_named(by_path)
+    if hf_split is not None and not any(source.format == "arrow" for source in listed):
+        raise UsageError(f"--hf-split {hf_split}: no input is a Hugging Face dataset")
+    if input_format == "auto":
+        _warn_of_unpacked(listed)
+        _warn_of_text(listed)
+    return listed
+
+
+def _warn_of_unpacked(sources: Sequence[Source]) -> None:
+    """Say which files are JSON though their names say that they are not."""
+    json = [one for one in sources if one.format in ("json", "jsonl")]
+    _warn_of_names(
+        [one.name for one in json if promised(one.name, is_packed=bool(one.compression))],
+        "read as JSON, which it is, and not as its name says; a browser may have unpacked it",
+    )
+
+
+def _warn_of_names(names: Sequence[str], what: str) -> None:
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        _log.warning("%s%s: %s", names[0], more, what)
+
+
+def _warn_of_text(sources: Sequence[Source]) -> None:
+    """Say that each line of text is a document, where it looks like books or code, or is a page."""
+    texts = [one for one in sources if one.format == "text" and not one.is_pipe]
+    marked = [one for one in texts if bare_name(one.path).endswith(_MARKUP)]
+    texts = [one for one in texts if not bare_name(one.path).endswith(_MARKUP)]
+    step = max(len(texts) // _LOOKED_AT, 1)
+    heads = list(map_concurrently(decompressed_head, texts[::step]))
+    pages = [one for one, head in zip(texts[::step], heads, strict=True) if is_markup(head)]
+    _warn_of_names(
+        [one.name for one in (*marked, *pages)],
+        "read as plain text, a document a line, markup, quotes and all; where that is meant, "
+        "--input-format text says so",
+    )
+    running = [is_running_text(head) and not is_markup(head) for head in heads]
+    if 2 * sum(running) > len(running):
+        others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
+        _log.warning(
+            "%s%s: each line is a document, though %s like running text, with paragraphs; "
+            "--input-format file makes each file one document, and --input-format text says that "
+            "lines are meant",
+            *(texts[0].name, others, "they look" if others else "it looks"),
+        )
+
+
+class _ReadAs(NamedTuple):
+    """How the inputs are to be read."""
+
+    input_format: str
+    hf_split: str | None
+    json_path: str
+    pipes: bool
+
+
+def _paths(text: str) -> list[str]:
+    if text.startswith("@") and not os.path.lexists(text):
+        return _listed(text[1:])
+    return _comma_list(text)
+
+
+def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
+    """The sources, each with what is the same for all names of its file."""
+    listed = list(sources)
+    return list(zip(map_concurrently(_identity, listed), listed, strict=True))
+
+
+def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
+    """The sources that one path leads to, by their identity, each file once, in order.
+
+    A file with several names gets one that is no link, if there is one; a warning tells of the
+    other names.
+    """
+    kept: dict[object, Source] = {}
+    for identity, source in listed:
+        other = kept.get(identity)
+        if other is None or (_is_linked(other) and not _is_linked(source)):
+            kept[identity] = source
+    _warn([(source, kept[identity]) for identity, source in listed])
+    return {identity: source for identity, source in listed if kept[identity] is source}
+
+
+def _as_often_as_named(by_path: list[tuple[str, dict[object, Source]]]) -> list[Source]:
+    """The sources of all paths, in order.
+
+    A file that is named several times, itself or by a folder or pattern that is given again, is
+    listed each such time; any other once, where it is found first.
+    """
+    repeated = Counter(path for path, _ in by_path)
+    named = Counter(
+        identity
+        for path, sources in by_path
+        for identity, source in sources.items()
+        if repeated[path] > 1 or source.path == path
+    )
+    kept: dict[object, Source] = {}
+    listed, passed_over = [], []
+    for path, sources in by_path:
+        for identity, source in sources.items():
+            is_named = repeated[path] > 1 or source.path == path
+            if is_named if named[identity] > 1 else identity not in kept:
+                listed.append(source)
+                kept.setdefault(identity, source)
+            else:
+                passed_over.append((source, kept.get(identity, source)))
+    _warn(passed_over)
+    return listed
+
+
+def _identity(source: Source) -> object:
+    """What is the same for all names of one file; a pipe is like no other."""
+    if source.is_pipe:
+        return id(source)
+    if source.is_remote:
+        return source.path
+    status = _stat(source.path)
+    return status.st_dev, status.st_ino
+
+
+def _is_linked(source: Source) -> bool:
+    return not source.is_remote and os.path.realpath(source.path) != os.path.abspath(source.path)
+
+
+def _warn(pairs: list[tuple[Source, Source]]) -> None:
+    """Say which sources are others under another name."""
+    same = [(source, other) for source, other in pairs if source is not other]
+    if same:
+        source, other = same[0]
+        more = f", and so are {len(same) - 1} more" if len(same) > 1 else ""
+        _log.warning("%s is the file %s, and is read once%s", source.name, other.name, more)
+
+
+def _comma_list(text: str) -> list[str]:
+    """The paths of a comma list; a file whose own name has commas or blanks is itself."""
+    if os.path.lexists(text) or text == STDIN:
+        return [text]
+    paths = [path.strip() for path in text.split(",")]
+    if not all(paths):
+        paths = [path for path in paths if path]
+    if not paths:
+        raise InputError(f"an input is empty: {text!r}")
+    return paths
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        with open_object(named(path)) if is_url(path) else open(path, "rb") as file:
+            lines = [os.fsdecode(line.strip()) for line in file]
+    except OSError as error:
+        raise InputError(f"@{shown(path)}: {error.strerror}") from error
+    paths = [line for line in lines if line and not line.startswith("#")]
+    if not paths:
+        raise InputError(f"@{shown(path)}: the list names no file")
+    return paths
+
+
+def _path(path: str, read_as: _ReadAs) -> Iterator[Source]:
+    if path == STDIN:
+        yield _named(path, read_as)
+    elif is_url(path):
+        yield from objects(path, read_as.input_format, read_as.json_path)
+    elif path.startswith(HUB_SCHEME):
+        with _hub:
+            name, files = hub_files(path.removeprefix(HUB_SCHEME), read_as.hf_split)
+        yield from _arrow_files(name, files)
+    elif os.path.isdir(path):
+        yield from _folder(path, read_as)
+    elif os.path.lexists(path):
+        yield _named(path, read_as)
+    elif has_magic(path):
+        yield from _pattern(path, read_as)
+    else:
+        raise InputError(f"{printable(path)}: no such file or folder{_hint(path)}")
+
+
+def _named(path: str, read_as: _ReadAs) -> Source:
+    if not read_as.pipes and is_pipe(path):
+        name = "<stdin>" if path == STDIN else printable(path)
+        raise UsageError(f"{name} can be read only once: put it in a file first")
+    return _source(path, read_as)
+
+
+def _hint(path: str) -> str:
+    if is_dataset(path):
+        return "; it is a dataset, whose documents are tokens already: tokpack convert or merge it"
+    if not HUB_NAME.fullmatch(path) or has_document_name(path):
+        return ""
+    return f"; a Hugging Face dataset is named {HUB_SCHEME}{path}"
+
+
+def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:
+    paths = matching(pattern)
+    if not paths:
+        raise InputError(f"{printable(pattern)}: no file matches this pattern")
+    outcomes = list(map_concurrently(lambda path: _matching(path, pattern, read_as), paths))
+    reasons = _reasons(outcomes, paths)
+    if len(reasons) == len(outcomes):
+        raise no_documents(printable(pattern), reasons)
+    log_passed_over(printable(pattern), reasons, read_as.input_format)
+    for sources in outcomes:
+        if not isinstance(sources, str):
+            yield from sources
+
+
+def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str, str]]:
+    """Of the paths that are passed over, why, and the name."""
+    pairs = zip(outcomes, paths, strict=True)
+    return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
+
+
+def _matching(path: str, pattern: str, read_as: _ReadAs) -> list[Source] | str:
+    """The sources of what a pattern matches; or why it is passed over."""
+    if (leftover := why_leftover(path, pattern)) and not os.path.isdir(path):
+        return leftover
+    if _leads_to_nothing(path, read_as.input_format):
+        return _TO_NOTHING
+    try:
+        return list(_path(path, read_as))
+    except NoTextError as error:
+        if read_as.input_format != "file":
+            raise
+        return error.kind.reason
+
+
+def _leads_to_nothing(path: str, input_format: str) -> bool:
+    """Whether what is found is a link to nothing, which may be passed over.
+
+    InputError where its name says that it holds documents: they would be missing.
+    """
+    if os.path.exists(path) or not os.path.islink(path):
+        return False
+    if input_format != "file" and has_document_name(path):
+        raise InputError(
+            f"{printable(path)}: {_why_no_status(path)}: it is a link to "
+            f"{printable(os.readlink(path))}; put that back, or remove the link"
+        )
+    return True
+
+
+def _why_no_status(path: str) -> str:
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "it is there now"
+
+
+def _folder(folder: str, read_as: _ReadAs) -> Iterator[Source]:
+    if is_saved_dataset(folder):
+        yield from _arrow_files(*saved_files(folder, read_as.hf_split))
+        return
+    hidden: list[str] = []
+    paths = files_below(folder, hidden)
+    outcomes = list(map_concurrently(lambda path: _document_file(path, read_as), paths))
+    reasons = _reasons(outcomes, paths)
+    passed_over = [*reasons, *((_HIDDEN, printable(path)) for path in hidden)]
+    if len(reasons) == len(outcomes):
+        raise no_documents(printable(folder), passed_over)
+    log_passed_over(printable(folder), passed_over, read_as.input_format)
+    yield from (source for source in outcomes if not isinstance(source, str))
+
+
+def _document_file(path: str, read_as: _ReadAs) -> Source | str:
+    """A file of a folder as a source; or why it is passed over, for its name or its content."""
+    input_format = read_as.input_format
+    reason = why_sidecar(path, input_format, os.path.exists)
+    if reason:
+        return reason
+    if _leads_to_nothing(path, input_format):
+        return _TO_NOTHING
+    is_named = input_format != "file" and has_document_name(path)
+    if not is_named and not stat.S_ISREG(_stat(path).st_mode):
+        return "that are pipes or devices"
+    return source_or_reason(
+        *(path, input_format),
+        lambda format_: _source(
+            path, read_as._replace(input_format=format_), opens_archives=format_ != "file"
+        ),
+    )
+
+
+def _source(path: str, read_as: _ReadAs, *, opens_archives: bool = True) -> Source:
+    if path == STDIN:
+        source = Source("<stdin>", path, "", "", 0, 0)
+    else:
+        status = _stat(path)
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
+            raise InputError(f"{printable(path)}: neither a file nor a pipe")
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        source = Source(printable(path), path, "", "", size, status.st_mtime_ns)
+    source = replace(source, json_path=read_as.json_path)
+    head = None if source.is_pipe else first_bytes(source)
+    format_, compression = detect(source, read_as.input_format, head, opens_archives=opens_archives)
+    if format_ in ("parquet", "arrow") and head is None:
+        raise InputError(f"{source.name}: {format_} cannot be read from a pipe; give the file")
+    seen = "" if head is None else source.fingerprint_of(head)
+    return replace(source, format=format_, compression=compression, seen=seen)
+
+
+def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:
+    for path in paths:
+        status = _stat(path)
+        shown = f"{name}/{printable(os.path.basename(path))}"
+        source = Source(shown, path, "arrow", "", status.st_size, status.st_mtime_ns)
+        detect(source, "arrow")  # refuses what only stands for the file
+        yield source
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError as error:
+        raise InputError(f"{printable(path)}: {error.strerror}") from error

@@ -1,0 +1,63 @@
+"""Objects on stores: s3, gs, az, abfs and https through obstore, everything else through fsspec."""
+
+from tokpack.storage.files import (
+    Identity,
+    exists,
+    head,
+    identity,
+    is_file,
+    joined,
+    located,
+    near,
+    open_file,
+    paths_of,
+    refuse,
+)
+from tokpack.storage.objects.access import (
+    KeptRanges,
+    Ranges,
+    Reader,
+    objects,
+    open_object,
+    use_in_this_process,
+)
+from tokpack.storage.objects.urls import StoredObject, is_url, shown
+
+check_root = objects.check_root
+check_same = objects.check_same
+copies = objects.copies
+find = objects.find
+heads = objects.heads
+named = objects.named
+stat = objects.stat
+stats = objects.stats
+
+__all__ = [
+    "Identity",
+    "KeptRanges",
+    "Ranges",
+    "Reader",
+    "StoredObject",
+    "check_root",
+    "check_same",
+    "copies",
+    "exists",
+    "find",
+    "head",
+    "heads",
+    "identity",
+    "is_file",
+    "is_url",
+    "joined",
+    "located",
+    "named",
+    "near",
+    "open_file",
+    "open_object",
+    "paths_of",
+    "refuse",
+    "shown",
+    "stat",
+    "stats",
+    "use_in_this_process",
+]

@@ -1,0 +1,371 @@
+"""Files that are there whole and durable, or not at all: the one place that writes, syncs, renames.
+
+A file in the making lies beside its name, with an ending that nobody else uses; it is synced, gets
+its name by a rename, and the folder is synced. So whatever a crash or a power loss leaves under a
+name is the whole old file or the whole new one. What it leaves under the other ending is replaced
+by the next writer of the same name.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import stat
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from tokpack.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
+NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
+BUFFER = 1 << 20
+_SYNC_FILE_RANGE_WRITE = 2  # Linux, man 2 sync_file_range
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+@contextmanager
+def cannot_write(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError into an OutputError that names ``path``, or MemoryError: it is innocent."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MemoryError from error
+        raise _failure(os.fsdecode(path), error) from error
+
+
+@contextmanager
+def cannot_read(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn an OSError into an InputError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        name = os.fsdecode(path)
+        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from error
+
+
+def _failure(path: str, error: OSError) -> OutputError:
+    # Not a local of the frame that raises it: such a cycle would keep files open for a while.
+    failure = OutputError(f"cannot write {path}: {error.strerror or error}")
+    failure.errno = error.errno
+    return failure
+
+
+def replace_file(
+    path: str | os.PathLike[str], chunks: Iterable[bytes], *, fsync: bool = True
+) -> None:
+    """Make ``path`` hold ``chunks``, atomically, and durably with ``fsync``. Raises OutputError."""
+    with AtomicFiles() as staged:
+        staged.write(os.fsdecode(path), chunks)
+        staged.commit(fsync=fsync)
+
+
+def create_file(path: str, content: bytes) -> bool:
+    """Write a file, whole and durably, where there is none; False where there is one already.
+
+    Of any number of programs, on any machines, one does. Raises OutputError.
+    """
+    beside = f"{path}.{os.urandom(4).hex()}"
+    with AtomicFiles() as staged:
+        staged.write(beside, [content])
+        staged.seal()
+        with cannot_write(path):
+            try:
+                os.link(beside + UNFINISHED, path)
+            except FileExistsError:
+                return False
+            except OSError:  # a file system without links
+                if os.path.lexists(path):
+                    return False
+                rename(beside + UNFINISHED, path, fsync=False)
+            try:
+                sync_folder(os.path.dirname(path))
+            except BaseException:
+                os.unlink(path)
+                raise
+    return True
+
+
+def replace_json(path: str | os.PathLike[str], value: Any, *, fsync: bool = True) -> None:
+    """Make ``path`` hold ``value`` as ASCII JSON, as ``replace_file`` does."""
+    replace_file(path, [json.dumps(value, ensure_ascii=True).encode()], fsync=fsync)
+
+
+class AtomicFiles:
+    """New files that get their names together; a context, which removes what has none at its end.
+
+    Of two programs that write one name at the same time, the first fails when it commits.
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, BinaryIO] = {}
+        self._created: dict[str, os.stat_result] = {}
+
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file, to write and read, that shall be ``path``. Raises OutputError."""
+        with cannot_write(path):
+            file = self._opened(path + UNFINISHED)
+            self._created[path] = os.fstat(file.fileno())
+        self._files[path] = file
+        return file
+
+    def _opened(self, name: str) -> BinaryIO:
+        """A new file of that name, in place of what a killed run has left there. OSError."""
+        remove_file(name)
+        return open(name, "xb+", buffering=BUFFER)
+
+    def write(self, path: str, chunks: Iterable[bytes]) -> BinaryIO:
+        """``create`` a file that holds ``chunks``. Raises OutputError."""
+        file = self.create(path)
+        with cannot_write(path):
+            file.writelines(chunks)
+        return file
+
+    def seal(self, *, fsync: bool = True) -> None:
+        """Sync and close the files so far, where there may be many. Raises OutputError."""
+        for path, file in self._files.items():
+            if not file.closed:
+                with cannot_write(path):
+                    file.flush()
+                    if fsync:
+                        os.fsync(file.fileno())
+                    file.close()
+
+    def commit(self, stale: Iterable[str] = (), *, fsync: bool = True) -> None:
+        """Sync the files, remove the ``stale`` ones, then give the names, in order of creation.
+
+        Without ``fsync`` the result is as atomic, but a power loss may take it. After an error
+        none of several files is there that replaced nothing, so that no part is taken for the
+        whole. Raises OutputError.
+        """
+        self.seal(fsync=fsync)
+        for path in self._files:
+            if not self.owns(path):
+                raise OutputError(
+                    f"{path}{UNFINISHED}: another program writes or removed it: "
+                    "write to another name"
+                )
+        new = [path for path in self._files if not os.path.lexists(path)]
+        named: list[str] = []
+        with self._named_together():
+            try:
+                for path in stale:
+                    remove_file(path)
+                for path in list(self._files):
+                    with cannot_write(path):
+                        rename(path + UNFINISHED, path, fsync=False)
+                        named.append(path)
+                        del self._files[path]
+                        if fsync:
+                            sync_folder(os.path.dirname(path))
+            except BaseException:
+                for path in named if self._files else set(named).intersection(new):
+                    with suppress(OSError):
+                        os.unlink(path)
+                raise
+
+    @contextmanager
+    def _named_together(self) -> Iterator[None]:
+        """Note beside the last file which files are about to get their names.
+
+        Where the process is killed meanwhile, ``outputs`` knows by it what is only a part.
+        """
+        if len(self._files) < 2:
+            yield
+            return
+        note = list(self._files)[-1] + NAMES
+        files = {os.path.abspath(path): same_file(path + UNFINISHED) for path in self._files}
+        with cannot_write(note), open(note, "w", encoding="ascii") as file:
+            json.dump(files, file)
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.unlink(note)
+
+    def owns(self, path: str) -> bool:
+        """Whether the file in the making is still the one that ``create`` opened."""
+        try:
+            named = os.stat(path + UNFINISHED)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(named, self._created[path])
+
+    def __enter__(self) -> AtomicFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for path, file in self._files.items():
+            # Another error is on its way; after a failed write even the last flush may fail.
+            is_ours = False
+            with suppress(OSError):
+                is_ours = self.owns(path)
+            with suppress(OSError):
+                file.close()
+            with suppress(OSError):
+                if is_ours:
+                    os.unlink(path + UNFINISHED)
+        self._files.clear()
+
+
+class Identity(NamedTuple):
+    """What tells a file from another that takes its place, and from itself when it is written."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int  # nanoseconds
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Identity:
+        """That of a file that was looked at."""
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def identity(path: str, *, follow_links: bool = True) -> Identity | None:
+    """The identity of the file that has a name; None where there is none."""
+    try:
+        return Identity.of(os.stat(path, follow_symlinks=follow_links))
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return None
+
+
+def same_file(path: str) -> tuple[int, int] | None:
+    """Device and inode: the same for all hard links of a file, and after a write to it."""
+    file = identity(path)
+    return file and file[:2]
+
+
+def open_regular(path: str) -> BinaryIO:
+    """Open a file to read. OSError for a pipe and the like, whose opening could wait for ever."""
+    try:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    except ValueError as error:  # a NUL, or half of a surrogate pair: no file has such a name
+        raise FileNotFoundError(errno.ENOENT, str(error), path) from None
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "no regular file", path)
+
+
+def make_parent(path: str) -> None:
+    """Make the folder in which ``path`` shall lie, and those above it. Raises OutputError."""
+    with cannot_write(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file that may be gone already. Raises OutputError."""
+    with cannot_write(path), suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def rename(old: str | os.PathLike[str], new: str | os.PathLike[str], *, fsync: bool = True) -> None:
+    """Give a file, or a folder, another name; durably with ``fsync``. Raises OSError."""
+    os.replace(old, new)
+    if fsync:
+        sync_folder(os.path.dirname(os.fspath(new)))
+
+
+def start_writeback(file: int, begin: int, size: int) -> None:
+    """Let the system begin to write a range of an open file to the disk, where it can be asked.
+
+    Nothing is durable before it is synced, which then takes less time.
+    """
+    if size and (call := _sync_file_range()) is not None:
+        call(file, begin, size, _SYNC_FILE_RANGE_WRITE)
+
+
+@functools.cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """The call; None where the system is another, or its C library has it not."""
+    if sys.platform != "linux":
+        return None
+    import ctypes  # 3 ms
+
+    try:
+        call = ctypes.CDLL(None).sync_file_range
+    except AttributeError:
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call
+
+
+def sync_data(file: int) -> None:
+    """Make the bytes of an open file durable, and its size. Raises OSError."""
+    os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
+
+
+def sync_file(path: str) -> None:
+    """Make the bytes of a file durable. Raises OutputError."""
+    with cannot_write(path):
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def sync_folder(path: str) -> bool:
+    """Make the names in a folder durable; False where its file system cannot. Raises OSError."""
+    file = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+        return True
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:  # these say that folders cannot be synced here
+            raise
+        return False
+    finally:
+        os.close(file)
+
+
+_BLOCK = 1 << 20
+_NOT_HERE = (
+    errno.EXDEV,
+    errno.ENOSYS,
+    errno.EINVAL,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EBADF,
+    errno.ETXTBSY,
+)
+
+
+def copy_range(source: int, target: int, begin: int, end: int, at: int) -> None:
+    """Copy bytes [begin, end) of one file to offset ``at`` of another. Raises OSError."""
+    if not hasattr(os, "copy_file_range"):
+        _copy_by_hand(source, target, begin, end, at)
+        return
+    while begin < end:
+        try:
+            count = os.copy_file_range(source, target, end - begin, begin, at)
+        except OSError as error:
+            if error.errno not in _NOT_HERE:
+                raise
+            count = 0
+        if not count:  # some file systems copy nothing without an error
+            _copy_by_hand(source, target, begin, end, at)
+            return
+        begin += count
+        at += count
+
+
+def _copy_by_hand(source: int, target: int, begin: int, end: int, at: int) -> None:
+    while begin < end:
+        block = os.pread(source, min(_BLOCK, end - begin), begin)
+        if not block:
+            raise OSError(errno.EIO, "the file is shorter than it was")
+        begin += len(block)
+        view = memoryview(block)
+        while view:
+            count = os.pwrite(target, view, at)
+            view = view[count:]
+            at += count

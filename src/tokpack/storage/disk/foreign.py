@@ -1,0 +1,204 @@
+"""The reader of JSON that may be anybody's: bounded in size, depth and digits."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Literal,
+    NoReturn,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from tokpack.display import brief, message
+from tokpack.errors import FormatError, InputError, TokpackError
+from tokpack.storage.disk.durable import open_regular
+from tokpack.storage.disk.mistaken import pointer_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+MAX_BYTES = 1 << 29  # of a JSON file: a manifest of a million inputs, a tokenizer of a million ids
+MAX_DEPTH = 100
+MAX_DIGITS = 60  # of a whole number
+
+_OF_THE_SHELL = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
+
+_MOST_BITS = 200  # of such a number
+_PLAIN = frozenset([str, float, bool, type(None)])
+
+
+def read_whole(
+    path: str | os.PathLike[str],
+    *,
+    most: int = MAX_BYTES,
+    missing: type[TokpackError] = InputError,
+    wrong: type[TokpackError] = FormatError,
+    problem: str = "",
+) -> bytes:
+    """The bytes of a file that should be small, or of what a shell's <(command) prints.
+
+    Raises ``missing``, with ``problem`` before the reason, where it cannot be read, ``wrong`` where
+    it has more than ``most`` bytes, or stands for a file that was not fetched.
+    """
+    try:
+        with _opened(os.fspath(path)) as file:
+            raw = file.read(most + 1)
+    except (OSError, ValueError) as error:  # a name with a NUL in it is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise missing(f"{path!s}: {problem}{reason}") from None
+    if len(raw) > most:
+        raise wrong(f"{path!s}: has more than {most:,} bytes, the most that is read of such a file")
+    if pointer := pointer_in(raw):
+        raise wrong(f"{path!s}: this is {pointer}")
+    return raw
+
+
+def _opened(path: str) -> BinaryIO:
+    return open(path, "rb") if path.startswith(_OF_THE_SHELL) else open_regular(path)
+
+
+def parse_json(
+    text: str | bytes, name: str | os.PathLike[str], *, wrong: type[TokpackError] = FormatError
+) -> Any:
+    """What a JSON text says; ``name`` is its file's.
+
+    Raises ``wrong`` where it is no JSON, nested more than MAX_DEPTH deep, or has a whole number of
+    more than MAX_DIGITS digits; so whoever walks through the value may recurse.
+    """
+    if len(text) > MAX_BYTES:
+        raise wrong(f"{name!s}: has more than {MAX_BYTES:,} bytes, the most that is read as JSON")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        _refuse_depth(name, wrong)
+    except MemoryError:
+        raise wrong(f"{name!s}: takes too much memory as JSON") from None
+    except ValueError as error:  # malformed, or not UTF-8
+        raise wrong(f"{name!s}: not JSON: {message(str(error))}") from None
+    _check(value, name, wrong)
+    return value
+
+
+def read_json(
+    path: str | os.PathLike[str],
+    *,
+    missing: type[TokpackError] = InputError,
+    wrong: type[TokpackError] = FormatError,
+) -> Any:
+    """What a JSON file says. Raises as `read_whole` and `parse_json`."""
+    return parse_json(read_whole(path, missing=missing, wrong=wrong), path, wrong=wrong)
+
+
+def read_object(
+    path: str | os.PathLike[str],
+    *,
+    missing: type[TokpackError] = InputError,
+    wrong: type[TokpackError] = FormatError,
+) -> dict[str, Any]:
+    """The same for a file that holds an object."""
+    value = read_json(path, missing=missing, wrong=wrong)
+    if not isinstance(value, dict):
+        raise wrong(f"{path!s}: expected a JSON object, found {brief(value)}")
+    return value
+
+
+def _check(value: Any, name: str | os.PathLike[str], wrong: type[TokpackError]) -> None:
+    """Raise ``wrong`` for what is nested more than MAX_DEPTH deep, and for numbers too long."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        if any(type(node) is int and node.bit_length() > _MOST_BITS for node in level):
+            raise wrong(f"{name!s}: not JSON: a number of more than {MAX_DIGITS} digits")
+        level = [node for node in level if isinstance(node, (dict, list))]
+        if not level:
+            return
+        level = [child for node in level for child in _children(node)]
+    _refuse_depth(name, wrong)
+
+
+def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    """What is in a list or an object; nothing where all of that is plain."""
+    children = node.values() if isinstance(node, dict) else node
+    return () if _PLAIN.issuperset(map(type, children)) else children
+
+
+def _refuse_depth(name: str | os.PathLike[str], wrong: type[TokpackError]) -> NoReturn:
+    raise wrong(f"{name!s}: nested more than {MAX_DEPTH} deep") from None
+
+
+MAX_COUNT = 1 << 62  # sums of such stay inside 64 bits
+_LATEST = 1e11  # of a time in seconds since the epoch: what can be shown as a date
+T = TypeVar("T")
+
+
+def decode(kind: type[T], values: object, name: str) -> T:
+    """The dataclass ``kind`` of which a JSON object has the fields.
+
+    Its numbers are counts and times, none below zero. Keys that are no field are passed over; what
+    is absent or null has its default. FormatError, with the ``name`` of the file and the place in
+    it, for a value of another type than the field's, or for one that makes ``kind`` a ValueError.
+    """
+    if not isinstance(values, dict):
+        raise FormatError(f"{name} is {brief(values)}, expected an object")
+    arguments = {}
+    of_type: Any = kind
+    for field, hint in _hints(of_type):
+        value = values.get(field.name)
+        if value is not None or field.default is field.default_factory is MISSING:
+            arguments[field.name] = _value(value, hint, f"{name}: {field.name}")
+    try:
+        return kind(**arguments)
+    except ValueError as error:
+        raise FormatError(f"{name}: {error}") from None
+
+
+@functools.cache
+def _hints(kind: Any) -> list[tuple[Any, Any]]:
+    hints = get_type_hints(kind)
+    return [(field, hints[field.name]) for field in fields(kind)]
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind is UnionType:  # of something and None
+        return _value(value, inner[0], where)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return decode(kind, value, where)
+    if kind in (dict, Mapping) and isinstance(value, dict) and inner[1] is not Any:
+        return {key: _value(one, inner[1], f"{where}[{key!r}]") for key, one in value.items()}
+    if kind in (list, tuple, Sequence) and isinstance(value, list) and inner[0] is not Any:
+        ones = [_value(one, inner[0], f"{where}[{number}]") for number, one in enumerate(value)]
+        return tuple(ones) if kind is tuple else ones
+    if kind is Literal:
+        expected, is_right = f"one of {', '.join(inner)}", value in inner
+    else:
+        expected, test = _PLAIN_TYPES.get(kind, _PLAIN_TYPES[dict])
+        is_right = test(value)
+    if not is_right:
+        raise FormatError(f"{where} is {brief(value)}, expected {expected}")
+    return value
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < _LATEST  # not NaN
+
+
+_PLAIN_TYPES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    int: ("a count", lambda value: type(value) is int and 0 <= value <= MAX_COUNT),
+    float: ("a time", _is_time),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    str: ("a text", lambda value: isinstance(value, str)),
+    dict: ("an object", lambda value: isinstance(value, dict)),
+    **dict.fromkeys((list, tuple, Sequence), ("a list", lambda value: isinstance(value, list))),
+}

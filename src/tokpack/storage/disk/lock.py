@@ -1,0 +1,276 @@
+"""One run at a time in a folder, and one process at a time at what many could make."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import json
+import math
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import BusyError
+from tokpack.machine import is_alive
+from tokpack.storage.disk.durable import Identity, cannot_write, same_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+HEARTBEAT_SECONDS = 10.0
+FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken for dead
+ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
+_POLL_SECONDS = 0.05
+_REMOVED = 100  # times that a folder may be removed by others before a lock is in it
+_CLOSED, _CLOSED_SECONDS = 20, 0.005  # times that a folder is tried to be removed, and between
+_NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
+_RECORD_BYTES = 1 << 16
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+class Lock:
+    """The file ``lock`` in the work folder, held while a run lasts.
+
+    On one host flock decides: the system drops it when the last process of the run is gone, so a
+    dead run never blocks, and a killed run blocks only while a worker of it still lives. A run on
+    another host (a shared file system without flock) is known by the file's age, which ``beat``
+    keeps young. Raises BusyError when another run holds the folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = os.fspath(folder)
+        self._path = os.path.join(self._folder, "lock")
+        self._file = -1
+        self._record: dict[str, Any] = {}
+        self._beaten = 0.0
+
+    def __enter__(self) -> Lock:
+        deadline = time.monotonic() + ORPHAN_SECONDS
+        while not self._try():
+            owner = self._owner()
+            if _is_alive(owner) or time.monotonic() > deadline:
+                raise self._held(owner)
+            time.sleep(_POLL_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The record goes, so that a run on another host need not wait until the file is old.
+        with contextlib.suppress(OSError):
+            if self._owner() == self._record:
+                os.ftruncate(self._file, 0)
+        is_removed = not os.path.lexists(self._path)
+        os.close(self._file)
+        if is_removed:
+            _remove_folder(self._folder)
+
+    def beat(self) -> None:
+        """Show now and then that the run is alive.
+
+        BusyError where another host has taken the lock meanwhile, for which this run was dead.
+        """
+        now = time.monotonic()
+        if now - self._beaten > HEARTBEAT_SECONDS:
+            self._beaten = now
+            owner = self._owner()
+            if owner not in ({}, self._record):
+                raise self._held(owner)
+            with contextlib.suppress(OSError):
+                os.utime(self._file)
+
+    def _try(self) -> bool:
+        with cannot_write(self._path):
+            os.makedirs(self._folder, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
+        try:
+            locked = try_flock(file)
+            if locked is False or not self._is_ours(file):
+                os.close(file)
+                return False
+            owner = self._owner()
+            if owner and owner.get("host") != socket.gethostname():
+                self._refuse_living_stranger(file, owner)
+            elif locked is None and _is_alive(owner):
+                raise self._held(owner)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(file)
+            raise
+        self._file = file
+        self._record = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        with cannot_write(self._path):
+            os.ftruncate(file, 0)
+            os.pwrite(file, json.dumps(self._record).encode(), 0)
+        return True
+
+    def _is_ours(self, file: int) -> bool:
+        """Whether the locked file is still the one of that name: a run that ends removes it."""
+        return same_file(self._path) == Identity.of(os.fstat(file))[:2]
+
+    def _owner(self) -> dict[str, Any]:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                value = json.loads(file.read(_RECORD_BYTES))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def _refuse_living_stranger(self, file: int, owner: dict[str, Any]) -> None:
+        written = os.fstat(file).st_mtime
+        probe = self._path + ".probe"
+        with cannot_write(probe):  # the file system's own clock tells the age
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(probe)
+            open(probe, "xb").close()
+            age = os.stat(probe).st_mtime - written
+            os.unlink(probe)
+        if age < FOREIGN_SECONDS:
+            raise self._held(owner)
+
+    def _held(self, owner: dict[str, Any]) -> BusyError:
+        who = "another run"
+        if owner:
+            who = f"process {owner.get('pid')} on {owner.get('host')}, {_since(owner)}"
+        hint = "wait for it, or choose another output"
+        if owner and owner.get("host") != socket.gethostname():
+            hint += f"; if it is dead, try again in {FOREIGN_SECONDS:.0f} seconds"
+        return BusyError(f"{who} is writing to {self._folder}: {hint}")
+
+
+class _Lease:
+    """A lock that a thread keeps young."""
+
+    def __init__(self, folder: str) -> None:
+        self._lock = Lock(folder).__enter__()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._lock.__exit__()
+
+    def _beat(self) -> None:
+        with contextlib.suppress(BusyError):  # nobody is there to be told
+            while not self._ended.wait(HEARTBEAT_SECONDS):
+                self._lock.beat()
+
+
+_held: dict[str, _Lease] = {}  # by folder: those that this process writes to until it ends
+
+
+def hold(folder: Path) -> None:
+    """Keep other runs out of ``folder`` until this process ends. BusyError where one is in it.
+
+    A process that ends without Python's own exit, by os._exit, has to call ``release``.
+    """
+    name = str(folder.resolve())
+    if name not in _held:
+        _held[name] = _Lease(name)
+
+
+@contextlib.contextmanager
+def held(folder: str) -> Iterator[None]:
+    """Keep other runs out of ``folder`` meanwhile. BusyError where one is in it."""
+    lock = _Lease(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@atexit.register
+def release() -> None:
+    """Let other runs into all folders that are held."""
+    while _held:
+        _held.popitem()[1].release()
+
+
+def _remove_folder(folder: str) -> None:
+    """Remove a folder whose files are removed: NFS and FUSE keep it until the last is closed.
+
+    FUSE learns of that a moment later.
+    """
+    for _ in range(_CLOSED):
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(_CLOSED_SECONDS)
+
+
+def _since(owner: dict[str, Any]) -> str:
+    try:
+        since = time.localtime(owner.get("since", 0))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""
+    return time.strftime("since %Y-%m-%d %H:%M:%S,", since)
+
+
+def try_flock(file: int) -> bool | None:
+    """Whether the lock was free; None where there are no locks."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True
+
+
+@contextlib.contextmanager
+def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
+    """Hold the lock file ``path``; True where another process had it first.
+
+    The file is made where it is missing; whoever holds it may remove it, or its folder. This saves
+    work, and protects nothing: where there are no locks, or after ``seconds``, the caller goes on
+    without it. Raises OSError where the file cannot be made.
+    """
+    deadline = time.monotonic() + seconds
+    waited, failed = False, 0
+    while True:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        try:
+            file = open(path, "ab")  # noqa: SIM115
+        except FileNotFoundError:  # another process has removed the folder, or no file can be in it
+            failed += 1
+            if failed > _REMOVED:
+                raise
+            continue
+        with file:
+            while try_flock(file.fileno()) is False and time.monotonic() < deadline:
+                waited = True
+                time.sleep(_POLL_SECONDS)
+            ours = Identity.of(os.fstat(file.fileno()))
+            if same_file(path) == ours[:2] or time.monotonic() >= deadline:
+                holder = os.getpid()
+                try:
+                    yield waited
+                finally:
+                    # A process forked meanwhile has the file open too: to close it is not enough.
+                    if fcntl is not None and os.getpid() == holder:
+                        with contextlib.suppress(OSError):
+                            fcntl.flock(file, fcntl.LOCK_UN)
+                return
+            waited = True
+
+
+def _is_alive(owner: dict[str, Any]) -> bool:
+    """Whether the process that wrote the record lives; one on another host is assumed to."""
+    if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
+        return bool(owner)
+    return is_alive(owner["pid"])

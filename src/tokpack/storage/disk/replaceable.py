@@ -1,0 +1,239 @@
+"""What a run may replace: the one rule of every command that writes.
+
+An output that exists is replaced where its content says that the same command made it, or where
+that is asked for (overwrite, --overwrite). An input of the same run is never replaced, whatever
+name it has here. Kinds of output differ in how they are recognised, and in whether one that is
+recognised is replaced without being asked for: a report is, token ids are not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.storage.disk.durable import (
+    NAMES,
+    UNFINISHED,
+    AtomicFiles,
+    cannot_write,
+    open_regular,
+    remove_file,
+    same_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file that is written.
+
+    ``recognizes`` tells from the content of a file whether tokpack wrote it; None where no content
+    tells that. Such a file is replaced without being asked for, unless it is ``kept``.
+    ``beside`` is a file that goes with an output and has no name of its own from the user: where it
+    is not one that tokpack made, it is not replaced whatever is asked for.
+    """
+
+    what: str  # for messages: "a manifest"
+    recognizes: Callable[[str], bool] | None = None
+    kept: bool = True
+    beside: bool = False
+
+
+_SEALED_BYTES = 1 << 26
+_BLOCK = 1 << 20
+
+DATA = Kind("an output of tokpack")  # nothing in it says who made it
+
+Output = tuple[str, Kind]  # a path and what is written there
+
+
+def remove_partial(paths: Sequence[str]) -> None:
+    """Remove the outputs that a run named before it was killed, where it did not name all.
+
+    A note beside the last output says which files these are. A file of one of these names that is
+    not the one of the note came later, and stays. Raises OutputError.
+    """
+    for path in _left_by_a_kill(paths):
+        remove_file(path)
+
+
+def check_outputs(
+    outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, detail: str = ""
+) -> None:
+    """Refuse what the rule forbids; ``outputs`` are files that appear together, the last one last.
+
+    ``detail`` is added to the message about a file that exists: what else is known of it.
+
+    ``inputs`` are all files that the run reads, or folders of such files; names that do not exist
+    are passed over. UsageError for an input that is an output, or two outputs of one name;
+    OutputError for a file that is there and must not be replaced.
+    """
+    _check_different([path for path, _ in outputs])
+    check_not_inputs([path for path, _ in outputs], inputs)
+    for path, kind in outputs:
+        scheme, colon, _ = path.partition("://")
+        if scheme == "hf":
+            raise UsageError(
+                f"{path}: an output on the hub is hf://datasets/OWNER/REPOSITORY/PREFIX"
+            )
+        if colon:  # what follows may have a password
+            raise UsageError(
+                f"an output is {scheme}://...: only datasets are written to stores; name a file of "
+                "a disk, and copy it there"
+            )
+        if not os.path.lexists(path):
+            continue
+        if os.path.isdir(path):
+            raise OutputError(f"{path} is a folder: choose another output")
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+            raise OutputError(f"{path} is no regular file: choose another output")
+        check_replaceable(path, kind, overwrite=overwrite, detail=detail)
+
+
+def check_replaceable(path: str, kind: Kind, *, overwrite: bool, detail: str = "") -> None:
+    """OutputError where a file or object that is there must not be replaced."""
+    is_ours = kind.recognizes is not None and kind.recognizes(path)
+    if kind.beside and not is_ours:
+        raise OutputError(
+            f"{path}: exists and is not {kind.what}, so it is not overwritten: choose "
+            "another output"
+        )
+    if not overwrite and (kind.kept or not is_ours):
+        raise OutputError(
+            f"{path} exists{detail}: choose another output, or replace it with --overwrite "
+            "(overwrite=True)"
+        )
+
+
+def write_output(
+    path: str, chunks: Iterable[bytes], inputs: Iterable[str], *, overwrite: bool
+) -> None:
+    """Make ``path`` hold ``chunks``, whole and durably, where the rule allows it.
+
+    A file of exactly these bytes counts as one that was made before, and stays as it is.
+    """
+    inputs = tuple(inputs)
+    check_not_inputs([path], inputs)
+    with AtomicFiles() as staged:
+        file = staged.write(path, chunks)
+        with cannot_write(path):
+            file.flush()
+        if _same_bytes(path, file):
+            return
+        check_outputs([(path, DATA)], inputs, overwrite=overwrite)
+        staged.commit()
+
+
+def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """UsageError where a file that is to be written, or its unfinished form, is an input.
+
+    The URL ``file://PATH`` is another name of the file: fsspec reads and writes it by that.
+    """
+    written = {}
+    for path in outputs:
+        for name in (path, path + UNFINISHED):
+            file = same_file(_on_disk(name))
+            if file is not None:
+                written[file] = name
+    if not written:
+        return
+    for name in inputs:
+        for path, file in _files(_on_disk(name)):
+            output = None if file is None else written.get(file)
+            if output is None:
+                continue
+            other = "" if output == path else f" under the name {path}"
+            raise UsageError(f"{output} is an input{other} and an output: choose another output")
+
+
+def begins_with(path: str, text: bytes) -> bool:
+    """Whether a file can be read and begins with ``text``."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(text)) == text
+    except OSError:
+        return False
+
+
+def sealed(text: str, maker: str) -> str:
+    """YAML that ``is_sealed`` recognises as long as nobody changes it; it begins with a comment."""
+    digest = xxhash.xxh3_64(text.encode()).hexdigest()
+    return f"# {maker} replaces this file as long as it is unchanged: {digest}\n{text}"
+
+
+def is_sealed(path: str, maker: str) -> bool:
+    """Whether a file is what ``sealed`` made for the same ``maker``, to the last byte."""
+    try:
+        with open_regular(path) as file:
+            head = file.readline(_SEALED_BYTES).decode()
+            text = file.read(_SEALED_BYTES).decode()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return head + text == sealed(text, maker)
+
+
+def _check_different(paths: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for path in paths:
+        real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if real in seen:
+            raise UsageError(f"{seen[real]} and {path} are one file: name two outputs differently")
+        seen[real] = path
+
+
+def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
+    """Those of ``paths`` that a run named before it was killed, then the note that says so."""
+    note = paths[-1] + NAMES
+    if not os.path.isfile(note):
+        return
+    try:
+        with open(note, encoding="ascii") as file:
+            files = json.loads(file.read(_SEALED_BYTES))
+    except (OSError, ValueError, RecursionError):
+        files = {}
+    if isinstance(files, dict) and not os.path.lexists(paths[-1]):
+        for path in paths:
+            if files.get(os.path.abspath(path)) == list(same_file(path) or ()):
+                yield path
+    yield note
+
+
+def _same_bytes(path: str, file: BinaryIO) -> bool:
+    try:
+        with open(path, "rb") as there:
+            if os.fstat(there.fileno()).st_size != os.fstat(file.fileno()).st_size:
+                return False
+            file.seek(0)
+            while block := file.read(_BLOCK):
+                if there.read(len(block)) != block:
+                    return False
+    except OSError:  # none is there, or none that can be read
+        return False
+    return True
+
+
+def _on_disk(name: str) -> str:
+    """The path that fsspec opens for a ``file://`` or ``local://`` URL; else the name."""
+    scheme, colon, path = name.partition("://")
+    return os.path.expanduser(path) if colon and scheme.lower() in ("file", "local") else name
+
+
+def _files(name: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
+    """A file, or a folder and the files in it, with what ``same_file`` says of each."""
+    try:
+        status = os.stat(name)  # once: there may be a million, and far away
+    except (OSError, ValueError):
+        return
+    yield name, (status.st_dev, status.st_ino)
+    if stat.S_ISDIR(status.st_mode):
+        with os.scandir(name) as entries:
+            yield from ((entry.path, same_file(entry.path)) for entry in entries)

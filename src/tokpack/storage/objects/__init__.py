@@ -1,0 +1,1 @@
+"""Objects of stores: s3, gs, az and https through obstore, everything else through fsspec."""

@@ -1,0 +1,191 @@
+"""Copies of objects, and of ranges of them, on this machine, for all of its processes.
+
+    $TOKPACK_CACHE/stores/KEY/NAME            the object; its time is when it was used last
+                             /NAME.sum        the checksum of its blocks
+                             /.lock           held by the process that fetches it
+
+KEY is of the URL, the size, the ETag and the range, so an object that was replaced is another
+entry. A copy whose bytes are not those of its checksum is fetched again. Indices, traces and
+tokenizers are copied whole, since they are mapped; of a .bin the blocks of an order that has them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from tokpack.errors import OutputError, UsageError
+from tokpack.quantities import size_of
+from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums, file_sums
+from tokpack.storage.disk.cache_root import cache_root
+from tokpack.storage.disk.durable import AtomicFiles, cannot_write
+from tokpack.storage.disk.lock import try_flock, turn
+from tokpack.storage.objects.urls import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tokpack.storage.objects.urls import StoredObject
+
+    Read = Callable[[StoredObject, int, int], bytes]  # bytes [begin, end) of an object
+
+SIZE = "TOKPACK_CACHE_SIZE"
+_DEFAULT_BYTES = 50 * 10**9
+_SUM, _LOCK = ".sum", ".lock"
+_LONGEST_NAME = 200
+_SCANS = 64  # of the whole cache, in the time in which it is filled once
+
+_checked: set[tuple[str, int, int]] = set()  # copies whose checksums this process has seen
+_scanning = threading.Lock()
+_unscanned: int | None = None  # bytes that this process has fetched since it scanned the cache
+
+
+def _after_fork() -> None:
+    global _scanning  # noqa: PLW0603
+    _scanning = threading.Lock()  # a thread that the fork lacks may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def copy_of(source: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
+    """The file with the bytes of an object: ``content``, asked for where it is not there.
+
+    The file may be removed when others need its place: open it at once. Raises what ``content``
+    raises, OutputError where the cache cannot be written, UsageError where it is too small.
+    """
+    path = _path(source) / shown(source.url).rpartition("/")[2][-_LONGEST_NAME:]
+    _keep(path, source, source.size, content)
+    return str(path)
+
+
+def keep_range(source: StoredObject, begin: int, end: int, read: Read) -> None:
+    """Have a copy of bytes [begin, end) of an object, which ``read`` gives; as ``copy_of``."""
+    _keep(_range(source, begin, end), source, end - begin, lambda: [read(source, begin, end)])
+
+
+def kept_range(source: StoredObject, begin: int, end: int) -> str | None:
+    """The file with bytes [begin, end) of an object; None where they are not kept.
+
+    It may be removed when others need its place.
+    """
+    path = _range(source, begin, end)
+    return str(path) if _has_version(source) and _is_whole(path) else None
+
+
+def _range(source: StoredObject, begin: int, end: int) -> Path:
+    return _path(source, begin, end) / f"{begin}-{end}"
+
+
+def _keep(
+    path: Path, source: StoredObject, size: int, content: Callable[[], Iterable[bytes]]
+) -> None:
+    """Have a copy of ``content``; fetched, by one process, where it is not there."""
+    versioned = _has_version(source)
+    if versioned and _is_whole(path):
+        return
+    try:
+        with cannot_write(path.parent), turn(str(path.parent / _LOCK)):
+            if not (versioned and _is_whole(path)):
+                _make_room(source, size, path.parent)
+                _fetch(content(), path)
+    except OutputError as error:
+        if not _is_whole(path):  # another process may have fetched it, where there are no locks
+            raise OutputError(f"{error}: set TOKPACK_CACHE to a folder for it") from error
+
+
+def _has_version(source: StoredObject) -> bool:
+    """Whether an ETag or a time says that a copy is the object."""
+    return bool(source.etag or source.modified_ns)
+
+
+def _path(source: StoredObject, *span: int) -> Path:
+    """The folder of an entry."""
+    what = repr((shown(source.url), source.size, source.etag, source.modified_ns, *span))
+    return cache_root() / "stores" / xxhash.xxh3_128_hexdigest(what.encode())
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a copy is there and has the checksum noted beside it; its time is then set to now."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            copy = (str(path), status.st_ino, status.st_size)
+            if copy not in _checked:
+                sums = file_sums(file.fileno(), 0, status.st_size) or b""
+                if Path(f"{path}{_SUM}").read_text("ascii") != checksum_of_sums(sums):
+                    return False
+                _checked.add(copy)
+            with suppress(OSError):
+                os.utime(file.fileno())
+            return True
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _fetch(content: Iterable[bytes], path: Path) -> None:
+    sums = BlockSums()
+    with AtomicFiles() as staged:
+        file, note = staged.create(str(path)), staged.create(f"{path}{_SUM}")
+        for data in content:
+            with cannot_write(path):
+                file.write(data)
+            sums.add(memoryview(data))
+        note.write(checksum_of_sums(sums.finish()).encode())
+        # Without a sync: after a power loss the checksum says what is missing.
+        staged.commit(fsync=False)
+
+
+def _make_room(source: StoredObject, size: int, folder: Path) -> None:
+    """Remove the copies used longest ago, until there is room for another.
+
+    A process looks when it has fetched a 64th of what there is room for, since to look takes long.
+    """
+    global _unscanned  # noqa: PLW0603
+    limit = _limit()
+    if size > limit:
+        raise UsageError(f"{shown(source.url)} has {size:,} bytes, the cache {limit:,}: set {SIZE}")
+    with _scanning:
+        if _unscanned is not None and (_unscanned + size) * _SCANS < limit:
+            _unscanned += size
+            return
+        _unscanned = 0
+    entries = sorted(_entries(folder.parent), reverse=True)
+    used = size
+    for _, its, entry in entries:
+        used += its
+        if used > limit and entry != folder:
+            _remove(entry)
+
+
+def _entries(root: Path) -> Iterator[tuple[int, int, Path]]:
+    """When an entry was used last, its bytes and its folder."""
+    for folder in root.iterdir():
+        with suppress(OSError):  # others remove entries too
+            files = [one.stat() for one in folder.iterdir()]
+            last = max((one.st_mtime_ns for one in files), default=0)
+            yield last, sum(one.st_size for one in files), folder
+
+
+def _remove(folder: Path) -> None:
+    """Remove an entry that nobody is fetching. Who has its file open or mapped keeps it."""
+    with suppress(OSError), open(folder / _LOCK, "rb") as file:
+        if try_flock(file.fileno()) is not False:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _limit() -> int:
+    text = os.environ.get(SIZE, "")
+    if not text:
+        return _DEFAULT_BYTES
+    try:
+        return size_of(text)
+    except ValueError as error:
+        raise UsageError(f"{SIZE}: {error}") from None

@@ -1,0 +1,155 @@
+"""What obstore does not do on S3, through boto3: listings that do not end at an error, uploads that
+have a name, deletes of one version. Each request is made once: ``access`` tries again.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import StoreError, UsageError
+from tokpack.storage.objects import urls
+from tokpack.storage.objects.trouble import endpoint, failure
+from tokpack.storage.objects.urls import StoredObject, place_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.storage.objects.urls import PutMode, Range
+
+_AT_ONCE = 32
+
+
+@functools.cache
+def _client() -> Any:
+    """A client of boto3 that sees the same settings as obstore."""
+    try:
+        import boto3.session
+        from botocore import UNSIGNED
+        from botocore.config import Config
+    except ImportError as error:
+        raise UsageError("s3 needs a package: pip install 'tokpack[s3]'") from error
+    address = endpoint("s3")[1] or None
+    patience = urls.patience_seconds()
+    config = Config(
+        connect_timeout=min(patience, 5.0),
+        read_timeout=patience,
+        retries={"total_max_attempts": 1},
+        max_pool_connections=_AT_ONCE,
+        # What stores other than Amazon's do not know is not asked for; parts carry an MD5.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        s3={"addressing_style": "path"} if address else None,
+        signature_version=UNSIGNED if urls.is_set("AWS_SKIP_SIGNATURE") else None,
+    )
+    session = boto3.session.Session(region_name=os.environ.get("AWS_REGION"))
+    client = session.client(
+        "s3",
+        endpoint_url=address,
+        region_name=session.region_name or "us-east-1",
+        config=config,
+        verify=urls.certificates(),
+    )
+    if payer := os.environ.get("AWS_REQUEST_PAYER"):
+        client.meta.events.register(
+            "before-sign.s3",
+            lambda request, **_: request.headers.add_header("x-amz-request-payer", payer),
+        )
+    return client
+
+
+@contextmanager
+def _translating(url: str) -> Iterator[None]:
+    """Failures of boto3 as those of obstore: see ``trouble.failure``."""
+    from botocore import exceptions
+    from botocore.parsers import ResponseParserError
+
+    try:
+        yield
+    except exceptions.ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        raise failure(url, status, code, str(error)) from error
+    except (exceptions.BotoCoreError, ResponseParserError) as error:
+        broken = (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError)
+        raise failure(url, 0, "", str(error), broken=isinstance(error, broken)) from error
+
+
+def pages(url: str, prefix: str, **more: str) -> Iterator[dict[str, Any]]:
+    """The pages of a listing: obstore takes an error with status 200 for the end of it."""
+    with _translating(url):
+        paginator = _client().get_paginator("list_objects_v2")
+        yield from paginator.paginate(Bucket=place_of(url).root, Prefix=prefix, **more)
+
+
+def delete(url: str, version: StoredObject) -> None:
+    """Remove a version of an object; ChangedError for another one."""
+    with _translating(url):
+        _client().delete_object(**_named(url), IfMatch=version.etag)
+
+
+def begin(url: str) -> str:
+    """Begin an upload in parts; gives its name."""
+    with _translating(url):
+        return _value(_client().create_multipart_upload(**_named(url)), "UploadId", url)
+
+
+def part(url: str, upload: str, number: int, body: bytes) -> str:
+    """Send a part; its ETag. AbortedError where there is no such upload any more."""
+    digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+    with _translating(url):
+        answer = _client().upload_part(
+            **_named(url), UploadId=upload, PartNumber=number, Body=body, ContentMD5=digest
+        )
+    return _value(answer, "ETag", url)
+
+
+def copy_part(url: str, upload: str, number: int, one: Range) -> str:
+    """Let the store copy a part from an object, if that is still the same; its ETag."""
+    source, begin, end = one
+    assert isinstance(source, StoredObject)
+    place = place_of(source.url)
+    more: dict[str, Any] = {"CopySource": {"Bucket": place.root, "Key": place.key}}
+    if source.etag:
+        more["CopySourceIfMatch"] = source.etag
+    if end - begin < source.size:
+        more["CopySourceRange"] = f"bytes={begin}-{end - 1}"
+    with _translating(source.url):
+        answer = _client().upload_part_copy(
+            **_named(url), UploadId=upload, PartNumber=number, **more
+        )
+    return _value(answer.get("CopyPartResult", {}), "ETag", source.url)
+
+
+def complete(url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str:
+    """Make the object of an upload; its ETag. ChangedError where ``mode`` forbids that."""
+    parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
+    condition = {"IfNoneMatch": "*"} if mode == "create" else {}
+    if isinstance(mode, StoredObject):
+        condition = {"IfMatch": mode.etag}
+    with _translating(url):
+        answer = _client().complete_multipart_upload(
+            **_named(url), UploadId=upload, MultipartUpload={"Parts": parts}, **condition
+        )
+    return _value(answer, "ETag", url)
+
+
+def abort(url: str, upload: str) -> None:
+    """Give up an upload. AbortedError where it is complete, or gone."""
+    with _translating(url):
+        _client().abort_multipart_upload(**_named(url), UploadId=upload)
+
+
+def _named(url: str) -> dict[str, str]:
+    place = place_of(url)
+    return {"Bucket": place.root, "Key": place.key}
+
+
+def _value(answer: dict[str, Any], name: str, url: str) -> str:
+    if not isinstance(value := answer.get(name), str):
+        raise StoreError(f"{shown(url)}: the store's answer to an upload has no {name}")
+    return value

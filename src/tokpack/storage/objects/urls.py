@@ -1,0 +1,236 @@
+"""URLs of objects: what is one, what of it may be shown, and the parts that a store wants."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from tokpack.errors import InputError, UsageError
+from tokpack.storage.disk.durable import Identity, cannot_read, identity, open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Chunks = Callable[[Sequence["Range"]], Iterator[bytes]]  # the bytes of ranges, in order
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://", re.ASCII)
+_KINDS = {
+    **dict.fromkeys(("s3", "s3a"), "s3"),
+    **dict.fromkeys(("gs", "gcs"), "gs"),
+    **dict.fromkeys(("az", "azure", "abfs", "abfss", "adl"), "az"),
+    **dict.fromkeys(("http", "https"), "http"),
+}
+_ACCOUNT_HOST = re.compile(r"[\w-]+\.(dfs|blob)\.[\w.-]+")
+_HUB_DATASET = re.compile(r"hf://(?!datasets/|buckets/)")
+_HUB_OBJECT = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@[^/]+)?/.")
+# In messages of libraries: what is behind the ? of a URL, and a password before the @.
+_QUERY = re.compile(r"(\w://[^\s\"'<>?]*)\?[^\s\"'<>),]*")
+_PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """One version of an object: ``etag`` is "" where the store gives none, ``modified_ns`` 0.
+
+    ``generation`` is by what GCS tells versions when it writes.
+    ``written`` is when, in seconds since the epoch by the store's clock; 0 where it does not say.
+    ``ours`` is False in the answer to a write that found the same bytes there, of another run.
+    """
+
+    url: str
+    size: int
+    etag: str
+    modified_ns: int
+    generation: str = field(default="", compare=False)
+    written: float = field(default=0.0, compare=False)
+    ours: bool = field(default=True, compare=False)
+
+    def has_same_content(self, other: StoredObject) -> bool:
+        """Whether both are one content: of one size, and of one ETag or, without it, one time."""
+        if self.size != other.size or bool(self.etag) != bool(other.etag):
+            return False
+        return self.etag == other.etag if self.etag else self.modified_ns == other.modified_ns
+
+
+# Whether to replace what is there: anything, nothing, or one version alone.
+PutMode = Literal["overwrite", "create"] | StoredObject
+
+
+class Location(NamedTuple):
+    """Where an object lies: ``root`` names the bucket, container or host; ``key`` the object.
+
+    ``kind`` is s3, gs, az, http, or "" for what fsspec opens; then root is "" and key the URL.
+    """
+
+    kind: str
+    root: str
+    key: str
+
+
+def is_url(text: str) -> bool:
+    """Whether a path names an object on a store; ``hf://NAME`` names a dataset, which is none."""
+    return "://" in text and _URL.match(text) is not None and not _HUB_DATASET.match(text)
+
+
+def hub_repository(url: str) -> str:
+    """The repository owner/name of a dataset of the hub in which an object lies; "" elsewhere."""
+    match = _HUB_OBJECT.match(url)
+    return match[1] if match else ""
+
+
+def shown(url: str) -> str:
+    """A URL without what may be secret: passwords, and the query of one that has been signed."""
+    scheme = url.partition("://")[0].lower()
+    text = _PASSWORD.sub(r"\1", url)
+    if _KINDS.get(scheme) == "http":
+        text = re.sub(r"://[^/@]*@", "://", text).partition("#")[0].partition("?")[0]
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def scrubbed(text: str) -> str:
+    """A library's message, on one line, without what may be secret in its URLs."""
+    line = " ".join(text.partition("\n\nDebug source:")[0].split())
+    return _PASSWORD.sub(r"\1", _QUERY.sub(r"\1", line))
+
+
+def place_of(url: str) -> Location:
+    """Take a URL apart. InputError for one without a bucket, container or host, and for a chain.
+
+    A chain of fsspec's, ``a::b``, lets what is found at b say what is opened, code even.
+    """
+    scheme, _, rest = url.partition("://")
+    kind = _KINDS.get(scheme.lower(), "")
+    if not kind and "::" in url:
+        raise InputError(
+            f"{shown(url)}: a chain of file systems is not opened: name the object itself"
+        )
+    if not kind:
+        return Location("", "", url)
+    if kind == "http":
+        parts = urlsplit(url)
+        query = f"?{parts.query}" if parts.query else ""
+        root, key = f"{parts.scheme}://{parts.netloc}{query}", unquote(parts.path).lstrip("/")
+    else:
+        root, _, key = rest.partition("/")
+        key = key.lstrip("/")  # as obstore has it
+    if not (parts.netloc if kind == "http" else root):
+        what = {"s3": "bucket", "gs": "bucket", "az": "container"}.get(kind, "host")
+        raise InputError(f"{shown(url)}: the URL names no {what}: {scheme}://{what.upper()}/...")
+    return Location(kind, root, key)
+
+
+def object_of(url: str) -> Location:
+    """What is the same for all URLs of one object, or for a path."""
+    place = place_of(url)
+    if place.kind != "az":
+        return place
+    container, account = azure_names(place.root)
+    account = account or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
+    return place._replace(root=f"{container}@{account}")
+
+
+def azure_names(root: str) -> tuple[str, str]:
+    """The container and the account ("" where the environment says it) of an az or abfs URL."""
+    container, at, host = root.partition("@")
+    if at and _ACCOUNT_HOST.fullmatch(host):
+        return container, host.partition(".")[0]
+    return container, ""
+
+
+def url_of(like: str, key: str) -> str:
+    """The URL of another key of the bucket or container that the URL ``like`` names."""
+    scheme, _, rest = like.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}/{key}"
+
+
+def etag_of_parts(etags: Sequence[str]) -> str:
+    """The ETag of an object that was made of parts with these; "-" where they are no MD5."""
+    try:
+        digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
+    except ValueError:
+        return "-"
+    return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
+def matches(current: StoredObject | None, mode: PutMode) -> bool:
+    """Whether ``mode`` allows to write where ``current`` is."""
+    if current is None or isinstance(mode, str):
+        return mode == "overwrite" or (current is None and mode == "create")
+    return current.has_same_content(mode)
+
+
+CERTIFICATES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
+
+
+def certificates() -> str | None:
+    """The file with the certificate of a private server, where the environment names one."""
+    return next(filter(None, map(os.environ.get, CERTIFICATES)), None)
+
+
+def is_set(name: str) -> bool:
+    """Whether a variable says yes, in the words that obstore takes for it."""
+    return os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y")
+
+
+def patience_seconds() -> float:
+    """How long a store may say nothing: TOKPACK_STORE_TIMEOUT, or 30 s."""
+    text = os.environ.get("TOKPACK_STORE_TIMEOUT", "") or "30"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise UsageError(f"TOKPACK_STORE_TIMEOUT is {text!r}, not a number of seconds")
+    return seconds
+
+
+PART_BYTES = 16 << 20  # of an upload
+_MOST_PARTS = 9000
+_CHUNK = 4 << 20
+
+
+def part_bytes(size: int) -> int:
+    """How large the parts of an upload are: S3 allows 10,000, and so do others."""
+    return max(PART_BYTES, -(-size // _MOST_PARTS))
+
+
+class LocalFile(NamedTuple):
+    """A file and its version."""
+
+    path: str
+    identity: Identity
+
+    def check_same(self) -> None:
+        """InputError where the path is another file's, or it has been written."""
+        if identity(self.path) != self.identity:
+            raise InputError(f"{self.path}: was replaced while it was read: run again")
+
+
+class Range(NamedTuple):
+    """Bytes [begin, end) of an object, or of a file."""
+
+    source: StoredObject | LocalFile
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return self.end - self.begin
+
+
+def file_chunks(path: str, begin: int, end: int) -> Iterator[bytes]:
+    """Bytes [begin, end) of a file, some MiB at a time. InputError where it has them not."""
+    with cannot_read(path), open_regular(path) as file:
+        file.seek(begin)
+        while begin < end:
+            chunk = file.read(min(_CHUNK, end - begin))
+            if not chunk:
+                raise InputError(f"{path}: ends at byte {begin}: it was cut off meanwhile")
+            begin += len(chunk)
+            yield chunk

@@ -1,0 +1,676 @@
+"""Read a Hugging Face tokenizer.json as a definition for the native core, where it is one.
+
+The native core takes a file only when every piece of it is understood; whatever is not, in this
+file or a later version of its format, goes to the Hugging Face library instead.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from tokpack import _core
+from tokpack.tokenizers import patterns
+from tokpack.tokenizers.definition import (
+    LONGEST,
+    MAX_ID,
+    AddedToken,
+    MetaspaceSpec,
+    NotNativeError,
+    UnigramSpec,
+    WordPieceSpec,
+    byte_level_spec,
+    merges_to_ids,
+    split_pairs,
+)
+from tokpack.tokenizers.huggingface import digest_of, load_library
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from tokpack.tokenizers.definition import ByteLevelSpec, NormalForm, NormalizerStep
+
+
+_BPE_KEYS = {
+    *("type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"),
+    *("fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"),
+}
+_TOKEN_KEYS = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"}
+
+
+def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
+    """Turn a parsed tokenizer.json into a native definition, or raise NotNativeError.
+
+    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    """
+    model = bpe_model(definition.get("model"))
+    if model.get("byte_fallback"):
+        raise NotNativeError("its model sets 'byte_fallback'")
+    form = _form(definition.get("normalizer"))
+    pattern = patterns.recognize(definition.get("pre_tokenizer"))
+    vocab: dict[str, int] = model["vocab"]
+    added = added_tokens(definition, vocab)
+    for token in added:
+        if token.lstrip or token.rstrip:
+            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
+        content = token.content.encode()
+        if form and token.normalized and _core.normalize(form, content) != content:
+            raise NotNativeError(f"its added token {token.content!r} is not in the form {form}")
+    ignore_merges = bool(model.get("ignore_merges", False))
+    spec = byte_level_spec(
+        vocab, pairs_of(model), added, pattern=pattern, form=form, ignore_merges=ignore_merges
+    )
+    is_named = patterns.is_name(pattern) and form in ("", "NFC")
+    return spec if is_named else replace(spec, definition=digest_of(definition))
+
+
+def texts_by_id(vocab: dict[str, int], added: Iterable[AddedToken]) -> list[bytes | None]:
+    """The tokens of a vocabulary as UTF-8, by their ids; None for the ids of other added tokens."""
+    table: list[bytes | None] = [None] * (max([*vocab.values(), *(t.id for t in added)]) + 1)
+    try:
+        for token, token_id in vocab.items():
+            table[token_id] = token.encode()
+    except UnicodeEncodeError:
+        raise NotNativeError("its vocabulary has a token that is not text") from None
+    return table
+
+
+def steps_of(node: Any) -> list[dict[str, Any]]:
+    """The steps of a normalizer or pretokenizer, those of a Sequence one by one."""
+    if not isinstance(node, dict):
+        return []
+    children = node.get("normalizers", node.get("pretokenizers"))
+    if node.get("type") != "Sequence" or not isinstance(children, list):
+        return [node]
+    return [step for child in children for step in steps_of(child)]
+
+
+def bpe_model(model: Any) -> dict[str, Any]:
+    """The model of a tokenizer.json, if it is a BPE of settings that are understood."""
+    if not isinstance(model, dict) or model.get("type") != "BPE":
+        kind = model.get("type") if isinstance(model, dict) else None
+        raise NotNativeError(f"its model is {kind or 'of an unnamed type'}, not BPE")
+    unknown = sorted(set(model) - _BPE_KEYS)
+    if unknown:
+        raise NotNativeError(f"its model has the unknown setting '{unknown[0]}'")
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(key):
+            raise NotNativeError(f"its model sets '{key}'")
+    vocab, merges = model.get("vocab"), model.get("merges")
+    if not isinstance(merges, list):
+        raise NotNativeError("its model has no merges")
+    check_ids(vocab)
+    return model
+
+
+def check_ids(vocab: Any) -> dict[str, int]:
+    """A vocabulary, if it has ids that each are used once."""
+    if not isinstance(vocab, dict) or not vocab:
+        raise NotNativeError("its model has no vocabulary")
+    if set(map(type, vocab.values())) != {int}:
+        raise NotNativeError("an id is not a whole number")
+    ids = set(vocab.values())
+    if min(ids) < 0 or max(ids) > MAX_ID or len(ids) < len(vocab):
+        raise NotNativeError("an id is used twice, or out of range")
+    return vocab
+
+
+def _form(normalizer: Any) -> NormalForm:
+    """The normal form that normalizers lead to: the last one composes or not."""
+    steps = steps_of(normalizer)
+    if normalizer is not None and not isinstance(normalizer, dict):
+        raise NotNativeError("its normalizer is not an object")
+    for step in steps:
+        if step.get("type") not in ("NFC", "NFD", "NFKC", "NFKD"):
+            raise NotNativeError(f"its normalizer is {step.get('type')}")
+    if not steps:
+        return ""
+    compatible = "K" if any("K" in step["type"] for step in steps) else ""
+    return cast("NormalForm", f"NF{compatible}{steps[-1]['type'][-1]}")
+
+
+def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Left and right tokens of the merges of a model that ``bpe_model`` has taken.
+
+    Older files have "a b", newer ones ["a", "b"].
+    """
+    merges: list[Any] = model["merges"]
+    types = set(map(type, merges))
+    if types == {str}:
+        merges = [merge for merge in merges if not merge.startswith("#version")]
+        pairs = split_pairs("\n".join(merges))
+        if pairs is not None and len(pairs[0]) == len(merges):
+            return pairs
+        halves = [merge.split(" ") for merge in merges]  # a token may have a line break
+        if set(map(len, halves)) <= {2}:
+            return [left for left, _ in halves], [right for _, right in halves]
+    elif types <= {list} and set(map(len, merges)) <= {2}:
+        left, right = [pair[0] for pair in merges], [pair[1] for pair in merges]
+        if set(map(type, left)) | set(map(type, right)) <= {str}:
+            return left, right
+    raise NotNativeError("a merge is not a pair of tokens")
+
+
+def _is_token(token: Any) -> bool:
+    """Whether an added token has content that is text, and an id; the rest is looked at later."""
+    if not isinstance(token, dict) or type(token.get("id")) is not int:
+        return False
+    content = token.get("content")
+    return isinstance(content, str) and not any("\ud800" <= c <= "\udfff" for c in content)
+
+
+def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[AddedToken, ...]:
+    """The added tokens of a tokenizer.json, with the ids that the library gives them."""
+    tokens = definition.get("added_tokens") or []
+    if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
+        raise NotNativeError("its added tokens have no usable content or id")
+    result: dict[str, AddedToken] = {}
+    # Of the next one outside the vocabulary: versions of the library count on from the largest id
+    # of an added token, or of one outside the vocabulary.
+    following = outside = len(vocab)
+    taken = {number: token for token, number in vocab.items()}
+    for token in tokens:
+        content = token["content"]
+        if set(token) - _TOKEN_KEYS or token.get("single_word"):
+            raise NotNativeError(f"its added token {content!r} is found by the text around it")
+        special = bool(token.get("special", False))
+        # The library gives ids of its own to tokens outside the vocabulary, whatever the file says.
+        in_vocab = content in vocab
+        expected = vocab[content] if in_vocab else following
+        agreed = in_vocab or following == outside
+        if not content or content in result or token["id"] != expected or not agreed:
+            raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
+        # The library may take the flags of the one for the other's.
+        if taken.setdefault(expected, content) != content:
+            raise NotNativeError(f"its added token {content!r} has the id of {taken[expected]!r}")
+        result[content] = AddedToken(
+            content,
+            expected,
+            special,
+            normalized=bool(token.get("normalized", not special)),
+            lstrip=bool(token.get("lstrip")),
+            rstrip=bool(token.get("rstrip")),
+        )
+        following = max(following, expected + 1)
+        outside += not in_vocab
+    return tuple(result.values())
+
+
+SPACE = "\u2581"
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_PREPEND = {"type": "Prepend", "prepend": SPACE}
+_METASPACE_KEYS = {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"}
+_BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+_ASCII = [byte for byte in range(0x80) if byte != ord(" ")]  # of a text without spaces
+_NOT_ASCII = [*range(0x80, 0xC0), *range(0xC2, 0xF5)]  # the other bytes of UTF-8
+
+Prefix = Literal["never", "first", "always"]
+
+
+def writes_spaces(definition: dict[str, Any]) -> bool:
+    """Whether a parsed tokenizer.json is a BPE that writes U+2581 for a space."""
+    model, pre_tokenizer = definition.get("model"), definition.get("pre_tokenizer")
+    return (
+        isinstance(model, dict)
+        and model.get("type") == "BPE"
+        and (
+            _REPLACE in steps_of(definition.get("normalizer"))
+            or any(step.get("type") == "Metaspace" for step in steps_of(pre_tokenizer))
+        )
+    )
+
+
+def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
+    """Turn such a file into a native definition, or raise NotNativeError.
+
+    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    """
+    model = bpe_model(definition["model"])
+    vocab: dict[str, int] = model["vocab"]
+    normalizes, prepends = _normalizer(definition.get("normalizer"))
+    prefix, cuts = _metaspace_pre_tokenizer(definition.get("pre_tokenizer"), normalizes=normalizes)
+    ignore_merges = bool(model.get("ignore_merges", False))
+    if ignore_merges and cuts:
+        raise NotNativeError("its model sets 'ignore_merges', and it cuts texts into words")
+    added = added_tokens(definition, vocab)
+    _check_added(added, normalizes=normalizes)
+    merges = merges_to_ids(*pairs_of(model), vocab)
+    byte_ids, unknown = _fallback(model, merges, cuts=cuts)
+    return MetaspaceSpec(
+        vocab=texts_by_id(vocab, added),
+        merges=merges,
+        byte_ids=byte_ids,
+        unknown=unknown,
+        fuse_unknown=bool(model.get("fuse_unk", False)) and not byte_ids,
+        ignore_merges=ignore_merges,
+        normalizes=normalizes,
+        prepends=prepends,
+        prefix=prefix,
+        cuts_at_spaces=cuts,
+        added=added,
+        definition=digest_of(definition),
+    )
+
+
+def _normalizer(node: Any) -> tuple[bool, bool]:
+    """Whether it replaces spaces, and whether it puts one in front."""
+    steps = steps_of(node)
+    other = [step for step in steps if step not in (_REPLACE, _PREPEND)]
+    if other:
+        raise NotNativeError(f"its normalizer is {other[0].get('type')}")
+    if steps.count(_PREPEND) > 1 or (steps and _REPLACE not in steps):
+        raise NotNativeError("its normalizer puts U+2581 in front otherwise than Llama's")
+    return _REPLACE in steps, _PREPEND in steps
+
+
+def _metaspace_pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bool]:
+    """Which texts get a space in front, and whether words are cut at spaces."""
+    # Gemma's file cuts at spaces of which its normalizer has left none.
+    steps = [step for step in steps_of(node) if not (normalizes and _cuts_at_plain_spaces(step))]
+    if not steps and normalizes:
+        return "never", False
+    if len(steps) != 1 or steps[0].get("type") != "Metaspace":
+        raise NotNativeError("its pre_tokenizer is not one that the native core knows")
+    return metaspace_settings(steps[0])
+
+
+def metaspace_settings(metaspace: dict[str, Any]) -> tuple[Prefix, bool]:
+    """Which texts a Metaspace puts U+2581 in front of, and whether it cuts words at it."""
+    scheme, split = metaspace.get("prepend_scheme", "always"), metaspace.get("split", True)
+    contradicts = metaspace.get("add_prefix_space") is False and scheme != "never"
+    understood = (
+        not set(metaspace) - _METASPACE_KEYS
+        and metaspace.get("replacement") == SPACE
+        and scheme in ("never", "first", "always")
+    )
+    if not understood or contradicts or split not in (None, True, False):
+        raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
+    return cast("Prefix", scheme), split is not False
+
+
+def _cuts_at_plain_spaces(step: dict[str, Any]) -> bool:
+    return (
+        step.get("type") == "Split"
+        and step.get("pattern") == {"String": " "}
+        and step.get("invert") is False
+    )
+
+
+def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
+    """Refuse added tokens that the library may find otherwise than the core does.
+
+    These are such as compete for the same white space, and such as are equal when normalized.
+    """
+    strips = any(token.rstrip for token in added)
+    normal = set()
+    for token in added:
+        if (normalizes and token.normalized and (token.lstrip or token.rstrip)) or (
+            strips and token.content[0].isspace()
+        ):
+            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
+        if not (normalizes and token.normalized):
+            continue
+        content = token.content.replace(" ", SPACE)
+        if content in normal:
+            raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
+        normal.add(content)
+
+
+def _fallback(
+    model: dict[str, Any], merges: npt.NDArray[np.int32], *, cuts: bool
+) -> tuple[list[int], int]:
+    """What becomes of a character without a token: the ids of bytes, or the id of the unknown."""
+    vocab, token = model["vocab"], model.get("unk_token")
+    if "" in vocab:
+        raise NotNativeError("its vocabulary has an empty token")
+    if model.get("byte_fallback"):
+        byte_ids = byte_fallback(vocab)
+        if np.isin(merges[:, :2], [vocab[t] for t in _BYTES if t in vocab]).any():
+            raise NotNativeError("a merge has the token of a byte")
+        return byte_ids, 0
+    unknown = vocab.get(token) if isinstance(token, str) else None
+    if unknown is None:
+        raise NotNativeError("it has neither byte fallback nor a token for unknown characters")
+    if np.isin(merges, unknown).any() or len(cast("str", token)) == 1:
+        raise NotNativeError("its token for unknown characters stands for text, too")
+    if model.get("fuse_unk") and cuts and SPACE not in vocab:
+        raise NotNativeError("its vocabulary has no token for a space")
+    return [], unknown
+
+
+def byte_fallback(vocab: dict[str, int]) -> list[int]:
+    """The ids of the 256 bytes, 0 where a byte is never needed."""
+    byte_ids = [vocab.get(token, -1) for token in _BYTES]
+    needed = [byte for byte in _ASCII if chr(byte) not in vocab] + _NOT_ASCII
+    missing = [byte for byte in needed if byte_ids[byte] < 0]
+    if missing:
+        raise NotNativeError(f"its vocabulary has no token for the byte 0x{missing[0]:02X}")
+    return [max(token_id, 0) for token_id in byte_ids]
+
+
+_FORMS = {"NFC", "NFD", "NFKC", "NFKD"}
+_BY_CHARACTER = {"Lowercase", "Nmt", "StripAccents"}
+_SEPARATOR = "0"  # of characters in one call: none of these changes it, or makes it
+# All characters that these may change: the others are unassigned, private, ideographs or syllables.
+_RANGES = (
+    *(range(0x30), range(0x31, 0x3400), range(0xA000, 0xAC00)),
+    *(range(0xF900, 0x20000), range(0xE0000, 0xE0200)),
+)
+_REGEX = {
+    " {2,}": "space runs",
+    r"\s{2,}|[\n\r\t]": "white space",
+}
+_PLAIN_REGEX = {r"\n": "\n", r"\t": "\t", r"\r": "\r"}
+_BERT = ("clean_text", "handle_chinese_chars", "lowercase")
+
+
+def normalizer_steps(node: Any) -> tuple[NormalizerStep, ...]:
+    """The normalizers as the core takes them: a name, and two texts. NotNativeError."""
+    steps: list[NormalizerStep] = []
+    nodes = steps_of(node)
+    while nodes:
+        by_character = []
+        while nodes and nodes[0].get("type") in _BY_CHARACTER:
+            by_character.append(nodes.pop(0))
+        steps += _characters(by_character) if by_character else _step(nodes.pop(0))
+    try:
+        _core.TextNormalizer(core_steps(steps))
+    except ValueError as error:  # the library fails at the first text to which a rule applies
+        raise NotNativeError(str(error)) from None
+    return tuple(steps)
+
+
+def core_steps(steps: Sequence[NormalizerStep]) -> list[tuple[str, bytes, bytes]]:
+    """The steps as ``_core.TextNormalizer`` takes them."""
+    return [(name, base64.b64decode(a), base64.b64decode(b)) for name, a, b in steps]
+
+
+def _step(node: dict[str, Any]) -> list[NormalizerStep]:
+    kind = node.get("type")
+    settings = {key: value for key, value in node.items() if key != "type"}
+    if kind == "Precompiled" and set(settings) == {"precompiled_charsmap"}:
+        return [named("rules", _charsmap(settings["precompiled_charsmap"]))]
+    if kind == "Strip" and set(settings) == {"strip_left", "strip_right"}:
+        sides = [side for side in ("left", "right") if settings[f"strip_{side}"] is True]
+        return [named(f"strip {side}") for side in sides]
+    if kind == "Replace" and set(settings) == {"pattern", "content"}:
+        return [_replace(**settings)]
+    if kind == "BertNormalizer" and set(settings) == {*_BERT, "strip_accents"}:
+        return _bert(**settings)
+    if kind in _FORMS and not settings:
+        return [named(kind)]
+    raise NotNativeError(f"its normalizer is {kind}")
+
+
+def _charsmap(text: Any) -> bytes:
+    try:
+        rules = base64.b64decode(text, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        rules = b""
+    if not rules:
+        raise NotNativeError("its normalization rules (precompiled_charsmap) are not base64")
+    return rules
+
+
+def _replace(pattern: Any, content: Any) -> NormalizerStep:
+    kind, text = next(iter(pattern.items())) if isinstance(pattern, dict) else ("", None)
+    if len(pattern) == 1 and isinstance(text, str) and text and isinstance(content, str):
+        if kind == "Regex" and text in _REGEX:
+            return named(_REGEX[text], b"", content.encode())
+        if kind == "Regex" and text in _PLAIN_REGEX:
+            kind, text = "String", _PLAIN_REGEX[text]
+        if kind == "String":
+            return named("replace", text.encode(), content.encode())
+    raise NotNativeError(f"its normalizer replaces {text!r}, which is not understood")
+
+
+def _bert(
+    *, clean_text: Any, handle_chinese_chars: Any, strip_accents: Any, lowercase: Any
+) -> list[NormalizerStep]:
+    if strip_accents is None:
+        strip_accents = lowercase
+    return [
+        *([named("clean text")] if clean_text else []),
+        *([named("ideographs")] if handle_chinese_chars else []),
+        *([named("NFD"), named("bert marks")] if strip_accents else []),
+        *(_characters([{"type": "Lowercase"}]) if lowercase else []),
+    ]
+
+
+def _characters(nodes: list[dict[str, Any]]) -> list[NormalizerStep]:
+    """A step that replaces each character by what the library's normalizers make of it."""
+    for node in nodes:
+        if set(node) != {"type"}:
+            raise NotNativeError(f"its normalizer is {node['type']}")
+    normalizer = library_normalizer({"type": "Sequence", "normalizers": nodes})
+    changeable = [chr(c) for characters in _RANGES for c in characters]
+    becomes = normalizer.normalize_str(_SEPARATOR.join(changeable)).split(_SEPARATOR)
+    changed = [(c, to) for c, to in zip(changeable, becomes, strict=True) if to != c]
+    return [
+        named(
+            "characters",
+            "".join(c for c, _ in changed).encode(),
+            "".join(to + "\0" for _, to in changed).encode(),
+        )
+    ]
+
+
+def named(name: str, first: bytes = b"", second: bytes = b"") -> NormalizerStep:
+    """A step of the core, of a name and two texts."""
+    return name, base64.b64encode(first).decode(), base64.b64encode(second).decode()
+
+
+def check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
+    """Refuse added tokens that the library may find otherwise than the core does.
+
+    These are such as compete for the same white space, and such as are equal when normalized.
+    """
+    normalize = library_normalizer(normalizer).normalize_str if normalizer else str
+    strips = any(token.rstrip for token in added)
+    normal = set()
+    for token in added:
+        text = normalize(token.content) if token.normalized else token.content
+        if not text or (strips and text[0].isspace()):
+            raise NotNativeError(f"its added token {token.content!r} takes in the text around it")
+        if token.normalized and text in normal:
+            raise NotNativeError(f"its added token {token.content!r} is there twice, normalized")
+        if token.normalized:
+            normal.add(text)
+
+
+def library_normalizer(node: Any) -> Any:
+    """A normalizer of the library's."""
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}
+    parts = ("pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
+    definition = {"version": "1.0", "added_tokens": [], "normalizer": node, "model": model}
+    text = json.dumps({**definition, **dict.fromkeys(parts)})
+    return load_library().Tokenizer.from_str(text).normalizer
+
+
+_UNIGRAM_KEYS = {"type", "unk_id", "vocab", "byte_fallback"}
+_SPACES = (("space runs", b""), ("replace", b" "))
+
+
+def is_unigram(definition: dict[str, Any]) -> bool:
+    """Whether a parsed tokenizer.json is a Unigram."""
+    model = definition.get("model")
+    return isinstance(model, dict) and model.get("type") == "Unigram"
+
+
+def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
+    """Turn such a file into a native definition, or raise NotNativeError.
+
+    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    """
+    model = definition["model"]
+    unknown_settings = sorted(set(model) - _UNIGRAM_KEYS)
+    if unknown_settings:
+        raise NotNativeError(f"its model has the unknown setting '{unknown_settings[0]}'")
+    tokens, scores = _vocabulary(model.get("vocab"))
+    vocab = {token: i for i, token in enumerate(tokens)}
+    if len(vocab) < len(tokens):
+        raise NotNativeError("its vocabulary has a token twice")
+    unknown = _unknown(model, vocab)
+    prefix, splits = _unigram_pre_tokenizer(definition.get("pre_tokenizer"))
+    steps = normalizer_steps(definition.get("normalizer"))
+    added = added_tokens(definition, vocab)
+    check_added(added, definition.get("normalizer"))
+    if prefix == "first" and not _keeps_the_begin(steps, added):
+        raise NotNativeError("its normalizer may remove the begin of a text, which gets a prefix")
+    table = texts_by_id(vocab, added)
+    if max(len(token) for token in table if token is not None) > LONGEST:
+        raise NotNativeError("its vocabulary has a very long token")
+    return UnigramSpec(
+        vocab=table,
+        merges=np.empty((0, 3), np.int32),
+        added=added,
+        scores=scores,
+        unknown=unknown,
+        byte_ids=byte_fallback(vocab) if model.get("byte_fallback") else [],
+        steps=steps,
+        splits_white_space=splits,
+        prefix=prefix,
+        definition=digest_of(definition),
+    )
+
+
+def _vocabulary(vocab: Any) -> tuple[list[str], list[float]]:
+    """Tokens by id and their scores, as the library reads them."""
+    if not isinstance(vocab, list) or not 0 < len(vocab) <= MAX_ID:
+        raise NotNativeError("its model has no vocabulary")
+    if not all(isinstance(row, list) and len(row) == 2 for row in vocab):
+        raise NotNativeError("its vocabulary is not one of tokens and scores")
+    tokens, numbers = zip(*vocab, strict=True)
+    if set(map(type, tokens)) != {str} or set(map(type, numbers)) - {int, float}:
+        raise NotNativeError("its vocabulary is not one of tokens and scores")
+    scores = [_as_read_by_the_library(number) for number in numbers]
+    if not all(-1e6 < score <= 0 for score in scores):
+        raise NotNativeError("its vocabulary has a score above 0, or out of range")
+    return list(tokens), scores
+
+
+def _as_read_by_the_library(number: float) -> float:
+    """A score as the library's JSON reader takes its shortest decimal form.
+
+    It multiplies or divides the digits by a power of ten, and so may round twice.
+    """
+    digits, _, exponent = repr(abs(number)).partition("e")
+    whole, _, fraction = digits.partition(".")
+    significand, power = int(whole + fraction), int(exponent or 0) - len(fraction)
+    if significand >= 1 << 64 or abs(power) > 300:
+        raise NotNativeError(f"its vocabulary has the score {number}")
+    value = float(significand)
+    value = value * float(f"1e{power}") if power >= 0 else value / float(f"1e{-power}")
+    return -value if number < 0 else value
+
+
+def _unknown(model: dict[str, Any], vocab: dict[str, int]) -> int:
+    unknown = model.get("unk_id")
+    if type(unknown) is not int or not 0 <= unknown < len(vocab):
+        raise NotNativeError("it has no token for unknown characters")
+    text = list(vocab)[unknown]
+    if len(text) < 2 or SPACE in text or " " in text:
+        raise NotNativeError("its token for unknown characters stands for text, too")
+    if any(len(token) > len(text) and not token.replace(text, "") for token in vocab):
+        raise NotNativeError("its token for unknown characters is in another one, several times")
+    if SPACE not in vocab:
+        raise NotNativeError("its vocabulary has no token for a space")
+    return unknown
+
+
+def _unigram_pre_tokenizer(node: Any) -> tuple[Prefix, bool]:
+    """Which texts get a space in front, and whether white space is cut out."""
+    steps = steps_of(node)
+    splits = steps[:1] == [{"type": "WhitespaceSplit"}]
+    if len(steps) != 1 + splits or steps[-1].get("type") != "Metaspace":
+        raise NotNativeError("its pre_tokenizer is not one that the native core knows")
+    prefix, cuts = metaspace_settings(steps[-1])
+    if not cuts or (splits and prefix != "always"):
+        raise NotNativeError("its pre_tokenizer is a Metaspace of settings that are not understood")
+    return prefix, splits
+
+
+def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken]) -> bool:
+    """Whether the library puts the prefix of a document where the core does.
+
+    That is certain where no step can remove the first characters of a document.
+    """
+    harmless = [
+        *(named("strip right"), named("space runs", b"", b" ")),
+        *(named(name, text, SPACE.encode()) for name, text in _SPACES),
+    ]
+    rules = [step for step in steps if step not in harmless]
+    return all(step[0] == "rules" for step in rules) and not (
+        rules and any(token.normalized for token in added)
+    )
+
+
+_WORDPIECE_KEYS = {
+    *("type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"),
+}
+_MOST_CUTS = 6
+
+
+def is_wordpiece(definition: dict[str, Any]) -> bool:
+    """Whether a parsed tokenizer.json is a WordPiece."""
+    model = definition.get("model")
+    return isinstance(model, dict) and model.get("type") == "WordPiece"
+
+
+def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
+    """Turn such a file into a native definition, or raise NotNativeError.
+
+    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    """
+    model = definition["model"]
+    if set(model) != _WORDPIECE_KEYS:
+        other = sorted(set(model) ^ _WORDPIECE_KEYS)[0]
+        raise NotNativeError(f"its model has, or has not, the setting '{other}'")
+    vocab, prefix = check_ids(model["vocab"]), model["continuing_subword_prefix"]
+    unknown, longest = vocab.get(model["unk_token"]), model["max_input_chars_per_word"]
+    if unknown is None or not isinstance(prefix, str) or type(longest) is not int or longest < 0:
+        raise NotNativeError("it has no token for unknown words, or a setting of another type")
+    added = added_tokens(definition, vocab)
+    check_added(added, definition.get("normalizer"))
+    table = texts_by_id(vocab, added)
+    if min(longest, max(len(token) for token in table if token is not None)) > LONGEST:
+        raise NotNativeError("its vocabulary has a very long token")
+    return WordPieceSpec(
+        vocab=table,
+        merges=np.empty((0, 3), np.int32),
+        added=added,
+        prefix=prefix,
+        unknown=unknown,
+        longest_word=longest,
+        steps=normalizer_steps(definition.get("normalizer")),
+        cuts=_cuts(definition.get("pre_tokenizer")),
+        definition=digest_of(definition),
+    )
+
+
+def _cuts(node: Any) -> tuple[str, ...]:
+    """The pre-tokenizers, as the core names them."""
+    cuts = tuple(map(_cut, steps_of(node)))
+    if not 0 < len(cuts) <= _MOST_CUTS:
+        raise NotNativeError("it has no pre_tokenizer, or many")
+    return cuts
+
+
+def _cut(step: dict[str, Any]) -> str:
+    kind = step.get("type")
+    if kind in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit") and len(step) == 1:
+        return str(kind)
+    if step == {"type": "Punctuation", "behavior": "Isolated"}:
+        return "Punctuation"
+    if step == {"type": "Digits", "individual_digits": True}:
+        return "Digits"
+    if step == {"type": "Digits", "individual_digits": False}:
+        return "Digits together"
+    raise NotNativeError(f"its pre_tokenizer has the step {kind}")

@@ -1,0 +1,272 @@
+"""A checkpoint -> a folder that ``transformers`` loads: GPT-2, GPT-NeoX, Llama or Qwen."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import functional
+
+from tokpack.errors import InputError, OutputError, TokenizerError, UsageError, option
+from tokpack.progress import ProgressStage
+from tokpack.quantities import counted
+from tokpack.storage.disk import whole_folder
+from tokpack.storage.disk.durable import cannot_write
+from tokpack.storage.disk.replaceable import check_not_inputs
+from tokpack.tokenizers.exported import files_of
+from tokpack.tokenizers.frame import Frame
+from tokpack.tokenizers.load import tokenizer_of
+
+from .files import DTYPES, Checkpoint, earlier, find, write_tensors
+from .huggingface import (
+    ACTIVATIONS,
+    GPT2,
+    LLAMA,
+    NEOX,
+    QWEN2,
+    QWEN3,
+    SCALED_ROPE,
+    Family,
+    module_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Unpack
+
+    from torch import Tensor
+
+    from tokpack.progress import Show
+    from tokpack.tokenizers import Tokenizer, TokenizerFiles
+
+    from ..config.model import ModelConfig
+    from .huggingface import Weights
+
+KIND = "exported model"
+_log = logging.getLogger(__name__)
+
+
+class AverageWeights:
+    """The mean of the weights of some checkpoints of a run, of which the last one counts else."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """UsageError where they are of different models."""
+        last = checkpoints[-1]
+        for one in checkpoints:
+            if one.model.layout != last.model.layout:
+                raise UsageError(f"{one.path}: is of another model than {last.path}")
+        self.model, self.tokenizer, self._checkpoints = last.model, last.tokenizer, checkpoints
+
+    def read(self, name: str) -> dict[str, Tensor]:
+        """The mean of a parameter, fp32, under the key ``parameter``."""
+        whole = sum(one.read(name)["parameter"].double() for one in self._checkpoints)
+        assert isinstance(whole, torch.Tensor)
+        return {"parameter": (whole / len(self._checkpoints)).float()}
+
+
+def open_weights(folder: str | os.PathLike[str], average: int = 1) -> Checkpoint | AverageWeights:
+    """Open the latest checkpoint of a folder, or the ``average`` of so many, all verified.
+
+    InputError where there is no checkpoint, FormatError for a broken one, UsageError where there
+    are too few.
+    """
+    path = find(folder)
+    if path is None:
+        raise InputError(f"{folder}: there is no checkpoint")
+    paths = [*earlier(path), path]
+    if len(paths) < average:
+        raise UsageError(
+            f"{folder}: has {counted(len(paths), 'checkpoint')}, fewer than {option('average')} "
+            f"{average}: {option('keep_checkpoints')} of a run says how many it keeps"
+        )
+    weights = [Checkpoint(one) for one in paths[-average:]]
+    for checkpoint in weights:
+        checkpoint.verify()
+    return weights[0] if average == 1 else AverageWeights(weights)
+
+
+def open_checkpoint(
+    folder: str | os.PathLike[str], average: int = 1, **options: Unpack[TokenizerFiles]
+) -> tuple[Checkpoint | AverageWeights, Tokenizer | TokenizerError]:
+    """As open_weights, with the tokenizer that is given, or that the checkpoint says.
+
+    Where the one that it says is not found, the reason takes its place.
+    """
+    weights = open_weights(folder, average)
+    try:
+        return weights, tokenizer_of(weights.tokenizer, **options)
+    except TokenizerError as error:
+        if any(options.values()):
+            raise
+        return weights, error
+
+
+def export(
+    weights: Weights,
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: Tokenizer | None = None,
+    dtype: str = "fp32",
+    max_shard_size: int = 5_000_000_000,
+    overwrite: bool = False,
+    inputs: Iterable[str] = (),
+    progress: Show | bool | None = None,
+) -> str:
+    """Write the folder ``output``, whole or not at all; returns the class that loads it.
+
+    The vocabulary is written without padding, and ``tokenizer``'s files beside the model, where
+    transformers has a tokenizer that gives the same ids: a warning says so where it has none.
+    ``max_shard_size`` is that of a file of weights, in bytes. ``progress`` is told the parameters
+    that are written. UsageError for a model that no class of ``transformers`` computes, or where
+    one of ``inputs``, the files that were read, lies in ``output``; OutputError where ``output``
+    exists and may not be replaced.
+    """
+    if dtype not in DTYPES:
+        raise UsageError(f"{option('dtype')} is {dtype!r}, expected one of {', '.join(DTYPES)}")
+    model, kind, target = weights.model, DTYPES[dtype], Path(os.path.realpath(output))
+    family = family_of(model)
+    if target.exists() and not overwrite:
+        raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")
+    if target.is_dir():
+        check_not_inputs(map(str, target.iterdir()), inputs)
+    eod = None if tokenizer is None else tokenizer.eod_id
+    bos = next(iter(Frame.of(weights.tokenizer).before), eod)
+    ends = {"bos_token_id": bos, "eos_token_id": eod}
+    config = {**config_of(model, family), "dtype": str(kind).removeprefix("torch."), **ends}
+    files: dict[str, bytes] = {}
+    try:
+        if tokenizer is not None:
+            files = files_of(tokenizer, model.max_position_embeddings, bos)
+    except TokenizerError as error:
+        _log.warning("%s has no tokenizer: %s", output, error)
+    with cannot_write(str(target)):
+        work = whole_folder.begin(target, KIND)
+        stage = ProgressStage(progress, "export", model.parameters, "parameters")
+        _write_weights(work, weights, family, kind, limit=max_shard_size, stage=stage)
+        _write_json(work / "config.json", config)
+        _write_json(work / "generation_config.json", ends)
+        for name, content in files.items():
+            (work / name).write_bytes(content)
+        whole_folder.finish(target, KIND)
+    return family.architecture
+
+
+def family_of(model: ModelConfig) -> Family:
+    """The class that computes the same model. UsageError where there is none."""
+    rotary, parallel = model.position_embedding_type == "rope", model.parallel_residual
+    gelu = model.normalization == "LayerNorm" and model.activation != "swiglu"
+    swiglu = model.normalization == "RMSNorm" and model.activation == "swiglu"
+    grouped = model.num_query_groups != model.num_attention_heads
+    modules = {module_of(name) for name in model.layout} - {"embedding.norm"}
+    normed = "attention.q_norm" in modules
+    whole = rotary and model.rotary_percent == 1
+    family = None
+    if gelu and model.add_bias_linear and not grouped and (rotary or not parallel):
+        family = NEOX if rotary else GPT2
+    elif swiglu and whole and not model.add_bias_linear and not parallel:
+        family = QWEN3 if normed else QWEN2 if model.add_qkv_bias else LLAMA
+    if (model.kv_channels and family in (GPT2, NEOX)) or (normed and model.add_qkv_bias):
+        family = None
+    names = "position_embedding_type rotary_percent normalization activation add_bias_linear "
+    names += "parallel_residual num_query_groups num_attention_heads kv_channels add_qkv_bias"
+    words = [f"{name} {getattr(model, name)}" for name in names.split()]
+    if family is not None:
+        absent = [one for one in sorted(modules) if not family.name_of(one)]
+        if not absent:
+            return family
+        words = [f"{family.architecture} has no {' and no '.join(absent)}"]
+    raise UsageError(
+        f"no class of transformers computes this model: {', '.join(words)}. GPT-2 has learned "
+        "positions, LayerNorm, gelu, biases and a sequential residual; GPT-NeoX rotary positions, "
+        "LayerNorm, gelu and biases; Llama fully rotary positions, RMSNorm, swiglu, no biases and "
+        f"a sequential residual, Qwen2 the same with {option('add_qkv_bias')}, and Qwen3 with "
+        f"{option('qk_layernorm')}; {option('kv_channels')} is for the last three"
+    )
+
+
+def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
+    """The values of config.json, under the names of older and newer releases."""
+    values = {name: getattr(model, setting) for setting, name in family.settings.items()}
+    activation = ACTIVATIONS[model.activation]
+    if family == GPT2:
+        values |= {"activation_function": activation, "embd_pdrop": model.hidden_dropout}
+    else:
+        rope = {"rope_theta": model.rotary_base, "partial_rotary_factor": model.rotary_percent}
+        values |= {"hidden_act": activation, "rope_parameters": {"rope_type": "default", **rope}}
+        if model.use_rope_scaling:
+            scaling = {**SCALED_ROPE, "factor": model.rope_scaling_factor}
+            values |= {"rope_parameters": {**rope, **scaling}, "rope_scaling": scaling}
+    if family == QWEN3 or model.kv_channels:
+        values |= {"head_dim": model.head_width}
+    # A norm behind the word embedding is folded into it: the head is not the same any more.
+    tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
+    names = {"architectures": [family.architecture], "model_type": family.model_type}
+    return {**names, "tie_word_embeddings": tied, **values}
+
+
+def _write_weights(
+    folder: Path,
+    weights: Weights,
+    family: Family,
+    dtype: torch.dtype,
+    *,
+    limit: int,
+    stage: ProgressStage,
+) -> None:
+    """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
+    shards: list[list[str]] = [[]]
+    size = total = 0
+    for name, one in weights.model.layout.items():
+        count = math.prod(one.shape) * dtype.itemsize
+        if shards[-1] and size + count > limit:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += count
+        total += count
+    where: dict[str, str] = {}
+    last = len(shards)
+    for number, names in enumerate(shards, 1):
+        file = f"model-{number:05d}-of-{last:05d}.safetensors" if last > 1 else "model.safetensors"
+        tensors = {
+            key: tensor.to(dtype).contiguous()
+            for name in names
+            for key, tensor in _translated(weights, family, name)
+        }
+        write_tensors(folder / file, tensors)
+        stage.add(sum(math.prod(weights.model.layout[name].shape) for name in names))
+        where |= dict.fromkeys(tensors, file)
+    if last > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": where}
+        _write_json(folder / "model.safetensors.index.json", index)
+
+
+def _translated(weights: Weights, family: Family, name: str) -> Iterator[tuple[str, Tensor]]:
+    """The tensors, by name, that a family has for one of our parameters."""
+    model, tensor = weights.model, weights.read(name)["parameter"]
+    module = module_of(name)
+    if module == "embedding.norm":
+        return
+    if module == "embedding.word" and model.embed_layernorm:
+        if not model.untie_embeddings_and_output_weights:
+            yield family.places("head.weight")[0], tensor
+        tensor = _normalised(weights, tensor)
+    yield from zip(family.places(name), family.split(model, name, tensor), strict=True)
+
+
+def _normalised(weights: Weights, words: Tensor) -> Tensor:
+    """The word embedding with its norm applied."""
+    model, scale = weights.model, weights.read("embedding.norm.weight")["parameter"]
+    if model.normalization == "RMSNorm":
+        return functional.rms_norm(words, scale.shape, scale, model.layernorm_epsilon)
+    bias = weights.read("embedding.norm.bias")["parameter"]
+    return functional.layer_norm(words, scale.shape, scale, bias, model.layernorm_epsilon)
+
+
+def _write_json(path: Path, values: dict[str, Any]) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n")

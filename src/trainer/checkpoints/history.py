@@ -1,0 +1,313 @@
+"""The history of a run: its log read back, its samples, and the steps that take them. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.display import brief
+from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.look.page import is_page
+from tokpack.quantities import counted
+from tokpack.samples.blend.open import open_blend
+from tokpack.samples.blend.plan import plan_of
+from tokpack.samples.iterate import fingerprint_of
+from tokpack.storage.disk.durable import replace_file
+from tokpack.storage.disk.foreign import MAX_COUNT, parse_json
+from tokpack.storage.disk.replaceable import Kind, begins_with, check_outputs, is_sealed, sealed
+from tokpack.storage.objects.urls import is_url
+from tokpack.tokenizers import TokenizerFiles
+
+from ..config.config import Config
+from ..config.data import spec_of_config
+from ..config.schedule import RunPhase, Schedule, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tokpack.samples import BlendedDataset, GPTDataset
+    from tokpack.samples.blend.plan import BlendPlan
+    from tokpack.samples.blend.spec import BlendSpec
+
+    from ..config.schedule import Step
+
+    Samples = GPTDataset | BlendedDataset
+
+
+LOG = "log.jsonl"
+_COUNTS = {"iteration", "consumed_samples", "data_parallel_size"}
+Record = dict[str, Any]
+
+
+@dataclass
+class RunLog:
+    """The lines of log.jsonl, without those of steps that were made again after a resume.
+
+    ``begins`` are in order, each at another iteration; ``steps`` are the records of steps by
+    their iteration; ``evaluations`` and ``saves`` are in order.
+    """
+
+    begins: list[Record] = field(default_factory=list)
+    steps: dict[int, Record] = field(default_factory=dict)
+    evaluations: list[Record] = field(default_factory=list)
+    saves: list[Record] = field(default_factory=list)
+
+    def losses(self) -> dict[str, list[tuple[float, float]]]:
+        """(iteration, loss) of the steps, as "", and of each evaluated set, by its name."""
+        curves: dict[str, list[tuple[float, float]]] = {"": []}
+        for record in (*(self.steps[at] for at in sorted(self.steps)), *self.evaluations):
+            loss = record.get("loss")
+            if isinstance(loss, (int, float)) and math.isfinite(loss):
+                points = curves.setdefault(str(record.get("name", "")), [])
+                points.append((record["iteration"], float(loss)))
+        return curves
+
+    def _add(self, record: Record) -> None:
+        event, iteration = record.get("event"), record["iteration"]
+        if event == "begin":
+            self.begins = [one for one in self.begins if one["iteration"] < iteration]
+            self.steps = {at: one for at, one in self.steps.items() if at <= iteration}
+            self.evaluations = [one for one in self.evaluations if one["iteration"] <= iteration]
+            self.saves = [one for one in self.saves if one["iteration"] <= iteration]
+            self.begins.append(record)
+        elif event == "step":
+            self.steps[iteration] = record
+        elif event == "evaluation":
+            self.evaluations.append(record)
+        elif event == "save":
+            self.saves.append(record)
+
+
+def read_log(path: Path) -> RunLog:
+    """Read log.jsonl. Lines that are cut off are left out.
+
+    InputError where it cannot be read, FormatError for a count that is none.
+    """
+    log = RunLog()
+    for record in _records(path):
+        log._add(record)
+    return log
+
+
+def _records(path: Path) -> Iterator[Record]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                values = None
+                with contextlib.suppress(FormatError):
+                    values = parse_json(line, path)
+                if isinstance(values, dict) and "iteration" in values:
+                    _check(values, f"{path}:{number}")
+                    yield values
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+
+
+def _check(record: Record, where: str) -> None:
+    """FormatError for a count that is none."""
+    for name in _COUNTS & record.keys():
+        value = record[name]
+        if type(value) is not int or not 0 <= value <= MAX_COUNT:
+            raise FormatError(f"{where}: {name} is {brief(value)}, expected a count")
+
+
+class LogRecord(NamedTuple):
+    """The record of the log that is about the steps ``first`` to ``last`` together."""
+
+    first: int
+    last: int
+    record: Record
+
+    @property
+    def loss(self) -> float | None:
+        """Their mean loss, in nats a token."""
+        loss = self.record.get("loss")
+        return loss if isinstance(loss, float) else None
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """The plan of a run's data, the samples of its training, its steps, and its log.
+
+    ``tokenizer`` names the files of a tokenizer that no manifest does.
+    """
+
+    plan: BlendPlan
+    train: Samples
+    steps: Steps
+    log: RunLog
+    tokenizer: TokenizerFiles
+
+    def step(self, number: int) -> Step:
+        """Step ``number``, from 1. UsageError where there is none.
+
+        FormatError where the log has other samples for it than follow from the configuration.
+        """
+        step = self.steps[number]
+        logged = self.log.steps.get(number, {}).get("consumed_samples", step.samples.stop)
+        if logged != step.samples.stop:
+            raise FormatError(
+                f"step {number:,} ends at sample {step.samples.stop:,} by the configuration, at "
+                f"{logged:,} by the log: they do not belong together"
+            )
+        return step
+
+    def logged(self, number: int) -> LogRecord | None:
+        """The line of the log that a step is part of; None where there is none."""
+        edges = sorted({*self.log.steps, *(begin["iteration"] for begin in self.log.begins)})
+        place = bisect_left(edges, number)
+        if place == len(edges) or edges[place] not in self.log.steps:
+            return None
+        first = edges[place - 1] + 1 if place else 1
+        return LogRecord(first, edges[place], self.log.steps[edges[place]])
+
+    def describe(self, step: Step) -> str:
+        """What a step takes, and what the log says of its loss: a mean since the line before."""
+        words = (
+            f"samples {step.first:,} to {step.samples.stop - 1:,}, micro batches of "
+            f"{step.micro:,} on {counted(step.ranks, 'rank')}"
+        )
+        logged = self.logged(step.number)
+        if logged is None or logged.loss is None:
+            return words
+        many = (
+            f" in steps {logged.first:,} to {logged.last:,}" if logged.first < logged.last else ""
+        )
+        return f"{words}, loss {logged.loss:.4f}{many}"
+
+    @property
+    def steps_made(self) -> int:
+        """How many steps the log says were made."""
+        records = (*self.log.begins[-1:], *self.log.saves, *self.log.steps.values())
+        return max((record["iteration"] for record in records), default=0)
+
+
+def read_history(folder: str | os.PathLike[str]) -> RunHistory:
+    """What `tokpack train` did that writes, or wrote, its log.jsonl into ``folder``.
+
+    InputError where there is none, or where the data is missing or is not what it was trained on.
+    """
+    path = Path(folder) / LOG
+    if not path.exists():
+        raise InputError(
+            f"{folder}: no {LOG} in it: name the folder that `tokpack train` was given with "
+            "--log-dir, else with --save"
+        )
+    log = read_log(path)
+    begins = _begins(log, path)
+    last = _config(begins[-1], path)
+    try:
+        plan, train = open_training(spec_of_config(last))
+    except InputError as error:
+        names = (*last.data_path, *last.train_data_path)
+        if all(is_url(name) or Path(name).is_absolute() for name in names):
+            raise
+        raise InputError(
+            f"{error}; the paths of {path} are relative to the folder in which the run was started"
+        ) from None
+    _check_data(path, train, [*begins, *log.saves])
+    phases = [_phase(record, path, len(train)) for record in begins]
+    files = last.tokenizer_files if train.tokenizer is None else TokenizerFiles()
+    return RunHistory(plan, train, Steps(phases), log, files)
+
+
+def spec_of_run(log: RunLog, path: Path) -> BlendSpec:
+    """What a run whose log, at ``path``, was read asks of its data; nothing is opened."""
+    return spec_of_config(_config(_begins(log, path)[-1], path))
+
+
+def _begins(log: RunLog, path: Path) -> list[Record]:
+    """The beginnings that say the configuration; InputError where none does."""
+    begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
+    if not begins:
+        raise InputError(
+            f"{path}: does not say the configuration, which only an older tokpack left out"
+        )
+    return begins
+
+
+def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
+    """The data of training alone; the other parts need not be there."""
+    plan = plan_of(spec.changed(allow_empty=True, valid_samples=0, test_samples=0))
+    return plan, open_blend(plan).train
+
+
+def _config(record: Record, path: Path) -> Config:
+    """The configuration that a begin holds."""
+    try:
+        return Config.from_dict(record["config"])
+    except UsageError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def _phase(begin: Record, path: Path, samples: int) -> RunPhase:
+    numbers = {"iteration": 0, "consumed_samples": 0, "data_parallel_size": 1}
+    for name, least in numbers.items():
+        if begin.get(name, -1) < least:
+            raise FormatError(f"{path}: a begin has {name} {brief(begin.get(name))}")
+    config, (steps, consumed, ranks) = _config(begin, path), (begin[name] for name in numbers)
+    return RunPhase(steps, consumed, Schedule(config, samples), config.micro_batch_size, ranks)
+
+
+def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
+    """InputError where the samples are not those that the run says it has taken."""
+    candidates = [record for record in records if "fingerprint" in record]
+    for record in sorted(candidates, key=lambda record: record["iteration"])[-1:]:
+        if record["fingerprint"] != fingerprint_of(train, record.get("consumed_samples", 0)):
+            raise InputError(
+                f"{path}: its samples are others than those of {train.path_prefix} as it is now: "
+                "the data has changed since, or another blend has its name"
+            )
+
+
+_MAKER = "tokpack train"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How far a run came, and what it leaves.
+
+    ``losses`` are the last ones, in nats a token: "training", as the last log line has it, and
+    those of the evaluated sets by name. ``checkpoint`` is that of the last step, if it was saved.
+    """
+
+    iteration: int
+    consumed_samples: int
+    losses: dict[str, float]
+    checkpoint: Path | None
+
+
+def _is_log(path: str) -> bool:
+    return os.path.getsize(path) == 0 or begins_with(path, b'{"event": "begin"')
+
+
+_is_config = partial(is_sealed, maker=_MAKER)
+CONFIG = Kind("a configuration as tokpack train wrote it", _is_config, kept=False, beside=True)
+LOG_KIND = Kind("a log of tokpack train", _is_log, kept=False, beside=True)
+_is_plot = partial(is_page, command="train")
+PLOT = Kind("a plot of tokpack train", _is_plot, kept=False, beside=True)
+
+
+def save_config(path: Path, text: str, inputs: Sequence[str]) -> None:
+    """Write the YAML of a run's configuration; one that the run itself reads stays as it is."""
+    if path.exists() and any(os.path.exists(name) and path.samefile(name) for name in inputs):
+        return
+    check_outputs([(str(path), CONFIG)], (), overwrite=False)
+    replace_file(path, [sealed(text, _MAKER).encode()])
+
+
+def check_log(path: Path, inputs: Sequence[str]) -> None:
+    """OutputError where ``path`` is a file that is no log of a run."""
+    check_outputs([(str(path), LOG_KIND)], inputs, overwrite=False)
+
+
+def save_plot(path: Path, page: str) -> None:
+    """Write the plot of a run. OutputError."""
+    check_outputs([(str(path), PLOT)], (), overwrite=False)
+    replace_file(path, [page.encode()])

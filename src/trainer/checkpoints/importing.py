@@ -1,0 +1,169 @@
+"""Models of other programs -> a checkpoint that ``tokpack train`` goes on from."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tokpack.dataset.manifest import digest_file
+from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError, option
+from tokpack.progress import ProgressStage
+from tokpack.storage.disk.durable import cannot_write, remove_file
+from tokpack.tokenizers import TokenizerFiles, load_tokenizer
+
+from . import files as folders
+from .files import RunState, file_of, state_text, write_tensors
+from .history import save_config
+from .huggingface import CONFIG, HubWeights
+from .ranks import RankWeights, find_files, open_ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Unpack
+
+    from torch import Tensor
+
+    from tokpack.progress import Show
+
+_FIRST = "step_00000000"
+
+
+def open_model(
+    folder: str | os.PathLike[str],
+    *,
+    config: str | None = None,
+    vocab_size: int | None = None,
+    accept_argument: Collection[str] = (),
+) -> HubWeights | RankWeights:
+    """Open a model of another program: shapes and names are checked, no tensor is read.
+
+    A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
+    ``config``; or with mp_rank_* files of Megatron, with ``config`` where they do not say their
+    shape. Rows of the vocabulary from ``vocab_size`` on are padding. InputError where it is none of
+    these, UsageError for a model that is not computed here, FormatError for a broken one. An
+    argument or a key that is not known is refused, unless ``accept_argument`` has its name.
+    """
+    names = [accept_argument] if isinstance(accept_argument, str) else accept_argument
+    accepted = {name.replace("-", "_") for name in names}
+    weights = _opened(folder, config, vocab_size, accepted)
+    if spare := sorted(accepted - {*weights.accepted}):
+        raise UsageError(
+            f"{option('accept_argument', spare[0])}: {folder} has no such argument that would be "
+            "refused: leave it out"
+        )
+    return weights
+
+
+def _opened(
+    folder: str | os.PathLike[str],
+    config: str | None,
+    vocab_size: int | None,
+    accepted: Collection[str],
+) -> HubWeights | RankWeights:
+    path = Path(folder)
+    if (path / CONFIG).exists():
+        if config is not None:
+            raise UsageError(f"{path}: its {CONFIG} says which model it is of: leave out --config")
+        return HubWeights(path, vocab_size, accepted)
+    if not path.is_dir():
+        raise InputError(
+            f"{folder}: no such folder; a model of the Hugging Face hub has to be downloaded before"
+        )
+    for one in folders.foreign_folders(path):
+        if files := find_files(one):
+            return open_ranks(one, files, config, vocab_size, accepted)
+    raise InputError(
+        f"{folder}: no model: neither {CONFIG} of transformers, nor layer_XX-model_YY files of "
+        "GPT-NeoX, nor mp_rank_XX of Megatron"
+    )
+
+
+def describe_tokenizer(
+    folder: str | os.PathLike[str], **options: Unpack[TokenizerFiles]
+) -> tuple[dict[str, Any] | None, str]:
+    """What a manifest would say of the tokenizer that is given, or of the one in a folder.
+
+    None and the reason where the folder has no tokenizer that can be read; TokenizerError where
+    the one that is given cannot be.
+    """
+    try:
+        files = (
+            options if any(options.values()) else TokenizerFiles(tokenizer=os.path.realpath(folder))
+        )
+        tokenizer = load_tokenizer(**files)
+        tokenizer.keep_copies()
+        return tokenizer.describe(), ""
+    except (TokenizerError, InputError, FormatError) as error:
+        if any(options.values()):
+            raise
+        return None, str(error)
+
+
+def import_model(
+    weights: HubWeights | RankWeights,
+    output: str | os.PathLike[str],
+    *,
+    tokenizer: dict[str, Any] | None = None,
+    progress: Show | bool | None = None,
+) -> Path:
+    """Write weights as the first checkpoint of the folder ``output``; returns the checkpoint.
+
+    ``output``/config.yaml has the model's settings, and like state.json the arguments of the other
+    program that were accepted. The checkpoint is complete or absent, and holds
+    no moments: a run that loads it begins at step 0. One layer at a time is in memory.
+    ``progress`` is told the parameters that are written. OutputError where ``output`` has a
+    checkpoint or anything else in it, FormatError for weights that are not finite.
+    """
+    root = Path(output)
+    if (occupied := _occupied(root)) is not None:
+        raise OutputError(f"{occupied} exists: choose another output")
+    with cannot_write(root):
+        root.mkdir(parents=True, exist_ok=True)
+    target, config = root / _FIRST, root / "config.yaml"
+    work, model = folders.begin(target), asdict(weights.model)
+    stage = ProgressStage(progress, "import", weights.model.parameters, "parameters")
+    try:
+        files = {}
+        for file, group in groupby(weights.model.layout.items(), lambda item: file_of(item[0])):
+            write_tensors(work / file, {name: _read(weights, name, stage) for name, _ in group})
+            files[file] = digest_file(work / file)
+        notes = [f"# passed over: {one}: {value}\n" for one, value in weights.accepted.items()]
+        save_config(config, "".join(notes) + yaml.safe_dump(model, sort_keys=False), ())
+        try:
+            state = RunState(0, 0, {}, {}, model, tokenizer, dict(weights.accepted))
+            folders.commit(target, state_text(state, {}, files), keep=0)
+        except BaseException:
+            remove_file(str(config))
+            raise
+    except BaseException:
+        folders.abandon(target)
+        raise
+    return target
+
+
+def _occupied(root: Path) -> Path | None:
+    """What is in the way of a first checkpoint; None also where another import was killed."""
+    try:
+        checkpoint = folders.find(root)
+    except InputError:
+        return root
+    died = checkpoint == root / _FIRST and not (root / "latest").exists()
+    return None if died else checkpoint
+
+
+def _read(weights: HubWeights | RankWeights, name: str, stage: ProgressStage) -> Tensor:
+    """The tensor of a parameter. FormatError where a value is not finite."""
+    tensor = weights.read(name)["parameter"]
+    finite = int(tensor.isfinite().sum())
+    if finite < tensor.numel():
+        raise FormatError(
+            f"{weights.path}: {tensor.numel() - finite:,} of {tensor.numel():,} values of {name} "
+            "are not finite"
+        )
+    stage.add(tensor.numel())
+    return tensor

@@ -1,0 +1,1 @@
+"""The commands of training; each is an entry point that the command line loads by name."""

@@ -1,0 +1,77 @@
+"""``tokpack train``: a blend -> a GPT, on one CPU or many GPUs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tokpack.cli.parser import Flag, Group, Page
+
+from ..config.config import GROUPS
+from ..config.flags import SETTINGS, resolve
+from . import ranks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..config.setting import Setting
+
+
+def _flag(setting: Setting) -> Flag:
+    """A setting as its help page shows it; ``configuration.flags`` parses it."""
+    value, text = setting.help_words
+    settings: dict[str, Any] = {"help": text, "dest": setting.name}
+    if setting.kind is bool:
+        either = setting.default is None
+        settings["action"] = argparse.BooleanOptionalAction if either else "store_true"
+    else:
+        settings |= {"metavar": value, "choices": tuple(setting.choices.split())}
+    return Flag((setting.flag,), settings)
+
+
+PAGE = Page(
+    "train",
+    "Train a GPT on datasets that tokpack made, in one process or many.",
+    (
+        *(
+            Group(
+                title,
+                tuple(_flag(one) for one in SETTINGS.values() if one.group == title and one.help),
+            )
+            for title in (*GROUPS, "plan")
+        ),
+        Group("", tuple(_flag(one) for one in SETTINGS.values() if not one.help), hidden=True),
+    ),
+    """\
+The flags of Megatron-LM, Megatron-DeepSpeed and GPT-NeoX, and their files, are understood under
+their own names too. torchrun and deepspeed start the same program as -m tokpack.trainer.
+
+examples:
+  tokpack train --data-path 0.35 wiki 0.65 owt --save run --train-samples 100_000
+  tokpack train config.yaml --lr 1e-4
+  tokpack train --nproc 2 --tensor-model-parallel-size 2 --data-path wiki
+  torchrun --nproc_per_node 8 -m tokpack.trainer --data-path wiki
+  tokpack train config.yaml --plan --gpu h100 --nodes 4
+""",
+    "[config.yaml...] [blend.yaml] [flags]",
+    takes_words=True,
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run ``tokpack train ARGV``."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    request = resolve(argv, world)
+    if request.cluster is not None:
+        from .run_estimate import show
+
+        return show(request.config, request.cluster, as_json=request.as_json)
+    if "WORLD_SIZE" not in os.environ and (request.processes or 1) > 1:
+        command = [sys.executable, "-m", "tokpack.trainer", "-"]
+        return ranks.start(command, request.processes or 1, request.to_json())
+    from ..__main__ import run as run_rank
+
+    run_rank(request, world)
+    return 0

@@ -1,0 +1,82 @@
+"""From a configuration to what it asks of a blend. No torch here."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from tokpack.errors import UsageError, option
+from tokpack.samples.blend.file import entries, read_words
+from tokpack.samples.orders.rows import rules_of
+from tokpack.tokenizers.load import count_ids
+
+if TYPE_CHECKING:
+    from tokpack.samples.blend.spec import BlendSpec
+
+    from .config import Config
+
+
+def spec_of_config(config: Config) -> BlendSpec:
+    """What a run asks of its data: a blend file, overridden by what the configuration says."""
+    if bool(config.data_path) == bool(config.train_data_path):
+        raise UsageError(
+            f"say where the data is: either {option('data_path')} or {option('train_data_path')}"
+        )
+    spec = read_words(config.data_path or config.train_data_path)
+    settings = {k: v for k, v in _settings(config).items() if v is not None or k == "split"}
+    return spec.changed(**settings)
+
+
+def vocabulary_of(config: Config, size: int | None) -> int | None:
+    """The number of ids: as given, or the ``size`` of the datasets' tokenizer, or a file's.
+
+    None where nothing says it. UsageError where one contradicts another.
+    """
+    file, in_file = config.vocab_file, None
+    if file is not None and os.path.exists(file):
+        in_file = count_ids(file)
+    if in_file is not None and size is not None and in_file != size:
+        raise UsageError(
+            f"{file} has {in_file:,} ids, the tokenizer of the data {size:,}: give the file that "
+            "the data was made with, or none"
+        )
+    configured = config.vocab_size
+    if size is not None and configured is not None and configured < size:
+        raise UsageError(
+            f"{option('vocab_size')} is {configured:,}, the tokenizer of the data has {size:,} ids"
+        )
+    return configured or size or in_file
+
+
+def _settings(config: Config) -> dict[str, Any]:
+    """What a run asks of its blend."""
+    apart = config.train_data_path or config.valid_data_path or config.test_data_path
+    batch, evaluated = config.global_batch_size, None
+    iterations = (config.train_iters or 0) * batch
+    # Orders of other programs depend on how many samples all evaluations together take.
+    if not rules_of(config.order).endless or not config.eval_iters:
+        evaluated = config.eval_iters * batch
+    times = (config.train_samples or iterations) // batch // config.eval_interval + 1
+    settings = {
+        "order": config.order,
+        "seed": config.seed,
+        "seq_length": config.seq_length,
+        "split": None if apart else config.split,
+        "allow_empty": config.allow_empty,
+        "samples": config.train_samples or iterations or None,
+        "valid_samples": evaluated and evaluated * times,
+        "test_samples": evaluated,
+        "cache": config.data_cache_path,
+        "eod_id": config.eod_id,
+        "eod_mask_loss": config.eod_mask_loss,
+        "reset_position_ids": config.reset_position_ids,
+        "reset_attention_mask": config.reset_attention_mask,
+        "document_boundaries": config.document_boundaries,
+    }
+    if config.valid_data_path:
+        valid = entries(config.valid_data_path)
+        blend = valid[0].weight is not None
+        settings["valid"] = {"valid": valid} if blend else {one.prefix: (one,) for one in valid}
+    if config.test_data_path:
+        settings["test"] = entries(config.test_data_path)
+    return settings

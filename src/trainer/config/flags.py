@@ -1,0 +1,491 @@
+"""Flags, YAML files and DeepSpeed's JSON -> Config. No torch here.
+
+Each source becomes settings under their one name: a field of Config, one of ``DERIVED``, or a
+dotted path such as ``zero_optimization.overlap_comm``, which is DeepSpeed's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokpack.display import brief, nearest
+from tokpack.errors import FormatError, UsageError, option
+from tokpack.storage.disk.foreign import read_json
+from tokpack.storage.disk.mistaken import not_settings
+
+from . import names as tables
+from .config import EXCLUSIVE, FIELDS, UNSAVED, Config
+from .derive import Overrides, configure
+from .hardware import cluster_of
+from .names import ALONE, NAMES, Name
+from .setting import EXPECTED, Setting, flags_typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .hardware import Cluster
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """A configuration, the processes that ``--nproc`` asks for, and what came with it.
+
+    ``inputs`` are files that it was perhaps read from, which the run does not replace. ``words``
+    are those that were typed. With a ``cluster`` the run is only planned, and the plan printed as
+    JSON if so ``as_json`` says.
+    """
+
+    config: Config
+    processes: int | None = None
+    inputs: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    cluster: Cluster | None = None
+    as_json: bool = False
+
+    def to_json(self) -> bytes:
+        """All that a rank needs, for its standard input."""
+        more = {name: getattr(self.config, name) for name in UNSAVED}
+        values = [self.config.to_dict(), more, self.processes, self.inputs, self.words]
+        return json.dumps(values).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> RunRequest:
+        """The reverse of ``to_json``."""
+        saved, more, processes, inputs, words = json.loads(text)
+        more["notes"] = tuple(more["notes"])
+        config = replace(Config.from_dict(saved), **more)
+        return cls(config, processes, tuple(inputs), tuple(words))
+
+
+# Flags of a model in one piece, behind those of a run that shares it among processes.
+UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
+SETTINGS = FIELDS | {setting.name: setting for setting in tables.DERIVED}
+_OFF = {f"no_{name}": Name("switch", name, False) for name, x in SETTINGS.items() if x.kind is bool}
+_NAMES = NAMES | _OFF
+_KNOWN = {*SETTINGS, *_NAMES}
+_MINUTES = re.compile(r"(\d+(?:\.\d+)?)(m|min|h)")
+# Names by which a script is recognised as one for another program.
+_FOREIGN = {one.name for one in tables.DERIVED if not one.help}
+_FOREIGN |= {name for name, row in NAMES.items() if row.kind != "switch" and row.target != name}
+_FOREIGN = {name for name in _FOREIGN if "." not in name} - {"local_rank", "samples"}
+_REPLACED = {name: names.split() for name, names in tables.REPLACED.items()}
+for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCLUSIVE):
+    _REPLACED |= {name: list(_group) for name in _group}
+
+
+class _Setting(NamedTuple):
+    """The value that a flag or a file gives a setting."""
+
+    value: Any
+    written: str  # word for word, for messages
+
+
+@dataclass
+class _Source:
+    """What the flags, a file, or DeepSpeed's JSON say."""
+
+    settings: dict[str, _Setting] = field(default_factory=dict)
+    refused: list[tuple[str, _Setting]] = field(default_factory=list)  # switches, false in it
+    ignored: dict[str, str] = field(default_factory=dict)  # what names.txt has no use for, and why
+    unlike: dict[str, str] = field(default_factory=dict)  # what it says is done in another way
+    names: set[str] = field(default_factory=set)  # all names in it, as they are written there
+
+    def add(self, name: str, value: Any, written: str) -> None:
+        """Take one setting in, under any of its names. Raises UsageError."""
+        self.names.add(name)
+        row = _NAMES.get(name) or Name("setting", name)
+        if row.kind == "only":
+            if not re.fullmatch(row.target, _plain(value)):
+                expected = row.target.replace("|", " or ") or "none"
+                raise UsageError(f"{written} is not supported: only {expected}")
+        elif value is None:
+            return
+        elif row.kind == "nothing":
+            if name != "local_rank":  # which a launcher gives, not the user
+                self.ignored[written] = row.target
+        elif row.kind == "unlike":
+            if str(value).lower() not in ("false", "none"):
+                self.unlike[written] = row.target
+        elif row.kind == "setting":
+            for target, converted in _convert(row.target, value, written).items():
+                self._set(target, _Setting(converted, written))
+        elif str(value).lower() == "false":
+            self.refused.append((row.target, _Setting(row.value, written)))
+        else:
+            self._set(row.target, _Setting(row.value, written))
+
+    def _set(self, name: str, setting: _Setting) -> None:
+        """Take in a value. Of a flag that is given twice the last value counts.
+
+        UsageError where a switch, or a name in a file, contradicts another name of the setting.
+        """
+        before = self.settings.get(name, setting)
+        two, both = (before.written, setting.written), f"{before.written} {setting.written}"
+        ordered = both.startswith("-") and both.count(" ") > 1
+        if before.value != setting.value and not ordered and len(set(map(_word, two))) > 1:
+            raise UsageError(f"{two[1]} contradicts {two[0]}: leave out one of them")
+        self.settings[name] = setting
+
+    def update(self, later: _Source) -> None:
+        """Take in what a later file says, which overrides what is here."""
+        self.settings |= later.settings
+        self.ignored |= later.ignored
+        self.unlike |= later.unlike
+        self.names |= later.names
+
+
+def resolve(
+    argv: Sequence[str],
+    world_size: int = 1,
+    values: Mapping[str, Any] | None = None,
+    without: Callable[[str, Any, bool], bool] = lambda *_: False,
+) -> RunRequest:
+    """What ``[FILE...] --flags`` ask for, or ``values`` in Python.
+
+    Defaults < file < ``values``, as a file has them, < flags; what the DeepSpeed JSON says must not
+    contradict them. A setting of a file is left out if ``without`` says so of its name, its value,
+    and whether it is known. ``world_size`` processes run unless ``--nproc`` says otherwise, or
+    ``--plan`` on how many GPUs. Raises UsageError, InputError and FormatError.
+    """
+    flags, paths = _read_flags(argv)
+    file = _Source()
+    for path in paths:
+        file.update(_read_file(path, without))
+    if values is not None:
+        file.update(_read_values("settings", values, without))
+    for name in flags.settings:
+        for other in _REPLACED.get(name, ()):
+            file.settings.pop(other, None)
+    settings = _with_blend(file.settings | flags.settings)
+    notes: list[str] = []
+    if "deepspeed_config" in settings:
+        settings = _with_deepspeed(settings, settings["deepspeed_config"].value, notes)
+    overrides = Overrides({name: setting.value for name, setting in settings.items()})
+    overrides.flags = flags_typed(flag_names(), argv) if values is None else {}
+    for name in ("conf_dir", "debug", "deepspeed_config"):
+        overrides.pop(name, None)
+    for one in tables.DERIVED:
+        if one.choices or one in tables.OWN:
+            one.check(overrides.get(one.name))
+    nproc = overrides.pop("nproc", None)
+    as_json, cluster = overrides.pop("json", False), _planned(overrides, nproc)
+    world_size = world_size if cluster is None else cluster.world_size
+    if ignored := _by_reason(file.ignored | flags.ignored):
+        overrides.note(f"accepted, with nothing to do: {ignored}")
+    if unlike := _by_reason(file.unlike | flags.unlike):
+        overrides.note(f"not implemented, the results are the same: {unlike}")
+    overrides.notes += tuple(notes)
+    _take_defaults(overrides, file.names | flags.names)
+    neox = bool(file.names & ALONE["neox"]) or overrides.get("like") == "neox"
+    neox = neox and "activation" not in flags.settings
+    config = configure(overrides, nproc or world_size, neox)
+    files = (word.partition("=")[2] or word for word in argv)
+    inputs = tuple(filter(os.path.isfile, files))
+    return RunRequest(config, nproc, inputs, tuple(argv), cluster, as_json)
+
+
+def _planned(values: Overrides, nproc: int | None) -> Cluster | None:
+    """The GPUs for which a run is planned; None where it is to be made."""
+    gpus = {name: values.pop(name) for name in ("gpu", "nodes", "gpus_per_node") if name in values}
+    if not values.pop("plan", False):
+        for name in gpus:
+            raise UsageError(f"{option(name)} needs {option('plan')}")
+        return None
+    if nproc is not None:
+        raise UsageError(
+            f"{option('nproc')} starts processes: with {option('plan')}, say {option('nodes')} and "
+            f"{option('gpus_per_node')}"
+        )
+    return cluster_of(**gpus)
+
+
+def flag_names() -> dict[str, str]:
+    """The flag of each setting."""
+    return {name: one.flag for name, one in SETTINGS.items()}
+
+
+def _by_reason(words: Mapping[str, str]) -> str:
+    """Words, each with why it has no effect; those of one reason together."""
+    groups: dict[str, list[str]] = {}
+    for word, reason in words.items():
+        groups.setdefault(reason, []).append(word)
+    return "; ".join(f"{', '.join(words)} ({reason})" for reason, words in groups.items())
+
+
+def _take_defaults(overrides: Overrides, names: set[str]) -> None:
+    """Take the defaults of the program that ``like`` names.
+
+    Without it, say which defaults are others in the program whose ``names`` were used.
+    """
+    like = overrides.get("like")
+    program = like or _program(names)
+    if program is None:
+        return
+    free = {
+        name: value
+        for name, value in tables.DEFAULTS[program].items()
+        if not any(one in overrides for one in (name, *_REPLACED.get(name, ())))
+    }
+    if like:
+        overrides.update(free)
+        return
+    if overrides.get("precision") != "fp16":
+        free.pop("initial_loss_scale", None)
+    differences = (
+        f"{option(name)} {SETTINGS[name].default_words} "
+        f"({f'{value:g}' if isinstance(value, (int, float)) else value} there)"
+        for name, value in free.items()
+    )
+    overrides.unlike = (
+        f"defaults that are others in {tables.PROGRAMS[program]}: {', '.join(differences)}; "
+        f"--like {program} takes those"
+    )
+
+
+def _program(names: set[str]) -> str | None:
+    """Whose flags and files these are; None where all names are ours."""
+    programs = (one for one in ("neox", "microsoft", "bigscience") if names & ALONE[one])
+    return next(programs, "megatron") if names & (_FOREIGN | ALONE["neox"]) else None
+
+
+def _with_deepspeed(named: dict[str, _Setting], path: str, notes: list[str]) -> dict[str, _Setting]:
+    """The same settings, and those of DeepSpeed's JSON, which must not contradict them.
+
+    Where this changes no result, those of the JSON replace them.
+    """
+    deepspeed, replaced = _Source(), dict[str, str]()
+    for key, value in _flat(_load(path, read_json)).items():
+        deepspeed.add(key, value, f"{key} {_plain(value)}")
+    pairs = [(name, there, False) for name, there in deepspeed.settings.items()]
+    for name, there, refused in (*pairs, *((*pair, True) for pair in deepspeed.refused)):
+        if name not in named or (named[name].value == there.value) is not refused:
+            continue
+        written = named[name].written
+        if name not in tables.JSON_ALONE.split():
+            raise UsageError(f"{written} contradicts {there.written} in {path}: change one of them")
+        replaced[name] = f"{there.written}, not {written}"
+    if replaced:
+        notes.append(f"{path} goes before the flags: {'; '.join(replaced.values())}")
+    kept = {name: one for name, one in named.items() if name not in replaced}
+    return {**deepspeed.settings, "engine": _Setting("deepspeed", ""), **kept}
+
+
+def _with_blend(named: dict[str, _Setting]) -> dict[str, _Setting]:
+    """The same settings, and those of a blend file that is given as the data."""
+    words = [w for n in ("data_path", "train_data_path") if n in named for w in named[n].value]
+    from tokpack.samples.blend.file import is_blend_file, read_values
+
+    if len(words) != 1 or not is_blend_file(words[0]):
+        return named
+    blend, values = _Source(), _load(words[0], read_values)
+    for key in tables.BLEND.split():
+        if key in values:
+            blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
+    blend.settings.setdefault("split", _Setting(None, ""))  # such a file may do without one
+    return blend.settings | named
+
+
+def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
+    """What the flags say, and the words that are not flags: files."""
+    source, paths, words = _Source(), [], list(argv)
+    while words:
+        written, equals, value = words.pop(0).partition("=")
+        if not written.startswith("-"):
+            paths.append(written + equals + value)
+            continue
+        name = written.removeprefix("--").replace("-", "_").lower()
+        name = "conf_dir" if written == "-d" else name  # of GPT-NeoX's launcher
+        if name not in _KNOWN:
+            raise UsageError(f"unknown flag {written}{_hint(name, '--', '-')}")
+        limit = _most_values(name)
+        values = [value] if equals else []
+        while not equals and words and len(values) < limit and words[0][:2] != "--":
+            values.append(words.pop(0))
+        if not values and name in tables.BARE:
+            values = [tables.BARE[name]]
+        if limit and not values:
+            raise UsageError(f"{written} needs a value")
+        one = values[0] if values else True
+        source.add(name, values if limit > 1 else one, " ".join((written, *values)))
+    if "conf_dir" in source.settings:
+        paths = [os.path.join(source.settings["conf_dir"].value, path) for path in paths]
+    return source, [_with_ending(path) for path in paths]
+
+
+def _with_ending(path: str) -> str:
+    """The path of a configuration, of which GPT-NeoX lets people leave out the .yml."""
+    if mistaken := not_settings(path):
+        raise UsageError(mistaken)
+    return f"{path}.yml" if not os.path.exists(path) and os.path.exists(f"{path}.yml") else path
+
+
+def _most_values(name: str) -> float:
+    """How many words may follow a flag."""
+    row = _NAMES.get(name) or Name("setting", name)
+    if row.kind == "switch" or row == Name("only", "false"):
+        return 0
+    if row.kind in ("nothing", "unlike"):
+        return float(row.value)
+    return SETTINGS[row.target].words if row.kind == "setting" and row.target in SETTINGS else 1
+
+
+def _read_file(path: str, without: Callable[[str, Any, bool], bool]) -> _Source:
+    """What a configuration says; a blend file says what the data is."""
+    from tokpack.storage.disk.foreign_yaml import read_yaml
+
+    values = _load(path, read_yaml)
+    if {"tokpack_blend", "datasets"} & set(values):
+        values = {"data_path": [path]}
+    return _read_values(path, values, without)
+
+
+def _read_values(
+    path: str, values: Mapping[str, Any], without: Callable[[str, Any, bool], bool]
+) -> _Source:
+    """The settings of a file, or of Python; ``path`` says in messages where they are from."""
+    source = _Source()
+    half = values.get("fp16")
+    if isinstance(half, dict) and tables.WORDS.get(str(half.get("type"))) == "bf16":
+        # GPT-NeoX said bf16 so before it had the word; there is no loss scale in it.
+        values = {**values, "fp16": None, "bf16": {"enabled": half.get("enabled", False)}}
+    for key, value in values.items():
+        name = str(key).replace("-", "_").lower()
+        nothing = name in NAMES and NAMES[name].kind == "nothing"
+        whole = nothing or not isinstance(value, dict)
+        for inner, one in ({key: value} if whole else _flat(value, f"{key}.")).items():
+            name = str(inner).replace("-", "_").lower()
+            is_known = name in _KNOWN or name.split(".")[0] in tables.DEEPSPEED.split()
+            if not without(name, one, is_known):
+                _add(source, path, str(inner), str(one) if nothing else one, is_known)
+    return source
+
+
+def _add(source: _Source, path: str, key: str, value: Any, is_known: bool) -> None:
+    """Take in a setting of a file. UsageError where nobody knows it."""
+    name = key.replace("-", "_").lower()
+    if not is_known:
+        hint = _hint(name, "", "-" if "-" in key else "_")
+        raise UsageError(f"{path}: unknown setting {key}{hint}")
+    for block in ("deepspeed_json.", "deepspeed_extra_args."):
+        name = name.removeprefix(block)
+    source.add(name, value, f"{key} {_plain(value)}")
+
+
+def _load(path: str, read: Callable[[str], Any]) -> dict[str, Any]:
+    values = read(path)
+    if not isinstance(values, dict):
+        raise FormatError(f"{path}: expected names and values, found {type(values).__name__}")
+    return values
+
+
+def _word(written: str) -> str:
+    """The name in a setting as it was written, without --no-."""
+    name = written.partition(" ")[0].replace("_", "-").lower()
+    return name.removeprefix("--no-").removeprefix("--")
+
+
+def _hint(name: str, before: str, joint: str) -> str:
+    """The name that was perhaps meant, as its place writes it; "" where none is near."""
+    near = nearest(name, (word for word in _KNOWN if "." not in word))
+    return f"; did you mean {before}{near.replace('_', joint)}?" if near else ""
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, (bool, float)):
+        return json.dumps(value)
+    return (value if isinstance(value, str) and len(value) < 300 else brief(value)).lower()
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, with dotted names."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        result |= _flat(value, f"{name}.") if isinstance(value, dict) and value else {name: value}
+    return result
+
+
+def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
+    """The settings that a word, or a value of a file, makes. Raises UsageError."""
+    setting = SETTINGS.get(name, Setting(name))
+    if name in tables.BARE and str(value).lower() in ("true", "false"):  # of a file
+        return {name: tables.BARE[name] if str(value).lower() == "true" else None}
+    if name == "save_interval" and (match := _MINUTES.fullmatch(str(value))):
+        minutes = float(match[1]) * {"m": 1, "h": 60}[match[2][0]]
+        return {name: None, "save_interval_in_mins": minutes}
+    try:
+        value = setting.read(value)
+    except ValueError:
+        also = ", or minutes or hours as in 10m and 2h" if name == "save_interval" else ""
+        raise UsageError(f"{written}: expected {EXPECTED[setting.kind]}{also}") from None
+    if setting.choices:
+        value = tables.WORDS.get(str(value).lower(), value)
+    if name == "initial_scale_power":
+        if not -1000 < value < 1000:
+            raise UsageError(f"{written}: a power of two that no number holds")
+        return {"initial_loss_scale": 2.0**value}
+    if name == "save_interval":  # of which the last counts, be it in steps or in minutes
+        return {name: value, "save_interval_in_mins": None}
+    if name != "betas":
+        return {name: value}
+    if len(value) != 2:
+        raise UsageError(f"{written}: expected two numbers")
+    return {"adam_beta1": value[0], "adam_beta2": value[1]}
+
+
+# Blocks of DeepSpeed's JSON that it is not given: what they say is in Config, or has no effect.
+OURS = ("activation_checkpointing", "optimizer")
+# Other settings of the optimizer that are accepted: they describe torch's AdamW, which is used.
+ADAMW = {"adam_w_mode": True, "amsgrad": False, "bias_correction": True, "torch_adam": True}
+
+
+def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], list[str]]:
+    """The JSON for DeepSpeed: what was given, overridden by what Config says; and notes.
+
+    The notes say what is done otherwise than asked. UsageError for what DeepSpeed cannot do.
+    """
+    extra, zero = config.deepspeed_json, config.zero_stage
+    precision, stages = config.precision_on(device_type), config.pipeline_model_parallel_size
+    power = math.log2(config.initial_loss_scale)
+    if stages > 1:
+        raise UsageError(f"{option('pipeline_model_parallel_size')} {stages} needs engine torch")
+    if precision == "fp16" and not (config.loss_scale or power.is_integer()):
+        raise UsageError(
+            f"{option('initial_loss_scale')} is {config.initial_loss_scale:g}: DeepSpeed needs a "
+            "power of 2"
+        )
+    for name, value in extra.get("optimizer", {}).get("params", {}).items():
+        if ADAMW.get(name) != value:
+            raise UsageError(
+                f"{name} {value} of the optimizer is not supported: it is torch's AdamW"
+            )
+    unused = ", ".join(extra.get("activation_checkpointing", {}))
+    notes = [f"not needed to recompute activations: {unused}"] if unused else []
+    if zero == 0:  # which is not exact: in half precision it makes one step too many
+        zero = 1
+        notes.append(f"{option('zero_stage')} 1 is used, which DeepSpeed computes exactly")
+    scaling = {
+        "loss_scale": config.loss_scale,
+        "initial_scale_power": int(power),
+        "loss_scale_window": config.loss_scale_window,
+        "hysteresis": config.hysteresis,
+        "min_loss_scale": config.min_loss_scale,
+    }
+    if precision == "bf16":  # in bf16 a sum of 256 micro batches would not grow any more
+        extra = {"data_types": {"grad_accum_dtype": "fp32"}, **extra}
+    settings = {k: v for k, v in extra.items() if k not in OURS} | {
+        "train_batch_size": config.global_batch_size,
+        "train_micro_batch_size_per_gpu": config.micro_batch_size,
+        "gradient_clipping": config.clip_grad,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "zero_optimization": {**extra.get("zero_optimization", {}), "stage": zero},
+        "bf16": {**extra.get("bf16", {}), "enabled": precision == "bf16"},
+        "fp16": {**extra.get("fp16", {}), **scaling, "enabled": precision == "fp16"},
+    }
+    return settings, notes

@@ -1,0 +1,95 @@
+"""What GPUs can do by their makers' data sheets, and which share of it programs reach."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from tokpack.display import nearest
+from tokpack.errors import FormatError, UsageError, option
+
+# Dense bf16 (or fp16) TFLOP/s by a part of the device's name; the first that fits counts.
+PEAKS = {
+    "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H800": 989,
+    "H20": 148, "A100": 312, "A800": 312, "L40S": 362, "L40": 181, "L4": 121, "A40": 150,
+    "A6000": 155, "A10": 125, "V100": 125, "T4": 65, "4090": 165, "3090": 71, "MI300X": 1307,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """GPUs that work together, in ``nodes`` of ``gpus_per_node``.
+
+    Of one GPU: ``peak_tflops`` in dense bf16, ``gpu_memory`` in GB, ``memory_bandwidth`` in GB/s,
+    ``link_bandwidth`` to the other GPUs of the node in GB/s one way, and ``efficiency``, the share
+    of the peak that large products of matrices reach. ``network_bandwidth`` is that of a node to
+    the others, in GB/s one way.
+    """
+
+    peak_tflops: float
+    gpu_memory: float
+    memory_bandwidth: float
+    link_bandwidth: float
+    network_bandwidth: float
+    efficiency: float
+    nodes: int = 1
+    gpus_per_node: int = 8
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of a GPU."""
+        return self.peak_tflops * 1e12
+
+    def seconds(self, bytes_: float, gigabytes: float = 0) -> float:
+        """How long it takes to move so many bytes, through memory or at so many GB/s."""
+        return bytes_ / ((gigabytes or self.memory_bandwidth) * 1e9 * TRAFFIC)
+
+
+TRAFFIC = 0.8  # share of a data sheet's bandwidths that programs reach
+GPUS = {
+    "a100-40": Cluster(PEAKS["A100"], 40, 1555, 300, 200, 0.8),
+    "a100-80": Cluster(PEAKS["A100"], 80, 2039, 300, 200, 0.8),
+    "h100": Cluster(PEAKS["H100"], 80, 3350, 450, 400, 0.62),
+    "h200": Cluster(PEAKS["H200"], 141, 4800, 450, 400, 0.62),
+    "b200": Cluster(PEAKS["B200"], 180, 7700, 900, 400, 0.62),
+    "l40s": Cluster(PEAKS["L40S"], 48, 864, 32, 50, 0.62),
+    "mi300x": Cluster(PEAKS["MI300X"], 192, 5300, 448, 400, 0.5),
+}
+NUMBERS = {one.name for one in fields(Cluster)}
+
+
+def cluster_of(gpu: str | None = None, nodes: int = 1, gpus_per_node: int = 8) -> Cluster:
+    """The GPUs of a name of GPUS, or of a YAML or JSON file with the fields of Cluster.
+
+    A file may have ``gpu`` too, the name of one from which it differs. UsageError for a name that
+    is not known, FormatError for a file of anything else.
+    """
+    choices, values = f"one of {', '.join(GPUS)}, or a file with its numbers", dict[str, Any]()
+    if gpu is not None and os.path.isfile(gpu):
+        from tokpack.storage.disk.foreign_yaml import read_yaml
+
+        values = read_yaml(gpu)
+        if not isinstance(values, dict) or set(values) - {*NUMBERS, "gpu"}:
+            raise FormatError(f"{gpu}: expected numbers for {', '.join(sorted(NUMBERS))}")
+        for name in set(values) & NUMBERS:
+            if not (type(values[name]) in (int, float) and 0 < values[name] < float("inf")):
+                raise FormatError(f"{gpu}: {name} is {values[name]}, expected a number above 0")
+        gpu = values.pop("gpu", None)
+    values = {"nodes": nodes, "gpus_per_node": gpus_per_node, **values}
+    if gpu is None:
+        absent = [one.name for one in fields(Cluster) if one.name not in values]
+        if len(values) == 2:
+            raise UsageError(f"no GPU: add {option('gpu')} with {choices}")
+        if absent:
+            raise FormatError(f"no numbers for {', '.join(absent)} of the GPU: add them, or a gpu")
+        return Cluster(**values)
+    if str(gpu).lower() not in GPUS:
+        near = nearest(str(gpu).lower(), GPUS)
+        hint = f"; did you mean {near}?" if near else ""
+        raise UsageError(f"GPU {gpu} is not known, only {choices}{hint}")
+    return replace(GPUS[str(gpu).lower()], **values)
