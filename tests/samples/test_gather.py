@@ -18,7 +18,7 @@ from support.samples_twin import some_lengths, write_dataset
 from tokpack import BlendedDataset, GPTDataset, _core
 from tokpack.dataset.merge import merge
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.samples.orders.rows import FLAVOURS
+from tokpack.samples.orders.rules import FLAVOURS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from support.samples_twin import some_lengths, write_dataset, write_manifest
 from tokpack import GPTDataset, open_blend
 from tokpack.samples import load_blend, plan_blend
 from tokpack.samples.blend.spec import BlendSpec
-from tokpack.samples.orders.rows import FLAVOURS, OrderName, PackingName
+from tokpack.samples.orders.rules import FLAVOURS, OrderName, PackingName
 from tokpack.samples.settings import BlendOptions, SampleOptions, Settings
 
 if TYPE_CHECKING:

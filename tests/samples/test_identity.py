@@ -13,7 +13,7 @@ import tokpack
 from tokpack import BlendedDataset, GPTDataset, MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.documents import write_view
 from tokpack.samples import FIM, SampleIterator, open_blend, plan_blend, save_blend
-from tokpack.samples.orders.rows import FLAVOURS, ORDERS
+from tokpack.samples.orders.rules import FLAVOURS, ORDERS
 
 if TYPE_CHECKING:
     from pathlib import Path

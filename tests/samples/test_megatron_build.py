@@ -15,7 +15,7 @@ from support.megatron_cases import megatron_order
 from tokpack import _core
 from tokpack.errors import UsageError
 from tokpack.samples.megatron.orders import megatron_blend
-from tokpack.samples.orders.rows import FLAVOURS
+from tokpack.samples.orders.rules import FLAVOURS
 
 NORESERVE = 0x4000  # of Linux; Python 3.11's mmap does not name it
 ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])

@@ -21,7 +21,7 @@ from support.places import GOLDEN
 
 from tokpack import MMapIndexedDataset
 from tokpack.samples.megatron.orders import MegatronOrder, blend_request, megatron_blend
-from tokpack.samples.orders.rows import FLAVOURS
+from tokpack.samples.orders.rules import FLAVOURS
 from tokpack.samples.settings import parse_split
 
 if TYPE_CHECKING:

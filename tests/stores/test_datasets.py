@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from support.stores import Store
 
-    from tokpack.samples.orders.rows import OrderName
+    from tokpack.samples.orders.rules import OrderName
 
 TRACKS = ("mask", "weights", "labels")
 LENGTH = 128

@@ -71,7 +71,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
     """The spec with 0 samples where a program's order must know how many, and notes of that."""
-    from tokpack.samples.orders.rows import rules_of
+    from tokpack.samples.orders.rules import rules_of
 
     parts = {"valid_samples": "validation", "test_samples": "test"}
     weighted = all(entry.weight is not None for entry in spec.datasets)
@@ -114,7 +114,7 @@ def print_files(files: Sequence[Any], arguments: argparse.Namespace) -> None:
 
 def _print_cached(files: Sequence[CachedIndex]) -> None:
     from tokpack.cli.figures import table
-    from tokpack.samples.orders.rows import rules_of
+    from tokpack.samples.orders.rules import rules_of
 
     rows = [["dataset", "part", "order", "samples", "bytes", "seconds", "file"]]
     for one in files:

@@ -10,7 +10,7 @@ from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokpack.errors import UsageError, option
-from tokpack.samples.orders.rows import (
+from tokpack.samples.orders.rules import (
     PACKINGS,
     OrderName,
     OrderRules,

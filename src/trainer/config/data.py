@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import UsageError, option
 from tokpack.samples.blend.file import entries, read_words
-from tokpack.samples.orders.rows import rules_of
+from tokpack.samples.orders.rules import rules_of
 from tokpack.tokenizers.load import count_ids
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tokpack.samples.blend.plan import Mixture, Portion
     from tokpack.samples.megatron.cache_files import IndexFiles
-    from tokpack.samples.orders.rows import OrderName
+    from tokpack.samples.orders.rules import OrderName
     from tokpack.samples.settings import BlendOptions
 
 

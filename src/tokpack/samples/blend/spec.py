@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Unpack
 
-    from tokpack.samples.orders.rows import OrderRules
+    from tokpack.samples.orders.rules import OrderRules
     from tokpack.samples.settings import BlendOptions
 
 MEANINGS = ("tokens", "documents", "epochs", "trained")

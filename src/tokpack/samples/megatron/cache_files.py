@@ -26,7 +26,8 @@ from tokpack.samples.megatron.orders import (
     megatron_index_key,
     normalise,
 )
-from tokpack.samples.orders.rows import OrderInput, flavour_named
+from tokpack.samples.orders.rows import OrderInput
+from tokpack.samples.orders.rules import flavour_named
 from tokpack.samples.settings import PARTS, parse_split, split_bounds
 from tokpack.storage.disk.durable import make_parent
 from tokpack.storage.disk.replaceable import write_output

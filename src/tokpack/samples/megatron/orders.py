@@ -16,7 +16,8 @@ from tokpack import _core
 from tokpack.dataset.format import release
 from tokpack.errors import FormatError, UsageError, option
 from tokpack.samples.cache import ChunkedArray
-from tokpack.samples.orders.rows import Order, flavour_named
+from tokpack.samples.orders.rows import Order
+from tokpack.samples.orders.rules import flavour_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
