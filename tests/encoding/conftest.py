@@ -42,9 +42,9 @@ def chats(tmp_path: Path, chatty: Path, twin: ChatTwin) -> Chats:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts and segments of 1 MiB: files of 3 MB are cut, as those of 12 MB are without it."""
-    monkeypatch.setattr(plan, "MIN_PART_BYTES", 1 << 20)
-    monkeypatch.setitem(parts.make_parts.__kwdefaults__, "smallest_bytes", 1 << 20)
+    """Parts and segments of 256 KiB: files of 800 kB are cut, as those of 12 MB are without it."""
+    monkeypatch.setattr(plan, "MIN_PART_BYTES", 1 << 18)
+    monkeypatch.setitem(parts.make_parts.__kwdefaults__, "smallest_bytes", 1 << 18)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ pytest.importorskip("jinja2")
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_json_lines(chats: Chats, workers: int, small_parts: None) -> None:
-    records = conversations(500, words=400) if workers > 1 else RECORDS
+    records = conversations(150, words=400) if workers > 1 else RECORDS
     manifest = chats.encode(records, workers=workers)
     chats.right(records)
     assert manifest.options["append_eod"] is False

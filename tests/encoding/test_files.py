@@ -45,6 +45,7 @@ def joined(place: Place) -> tuple[bytes, bytes]:
     return dataset(place.folder / "merged")
 
 
+@pytest.mark.promises
 def test_the_files_depend_on_nothing_but_their_number(place: Place) -> None:
     """Not on the workers; and the dataset is the same as in one file, also to samples."""
     expected = twin(place.tokenizer, place.texts)

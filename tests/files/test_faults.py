@@ -78,6 +78,7 @@ def served() -> Iterator[tuple[Server, Path]]:
             yield server, folder
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_old_new_or_nothing(served: tuple[Server, Path], case: Case) -> None:
     server, folder = served

@@ -33,6 +33,7 @@ from tokpack.operations.convert import convert
 from tokpack.operations.merge import merge
 
 
+@pytest.mark.promises
 @settings(max_examples=50, deadline=None)
 @given(parts=st.lists(DOCUMENTS, min_size=1, max_size=4))
 def test_a_merge_is_all_documents_in_order(parts: list[Documents]) -> None:

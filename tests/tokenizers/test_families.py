@@ -169,6 +169,7 @@ def test_every_native_pattern_has_a_family_here() -> None:
     assert {name for name, _ in [*SPLITS.values(), *OTHERS.values()]} == set(_core.patterns())
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("family", FAMILIES)
 def test_family_is_native_and_exact(family: str, twins: dict[str, Twin]) -> None:
     twin = twins[family]
