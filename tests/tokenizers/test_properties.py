@@ -41,7 +41,6 @@ _SETTINGS = settings(
 )
 
 
-@pytest.mark.promises
 @pytest.mark.parametrize("name", ["gpt2", "neox"])
 @given(texts=_TEXTS)
 @settings(_SETTINGS, suppress_health_check=[*HealthCheck])
