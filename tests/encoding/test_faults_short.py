@@ -26,8 +26,9 @@ from support.encoding_tools import (
     write_jsonl,
 )
 from support.places import ROOT
+from support.small_parts import small_parts
 from torture import bombs, disk, kill, power
-from torture.tools import OPTIONS, Setting, small_parts
+from torture.tools import OPTIONS, Setting
 
 import tokpack
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.encoding_tools import dataset, documents, twin, write_jsonl
+from support.small_parts import in_small_parts
+from support.stopped_runs import PART_BYTES
 
 import tokpack
 from tokpack.encoding import plan, renames
@@ -39,7 +41,7 @@ def files_of(count: int, kinds: Sequence[str] = ("bin", "idx", "json")) -> set[s
 
 def joined(place: Place) -> tuple[bytes, bytes]:
     """What ``merge`` makes of the dataset, which it compares with all checksums."""
-    with place._small():
+    with in_small_parts(PART_BYTES):
         tokpack.verify(str(place.output))
         tokpack.merge(str(place.output), place.folder / "merged", overwrite=True)
     return dataset(place.folder / "merged")
