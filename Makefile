@@ -3,6 +3,7 @@
 #   make demo      set up; from Python's own sources to tokens, a blend, a small GPT and its text
 #   make test      set up, then run the tests, on JOBS processes; of one folder of tests: ROOM=samples
 #   make test-core the same without the trainer's tests, and without torch, DeepSpeed and Ray
+#   make test-promises  the two hundred tests of what README.md promises, in a minute
 #   make test-slow the tests that try everything there is: every code point, every byte of a file
 #   make lint      ruff, mypy --strict and clang-format
 #   make sanitize  the core's own tests under ASan and UBSan
@@ -35,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --jobs=2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-slow lint sanitize neon torture fuzz bench docs dist wheels clean
+.PHONY: help demo test test-core test-promises test-slow lint sanitize neon torture fuzz bench docs dist wheels clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -99,6 +100,9 @@ endif
 
 test-core: $(VENV)/tester
 	@$(CORE) -m "not slow" --ignore tests/trainer $(PYTEST_ARGS)
+
+test-promises: $(VENV)/tester
+	@$(CORE) -m promises --ignore tests/trainer $(PYTEST_ARGS)
 
 test-slow: $(VENV)/developer
 	@$(PYTEST) -m slow $(PYTEST_ARGS)

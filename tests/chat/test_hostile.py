@@ -81,7 +81,7 @@ OUTSIDE = {
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that are met in a moment, and still leave room for all that is honest."""
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(apart, "SECONDS", 0.4)
     monkeypatch.setattr(apart, "MEMORY", 256 << 20)
 
 

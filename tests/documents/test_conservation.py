@@ -63,6 +63,7 @@ def test_counts_are_those_of_two_multisets(
     assert found.is_conserved == (ours == theirs)
 
 
+@pytest.mark.promises
 def test_a_merged_dataset_has_what_its_inputs_have(tmp_path: Path, tokenizer: str) -> None:
     names = [
         encode(tmp_path, name, [f"{name} {i}" for i in range(40)], tokenizer) for name in "xyz"
@@ -79,6 +80,7 @@ def test_a_merged_dataset_has_what_its_inputs_have(tmp_path: Path, tokenizer: st
     assert twice.examples[0].startswith("more often than there: document ")
 
 
+@pytest.mark.promises
 def test_what_is_missing_is_named_by_file_and_line(tmp_path: Path, tokenizer: str) -> None:
     texts = [f"text number {i}" for i in range(30)]
     prefix = encode(tmp_path, "few", texts[:17] + texts[18:], tokenizer)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support import forked
 from support.documents import plain
 from support.indexed_twin import write_plainly
 
@@ -23,8 +24,6 @@ from tokpack.errors import BusyError, FormatError, OutputError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SELF = (sys.executable, "-m", "tokpack")
 
 
 def write(prefix: Path, documents: list[list[int]], letter: str = "H") -> Path:
@@ -48,8 +47,8 @@ def test_of_two_at_once_one_makes_all(tmp_path: Path, command: str) -> None:
     write(tmp_path / "b", documents[::20])
     for _ in range(2):
         both = [
-            subprocess.Popen(
-                [*SELF, *command.split(), "-q"],
+            forked.Process(
+                ["-m", "tokpack", *command.split(), "-q"],
                 cwd=tmp_path,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -202,7 +201,7 @@ def test_little_memory_is_no_fault(tmp_path: Path, command: str) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
         run = subprocess.run(
-            [*SELF, *command.split()],
+            [sys.executable, "-m", "tokpack", *command.split()],
             cwd=tmp_path,
             preexec_fn=limit,
             capture_output=True,

@@ -9,10 +9,8 @@ import pytest
 from support.chatml_twin import Chats, ChatTwin, chat_tokenizer
 from support.optional import BARE
 from support.small_disk import small_disk
+from support.small_parts import in_small_parts
 from support.stopped_runs import Place
-
-from tokpack.encoding import plan
-from tokpack.sources import parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,10 +39,10 @@ def chats(tmp_path: Path, chatty: Path, twin: ChatTwin) -> Chats:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts and segments of 1 MiB: files of 3 MB are cut, as those of 12 MB are without it."""
-    monkeypatch.setattr(plan, "MIN_PART_BYTES", 1 << 20)
-    monkeypatch.setitem(parts.make_parts.__kwdefaults__, "smallest_bytes", 1 << 20)
+def small_parts() -> Iterator[None]:
+    """Parts and segments of 256 KiB: files of 800 kB are cut, as those of 12 MB are without it."""
+    with in_small_parts(1 << 18):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ import pytest
 from support import forked
 from support.chatml_twin import RECORDS, TEMPLATE, Chats, conversations, rendered, write_records
 from support.encoding_tools import DRIVER, EOD, dataset
-from support.stopped_runs import STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
+from support.small_parts import in_small_parts
+from support.stopped_runs import PART_BYTES, STOP_AT_END, STOP_AT_PART, STOP_AT_RENAME
 
 import tokpack
-from tokpack.encoding import EncodeOptions, plan
+from tokpack.encoding import EncodeOptions
 from tokpack.encoding.conversations import sample
 from tokpack.errors import InputError, RecordError, WorkerError
-from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ pytest.importorskip("jinja2")
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_json_lines(chats: Chats, workers: int, small_parts: None) -> None:
-    records = conversations(500, words=400) if workers > 1 else RECORDS
+    records = conversations(150, words=400) if workers > 1 else RECORDS
     manifest = chats.encode(records, workers=workers)
     chats.right(records)
     assert manifest.options["append_eod"] is False
@@ -75,10 +75,7 @@ def test_a_run_that_is_stopped(chats: Chats) -> None:
         run = functools.partial(forked.run, capture_output=True, check=False, timeout=120)
         done = run(["-c", script + DRIVER, settings])
         assert done.returncode == code, done.stderr
-        with pytest.MonkeyPatch.context() as patch:
-            small = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
-            patch.setattr(plan, "make_parts", small)
-            patch.setattr(blocks, "BLOCK_BYTES", 4 << 10)
+        with in_small_parts(PART_BYTES):
             chats.encode(source)
             chats.right(records)
         for path in chats.folder.glob("out*"):

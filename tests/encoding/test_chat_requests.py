@@ -113,26 +113,28 @@ def gz(records: list[dict[str, Any]], folder: Path) -> str:
     return str(path)
 
 
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
 @pytest.mark.parametrize(
-    ("workers", "work"),
-    [
-        (1, "{{ ('\\t' * 100000).expandtabs(100000) | length }}"),
-        (2, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
-    ],
-    ids=["memory", "time"],
+    ("kind", "limit"),
+    [("lines", "memory"), ("ranges", "time"), ("stream", "memory"), ("documents", "time")],
 )
-@pytest.mark.parametrize("kind", ["lines", "ranges", "stream", "documents"])
 def test_a_limit_ends_the_run_at_its_record(
-    chats: Chats, monkeypatch: pytest.MonkeyPatch, kind: str, workers: int, work: str
+    chats: Chats, monkeypatch: pytest.MonkeyPatch, kind: str, limit: str
 ) -> None:
-    monkeypatch.setattr(apart, "SECONDS", 1)
+    workers, work = {
+        "memory": (1, "{{ ('\\t' * 100000).expandtabs(100000) | length }}"),
+        "time": (2, LOOPS),
+    }[limit]
+    monkeypatch.setattr(apart, "SECONDS", 0.5)
     monkeypatch.setattr(apart, "MEMORY", 256 << 20)
     if kind == "ranges":
         cut = plan.make_parts
         monkeypatch.setattr(plan, "MIN_PART_BYTES", 1)
         monkeypatch.setattr(plan, "make_parts", lambda *a, **k: cut(*a, **k, smallest_bytes=9000))
-    records = [*RECORDS] * 10
-    records[433] = {"messages": [{"role": "user", "content": "Stop"}, *RECORDS[0]["messages"][1:]]}
+    records = [*RECORDS] * 3
+    records[133] = {"messages": [{"role": "user", "content": "Stop"}, *RECORDS[0]["messages"][1:]]}
     file = chats.folder / "mine.jinja"
 
     def encode(template: str) -> None:
@@ -144,7 +146,7 @@ def test_a_limit_ends_the_run_at_its_record(
 
     with pytest.raises(RecordError, match=r"mine\.jinja.*takes more than") as caught:
         encode(TEMPLATE + "{% if messages[0].content == 'Stop' %}" + work + "{% endif %}")
-    assert caught.value.line == 434
+    assert caught.value.line == 134
     assert not list(chats.folder.glob("out.*json*"))
     encode(TEMPLATE)
     chats.right(records)

@@ -70,6 +70,7 @@ def test_what_is_damaged_before_it_has_its_name_is_made_again(place: Place, kind
     place.right()
 
 
+@pytest.mark.promises
 def test_what_is_damaged_among_the_renames_is_refused(place: Place) -> None:
     place.stop(STOP_AT_RENAME.format(done=1))
     flip(place.output.with_suffix(".bin"))
@@ -98,6 +99,7 @@ def test_an_input_that_changed_before_the_renames(place: Place, done: int) -> No
     place.right()
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("is_link", [False, True])
 @pytest.mark.parametrize("done", [0, 1])
 def test_what_came_while_a_run_was_stopped_is_not_replaced(

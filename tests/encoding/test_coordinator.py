@@ -90,6 +90,7 @@ def undisturbed(job: Job, folder: Path) -> list[bytes]:
     return alone.content
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_any_order(
     tmp_path: Path,
@@ -127,6 +128,7 @@ def test_any_order(
             assert simulation.written[JOINED] == sum(map(len, expected))
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_the_first_bad_record_in_any_order(tmp_path: Path, tokenizer: Tokenizer, seed: int) -> None:
     rng = random.Random(seed)

@@ -79,6 +79,7 @@ def tmpfs(mount: Callable[[int], Path]) -> Path:
     return mount(2 << 20)
 
 
+@pytest.mark.promises
 def test_what_is_done_is_not_done_again(corpus: Corpus, output: Path) -> None:
     process = corpus.start(output)
     wait_until(lambda: len(pieces(output)) >= 3)
@@ -94,6 +95,7 @@ def test_what_is_done_is_not_done_again(corpus: Corpus, output: Path) -> None:
     assert Path(f"{output}.bin").stat().st_mtime_ns == before
 
 
+@pytest.mark.promises
 def test_a_killed_worker_ends_the_run(corpus: Corpus, output: Path) -> None:
     process = corpus.start(output)
     wait_until(lambda: pieces(output))
@@ -136,6 +138,7 @@ def test_a_signal_ends_the_run_in_order(
     assert dataset(output) == corpus.expected
 
 
+@pytest.mark.promises
 def test_two_runs_at_once(corpus: Corpus, output: Path) -> None:
     first = corpus.start(output)
     wait_until(lambda: pieces(output))
@@ -176,6 +179,7 @@ def fails(process: subprocess.Popen[str]) -> str:
     return err
 
 
+@pytest.mark.promises
 def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) -> None:
     interrupted(corpus, output)
     err = fails(corpus.start(output, append_eod=False))
@@ -197,6 +201,7 @@ def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) ->
     assert dataset(output) == corpus.expected
 
 
+@pytest.mark.promises
 def test_a_changed_input_is_refused(corpus: Corpus, tmp_path: Path, output: Path) -> None:
     copies = [tmp_path / path.name for path in corpus.inputs]
     for path, copy in zip(corpus.inputs, copies, strict=True):

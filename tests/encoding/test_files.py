@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.encoding_tools import dataset, documents, twin, write_jsonl
+from support.small_parts import in_small_parts
+from support.stopped_runs import PART_BYTES
 
 import tokpack
 from tokpack.dataset import Origins
@@ -39,12 +41,13 @@ def files_of(count: int, kinds: Sequence[str] = ("bin", "idx", "json")) -> set[s
 
 def joined(place: Place) -> tuple[bytes, bytes]:
     """What ``merge`` makes of the dataset, which it compares with all checksums."""
-    with place._small():
+    with in_small_parts(PART_BYTES):
         tokpack.verify(str(place.output))
         tokpack.merge(str(place.output), place.folder / "merged", overwrite=True)
     return dataset(place.folder / "merged")
 
 
+@pytest.mark.promises
 def test_the_files_depend_on_nothing_but_their_number(place: Place) -> None:
     """Not on the workers; and the dataset is the same as in one file, also to samples."""
     expected = twin(place.tokenizer, place.texts)

@@ -97,7 +97,7 @@ def kept(batches: Sequence[Documents]) -> Iterator[tuple[str, str, list[Any]]]:
 
 
 @pytest.mark.parametrize("read", [of_lines, of_objects])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(batches=batches_of_records(), drop=st.booleans())
 def test_values_of_json_and_of_python(read: Any, batches: list[Any], drop: bool) -> None:
     documents = [read(records) for records in batches]
@@ -150,7 +150,7 @@ def columns_of_arrow(draw: st.DrawFn) -> tuple[Any, int, int]:
     return arrow.table(arrays), begin, end
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(given=columns_of_arrow())
 def test_values_of_a_table(given: tuple[Any, int, int]) -> None:
     """They are those of the same rows as mappings."""

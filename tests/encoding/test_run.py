@@ -50,7 +50,7 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory, bpe: Path) -> tuple[Path, tuple[bytes, bytes]]:
     """A file that is large enough to be cut, and its dataset."""
-    texts = documents(3_000, words=160)
+    texts = documents(900, words=160)
     path = write_jsonl(tmp_path_factory.mktemp("big") / "big.jsonl", texts)
     tokpack.encode(str(path), str(path.with_suffix("")), tokenizer=str(bpe), workers=1)
     # The twin would take long for all of it: it vouches for the beginning and the end.
@@ -63,6 +63,7 @@ def big(tmp_path_factory: pytest.TempPathFactory, bpe: Path) -> tuple[Path, tupl
 
 
 # How a stream is shared does not depend on what decodes it, and these two take long.
+@pytest.mark.promises
 @pytest.mark.parametrize(
     ("suffix", "workers"),
     [("", 2), ("", 3), (".gz", 3), (".zst", 2), (".xz", 2), (".bz2", 3)],
@@ -83,12 +84,13 @@ def test_same_bytes_for_any_split(
     if suffix in ("", ".zst", ".gz"):  # decompressing the others in every worker costs too much
         assert {progress.workers for progress in shown} >= {workers}
     assert shown[-1].text_bytes == path.stat().st_size
-    assert shown[-1].documents == tokpack.Manifest.load(output).documents > 2_700
+    assert shown[-1].documents == tokpack.Manifest.load(output).documents > 800
     assert shown[-1].done == shown[-1].total == packed.stat().st_size
     assert [progress.done for progress in shown] == sorted(p.done for p in shown)
     assert not (tmp_path / "out.unfinished").exists()
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_several_files_keep_their_order(tmp_path: Path, bpe: Path, workers: int) -> None:
     texts = documents(300, words=20)
@@ -156,6 +158,7 @@ def test_dtype_can_be_chosen(tmp_path: Path, bpe: Path) -> None:
     assert dataset(tmp_path / "out") == twin(bpe, texts, dtype="int32")
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("workers", [1, 2])
 def test_several_keys_are_different_datasets(tmp_path: Path, bpe: Path, workers: int) -> None:
     texts, titles = documents(100), documents(100, words=4, seed=9)

@@ -55,7 +55,7 @@ def stopped(kind: Kind, place: Place, bpe: Path, tmp_path: Path) -> Place:
     """A place whose input suits the kind."""
     if "chat" in kind.options:
         place.tokenizer = chat_tokenizer(tmp_path / "chatty", bpe)
-        records = conversations(250, words=80)
+        records = conversations(100, words=80)
         write_records(place.source, [{**one, "weight": one["id"] % 5 / 4} for one in records])
     elif kind.options.get("on_error"):
         lines = place.source.read_bytes().splitlines(keepends=True)
@@ -72,6 +72,7 @@ def files(place: Place) -> dict[str, Any]:
     }
 
 
+@pytest.mark.promises
 def test_the_next_run_makes_what_one_run_makes(kind: Kind, stopped: Place) -> None:
     """In place of another dataset; meanwhile there is none, or the right one without a manifest."""
     stopped.encode(**kind.options)

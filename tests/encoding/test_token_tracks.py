@@ -20,7 +20,7 @@ pytest.importorskip("jinja2")
 TRACKS = ("mask", "weights", "roles")
 RECORDS = [
     {**one, "weight": (1 + one["id"] % 5) / 4}
-    for one in conversations(250, words=80)
+    for one in conversations(100, words=80)
     if "<|im_start|>" not in str(one)
 ]
 CHAT = {"chat": True, "weight_key": "weight"}

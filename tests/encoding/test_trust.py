@@ -34,6 +34,7 @@ from tokpack.storage.disk import blocks
 # -- inputs that change -------------------------------------------------------------------------
 
 
+@pytest.mark.promises
 def test_an_edited_input_is_not_complete(place: Place) -> None:
     place.encode()
     before = place.output.with_suffix(".bin").stat().st_mtime_ns
@@ -357,6 +358,7 @@ def test_damaged_bad_records_are_made_again(place: Place, damage: str) -> None:
     place.verify()
 
 
+@pytest.mark.promises
 def test_verify_proves_the_run(place: Place) -> None:
     """The checksum of the manifest is that of what was encoded, not of what is found at the end."""
     script = """

@@ -119,6 +119,7 @@ def test_only_some_file_systems_sync_no_folders(
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("there", [(), ("a",), ("a", "b")])
 @pytest.mark.parametrize("at", [1, 2])
 def test_of_several_files_all_have_their_names_or_none_of_the_new(

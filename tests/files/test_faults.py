@@ -78,6 +78,7 @@ def served() -> Iterator[tuple[Server, Path]]:
             yield server, folder
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_old_new_or_nothing(served: tuple[Server, Path], case: Case) -> None:
     server, folder = served
@@ -86,10 +87,12 @@ def test_old_new_or_nothing(served: tuple[Server, Path], case: Case) -> None:
     assert met.total() == len(case.kinds)
 
 
-@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("name", CODES)
-def test_a_cache_is_never_wrong(served: tuple[Server, Path], name: str, step: int) -> None:
-    """A plain error or no cache: what is read later is whole, or made again."""
+def test_a_cache_is_never_wrong(served: tuple[Server, Path], name: str) -> None:
+    """A plain error or no cache: what is read later is whole, or made again.
+
+    Each call meets two kinds of faults, the next one the others.
+    """
     server, folder = served
     cache = folder / f"{name}-cache"
     code = ["python", CACHE % str(cache) + CODES[name]]
@@ -105,7 +108,7 @@ def test_a_cache_is_never_wrong(served: tuple[Server, Path], name: str, step: in
     assert calls > 2
     assert server.run(code, cache)["calls"] == 0  # it is there, and used
     for first, (kind, number) in enumerate(KINDS.items()):
-        for at in range(1 + first % step, calls + 1, step):
+        for at in range(1 + first % 2, calls + 1, 2):
             begin()
             done = server.run(code, cache, at, number)
             where = f"{name}, {kind} at call {at} {done['met']}: {done}"

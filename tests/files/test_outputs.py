@@ -66,6 +66,7 @@ def refuses(command: str, said: str, capsys: pytest.CaptureFixture[str]) -> None
     assert state(Path.cwd()) == before
 
 
+@pytest.mark.promises
 def test_an_input_is_never_an_output(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokpack.merge(["a", "b"], "virtual", virtual=True)
     shutil.copy("a.jsonl", "q.rejects.jsonl")
@@ -108,6 +109,7 @@ def test_pieces_of_a_virtual_input_stay(here: Path, capsys: pytest.CaptureFixtur
     assert here.joinpath("v.json").exists()
 
 
+@pytest.mark.promises
 def test_what_another_made_stays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = "blend a --order megatron-0.4 --samples 9 --seq-length 8 --split 1,0,0 --megatron-cache"
     assert main([*index.split(), "cache", "-q"]) == 0
@@ -166,6 +168,7 @@ def test_a_virtual_dataset_is_not_replaced_unasked(
     assert here.joinpath("v.json").exists()
 
 
+@pytest.mark.promises
 def test_what_the_command_made_is_replaced(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.jsonl").write_text('{"text": "good"}\n{"text": 1}\n')
     encode = "encode bad.jsonl -o x --tokenizer tokenizer.json --on-error skip -q"
@@ -186,12 +189,14 @@ def test_what_the_command_made_is_replaced(here: Path, capsys: pytest.CaptureFix
     refuses("blend a b --seq-length 8 -o x.yaml -q", "x.yaml exists", capsys)
 
 
+@pytest.mark.promises
 def test_somebodys_rejects_stay(here: Path) -> None:
     Path("x.rejects.jsonl").write_bytes(PRECIOUS)
     tokpack.encode(["a.jsonl"], "x", tokenizer="tokenizer.json")  # no bad record is allowed
     assert here.joinpath("x.rejects.jsonl").read_bytes() == PRECIOUS
 
 
+@pytest.mark.promises
 def test_library_calls_obey(here: Path) -> None:
     from tokpack.samples import plan_blend, save_blend
 
@@ -318,6 +323,7 @@ def made(tmp_path: Path) -> Iterator[Path]:
     assert not list(tmp_path.glob("*.tokpack.*"))
 
 
+@pytest.mark.promises
 def test_whole_folders_go_only_where_they_are_ours(made: Path) -> None:
     old, unfinished = made.parent / "m.old", made.parent / "m.unfinished"
     for foreign in (old, unfinished):  # a user's, or the work folder of an encode

@@ -30,6 +30,7 @@ REAL = [
 BASE = Plain("H", [[1, 2, 3], [4], [5, 6]], [0, 2, 3])
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("name", EXPECTED)
 def test_golden_datasets_stay_readable(name: str) -> None:
     dataset = MMapIndexedDataset(GOLDEN / "v1" / name, verify=True)
@@ -137,6 +138,7 @@ def test_every_array_entry_at_its_extremes(tmp_path: Path) -> None:
             _refused_or_right(tmp_path, bytes(broken), DATA)
 
 
+@pytest.mark.promises
 def test_every_truncation_is_refused_or_right(tmp_path: Path) -> None:
     whole = pack_index(BASE)
     (tmp_path / "x.bin").write_bytes(DATA)
@@ -171,6 +173,7 @@ def test_no_patched_index_gives_wrong_tokens(
 SEQUENCES = st.lists(st.lists(st.integers(0, 127), max_size=5), max_size=12)
 
 
+@pytest.mark.promises
 @settings(max_examples=60, deadline=None)
 @given(
     sequences=SEQUENCES,

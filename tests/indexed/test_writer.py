@@ -42,6 +42,7 @@ def datasets(draw: st.DrawFn) -> tuple[str, list[list[list[int]]]]:
     return dtype, draw(st.lists(st.lists(st.lists(token, max_size=4), max_size=3), max_size=6))
 
 
+@pytest.mark.promises
 @settings(max_examples=80, deadline=None)
 @given(dataset=datasets(), as_array=st.booleans())
 def test_what_is_built_is_what_the_twin_writes(
@@ -168,6 +169,7 @@ def test_merging_joins_tokens_sequences_and_documents(tmp_path: Path) -> None:
         assert whole == (tmp_path / f"once{suffix}").read_bytes()
 
 
+@pytest.mark.promises
 def test_nothing_has_its_name_before_finalize(tmp_path: Path) -> None:
     builder = MMapIndexedDatasetBuilder(tmp_path / "x.bin")
     builder.add_item([1])

@@ -29,6 +29,7 @@ from tokpack.errors import BusyError, OutputError, UsageError
 from tokpack.formats.convert import convert
 
 
+@pytest.mark.promises
 @settings(max_examples=50, deadline=None)
 @given(parts=st.lists(DOCUMENTS, min_size=1, max_size=4))
 def test_a_merge_is_all_documents_in_order(parts: list[Documents]) -> None:

@@ -27,6 +27,7 @@ CUTS = st.one_of(
 )
 
 
+@pytest.mark.promises
 @settings(max_examples=40, deadline=None)
 @given(documents=DOCUMENTS.filter(lambda found: len(found) > 3), cut=CUTS)
 def test_split_then_merge_is_where_it_began(documents: Documents, cut: dict[str, Any]) -> None:

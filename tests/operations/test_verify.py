@@ -64,6 +64,7 @@ def test_real_datasets_are_whole(data: Path) -> None:
     assert "expected 4998, the EOD" in fault(data / "index" / "eod", eod=4998)
 
 
+@pytest.mark.promises
 def test_an_encoded_dataset_is_whole(tmp_path: Path) -> None:
     vocabulary = {"<unk>": 0, "a": 1, "b": 2, "<eod>": 3}
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
@@ -86,6 +87,7 @@ def test_an_encoded_dataset_is_whole(tmp_path: Path) -> None:
 # -- what is broken ------------------------------------------------------------------------------
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("suffix", [".bin", ".idx"])
 def test_every_flipped_bit_is_found(suffix: str, tmp_path: Path) -> None:
     path = Path(f"{make(tmp_path / 'x')}{suffix}")

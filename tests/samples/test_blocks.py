@@ -146,6 +146,7 @@ GOLDEN = [
 ]
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize(("given", "rows"), GOLDEN)
 def test_the_order_keeps_its_values(given: tuple[int, int, int, int], rows: str) -> None:
     seed, count, seq_length, first = given

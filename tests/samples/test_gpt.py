@@ -46,6 +46,7 @@ def follows(tokens: list[int], sequences: list[list[int]], boundaries: list[int]
     return True
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("extra", [True, False])
 def test_an_epoch_has_every_token_once(tmp_path: Path, extra: bool) -> None:
     sequences = write_dataset(tmp_path / "data", some_lengths(200))
@@ -111,6 +112,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[k], other[k]) for k in one)
 
 
+@pytest.mark.promises
 def test_sample_k_depends_on_nothing_but_the_settings(prefix: Path, tmp_path: Path) -> None:
     dataset = GPTDataset(prefix, LENGTH, seed=7)
     longer = GPTDataset(prefix, LENGTH, seed=7, num_samples=10 * len(dataset))

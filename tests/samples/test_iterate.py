@@ -32,6 +32,7 @@ def blend(tmp_path: Path) -> BlendedDataset:
     return BlendedDataset(datasets, [0.35, 0.65], 200)
 
 
+@pytest.mark.promises
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 300),
@@ -132,6 +133,7 @@ def test_a_copy_of_an_iterator_has_passes_of_its_own(blend: BlendedDataset) -> N
         assert [sum(1 for _ in one) for _ in range(2)] == [2, 25]
 
 
+@pytest.mark.promises
 def test_a_state_goes_on_with_another_world_size(blend: BlendedDataset) -> None:
     seen = []
     ranks = [SampleIterator(blend, 2, rank=rank, world_size=5) for rank in range(5)]

@@ -55,6 +55,7 @@ def check(arrays_of: Any, part: str, written: IndexFiles, kind: str, arrays: lis
     assert plain.read_bytes() == paths[0].read_bytes()
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("file", cases(blends=False))
 def test_datasets_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) -> None:
     case = single_case(file.stem)
@@ -85,6 +86,7 @@ def test_datasets_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) 
             check(arrays_of, part, found[part], "GPTDataset", arrays)
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("file", cases(blends=True))
 def test_blends_have_the_programs_names_and_bytes(file: Path, tmp_path: Path) -> None:
     case = blend_case(file.stem)

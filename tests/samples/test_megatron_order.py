@@ -147,6 +147,7 @@ def program_length(order: MegatronOrder) -> int:
     return order.samples - (order.flavour == "neox")
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("folder", ["megatron", "megatron-0.9"])
 @pytest.mark.parametrize("part", PARTS)
 def test_the_same_blends_without_weights(folder: str, part: str) -> None:

@@ -24,6 +24,7 @@ WEIGHTS = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)
 NEAR_POWERS = sorted({2**k + d for k in range(18) for d in (-1, 0, 1)} - {0})
 
 
+@pytest.mark.promises
 def test_mix_keeps_its_values() -> None:
     for words, _, values in golden("mix"):
         numbers = [int(word) for word in words]
@@ -84,6 +85,7 @@ def test_many_equals_at(count: int) -> None:
     assert order.many(indices).tolist() == [order.at(i) for i in indices.tolist()]
 
 
+@pytest.mark.promises
 def test_permutation_keeps_its_values() -> None:
     for words, begin, values in golden("permutation"):
         order = Permutation(int(words[0]), int(words[1]))
@@ -183,6 +185,7 @@ def test_locate_counts_and_locate_many_agree_anywhere(weights: list[float], begi
     assert np.array_equal(counts, order.counts(begin + 50))
 
 
+@pytest.mark.promises
 def test_blend_keeps_its_values() -> None:
     for words, begin, values in golden("blend"):
         order = BlendOrder(np.array(words, np.float64))
@@ -313,6 +316,7 @@ def test_documents_refused() -> None:
             order.locate(j)
 
 
+@pytest.mark.promises
 def test_an_epoch_keeps_its_values() -> None:
     for words, begin, values in golden("documents"):
         documents, modulus, seq_length, extra, key = map(int, words)
@@ -321,6 +325,7 @@ def test_an_epoch_keeps_its_values() -> None:
         assert order.locate(begin).ravel().tolist() == values
 
 
+@pytest.mark.promises
 def test_the_shuffle_of_numpy_keeps_its_values() -> None:
     for words, _, values in golden("shuffle"):
         numbers, same = np.arange(int(words[1])), np.arange(int(words[1]))
@@ -329,6 +334,7 @@ def test_the_shuffle_of_numpy_keeps_its_values() -> None:
         assert numbers.tolist() == same.tolist() == values
 
 
+@pytest.mark.promises
 def test_greedy_blends_keep_their_values() -> None:
     for name, fused in (("greedy", False), ("greedy-fused", True)):
         for words, _, values in golden(name):

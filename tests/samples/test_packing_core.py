@@ -141,6 +141,7 @@ def test_an_epoch_has_every_sample_once_in_an_order_of_its_own() -> None:
             wrong(-1)
 
 
+@pytest.mark.promises
 def test_values_never_change() -> None:
     for words, number, values in golden("packing"):
         documents, modulus, *shape, together = map(int, words)

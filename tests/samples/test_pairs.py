@@ -65,6 +65,7 @@ def test_the_order_equals_its_twin(lengths: list[int], data: st.DataObject) -> N
     assert stats.short == sum(length < 2 for length in used)
 
 
+@pytest.mark.promises
 def test_values_never_change() -> None:
     for words, first, values in golden("pairs"):
         if int(words[3]) > 10**6:

@@ -198,11 +198,12 @@ def test_passes_are_the_same_however_an_iterator_is_loaded(
         stateful = pytest.importorskip("torchdata.stateful_dataloader", reason=reason)
         made = stateful.StatefulDataLoader
     whole = [sample["tokens"].tobytes() for sample in blend]
-    for consumed in (120,) if how == "spawned" else (0, 120, 236, 240):
+    for consumed in (0, 120, 236, 240) if how in ("none", "0") else (120, 240):
+        if how == "spawned" and consumed == 240:  # a process more, which imports torch
+            break
         begun = SampleIterator(blend, 4, consumed_samples=consumed)
         batches = made(begun, batch_size=None, **LOADERS[how]) if LOADERS[how] else begun
-        passes = [taken(batches) for _ in range(3)]
-        assert passes == [whole[consumed:], whole, whole], consumed
+        assert [taken(batches) for _ in range(2)] == [whole[consumed:], whole], consumed
 
 
 @pytest.mark.parametrize("how", [name for name in LOADERS if name not in ("none", "spawned")])
@@ -250,7 +251,7 @@ def test_torchdata_saves_the_position_of_its_workers(blend: BlendedDataset, work
         begun = SampleIterator(blend, 4, consumed_samples=consumed)
         return stateful.StatefulDataLoader(begun, batch_size=None, num_workers=workers)
 
-    for steps in (1, 5, 30):
+    for steps in (1, 30):
         first, seen = loader(120), []
         for batch in first:
             seen += taken([batch])

@@ -48,6 +48,7 @@ def covered(part: Part) -> list[tuple[int, int, int]]:
     return [(part.source, 0, -1)]
 
 
+@pytest.mark.promises
 @given(inputs=st.lists(INPUTS, min_size=1, max_size=40), size=st.integers(1, 50 * MB))
 def test_every_byte_is_in_one_shard(inputs: list[tuple[str, str, int]], size: int) -> None:
     sources = [

@@ -61,6 +61,7 @@ def states(plan: ShardPlan, prefix: Path) -> str:
     return " ".join(one.state for one in survey(plan, str(prefix)))
 
 
+@pytest.mark.promises
 def test_shards_are_what_one_machine_makes(
     made: tuple[Path, ShardPlan], corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -204,6 +205,7 @@ def test_the_command_line(
     assert "--shard-size is for --engine ray" in capsys.readouterr().err
 
 
+@pytest.mark.promises
 def test_what_is_missing_or_another_is_not_committed(
     made: tuple[Path, ShardPlan], tmp_path: Path
 ) -> None:

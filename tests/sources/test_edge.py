@@ -48,6 +48,7 @@ def test_no_edge_case_is_left_out(edge_files: Path) -> None:
     assert names == {*REASONS, *TEXTS, *COUNTS, "bad_json"}
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("name", REASONS)
 def test_bad_record(name: str, edge) -> None:
     got = read_whole(edge(name))
@@ -56,6 +57,7 @@ def test_bad_record(name: str, edge) -> None:
     assert got.lines == 201
 
 
+@pytest.mark.promises
 def test_malformed_json(edge) -> None:
     got = read_whole(edge("bad_json"))
     ((line, reason),) = got.reasons

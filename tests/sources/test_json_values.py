@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.archives import tar
 from support.encoding_tools import dataset, documents
+from support.small_parts import in_small_parts
 from support.sources_twin import (
     COMPRESS,
     WHOLE,
@@ -209,11 +210,13 @@ def test_a_key_of_json_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["over lines", "behind each other", "an array over lines"])
 def test_any_number_of_workers(layout: str, tmp_path: Path, bpe: Path) -> None:
-    records = [{"text": text, "n": i} for i, text in enumerate(documents(20000, words=60))]
+    records = [{"text": text, "n": i} for i, text in enumerate(documents(2000, words=60))]
     path = write(tmp_path, "a.json.gz", COMPRESS["gz"](LAYOUTS[layout](records).encode()))
-    assert [part.kind for part in make_parts([one_source(path)], ways=3)] == ["stream"]
-    for workers in (1, 3):
-        tokpack.encode(path, tmp_path / f"o{workers}", tokenizer=bpe, workers=workers, keep=["n"])
+    with in_small_parts(64 << 10):
+        assert [part.kind for part in make_parts([one_source(path)], ways=3)] == ["stream"]
+        for workers in (1, 3):
+            out = tmp_path / f"o{workers}"
+            tokpack.encode(path, out, tokenizer=bpe, workers=workers, keep=["n"])
     assert dataset(tmp_path / "o1") == dataset(tmp_path / "o3")
     tables = [(tmp_path / f"o{workers}.docs.parquet").read_bytes() for workers in (1, 3)]
     assert tables[0] == tables[1]

@@ -111,6 +111,8 @@ def _template() -> tuple[socket.socket, IO[str]]:
         )
 
     def end() -> None:
+        # A process that the tests have forked meanwhile, and that lives, has this end, too.
+        ours.shutdown(socket.SHUT_RDWR)
         ours.close()
         template.wait()
         said.close()

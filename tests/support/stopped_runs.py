@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import hashlib
 import json
 import os
@@ -11,8 +9,6 @@ import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 import tokpack
 from support import forked
@@ -23,26 +19,16 @@ from support.encoding_tools import (
     twin,
     write_jsonl,
 )
+from support.small_parts import in_small_parts, small_parts
 from tokpack.dataset.verify import verify
-from tokpack.encoding import plan
 from tokpack.sources import discover
-from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
 
-# Parts and blocks far smaller than the defaults, so that a small file has several.
-SMALL = """
-import contextlib
-import functools
-import tokpack.storage.disk.blocks as blocks
-import tokpack.encoding.run as work
-import tokpack.encoding.plan as plan
-work.SYNC_SECONDS = 0.02
-plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
-blocks.BLOCK_BYTES = 4 << 10
-"""
+# A small file has several parts.
+PART_BYTES = 48 << 10
+SMALL = small_parts(PART_BYTES)
 # The run kills itself at a chosen part, when the journal has all parts before it.
 STOP_AT_PART = (
     SMALL
@@ -107,21 +93,12 @@ class Place:
         }
 
     def encode(self, **more: Any) -> tokpack.Manifest:
-        with self._small():
+        with in_small_parts(PART_BYTES):
             return tokpack.encode(**self.options(**more))
-
-    @contextlib.contextmanager
-    def _small(self) -> Iterator[None]:
-        """Use the same sizes of parts and blocks as the runs that are stopped."""
-        with pytest.MonkeyPatch.context() as patch:
-            cut = functools.partial(plan.make_parts, smallest_bytes=48 << 10)
-            patch.setattr(plan, "make_parts", cut)
-            patch.setattr(blocks, "BLOCK_BYTES", 4 << 10)
-            yield
 
     def verify(self) -> None:
         """Compare the dataset with its manifest."""
-        with self._small():
+        with in_small_parts(PART_BYTES):
             verify(str(self.output))
 
     def stop(self, script: str, **more: Any) -> None:

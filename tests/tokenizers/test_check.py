@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TEXTS = ["abc abcabc", "", f"x{EOD}y", "\u00e9 abc"]
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("mode", ["auto", "text", "encode", "error"])
 def test_it_passes_on_both_kinds_of_files(tmp_path: Path, mode: str) -> None:
     files = pair(tmp_path, tiny()["model"]["vocab"], "#version: 0.2\na b\nab c\n")
@@ -41,6 +42,7 @@ def test_it_passes_on_real_data(data: Path) -> None:
         self_check(tokenizer, texts, spans)
 
 
+@pytest.mark.promises
 @pytest.mark.parametrize("form", ["tokenizer.json", "files"])
 def test_a_difference_is_shown(tmp_path: Path, form: str) -> None:
     """A native definition that lost a merge on the way."""

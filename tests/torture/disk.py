@@ -15,9 +15,10 @@ import tempfile
 from pathlib import Path
 
 from support.small_disk import small_disk
+from support.small_parts import in_small_parts
 
 import tokpack
-from torture.tools import Setting, Whole, in_small_parts
+from torture.tools import Setting, Whole
 
 
 def grow(

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.encoding_tools import byte_tokenizer, documents
+from support.small_parts import sizes
 
 import tokpack
 from torture.cases import CASES, HEAVY_CASES, TRAINED, Case
-from torture.tools import sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

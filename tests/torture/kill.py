@@ -23,9 +23,10 @@ from pathlib import Path
 
 from support import forked
 from support.encoding_tools import DRIVER, children, pieces
+from support.small_parts import in_small_parts, small_parts
 
 import tokpack
-from torture.tools import Setting, Whole, check_same, in_small_parts, names_of, small_parts
+from torture.tools import Setting, Whole, check_same, names_of
 
 TARGETS = ("parent", "worker", "everything", "SIGTERM", "SIGINT")
 

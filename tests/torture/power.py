@@ -20,9 +20,10 @@ from pathlib import Path
 
 from support import forked
 from support.encoding_tools import DRIVER
+from support.small_parts import in_small_parts, small_parts
 
 import tokpack
-from torture.tools import SUFFIXES, Setting, Whole, in_small_parts, small_parts
+from torture.tools import SUFFIXES, Setting, Whole
 
 # What the observed run does beside its work. Its threads come one after the other here, so that a
 # copy is of one moment; workers may write meanwhile, which a power loss may see as well.

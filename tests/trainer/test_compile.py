@@ -41,13 +41,12 @@ def compiled_once(run: Run) -> dict[str, Any]:
 
 
 def test_blocks_that_drop_share_their_code_and_repeat_themselves() -> None:
-    """Five blocks, whose seeds change with each of them and each micro batch.
+    """Four blocks, whose seeds change with each of them and each micro batch, computed twice.
 
     They are those of the test above but for dropout: what the C++ compiler made of it serves here.
     """
-    model = {**NEOX, "num_layers": 5, "compile": True, **DROPOUT}
+    model = {**NEOX, "num_layers": 4, "compile": True, **DROPOUT}
     runs = [Run({**model, **more}, documents=True) for more in ({}, RECOMPUTE)]
-    jobs = [(1, compiled_once, run) for run in (runs[0], *runs)]
-    (dropped,), (repeated,), (again,) = in_processes(jobs, float64=True)
-    assert dropped == repeated
+    jobs = [(1, compiled_once, run) for run in runs]
+    (dropped,), (again,) = in_processes(jobs, float64=True)
     assert difference(dropped, again) < EXACT
