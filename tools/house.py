@@ -72,6 +72,7 @@ class Module:
     """A file below src."""
 
     name: str  # dotted
+    package: str  # dotted, of which a relative import speaks
     room: str  # the folder's path below src, "" for what is in no room
     text: str
     nodes: tuple[ast.AST, ...]  # of its syntax tree
@@ -82,12 +83,12 @@ def modules() -> dict[str, Module]:
     found = {}
     for path in sorted(SRC.rglob("*.py")):
         parts = path.relative_to(SRC).with_suffix("").parts
-        package = () if parts[0] == PACKAGE else (PACKAGE,)
-        name = ".".join((*package, *parts)).removesuffix(".__init__")
+        whole = parts if parts[0] == PACKAGE else (PACKAGE, *parts)
+        name, package = ".".join(whole).removesuffix(".__init__"), ".".join(whole[:-1])
         folder = "/".join(parts[:-1])
         text = path.read_text(encoding="utf-8")
         room = "" if folder == PACKAGE else folder
-        found[name] = Module(name, room, text, tuple(ast.walk(ast.parse(text))))
+        found[name] = Module(name, package, room, text, tuple(ast.walk(ast.parse(text))))
     return found
 
 
@@ -126,18 +127,20 @@ def imports(module: Module, known: Collection[str]) -> set[str]:
         for inner in ast.walk(statement)
     }
     nodes = (node for node in module.nodes if id(node) not in for_types)
-    named = {name for node in nodes for name in _named(node, known)}
+    named = {name for node in nodes for name in _named(node, known, module.package)}
     return (named & set(known)) - {module.name, PACKAGE}
 
 
-def _named(node: ast.AST, known: Collection[str]) -> Iterator[str]:
-    """Dotted names that a node of a syntax tree imports."""
+def _named(node: ast.AST, known: Collection[str], package: str) -> Iterator[str]:
+    """Dotted names that a node of the syntax tree of a file in ``package`` imports."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
+    elif isinstance(node, ast.ImportFrom):
+        above = package.split(".")[: -(node.level - 1) or None] if node.level else []
+        base = ".".join([*above, *filter(None, [node.module])])
         for alias in node.names:
-            full = f"{node.module}.{alias.name}"
-            yield full if full in known else node.module
+            full = f"{base}.{alias.name}"
+            yield full if full in known else base
     elif isinstance(node, ast.Call) and node.args:
         function, first = node.func, node.args[0]
         called = getattr(function, "attr", getattr(function, "id", ""))
