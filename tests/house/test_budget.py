@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,25 @@ def test_the_files_are_within_the_budget() -> None:
 @pytest.mark.slow
 def test_the_journeys_are_within_the_budget() -> None:
     check(house.journeys(), house.read_budget())
+
+
+def test_the_design_lists_every_door() -> None:
+    """And nothing else as one: docs/design.md, "Doors"."""
+    known = house.modules()
+    doors = {
+        other
+        for name, module in known.items()
+        for other in house.imports(module, known)
+        if known[other].room not in ("", module.room)
+    }
+    text = (ROOT / "docs" / "design.md").read_text().partition("## Doors")[2]
+    tables = re.findall(r"(?m)^\| (?:src/)?([\w/]+)/ \| .*\n.*\n((?:\|.*\n)+)", text)
+    listed = {
+        ".".join(filter(None, ["tokpack", *room.split("/"), name]))
+        for room, rows in tables
+        for name in re.findall(r"(?m)^\| (?:`(\w+)`|the room itself) \|", rows)
+    }
+    assert listed == doors
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,27 @@ def test_pages_of_the_site_link_to_no_other_page() -> None:
         targets = [(path.parent / link.partition("#")[0]).resolve() for link in links]
         inside = [target.is_relative_to(ROOT / "docs") for target in targets]
         assert all(ok or t.suffix != ".md" for ok, t in zip(inside, targets, strict=True)), path
+
+
+def test_the_map_leads_to_code() -> None:
+    """Each ``path.py:name`` is a file, and a class, a function or a method in it."""
+    places = re.findall(r"\b(src/[\w/]+\.py):(\w+(?:\.\w+)*)", (ROOT / "docs/map.md").read_text())
+    assert len(places) > 100
+    assert not [f"{path}:{name}" for path, name in places if name not in defined(ROOT / path)]
+
+
+def defined(path: Path) -> set[str]:
+    """Classes, functions and ``Class.method``s of a file; nothing where there is no file."""
+    tree = ast.parse(path.read_text() if path.exists() else "")
+    kinds = ast.ClassDef | ast.FunctionDef
+    found = {one.name: one for one in tree.body if isinstance(one, kinds)}
+    methods = (
+        f"{name}.{inner.name}"
+        for name, one in found.items()
+        for inner in one.body
+        if isinstance(inner, kinds)
+    )
+    return {*found, *methods}
 
 
 def test_the_reference_names_what_is_public() -> None:
