@@ -18,7 +18,7 @@ from tokpack.display import message, tell
 from tokpack.errors import TokpackError, UsageError, needs_extra, option
 from tokpack.storage.disk.lock import release
 
-from .checkpoints.files import check_own
+from .checkpoints.folder import check_own
 from .config.flags import RunRequest, flag_names, resolve
 from .config.setting import flags_typed
 

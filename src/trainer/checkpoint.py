@@ -16,7 +16,7 @@ from tokpack.errors import InputError, TokpackError, TrainingError, UsageError, 
 from tokpack.storage.disk.durable import UNFINISHED, cannot_write
 from tokpack.storage.disk.lock import hold
 
-from .checkpoints import files as folders
+from .checkpoints import folder as folders
 from .checkpoints.files import (
     Checkpoint,
     RunState,

@@ -11,7 +11,8 @@ from tokpack.errors import ResumeError, UsageError, option
 
 from . import checkpoint
 from .blocks import described
-from .checkpoints.files import DTYPES, differences, find
+from .checkpoints.files import DTYPES, differences
+from .checkpoints.folder import find
 from .checkpoints.history import TrainingResult
 from .config.model import ModelConfig
 from .config.schedule import Schedule

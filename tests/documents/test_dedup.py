@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import replace
+from importlib import import_module
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ import tokpack
 from tokpack.dataset import Manifest, MMapIndexedDataset
 from tokpack.dataset.manifest import FileDigest
 from tokpack.dataset.table import table_metadata, table_path
-from tokpack.documents import base, dedup
+from tokpack.documents import base
 from tokpack.errors import FormatError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def test_the_result_depends_on_nothing_but_the_documents(
 
     expected = made("a")
     monkeypatch.setattr(base, "RUN_BYTES", 64)
-    monkeypatch.setattr(dedup, "_PART", 7)
+    monkeypatch.setattr(import_module("tokpack.documents.dedup"), "_PART", 7)
     assert made("b", threads=5) == expected
     assert made("c", threads=1) == expected
 

@@ -53,14 +53,14 @@ for _ in range(2):
 """
 DEFINITION = """
 import numpy as np
-from tokpack.tokenizers import spec_cache
+from tokpack.tokenizers import definition
 from tokpack.tokenizers.definition import ByteLevelSpec
 vocab = [bytes([byte]) for byte in range(256)] + [b"ab"]
 spec = ByteLevelSpec(
     vocab=vocab, merges=np.array([[97, 98, 256]], np.int32), added=(), pattern="gpt2"
 )
 for _ in range(2):
-    assert spec_cache.kept(b"x" * spec_cache.LEAST_BYTES, lambda: spec).digest == spec.digest
+    assert definition.kept(b"x" * definition.LEAST_BYTES, lambda: spec).digest == spec.digest
 """
 # What goes on without a cache that cannot be written.
 CODES = {"copy": COPY, "range": RANGE, "arrays": ARRAYS, "definition": DEFINITION}

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_figures_equal_a_slow_count(
     prefix = write(tmp_path_factory.mktemp("x") / "d", documents)
     expected = twin(documents, EOD)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stats, "CHUNK_BYTES", 4 * chunk)
+        patch.setattr(import_module("tokpack.look.stats"), "CHUNK_BYTES", 4 * chunk)
         patch.setattr(stats, "_BLOCK", chunk + 1)
         opened = MMapIndexedDataset(prefix)
         ends = document_ends(opened.sizes, opened.doc_idx)

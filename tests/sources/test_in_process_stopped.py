@@ -84,19 +84,19 @@ def test_an_iterable_goes_on_where_it_was(
 KILLED = """
 import functools, json, os, signal, sys
 import pyarrow, tokpack
-from tokpack.encoding import journal, plan, work
-from tokpack.sources import tables
+from tokpack.encoding import coordinator, plan
+from tokpack.sources import columns
 plan.make_parts = functools.partial(plan.make_parts, smallest_bytes=32 << 10)
-tables._GROUP_BYTES = 16 << 10
+columns._GROUP_BYTES = 16 << 10
 path, output, tokenizer, kind = sys.argv[1:]
 texts = [json.loads(line)["text"] for line in open(path)]
 stored = []
-def write(self, entry, real=journal.Journal.write):
+def write(self, entry, real=coordinator.Journal.write):
     real(self, entry)
     stored.extend(entry.get("piece", {}) and [1])
     if len(stored) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-journal.Journal.write = write
+coordinator.Journal.write = write
 made = pyarrow.table({"text": texts}) if kind == "table" else iter(texts)
 tokpack.encode(made, output, tokenizer=tokenizer, workers=2, resume_key="mine")
 """

@@ -382,10 +382,10 @@ def test_a_file_system_of_fsspec(local: Local, encode: Encode, tmp_path: Path) -
 def test_a_missing_package(url: str, blocked: str, extra: str) -> None:
     code = (
         f"import sys; sys.modules[{blocked!r}] = None\n"
-        "from tokpack import stores\n"
-        "from tokpack.storage import access; access._never_forks = True\n"
+        "from tokpack import storage\n"
+        "from tokpack.storage.objects import access; access._never_forks = True\n"
         "from tokpack.errors import UsageError\n"
-        f"try: stores.find({url!r})\n"
+        f"try: storage.find({url!r})\n"
         "except UsageError as error: print(error)\n"
     )
     done = forked.run(["-c", code], capture_output=True, text=True, check=True)

@@ -161,7 +161,7 @@ def serve(number: int) -> None:
             os.close(file)
 
 
-_NEED_TORCH = ("tokpack.trainer", "tokpack.trainer.checkpoints")
+_NEED_TORCH = ("tokpack.trainer",)
 
 
 def _load() -> None:

@@ -15,7 +15,8 @@ from support.rounding import EXACT
 from support.trainer_model_tools import SMALL, VOCAB, model_of
 from tokpack.errors import FormatError, OutputError
 from tokpack.trainer import checkpoint, parallel
-from tokpack.trainer.checkpoints.files import RunState, find
+from tokpack.trainer.checkpoints.files import RunState
+from tokpack.trainer.checkpoints.folder import find
 from tokpack.trainer.config.config import Config
 from tokpack.trainer.engine import make_engine
 

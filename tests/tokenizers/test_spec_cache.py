@@ -260,9 +260,9 @@ def test_many_processes_at_once(cache: Path, large: Path) -> None:
 @needs_root
 def test_a_user_without_a_home() -> None:
     program = (
-        "import os; from tokpack.tokenizers import spec_cache; spec_cache._code();"
-        "raw = bytes(spec_cache.LEAST_BYTES); os.environ.pop('HOME'); os.setuid(54321);"
-        "print(spec_cache.kept(raw, lambda: 'made'))"
+        "import os; from tokpack.tokenizers import definition; definition._code();"
+        "raw = bytes(definition.LEAST_BYTES); os.environ.pop('HOME'); os.setuid(54321);"
+        "print(definition.kept(raw, lambda: 'made'))"
     )
     unset = {"TOKPACK_CACHE", "XDG_CACHE_HOME", spec_cache.OFF}
     environment = {name: value for name, value in os.environ.items() if name not in unset}

@@ -20,7 +20,8 @@ from tokpack.errors import TrainingError  # noqa: E402
 from tokpack.storage.disk.durable import cannot_write  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
-from tokpack.trainer.checkpoints.files import find, write_tensors  # noqa: E402
+from tokpack.trainer.checkpoints.files import write_tensors  # noqa: E402
+from tokpack.trainer.checkpoints.folder import find  # noqa: E402
 from tokpack.trainer.config.config import Config  # noqa: E402
 from tokpack.trainer.loop import train  # noqa: E402
 from tokpack.trainer.metrics import StepMeter  # noqa: E402

@@ -35,8 +35,9 @@ from tokpack.storage.disk.whole_folder import MARKER  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
 from tokpack.trainer.checkpoints import files  # noqa: E402
-from tokpack.trainer.checkpoints import files as folders  # noqa: E402
-from tokpack.trainer.checkpoints.files import Checkpoint, checksum_of, find, foreign_folders  # noqa: E402  # noqa: E402
+from tokpack.trainer.checkpoints import folder as folders  # noqa: E402
+from tokpack.trainer.checkpoints.files import Checkpoint, checksum_of  # noqa: E402
+from tokpack.trainer.checkpoints.folder import find, foreign_folders  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from support.trainer_model_tools import NEOX, VOCAB, Memory, model_of, without_v
 from support.trainer_neox_tools import BLOCK, rounded_by_neox, write_neox  # noqa: E402
 
 from tokpack.errors import FormatError, InputError, UsageError  # noqa: E402
-from tokpack.trainer.checkpoints.files import find  # noqa: E402
+from tokpack.trainer.checkpoints.folder import find  # noqa: E402
 from tokpack.trainer.checkpoints.ranks import RankWeights, find_files  # noqa: E402
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from tokpack.errors import (  # noqa: E402
 from tokpack.storage.disk import lock  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402
-from tokpack.trainer.checkpoints.files import abandon, begin, find  # noqa: E402
+from tokpack.trainer.checkpoints.folder import abandon, begin, find  # noqa: E402
 from tokpack.trainer.config.config import Config  # noqa: E402
 from tokpack.trainer.data import open_data  # noqa: E402
 from tokpack.trainer.log import Lines, draw  # noqa: E402

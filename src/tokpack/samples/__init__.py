@@ -37,10 +37,10 @@ _MODULES = {
     "flat_cu_seqlens": "batch",
     "load_blend": "blend.file",
     "open_blend": "blend.open",
-    "parse_split": "split_string",
+    "parse_split": "settings",
     "plan_blend": "blend.plan",
     "save_blend": "blend.file",
-    "split_tokens": "split_string",
+    "split_tokens": "settings",
 }
 __all__ = list(_MODULES)
 

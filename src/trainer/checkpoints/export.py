@@ -22,7 +22,8 @@ from tokpack.tokenizers.exported import files_of
 from tokpack.tokenizers.frame import Frame
 from tokpack.tokenizers.load import tokenizer_of
 
-from .files import DTYPES, Checkpoint, earlier, find, write_tensors
+from .files import DTYPES, Checkpoint, write_tensors
+from .folder import earlier, find
 from .huggingface import (
     ACTIVATIONS,
     GPT2,

@@ -16,7 +16,7 @@ from tokpack.progress import ProgressStage
 from tokpack.storage.disk.durable import cannot_write, remove_file
 from tokpack.tokenizers import TokenizerFiles, load_tokenizer
 
-from . import files as folders
+from . import folder as folders
 from .files import RunState, file_of, state_text, write_tensors
 from .history import save_config
 from .huggingface import CONFIG, HubWeights

@@ -22,7 +22,7 @@ from tokpack.tokenizers.load import count_ids
 
 from ..config.flags import UNSPLIT, resolve
 from ..config.model import VOCABULARY, ModelConfig
-from .files import LAYER_FILE
+from .folder import LAYER_FILE
 from .huggingface import IGNORED, MEGATRON, pass_over
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ class Helper:
         with theirs:
             # In a session of its own, so that Ctrl-C ends the run, and the run ends this.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tokpack.storage", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "tokpack.storage.objects", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
