@@ -1,4 +1,4 @@
-"""The command line. Nothing imports it but ``python -m tokpack`` and the ``tokpack`` script."""
+"""The command line. No room imports it; the trainer's commands take their flags and words from it."""
 
 from tokpack.cli.main import main
 

@@ -1,4 +1,4 @@
-"""The ``.bin/.idx`` format of the Megatron family: read it, write it, describe it."""
+"""Datasets in the ``.bin/.idx`` format of the Megatron family: read, written, joined, verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects on stores: s3, gs, az, abfs and https through obstore, everything else through fsspec."""
+"""Files of a disk and objects of stores: what both are asked for, by paths and URLs alike."""
 
 from tokpack.storage.files import (
     Identity,
