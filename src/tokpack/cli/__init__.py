@@ -1,4 +1,4 @@
-"""The command line. No room imports it; the trainer's commands take their flags and words from it."""
+"""The command line. Nothing but ``python -m tokpack`` and the trainer's commands imports it."""
 
 from tokpack.cli.main import main
 
