@@ -23,8 +23,8 @@ import tokpack
 from tokpack.dataset import MMapIndexedDataset, index_chunks
 from tokpack.dataset.format import document_ends
 from tokpack.dataset.sources import SourceShare
-from tokpack.look import stats
 from tokpack.look.facts import source_table
+from tokpack.look.stats import count_tokens, stats
 from tokpack.quantities import percent
 from tokpack.storage.disk.durable import replace_file
 
@@ -82,10 +82,10 @@ def test_figures_equal_a_slow_count(
     expected = twin(documents, EOD)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("tokpack.look.stats"), "CHUNK_BYTES", 4 * chunk)
-        patch.setattr(stats, "_BLOCK", chunk + 1)
+        patch.setattr(import_module("tokpack.look.stats"), "_BLOCK", chunk + 1)
         opened = MMapIndexedDataset(prefix)
         ends = document_ends(opened.sizes, opened.doc_idx)
-        found, hashes = stats.count_tokens(opened, ends, vocab_size=None, eod=EOD, threads=2)
+        found, hashes = count_tokens(opened, ends, vocab_size=None, eod=EOD, threads=2)
     own = [np.array(row, "<i4").tobytes() for row in documents]
     assert hashes.tolist() == [xxhash.xxh3_128_intdigest(row) >> 64 for row in own]
     figures = stats(opened)

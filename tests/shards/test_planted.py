@@ -23,7 +23,7 @@ from tokpack.encoding import deliver
 from tokpack.encoding.plan import Plan
 from tokpack.shards import commit, cut, plan
 from tokpack.sources import Source
-from tokpack.storage import files
+from tokpack.storage import outputs
 from tokpack.storage.objects import access, upload
 from tokpack.storage.objects.access import Objects
 from tokpack.storage.objects.trouble import TransientError
@@ -95,7 +95,7 @@ def _manifest_first() -> Any:
         self.__dict__.setdefault("waiting", []).append((args, more))
 
     def first(self: NewObjects, url: str, content: bytes) -> None:
-        self._written[url] = files.replace(url, content, self._versions.get(url))
+        self._written[url] = outputs.replace(url, content, self._versions.get(url))
         for args, more in self.__dict__.pop("waiting", ()):
             write(self, *args, **more)
 
@@ -103,7 +103,7 @@ def _manifest_first() -> Any:
 
 
 def _unchecked(_: Any, self: NewObjects, url: str, content: bytes) -> None:
-    self._written[url] = files.replace(url, content, self._versions.get(url))
+    self._written[url] = outputs.replace(url, content, self._versions.get(url))
 
 
 def _manifest_last(real: Any, self: NewFiles, *args: Any, **more: Any) -> None:
@@ -144,10 +144,10 @@ BUGS: dict[str, Bug] = {
         "foreign", 20, instead(lambda *_: True, (manifest, "is_trusted"))
     ),
     "what goes with an output is replaced whatever it is": Bug(
-        "others", 100, nothing((files, "check_replaceable"))
+        "others", 100, nothing((outputs, "check_replaceable"))
     ),
     "an input may be replaced": Bug(
-        "others", 100, instead(lambda _: object(), (files, "object_of"))
+        "others", 100, instead(lambda _: object(), (outputs, "object_of"))
     ),
     "plan and commit replace whatever is there": Bug(
         "others", 100, instead(_looked_at, (plan, "look"), (commit, "look"))

@@ -23,7 +23,7 @@ def test_a_listing_is_as_new_as_a_look_at_one_object(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(memory, "ls", ls)
     monkeypatch.setattr(memory, "invalidate_cache", lambda self, path=None: listings.clear())
     monkeypatch.setattr(memory, "store", {})
-    backend, url = FileSystems(), "memory://listed"
+    backend, url = FileSystems(iter), "memory://listed"
     for number in range(1, 3):
         memory.store[f"/listed/{number}"] = memory().open(f"/other/{number}", "wb")
         assert len(backend.level(url)[1]) == len(list(backend.below(url))) == number

@@ -21,7 +21,7 @@ from support.stores import Fault
 import tokpack
 from tokpack.cli.main import main
 from tokpack.errors import OutputError, StoreError
-from tokpack.storage import files
+from tokpack.storage import outputs
 from tokpack.storage.objects import urls as ranges
 from tokpack.storage.objects.upload import TakenError, send
 from tokpack.storage.outputs import NewObjects
@@ -199,7 +199,7 @@ def test_files_stay_where_their_manifest_may_come_yet(
         cause.may_be_done = may_be_done
         raise OutputError("cannot write") from cause
 
-    monkeypatch.setattr(files, "replace", fail)
+    monkeypatch.setattr(outputs, "replace", fail)
     urls = [f"{URL}.idx", f"{URL}.json"]
     with suppress(OutputError), NewObjects(dict.fromkeys(urls)) as objects:
         objects.write(urls[0], functools.partial(send, "ours.idx", urls[0]))

@@ -193,7 +193,7 @@ def test_of_two_uploads_in_parts_one_wins(
     made = []
     with pytest.MonkeyPatch.context() as patch:
         for module, name, value in (
-            *((upload, "objects", objects), (access.access, "objects", objects)),
+            *((upload, "objects", objects), (access, "objects", objects)),
             *((upload, "LEAST_PART", 4), (upload.limits, "PART_BYTES", 4)),
         ):
             patch.setattr(module, name, value)
