@@ -6,7 +6,6 @@ lists what it gives: commands, and functions that have the same names in ``tokpa
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
 from typing import Any
 
 FUNCTIONS, COMMANDS = "tokpack.trainer", "tokpack.commands"
@@ -14,4 +13,6 @@ FUNCTIONS, COMMANDS = "tokpack.trainer", "tokpack.commands"
 
 def entry_point(name: str, group: str = FUNCTIONS) -> Any:
     """What the trainer gives under a name of a group. KeyError where it gives nothing."""
+    from importlib.metadata import distribution  # which loads much
+
     return distribution("tokpack").entry_points.select(group=group)[name].load()

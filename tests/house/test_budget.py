@@ -35,7 +35,7 @@ house = tool()
 
 
 def module(code: str) -> Any:
-    return house.Module("own", "", code, tuple(ast.walk(ast.parse(code))))
+    return house.Module("own", "", "", code, tuple(ast.walk(ast.parse(code))))
 
 
 def check(figures: dict[str, int], budget: dict[str, int]) -> None:

@@ -24,7 +24,7 @@ from tokpack.dataset import MMapIndexedDataset, index_chunks
 from tokpack.dataset.format import document_ends
 from tokpack.dataset.sources import SourceShare
 from tokpack.look.facts import source_table
-from tokpack.look.stats import count_tokens, stats
+from tokpack.look.stats import EXAMPLES, count_tokens, stats
 from tokpack.quantities import percent
 from tokpack.storage.disk.durable import replace_file
 
@@ -92,7 +92,7 @@ def test_figures_equal_a_slow_count(
     assert {i: int(n) for i, n in enumerate(found.counts) if n} == dict(expected["counts"])
     assert found.outside == sum(len(row) for row in documents) - expected["counts"].total()
     assert found.inner_eods == expected["inside"]
-    assert found.inner == expected["examples"][: stats.EXAMPLES]
+    assert found.inner == expected["examples"][:EXAMPLES]
     assert found.without_eod == expected["without"]
     duplicates = figures.duplicates
     assert duplicates.documents == expected["duplicates"]

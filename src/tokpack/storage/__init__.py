@@ -13,24 +13,24 @@ from tokpack.storage.files import (
     paths_of,
     refuse,
 )
+from tokpack.storage.objects import access
 from tokpack.storage.objects.access import (
     KeptRanges,
     Ranges,
     Reader,
-    objects,
     open_object,
     use_in_this_process,
 )
 from tokpack.storage.objects.urls import StoredObject, is_url, shown
 
-check_root = objects.check_root
-check_same = objects.check_same
-copies = objects.copies
-find = objects.find
-heads = objects.heads
-named = objects.named
-stat = objects.stat
-stats = objects.stats
+check_root = access.objects.check_root
+check_same = access.objects.check_same
+copies = access.objects.copies
+find = access.objects.find
+heads = access.objects.heads
+named = access.objects.named
+stat = access.objects.stat
+stats = access.objects.stats
 
 __all__ = [
     "Identity",
