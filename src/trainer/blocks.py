@@ -206,6 +206,8 @@ def recomputed(run: Callable[..., Tensor], *x: Any) -> Tensor:
     return checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
 
 
+# Masks of attention inside documents, and the kernels that compute attention.
+
 BLOCK = 128  # positions of a block of FlexAttention
 FAST = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "FlexAttention")
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from .run import TrainingRun
 
 
+# Curves of a run for TensorBoard, which Weights & Biases reads too. Names are Megatron's.
+
+
 class Board:
     """Curves over steps and over samples, in files of TensorBoard's; without a folder none."""
 
@@ -326,6 +329,9 @@ def draw(folder: Path, entropy: float) -> str:
     page = curves_page(f"Loss of {folder}", "nats a token", curves)
     save_plot(folder / "loss.html", page)
     return f"plot: {folder / 'loss.html'}"
+
+
+# What a run prints before its first step.
 
 
 def describe(run: TrainingRun) -> Iterator[str]:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from .config.config import Config
 
 
+# The network interface of gloo where the processes of a run are on several machines.
+#
+# gloo itself takes the one with the address of the host's name, which in Debian's /etc/hosts is
+# 127.0.1.1, where no other machine can reach this one.
+
 VARIABLE = "GLOO_SOCKET_IFNAME"
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 _ANYWHERE = "192.0.2.1"  # reserved for documentation: the route to it leads out of this machine
@@ -290,6 +295,11 @@ def own_part(x: Tensor, dim: int | None, topology: Topology) -> Tensor:
     """This tensor rank's part of a whole tensor that is split along ``dim``."""
     return x if dim is None else x.chunk(topology.tensor_size, dim)[topology.tensor_rank]
 
+
+# Collectives over tensor ranks that change none of their arguments: torch's functional ones.
+#
+# They are used in code that is compiled: the compiler knows them. It takes a collective that writes
+# into its argument apart into an operation and a copy.
 
 Group = dist.ProcessGroup
 _ops: Any = torch.ops._c10d_functional

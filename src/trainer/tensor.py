@@ -159,6 +159,8 @@ class RowLinear(_Linear):
         return y if self.bias is None else y + self.bias.to(y.dtype)
 
 
+# The two ends of a model, split over the vocabulary: word embedding, and head with its loss.
+
 CHUNKS = {"cpu": 1024, "cuda": 8192}  # rows of logits that exist at a time
 
 

@@ -125,6 +125,8 @@ def _with_mark(value: Any, mark: str) -> Any:
     return value
 
 
+# Which characters of a rendered conversation are trained: ends of turns, thinking, tool calls.
+
 Span = tuple[int, int]
 
 # What a model thinks before it answers stands between such marks, by families.

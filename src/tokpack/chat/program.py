@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from tokpack.chat.sandbox import Text
 
 
+# A template's syntax tree: what it says of the template, and how it becomes a program.
+#
+# Loops tell where they are, and what templates do most becomes calls without jinja2's detours.
+
 SOME = "some length"  # filters, by names that no template can write
 EACH = "each of them"
 EACH_WRITTEN = "each of them, which is written"

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tokpack.chat.rendered import ChatOptions
 
 
+# Values in records, as JSON alone has them.
+
 MALFORMED = "malformed message"  # a reason, see ConversationError
 
 
@@ -72,6 +74,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         raise ConversationError(MALFORMED, f"it has a value of the type {kind}, which is no JSON")
     return NoJson(f"<{type(value).__name__}>")
 
+
+# Messages of other programs -> messages as templates take them.
 
 Message = dict[str, Any]
 

@@ -87,6 +87,8 @@ def utf8(text: str) -> bytes:
         ) from None
 
 
+# What a request says of conversations: how records are read, rendered and trained on.
+
 Rewriting = Literal["refuse", "split", "as-is"]
 Truncate = Literal["drop", "left", "right"]
 ToolArguments = Literal["auto", "mapping", "text", "as-is"]

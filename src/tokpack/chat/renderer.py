@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     Messages = list[Message]
 
 
+# A conversation in the making: its text, and what of its messages is in it.
+
+
 class Document:
     """A conversation as text, and where in it its messages are.
 

@@ -30,6 +30,15 @@ with needs_extra("chat"):
     from jinja2.utils import Cycler, Joiner, Namespace
 
 
+# Messages as a template gets them: they tell where each begins in its text, and who looks ahead.
+#
+# What a template writes up to the end of a message may depend on a later one: on whether it is the
+# last, on how many there are. Each look at messages is written down with the place in the text
+# where it happened. Where no look at a later message came before the end of message i, the text up
+# to there is what the template makes of the first i + 1 messages alone. A loop that only reads, as
+# one that searches for pictures, has looked no further than at the last message that made it set
+# something.
+
 EVERY = sys.maxsize  # for a look that all messages decide: at their number, at the last one
 
 
@@ -369,6 +378,9 @@ class _LazyLoop(WatchedLoop):
             run.look(EVERY)
             run.is_disordered = True
         return value
+
+
+# What templates may call: what transformers gives them, and nothing that leads elsewhere.
 
 
 def tojson(

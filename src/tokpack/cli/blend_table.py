@@ -1,4 +1,4 @@
-"""``tokpack blend --cache`` and ``--megatron-cache``: what a blend needs, built before a job."""
+"""The plan of a blend as tables."""
 
 from __future__ import annotations
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerFiles
 
 
+# The flags that name a tokenizer: the same in every command that needs one.
+
 FILES = tuple(
     map(flag_of, ("vocab_file", "merge_file", "tokenizer_model", "tokenizer_type", "pattern"))
 )
@@ -60,6 +62,10 @@ def tokenizer_paths(arguments: argparse.Namespace) -> list[str]:
 
     return [path for name in TOKENIZER_PATHS if (path := getattr(arguments, name))]
 
+
+# The flags of the preprocess_data.py scripts, with the meaning that they have there.
+#
+# Of Megatron-LM, GPT-NeoX and both Megatron-DeepSpeed forks.
 
 _TRAINER = "padding the vocabulary is the trainer's work"
 _CORES = "one run keeps all --workers busy on any number of files"
@@ -201,6 +207,8 @@ def is_whitespace(arguments: argparse.Namespace) -> bool:
 def _is_type(arguments: argparse.Namespace, *types: str) -> bool:
     return (arguments.tokenizer_type or "").lower() in types
 
+
+# Inputs that commands are given: datasets by a pattern, texts in a format.
 
 INPUT_FORMAT = flag_of(
     "input_format",

@@ -129,6 +129,8 @@ def _lines(cells: Iterator[_Cell], columns: int) -> Iterator[list[str]]:
         yield [text_row, id_row] if has_text else [id_row]
 
 
+# A dataset on one screen, and its documents.
+
 _MOST_SOURCES = 8
 
 
@@ -252,6 +254,8 @@ def print_document(
     put()
 
 
+# The first conversations of a request, with what is trained of them: encode --dry-run.
+
 _SHOWN = 3  # conversations
 
 
@@ -287,6 +291,8 @@ def print_sample(options: EncodeOptions) -> None:
     put()
     put(dim("nothing was written: leave out --dry-run to encode"))
 
+
+# Samples of training on a terminal and as JSON: their documents, and the steps that take them.
 
 _LEAST = 8  # tokens of a document
 _MOST_LISTED = 12

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from tokpack.dataset.shards import Shard
 
 
+# Access to the sequences and documents of a dataset: to their tokens, or to values of a track.
+
 Values = npt.NDArray[Any]
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
+# The lengths of a dataset's sequences, read once: what identifies it, and sums of any range.
+
 STEP = 1 << 20  # sequences between two sums that are kept
 
 
@@ -480,6 +482,8 @@ def _check_arrays(
     if descent is not None:
         raise UsageError(f"doc_idx descends at entry {descent}")
 
+
+# The prefix of a dataset, from what people name it by.
 
 SUFFIXES = (
     ".bin",

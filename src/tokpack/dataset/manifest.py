@@ -40,11 +40,15 @@ if TYPE_CHECKING:
     from tokpack.dataset.shards import Shard
 
 
+# Size and checksum of files, as manifests have them.
+#
+# A .bin that a store has put together has those of its pieces, any other file its own.
+
 _READ = 1 << 20
 
 
 class FileDigest(TypedDict, total=False):
-    """Size and checksum of one file: of the whole of it, or of its blocks (``files.blocks``).
+    """Size and checksum of one file: of the whole of it, or of its blocks (``storage.disk.blocks``).
 
     A .bin that a store has put together has the digests of its ``pieces`` instead, in order.
     """
@@ -203,6 +207,11 @@ class HashingReader:
         """Size and checksum of the chunks that passed."""
         return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
+
+# What the manifest of a virtual dataset says about each dataset that it is made of.
+#
+# A manifest, and so a message, calls such a dataset a piece; the code calls it a shard, and what
+# the manifest says of it a record.
 
 _OPTIONAL = ("fingerprint", "tracks")
 
@@ -659,6 +668,11 @@ def _are_counts(values: object) -> TypeGuard[list[int]]:
 def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
+
+# What a manifest may name: files in its own folder, and below what the user trusts.
+#
+# A manifest may be anybody's. Without this rule one that is merely looked at could have a command
+# ask hosts with the user's credentials.
 
 TRUST = "TOKPACK_TRUST"  # folders and URLs, with commas between
 

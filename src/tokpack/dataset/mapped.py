@@ -90,6 +90,8 @@ def _opened(path: str, stored: StoredObject | None) -> BinaryIO:
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
+# The tokens of a .bin on a store: ranges of them are read when they are looked at.
+
 Tokens = npt.NDArray[Any]
 
 LEAST_BYTES = 16 << 10  # of a request; less takes as long
@@ -203,6 +205,11 @@ class Fetch:
         """Give up what has not been read."""
         self._ranges.close()
 
+
+# Read a whole .bin once, at the speed of the machine: chunks in threads, results in file order.
+#
+# Files are read, not mapped: one that is cut off meanwhile is an error and not a signal. An object
+# on a store is read from its beginning to its end, with requests ahead.
 
 Result = TypeVar("Result")
 ByteBlock = npt.NDArray[np.uint8]

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from tokpack.storage.files import PathLike
 
 
+# The tables of documents of datasets that are made of others: rows by their numbers.
+
 _log = logging.getLogger(__name__)
 
 

@@ -146,6 +146,11 @@ def _beside(prefix: str, manifest: Manifest, *, tables: bool) -> Iterator[tuple[
         yield dropped_path(prefix), manifest.dropped["bytes"]
 
 
+# The card of a repository of the hub: what its README.md says of the datasets in it.
+#
+# Each dataset has a section of its own between two comments, made from its manifest. What people
+# write around the sections stays, and a README.md without any is not touched.
+
 _MOST_BYTES = 1 << 20  # of a README.md that is read
 _logger = logging.getLogger(__name__)
 
@@ -236,6 +241,8 @@ def with_section(card: str | None, repository: str, prefix: str, text: str) -> s
         return of_it.sub(lambda _: text, card, count=1)
     return f"{card.rstrip()}\n\n{text}" if "<!-- tokpack " in card else card
 
+
+# The files that a command on datasets makes, on a disk or on a store: all of them, or none.
 
 _SCRATCH_IN_MEMORY = 16 << 20
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)

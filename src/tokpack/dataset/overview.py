@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     Counts = npt.NDArray[np.int64]
 
 
+# Which documents to look at.
+
 _GREP_TOKENS = 1 << 18
 _RANGE = re.compile(r"(-?\d+)|(-?\d+)?:(-?\d+)?")
 
@@ -147,6 +149,8 @@ def _token_at(spelling: Spelling, row: npt.NDArray[Any], byte: int) -> int:
             return number
     return 0
 
+
+# Lengths of documents: percentiles and a histogram.
 
 PERCENTILES = (1, 10, 50, 90, 99)
 _SHORT = 1 << 16  # lengths that are counted in an array

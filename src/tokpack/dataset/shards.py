@@ -229,6 +229,8 @@ def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = No
     return Shard(prefix, index, np.frombuffer(mapped, header.dtype), identity)
 
 
+# What tells documents from others: 64 bits of all their lengths and of some tokens.
+
 FINGERPRINT_VERSION = 2  # of what identifies documents, and samples of them
 _PROBE = 1 << 16  # tokens looked at in each of three places
 
@@ -260,6 +262,8 @@ def shard_fingerprint(shard: Shard) -> int:
 
     return fingerprint(shard.index.lengths, len(shard.tokens), tokens_from)[0]
 
+
+# The shards of a dataset: one that is opened, or many that are opened when they are needed.
 
 OPEN_SHARDS = 64  # each has two maps
 

@@ -135,6 +135,8 @@ def _is_cut(text: bytes) -> bool:
     return False
 
 
+# Find the tokenizer of a dataset again.
+
 HOW = "give it with --tokenizer, or --vocab-file and --merge-file, as to encode"
 _IN_PYTHON = "load one with tokpack.load_tokenizer(...), whose decode takes dataset.document(i)"
 
@@ -198,6 +200,9 @@ def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:
         f"{described.get('vocab_size')} ids (sha256 {str(described.get('sha256'))[:12]}); the one "
         f"given has {tokenizer.vocab_size} ids (sha256 {tokenizer.fingerprint[:12]})"
     )
+
+
+# The text of a document, without what frames it.
 
 
 class RoleSpan(NamedTuple):

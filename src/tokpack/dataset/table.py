@@ -51,6 +51,11 @@ MARK = b"tokpack.table"  # a key of the footer's metadata
 
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 1 << 16  # of the footer's end, where its metadata is
+
+# The table of a dataset's documents as one, however its files lie: rows by document.
+
+# Which input and line a document came from, and what became of a line, by the inputs' names.
+
 _OPEN = 8  # row groups
 _ADVICE = (
     "`tokpack adopt` makes one from its tokens; to have lines and values of the input in it, "
@@ -336,6 +341,11 @@ class TableReader:
     def _broken(self, error: Exception) -> FormatError:
         return FormatError(f"{self.name}: not a right table of documents: {error}")
 
+
+# Writes these tables: rows as they come, in row groups of a fixed size.
+#
+# The bytes of a table follow from its rows alone, however they were cut on their way here (and from
+# pyarrow's version, which its footer names).
 
 _HASHES = ("text_xxh3", "tokens_xxh3")
 _COUNTS = ("line", "bytes", "tokens")  # numbers near their neighbours'

@@ -196,6 +196,9 @@ def _opened(path: str, dtype: np.dtype[Any]) -> tuple[Values | LazyTokens, int]:
     return np.frombuffer(buffer, dtype, len(buffer) // dtype.itemsize), len(buffer)
 
 
+# Tracks in the making: values as they come, counted and hashed.
+
+
 class NewTracks:
     """The tracks ``names`` of the dataset ``prefix``, to files that ``create`` makes of paths.
 
@@ -288,6 +291,9 @@ def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         allowed = words.get(name, f"0 to {len(ROLES) - 1}")
         raise UsageError(f"{name} holds {array[wrong][0]}, expected {allowed}")
     return array.astype(dtype)
+
+
+# What is wrong with the tracks of a dataset: their values, and their checksums.
 
 
 def check_tracks(shard: Shard, vocab_size: int | None) -> None:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerFiles
 
 
+# What is wrong with the tokens of a dataset whose index is right: looked for chunk by chunk.
+
 _DOCUMENTS = 1 << 17  # document ends looked up at a time
 
 

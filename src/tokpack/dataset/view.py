@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
+# The tokens of a view as one array that lies nowhere: slices of it are gathered.
+
+# The file PREFIX.selection: the numbers of the documents of a view, in order.
+
 _STEP = 1 << 20  # tokens handled at a time
 
 

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from tokpack.storage.objects.urls import StoredObject
 
 
+# A dataset in the making: ids are appended or copied, then index and manifest follow.
+
 _COPY = 64 << 20
 
 
@@ -249,6 +251,9 @@ class JoinedDataset(NewDataset):
             digest = FileDigest(bytes=size, xxh3_blocks=checksum_of_sums(joined))
         self._pieces += digest.get("pieces", [digest])
         self._bytes += size
+
+
+# What can be said of a dataset of which only the files are known.
 
 
 def plain_facts(name: str, documents: int, tokens: int, size: int) -> dict[str, Any]:

@@ -118,6 +118,8 @@ def starts(counts: Sequence[int]) -> Int64s:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
+# Passes over the documents of a dataset, on all cores: whole documents, results in order.
+
 Result = TypeVar("Result")
 Ids = npt.NDArray[Any]
 
@@ -201,6 +203,9 @@ def _scan_shard(
 def trained_tracks(dataset: MMapIndexedDataset) -> tuple[str, ...]:
     """The tracks of a dataset by which its tokens are trained or not; none: all of them are."""
     return tuple(name for name in ("mask", "labels") if name in dataset.tracks)
+
+
+# What callers give in Python for what the command line has as text: numbers, shares, tables.
 
 
 def as_count(name: str, value: Any) -> int | None:

@@ -46,6 +46,12 @@ if TYPE_CHECKING:
     Wanted = dict[str, dict[int, list[int]]]
 
 
+# Inputs, read and encoded again as the manifest of a dataset says that it was made from them.
+#
+# Without the parts, pieces and joins of the run that made it. What the encoder gives is decoded and
+# compared with the text, where a tokenizer loses nothing of it: the encoder that is asked again
+# could be wrong in the same way.
+
 # Options after which a document is not the text of one record.
 _OTHERWISE = ("split_sentences", "ftfy", "where", "map", "chat")
 
@@ -198,6 +204,8 @@ def _alone(part: Part) -> Iterator[tuple[int, Part]]:
 
 
 Digests = npt.NDArray[np.uint64]
+
+# Random documents of a dataset, encoded again from the records that they came from.
 
 _EXAMPLES = 3
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     Shown = Callable[[int, int], str]
 
 
+# Texts of evaluation sets, as the words or the tokens that they are inside of documents.
+
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
 UnitName = Literal["words", "tokens"]

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from tokpack.storage.files import PathLike
 
 
+# Exact copies of documents, by the 128-bit hash of their tokens.
+
+# Near copies: documents that share most of their n-grams, found by MinHash.
+
 Int64s = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 

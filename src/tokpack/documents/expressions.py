@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tokpack.documents.base import Base
 
 
+# A table that is joined to that of the documents: from files or in memory, and its keys.
+
 IN_MEMORY = "the table in memory"  # as messages name it
 HIDDEN = "tokpack:"  # begins the names of columns that no user sees
 MATCH = f'"{HIDDEN}match"'  # a column of ``joined``: true in each row
@@ -216,6 +218,8 @@ def _examples(rows: Sequence[tuple[Any, ...]]) -> str:
 def _struct(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{literal(key)}: {literal(one)}" for key, one in values.items()) + "}"
 
+
+# The tables of several datasets as one for duckdb: a column has one type in all of them.
 
 _NUMBERS = {"int64", "double"}
 

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 
+# Shares of documents, drawn by their hashes: the same documents wherever and whenever.
+#
+# Whether a document is in a share depends on its tokens and a seed alone. So a larger share
+# contains the smaller ones, a document stays where it is when others are added, and equal documents
+# are together, in one share or in the other.
+
 Hashes = npt.NDArray[np.uint64]
 
 _STEP = 1 << 16  # numbers handled at a time, so that they stay in the cache

@@ -295,6 +295,8 @@ def _input_facts(dataset: MergeInput, documents: int, tokens: int) -> dict[str, 
     }
 
 
+# Tables about documents that are no datasets' own: which copies there are, what was matched.
+
 _MARK = b"tokpack.about_documents"  # a key of the footer's metadata
 _ROWS = 1 << 16
 

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     Place = Callable[[npt.NDArray[np.int64]], str]  # says which records some lines are
 
 
+# ``where``: which records are kept, by an expression that duckdb evaluates.
+
+
 class _Records:
     """The object that duckdb knows as a table: a prepared query reads it anew each time."""
 
@@ -153,6 +156,8 @@ class Where:
             except duckdb.Error:
                 yield from self._halves(columns, first, last)
 
+
+# ``map``: a function of the user's that gets the records of a batch.
 
 ROW = "__row__"  # the column with the number of the record in its batch
 

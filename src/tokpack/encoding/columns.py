@@ -118,6 +118,9 @@ def _try(
         check_named("keep", tuple(key.split(".")), [], columns)
 
 
+# Which columns of the records a run reads: those that it keeps, and those that it chooses by.
+
+
 def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
     """The options with the columns that ``keep="all"`` stands for in its place.
 

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from tokpack.storage.files import Version
 
 
+# What the manifest of a run's dataset says: counts, and what was read of each input.
+
 # What a manifest counts, of all and of each input, and the columns of a piece that count it.
 _COUNTED = {
     "records": "records",
@@ -149,6 +151,9 @@ def counts_of(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[
             "tokpack, please report it"
         )
     return np.column_stack([counts, sums[:, trained].sum(axis=1)])
+
+
+# What is said of a run in which no document has a token.
 
 
 def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:

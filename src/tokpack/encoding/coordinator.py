@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 # -- to a worker ------------------------------------------------------
 
 
+# What the run and its workers say to each other: numbers and places, never tokens, and text only of
+# an iterable, which the run itself reads.
+#
+# A worker does its tasks one after the other, in the order in which they come. Two messages it
+# carries out at once, also in the middle of a task: UseSlot, and StorePiece for a piece that it
+# holds. What happens it reports by events.
+
+
 class EncodePart(NamedTuple):
     """Encode a part; of a stream all segments but those in ``skip``.
 
@@ -149,6 +157,8 @@ class TaskDone(NamedTuple):
 Event = PieceEncoded | PieceStored | Segment | StreamEnd | TaskDone
 
 
+# Reads the documents of an iterable in the process of the run, as tasks for its workers.
+
 _TURN_SECONDS = 0.02  # of reading, before the run looks after its workers again
 
 
@@ -198,6 +208,9 @@ class DocumentFeed:
             f"{which} are not those of the run in {self._job.folder.path}: give what gave these, "
             "choose another output, or discard that run with overwrite=True"
         )
+
+
+# Where pieces lie in the joined files: arithmetic over their sizes, in the order of the plan.
 
 
 class PieceLayout:
@@ -611,6 +624,11 @@ def _alone(job: Job, number: int) -> float:
     decoding = COMPRESSIONS[job.sources[part.source].compression].decoding
     return part.weight * decoding / (1 + decoding)
 
+
+# The journal of a run, journal.jsonl: what is stored where, a line each.
+#
+# A line begins with the xxh3_64 of its JSON. A crash may leave a line that is cut off, and a power
+# loss one that is damaged: from there on nothing is read.
 
 NAME = "journal.jsonl"
 _DIGITS = 16

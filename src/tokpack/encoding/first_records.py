@@ -161,6 +161,11 @@ def _of_reader(
         yield from segment.batches if segment is not None else ()
 
 
+# ``keep="all"``: the columns that it stands for, by the first records of the inputs.
+#
+# They are settled before any work is begun, and stand in the plan, so that they depend neither on
+# the number of workers nor on where an input is cut.
+
 SMALL_BYTES = 256  # of the JSON text of a value, on average of the first records
 
 _log = logging.getLogger(__name__)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.load import TokenizerLike
 
 
+# The options of encode for conversations: how they become text, and which of it is trained.
+
 (_chat,) = map(in_group, ("chat",))
 _REWRITING, _TRUNCATE, _ARGUMENTS = map(get_args, (Rewriting, Truncate, ToolArguments))
 # Options that say something of plain documents alone, and what they are without being asked for.
@@ -171,6 +173,9 @@ class ChatRequest:
             json.dumps(dict(self.template_var or {}))
         except (TypeError, ValueError) as error:
             raise UsageError(f"{option('template_var')}: {error}") from None
+
+
+# What datasets are called, where nobody says so.
 
 
 def megatron_names(prefix: str, keys: Sequence[str], *, sentences: bool) -> dict[str, str]:

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Encoded
 
 
+# Batches of documents that are cut short, lose some of their records, or end a run.
+
 _CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
 _LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[\s*\{')  # a key with objects under it
 _OPEN = (b"{", b"[", b",")  # where a line ends inside of a value

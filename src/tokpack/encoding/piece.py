@@ -5,7 +5,7 @@ A part becomes one piece, a stream one for each of its segments. A piece is a fe
 just one sequence, the sequences of each document (int32), for a table of documents their rows
 (``table.ROW``), the lines of documents without a token (int64, counted as in Documents) and the
 values that are kept, as Arrow streams (``kept``), and a value for each token for the tracks of the
-dataset (``indexed.track``); and the bad records, as JSON lines.
+dataset (``dataset.track``); and the bad records, as JSON lines.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class Stored(NamedTuple):
     """Where the tracks of a piece lie.
 
     ``place`` is the beginning of the names of files in the work folder; ``begins`` are the offsets
-    of the tracks in them, ``sums`` the checksums of their blocks: see ``files.blocks``.
+    of the tracks in them, ``sums`` the checksums of their blocks: see ``storage.disk.blocks``.
     """
 
     place: str

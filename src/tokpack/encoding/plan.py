@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tokpack.encoding.setup import TokenizerSetup
 
 
+# What distinguishes a run from one that was begun or finished before, in words.
+
 # Flags whose names are not those of their options.
 _SHOWN = {
     "keys": "--json-keys",

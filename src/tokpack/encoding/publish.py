@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tokpack.storage.files import Version
 
 
+# Which files a run of encode may replace.
+
 _REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
 _HEAD_BYTES = 1 << 16
 _PIECE = re.compile(r"-\d{5,}-of-\d{5,}")

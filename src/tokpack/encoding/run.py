@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
 
 
+# The self-check of a run: its first documents are encoded by the core and by the library.
+
 _log = logging.getLogger(__name__)
 _TIMED_BYTES = 1 << 17  # of documents that a slow tokenizer is timed on
 _BATCHES = 8  # how many batches are searched for one that has documents
@@ -131,6 +133,8 @@ def _speed(tokenizer: Tokenizer, documents: Documents, mode: str) -> float | Non
         return size / 1e6 / (time.perf_counter() - began)
     return None
 
+
+# The work of a run: all parts of a job become pieces in their places, in joined files.
 
 SYNC_SECONDS = 2.0
 _SLOTS_A_WORKER = 2

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
 
 
+# Changes to documents between reading and encoding: mended Unicode, sentences.
+#
+# These take every document through a Python string, so they are far slower than the native path.
+
 Bytes = npt.NDArray[np.uint8]
 Spans = npt.NDArray[np.int64]
 

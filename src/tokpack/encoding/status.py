@@ -187,6 +187,8 @@ def parse_report(content: bytes | None, name: str, written: float = 0.0) -> Repo
         return None
 
 
+# How far a run on this machine is, or was when it was stopped, from what its work folder has.
+
 Condition = Literal["running", "lost", "failed", "stopped", "starting"]
 
 

@@ -226,6 +226,8 @@ def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]
                 yield arrow.table(dict(zip(dropped_schema().names, columns, strict=True)))
 
 
+# The bad records of a piece, and of a run in the order of its inputs: a JSON object a line.
+
 _REJECTED, _LEFT_OUT = map(SOURCE_COLUMNS.index, ("rejected", "mapped_out"))
 _MALFORMED = "malformed record"
 

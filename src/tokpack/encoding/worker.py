@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from tokpack.sources import DocumentBatch, Source
 
 
+# Where the tracks of a piece go: into memory, until their place in the output is known, or a file.
+#
+# A piece's place is known when all pieces before it have told their sizes. So most pieces wait for
+# a moment in their worker's memory and are written once, where they belong, with checksums taken
+# while the bytes are in the cache. What would wait too long, or takes too much memory, goes to a
+# *spill*, files of its own in the work folder, and is copied from there.
+
 _FIRST_BYTES = 1 << 20  # of the memory of a track
 
 
@@ -453,6 +460,8 @@ def _blocks_in(memory: memoryview, blocks: Sequence[tuple[int, int]]) -> Iterato
         yield LineBlock(memory[begin : begin + length], length, stored=stored)
         begin += length
 
+
+# How far a run is: workers count in memory that they share with the run, which looks at it.
 
 _SHOWN_SECONDS = 0.2  # between two snapshots
 # What a worker counts, in this order, under the names of SOURCE_COLUMNS and KEY_COLUMNS.

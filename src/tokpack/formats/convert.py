@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from tokpack.storage.files import PathLike
 
 
+# The format of a dataset of token ids, by its content.
+
 _HEAD = 64
 
 

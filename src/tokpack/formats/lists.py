@@ -377,6 +377,8 @@ def _values(path: str, name: str, row: int, lists: Any) -> npt.NDArray[Any]:
     return numbers
 
 
+# Documents as lists in columns: parquet, folders of Hugging Face's datasets, Megatron-Bridge.
+
 _GROUP_IDS = 1 << 22  # ids of a row group that is written: 16 MiB of int32
 _WINDOW_IDS = 1 << 24  # ids of the documents that are packed together
 _BRIDGE_ROWS = 500  # of a row group of Megatron-Bridge

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tokpack.formats.foreign import Arrays
 
 
+# Which tokens are trained, as other programs say it: by labels, of which -100 does not count.
+#
+# Value i of a mask, or of labels, belongs to token i as it is read, unshifted, as in our tracks.
+
 IGNORED = -100  # the label of a token that is not trained
 _LABELS = np.iinfo(np.int32)
 _NONE: npt.NDArray[Any] = np.zeros(0, np.int8)

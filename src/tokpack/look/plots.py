@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tokpack.look.stats import Stats
 
 
+# HTML that is safe as it is made: all text is escaped, and nothing in it is obeyed.
+
 _EMPTY = ("br", "input", "link", "meta")  # elements without an end
 SERIES = 10  # colours in the page's style
 
@@ -216,6 +218,8 @@ def sparkline(values: Sequence[float], label: str) -> Html:
     )
 
 
+# The plots of reports and pages: lengths of documents, frequencies of tokens, curves.
+
 _MOST_TICKS = 8
 _MOST_POINTS = 600  # of a curve; of more, the highest and the lowest of each stretch are drawn
 
@@ -325,6 +329,8 @@ def _outline(bins: Sequence[Bin], name: str) -> list[Point]:
         points += [(_log(one.begin), share), (_log(one.end), share)]
     return [(points[0][0], 0.0), *points, (points[-1][0], 0.0)] if points else []
 
+
+# A picture of bars, as SVG that any page or README shows: no style sheet, no script.
 
 BARS_WIDTH, _NAMES, _ROOM = 700, 200, 400  # of the picture, of the names, of the longest bar
 _ROW, _TITLE, _GAP = 22, 26, 14

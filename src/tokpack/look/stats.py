@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Ends = npt.NDArray[np.int64]
 
 
+# One pass over all tokens of a dataset: how often each id occurs, a hash of each document.
+
 CHUNK_BYTES = 1 << 22  # larger than in other passes: each brings a count for every id
 _BLOCK = 1 << 18  # tokens counted at a time: their 64-bit copies stay in the cache
 _MOST_IDS = 1 << 22  # ids counted one by one; no tokenizer has more
@@ -199,6 +201,8 @@ def _count(tokens: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
         counts = more
     return counts, outside
 
+
+# Documents that occur more than once, by their hashes.
 
 _FIRST = 4  # documents shown of a group
 _TOKENS = 64

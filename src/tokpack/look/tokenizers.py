@@ -135,6 +135,8 @@ def _described(node: Any, children: str) -> str:
     return f"{node.get('type')} {expression}" if expression else str(node.get("type"))
 
 
+# A tokenizer tried on texts: whether the ids are right, how fast, how many bytes a token.
+
 _SCRIPTS = (
     "Nobody's perfect; it's 3 o'clock, and we're 1,234,567 steps away.\n",
     "\u041d\u0438\u043a\u0442\u043e \u043d\u0435 \u0437\u043d\u0430\u0435\u0442, 2,5.\n",

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     Arrays = dict[str, npt.NDArray[Any]]
 
 
+# What identifies samples: canonical JSON of all that decides them.
+
+
 def canonical_json(value: Any) -> bytes:
     """The one text of a value: keys in order, no spaces, ASCII."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

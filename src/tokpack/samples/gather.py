@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
+# Tokens that lie on a store, asked for in few requests, all at once, before they are needed.
+
 AHEAD_BYTES = 64 << 20  # about so many bytes of samples are asked for before they are needed
 MOST_AHEAD = 32  # and no more batches than this
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tokpack.samples.fim import FIM
 
 
+# Split strings such as ``969,30,1``: which sequences go to training, validation and test.
+
 Range = tuple[int, int]
 
 PARTS = ("train", "valid", "test")  # what a split string has weights of
@@ -399,6 +401,11 @@ class Settings(SampleSettings):
         if self.split_by == "tokens":
             return split_tokens(self.split, dataset.length_sums)
         return parse_split(self.split, len(dataset), self.split_rule or self.rules.split_rule)
+
+
+# The settings of samples as keyword arguments, for type checkers; the records say what they mean.
+#
+# mypy compares the two where one is made of the other, and a test does.
 
 
 class CommonOptions(TypedDict, total=False):

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tokpack.storage.files import ListedFile, Version
 
 
+# How far a dataset in shards is: which are done, which are being made, which are left to make.
+
 ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
 
 

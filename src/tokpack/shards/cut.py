@@ -188,6 +188,9 @@ def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
         at = end
 
 
+# One shard, made on this machine as any dataset is.
+
+
 def encode_shard(
     plan: ShardPlan,
     prefix: str,

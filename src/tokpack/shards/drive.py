@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from tokpack.shards.plan import ShardPlan
 
 
+# What an engine, which runs the tasks of a dataset in shards, has to be able to do.
+#
+# A task is a command line of tokpack, so an engine knows nothing of shards: it runs commands on
+# machines that see the inputs and the output, and says how they ended.
+
 BUSY = 75  # exit code: another process is at it; as sysexits.h has it for "try later"
 
 
@@ -181,6 +186,8 @@ def _failures(failed: dict[int, str]) -> str:
     words = [f"shard {number}: {text}" for number, text in sorted(failed.items())]
     return "; ".join(words) + "; what is done stays: run again to make the rest"
 
+
+# Which shards a task of a job array makes, by the environment variables of its scheduler.
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 

@@ -71,8 +71,13 @@ if TYPE_CHECKING:
     from tokpack.sources.streams import RawStream, Stream
 
 
+# The members of tar and zip archives as streams, one after the other.
+
 _BLOCK = 512  # of a tar
 _LINK = "that are links"
+
+# Records of WARC files (ISO 28500); those of WET files have the texts of pages.
+
 _MOST_HEADER = 1 << 20  # bytes of a long name or of pax records, which tarfile holds in memory
 _HEADERS = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -505,6 +510,8 @@ def _named(beside: dict[str, str]) -> str:
     name = beside.get(PATH) or beside.get("url")
     return f" ({name})" if name else ""
 
+
+# Files that are one document each; an archive that is named itself has one in each member.
 
 _SMALL = 1 << 20  # bytes of a file that is read at once
 

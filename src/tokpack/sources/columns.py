@@ -430,6 +430,11 @@ def _bad_rows(
     return bad
 
 
+# Tables and datasets of this process, whose rows are read as those of a parquet file are.
+#
+# Workers inherit them by fork, so nothing is copied: a table lies in memory once, and the Arrow
+# files of a ``datasets.Dataset`` stay mapped.
+
 _GROUP_BYTES = 1 << 20  # of text that is read at a time
 _MOST_GROUPS = 1 << 16
 _HASHED_BYTES = 1 << 30  # of text: of a larger table only some rows are looked at

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
 
+# Where zstd frames begin and end, from their headers alone (RFC 8878); nothing is decompressed.
+
 MAGIC = b"\x28\xb5\x2f\xfd"
 _RLE_BLOCK = 1
 _RESERVED_BLOCK = 3

@@ -377,6 +377,8 @@ def _head(raw: RawStream, compression: str, name: str) -> bytes:
         stream.close()
 
 
+# Streams whose first bytes can be looked at before they are read.
+
 READ_BYTES = 256 << 10
 
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
+# Files below a folder and files that match a pattern, each folder entered once.
+
 _log = logging.getLogger(__name__)
 _DEEP = "**"
 _SIDECAR = re.compile(
@@ -261,6 +263,8 @@ def _sorted(paths: Iterable[str]) -> list[str]:
     return sorted(paths, key=lambda path: os.fsencode(path).split(os.fsencode(os.sep)))
 
 
+# Objects on a store as sources: what a URL names, looked at many at a time.
+
 _OBJECTS_AT_ONCE = 64
 
 
@@ -324,6 +328,8 @@ def _object_source(
         )
     return replace(source, format=format_, compression=compression)
 
+
+# Look at many files: several at a time where a look takes long, as it does on NFS.
 
 _FIRST = 16  # files that are looked at one by one, to know how long a look takes
 _SLOW_SECONDS = 0.001  # of a look; on a disk it takes a twentieth

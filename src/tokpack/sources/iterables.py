@@ -410,6 +410,12 @@ def _compact(batch: DocumentBatch) -> DocumentBatch:
     return batch
 
 
+# What ``tokpack.encode`` takes in Python, and what becomes of it: names of files, or a source.
+#
+# A str, a path, and a list or tuple of them name files. A table or dataset is read where it is.
+# Anything else that can be iterated over gives documents. Nothing is imported here to know an
+# object: what is not loaded has none.
+
 _LOOKED_AT = 64  # of a list
 _LONGEST_NAME, _WORDS = 255, 2  # characters of a name, and fewer words than of a text
 _SUFFIX = re.compile(r"\.\w{1,8}\Z")

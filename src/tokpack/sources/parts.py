@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tokpack.sources.rows import Columns
 
 
+# Read one part of a source: batches of documents.
+
 LINE_FORMATS = ("jsonl", "json", "text")
 BLOCK_BYTES = 1 << 20
 

@@ -307,6 +307,13 @@ def without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[
     return {key: docs.select(chosen) for key, docs in documents.items()}
 
 
+# Cut a stream into blocks of whole lines, and keep to the lines that a part owns.
+#
+# A part of a file that holds the bytes (begin, end] owns the lines that begin there, the first part
+# also the line at 0. These lie behind the first newline at or after ``begin``, up to and with the
+# first newline at or after ``end``. So no part looks at a byte before ``begin``, and two neighbours
+# share no line. The stream of a part begins at ``begin``; its region is counted from there.
+
 _NEWLINE = 0x0A
 _LEAST_BLOCK = 16
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from tokpack.sources.values import Values
 
 
+# The types of JSON values as columns: one for each key, and columns cast to it.
+
 Records = Sequence[Mapping[str, Any]]
 
 _INT64 = range(-(1 << 63), 1 << 63)

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from tokpack.sources.base import Source
 
 
+# The standard input and named pipes, which can be looked at before they are read.
+#
+# The first bytes that are read are kept, up to REPLAY_BYTES: so the format is found, and the begin
+# of the data looked at, before all is read from the start. A forked worker inherits the pipe with
+# these bytes; a spawned one cannot read its parent's pipe.
+
 REPLAY_BYTES = 8 << 20
 
 
@@ -431,6 +437,8 @@ def fill(stream: Stream, view: memoryview) -> int:
         filled += count
     return filled
 
+
+# Checksums of a file's blocks, by which an input is known again when its time has changed.
 
 _DIGITS = 16  # hexadecimal ones of a block
 

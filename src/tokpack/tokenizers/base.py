@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.native import TokenBytes
 
 
+# Copies of the files of tokenizers, by their checksums, and what a manifest says of such files.
+#
+# A manifest may be anybody's. So a file that it names is used only where its content is the
+# recorded one, and is looked for in tokpack's cache, in folders that the caller knows, and last at
+# the absolute path that is recorded, which is opened only where a regular file of the recorded size
+# is.
+
 _SHA256 = re.compile("[0-9a-f]{64}")
 _MOST_COPIES = 256
 
@@ -525,6 +532,8 @@ class TextEncoder:
             rows, dtype=self.dtype, frame=self.frame, special=self.special.find(data, spans)
         )
 
+
+# Many texts at once: numpy arrays in the place of lists, and threads that share no lock.
 
 T = TypeVar("T")
 

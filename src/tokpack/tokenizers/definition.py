@@ -389,6 +389,13 @@ def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
     return json.dumps(definition, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+# Definitions that were read from large files, kept in the user's cache folder.
+#
+# An entry is named by the sha256 of the tokenizer's file and of the code that reads it, with the
+# library that is asked how it changes characters (``tokenizer_json``). It lies in a folder that
+# only its owner may write to, and carries its own checksum. Whatever cannot be trusted is read as
+# if it were not there, and what cannot be written is left out.
+
 OFF = "TOKPACK_TOKENIZER_CACHE"  # 0 switches it off
 LEAST_BYTES = 1 << 20  # of a file; a smaller one is read as fast
 _MOST_ENTRIES = 16  # the newest stay

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
 
 
+# What the Hugging Face library does, and no tokenizer of a dataset may do.
+
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 _INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes within a character
 _MOST_GROWTH = 1000  # times; NFKD makes 18 of one, and a mark for a space is 3 bytes

@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     TokenizerLike = PathLike | tokenizers.Tokenizer | transformers.PreTrainedTokenizerBase
 
 
+# A tokenizer from files or a folder; their content says what they are.
+
 _SHOWN = 4  # tokens in a message
 
 
@@ -304,6 +306,12 @@ def from_gpt2_files(
         special_tokens_default=choice.special or "text",
         eod_token=choice.eod_token,
     )
+
+
+# Tokenizer objects of other libraries, written to the folder that they are then read from.
+#
+# So workers, manifests and a run that goes on know such a tokenizer as they know every other one:
+# by files. The folder lies in the cache, and its name is the checksum of what is in it.
 
 
 def path_of(name: str, value: TokenizerLike) -> str:
@@ -672,6 +680,8 @@ def _read_list(path: Path) -> list[Any]:
     return definition
 
 
+# Load the tokenizer that a manifest or a checkpoint describes.
+
 _TYPES_OF_KINDS = {"whitespace vocabulary": "Whitespace", "SentencePiece": "SentencePieceTokenizer"}
 _ARGUMENTS = {"tokenizer_type": str, "pattern": str, "vocab_size": int, "special_tokens_count": int}
 
@@ -782,6 +792,9 @@ def _of_types(entry: Mapping[str, Any], files: TokenizerFiles) -> Iterator[Token
         requests = [{"tokenizer": next(filter(None, paths), None), **arguments}]
     for request in requests:
         yield load_tokenizer(**request, eod_token=entry.get("eod_id"))
+
+
+# How many ids a tokenizer's file has; nothing else of the file is read or checked.
 
 
 def count_ids(path: str) -> int:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Spans = npt.NDArray[np.int64]
 
 
+# Tokenizers whose texts are the bytes of their tokens: are the tokens of documents their texts?
+
 _IN_NO_TEXT = b"\xff"
 
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.folder import Settings
 
 
+# Read GPT-2's pair of files: vocab.json (token -> id) and merges.txt (a pair a line, by rank).
+
 EOD = "<|endoftext|>"
 _FEW = 64  # tokens without a merge, as special ones are, that nobody need hear of
 _log = logging.getLogger(__name__)
@@ -124,6 +126,8 @@ def warn_of_unreachable(spec: ByteLevelSpec, vocab_path: Path, merge_path: Path)
             *(f"{lost:,}", f"{len(spec.vocab):,}", vocab_path, merge_path),
         )
 
+
+# Published files of ranks: what they do not say themselves, and where tiktoken keeps them.
 
 _URL = "https://openaipublic.blob.core.windows.net/encodings/"
 _END = "<|endoftext|>"

@@ -203,6 +203,11 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     return tuple(result.values())
 
 
+# Read a tokenizer.json of a BPE over characters, as SentencePiece's models become one.
+#
+# It writes U+2581 for a space: by its normalizer (Llama 2, Gemma), or by the pretokenizer
+# Metaspace.
+
 SPACE = "\u2581"
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _PREPEND = {"type": "Prepend", "prepend": SPACE}
@@ -355,6 +360,8 @@ def byte_fallback(vocab: dict[str, int]) -> list[int]:
     return [max(token_id, 0) for token_id in byte_ids]
 
 
+# Read the normalizers of a tokenizer.json as steps for the native core.
+
 _FORMS = {"NFC", "NFD", "NFKC", "NFKD"}
 _BY_CHARACTER = {"Lowercase", "Nmt", "StripAccents"}
 _SEPARATOR = "0"  # of characters in one call: none of these changes it, or makes it
@@ -494,6 +501,10 @@ def library_normalizer(node: Any) -> Any:
     return load_library().Tokenizer.from_str(text).normalizer
 
 
+# Read a tokenizer.json of a Unigram, as SentencePiece's models become one (T5, XLM-R, DeBERTa).
+#
+# Where SentencePiece and the Hugging Face library differ, the latter is followed: its file it is.
+
 _UNIGRAM_KEYS = {"type", "unk_id", "vocab", "byte_fallback"}
 _SPACES = (("space runs", b""), ("replace", b" "))
 
@@ -611,6 +622,8 @@ def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken
         rules and any(token.normalized for token in added)
     )
 
+
+# Read a tokenizer.json of a WordPiece, as BERT's and those of models of embeddings.
 
 _WORDPIECE_KEYS = {
     *("type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"),

@@ -126,6 +126,8 @@ def check_vocab(vocab: Mapping[str, int], where: str) -> None:
             )
 
 
+# GPT-NeoX's CharLevelTokenizer: the bytes of the text are the ids.
+
 NAME = "CharLevelTokenizer"
 _IDS = 512  # as GPT-NeoX builds it: 256 are never used
 _EOD = 0

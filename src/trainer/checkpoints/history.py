@@ -266,6 +266,8 @@ def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
             )
 
 
+# What a training run writes beside its checkpoints, and what of it may be replaced.
+
 _MAKER = "tokpack train"
 
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+# Names of modules and settings in other programs: ``transformers``, and Megatron's family.
+
+
 class Weights(Protocol):
     """The weights of a model, wherever they come from: ``read`` gives them whole, as fp32."""
 
@@ -186,6 +189,12 @@ def module_of(name: str) -> str:
     module = name.rpartition(".")[0]
     return module.split(".", 2)[2] if module.startswith("blocks.") else module
 
+
+# What an import passes over in a model of another program, and what it refuses by name.
+#
+# An argument that nobody knows may change what the model computes, and the weights would import
+# without an error. So arguments.txt lists what changes nothing; all else is refused, unless it is
+# off or the user accepts it.
 
 _SHOWN = 8  # of those that are refused
 

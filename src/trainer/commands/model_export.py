@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import argparse
 
 
+# What export and generate share: flags for a checkpoint's parts, and how it is opened.
+
 PARTS = (
     Group("where the checkpoint does not say it", (tokenizer_flag("that of its training data"),)),
     RARE,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _flag(setting: Setting) -> Flag:
-    """A setting as its help page shows it; ``configuration.flags`` parses it."""
+    """A setting as its help page shows it; ``config.flags`` parses it."""
     value, text = setting.help_words
     settings: dict[str, Any] = {"help": text, "dest": setting.name}
     if setting.kind is bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerFiles
 
 
+# Which settings of a run contradict each other, whatever the data and the machine are.
+
 # At most one setting of each row can be given.
 EXCLUSIVE = (
     ("train_samples", "train_iters"),

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from .hardware import Cluster
 
 
+# Estimates of what a run needs: memory of a GPU and seconds of a step, by formulas. No torch here.
+#
+# docs/train-plan.md states the formulas and how far they are from published runs.
+
 MOMENTS = 8  # bytes that AdamW keeps of a parameter
 RUNTIME = 2e9  # bytes of the CUDA context, NCCL's buffers and the like
 FRAGMENTS = 1.05  # memory that the allocator holds, divided by what is in use

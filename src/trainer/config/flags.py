@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from .hardware import Cluster
 
 
+# What a command line asks of a run: resolved once, and handed as it is to every rank.
+
+
 @dataclass(frozen=True)
 class RunRequest:
     """A configuration, the processes that ``--nproc`` asks for, and what came with it.
@@ -437,6 +440,8 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
         raise UsageError(f"{written}: expected two numbers")
     return {"adam_beta1": value[0], "adam_beta2": value[1]}
 
+
+# Config -> the JSON that DeepSpeed is given.
 
 # Blocks of DeepSpeed's JSON that it is not given: what they say is in Config, or has no effect.
 OURS = ("activation_checkpointing", "optimizer")

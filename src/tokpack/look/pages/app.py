@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     Page = Callable[[Pages, int, Any, Query], Html | dict[str, Any]]
 
 
+# The first page: all datasets, runs and blends, and how they are.
+
 _SPARKS = 100  # losses of a sparkline
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tokpack.look.pages.site import Pages, Query
 
 
+# Tokens as text in alternating colours.
+
 _BRIEF_TOKENS = 48
 _BRIEF = 160  # characters
 

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 
 _LOG = "log.jsonl"  # by which the folder of a training run is known
+
+# Which documents of a dataset a page lists: those that an expression chooses, in some order.
+
 TOKENS = "tokens"  # what every dataset can be sorted by
 
 

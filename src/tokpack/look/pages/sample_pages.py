@@ -195,6 +195,8 @@ def seen_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
     )
 
 
+# Pages of a blend: what each dataset gives, how often it is seen, and when it begins anew.
+
 MAX_EPOCHS = 4.0
 
 

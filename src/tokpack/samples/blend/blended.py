@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rules import OrderName
 
 
+# The order of a blend: which dataset gives sample g, and which of its own samples that is.
+
+
 class Phase(NamedTuple):
     """From sample ``first`` on, dataset i gives ``shares[i]`` of the samples; 0 means none."""
 

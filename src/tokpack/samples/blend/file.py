@@ -368,6 +368,9 @@ def _relative(prefix: str, folder: str) -> str:
     return os.path.relpath(os.path.join(os.path.realpath(parent), name), folder)
 
 
+# Datasets as people write them: weights and prefixes, or a blend file.
+
+
 def is_blend_file(word: str) -> bool:
     """Whether a word names a blend file, not a dataset."""
     return word.endswith((".yaml", ".yml"))

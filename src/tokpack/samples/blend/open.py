@@ -149,6 +149,9 @@ def _of_other_program(mixture: Mixture) -> BlendedDataset:
     return BlendedDataset(datasets, request.weights.tolist(), size)
 
 
+# Building what a blend needs before a job starts: tokpack's caches, or another program's files.
+
+
 @dataclass(frozen=True)
 class CachedIndex:
     """The cache file of one dataset of a blend; ``path`` is None where its order needs none.

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     Opened = Mapping[str, MMapIndexedDataset]  # by the names that a BlendSpec has for them
 
 
+# What one purpose (training, validation, test) takes from each dataset, counted beforehand.
+
 _CHUNK = 1 << 20
 _DECIMAL = Context(prec=34)
 
@@ -565,6 +567,9 @@ def _mixture_json(mixture: Mixture) -> dict[str, Any]:
 
 def _tokenizer_name(dataset: MMapIndexedDataset) -> object:
     return None if dataset.tokenizer is None else dataset.tokenizer.get("name")
+
+
+# A blend none of whose datasets is seen too often: the others take over the rest.
 
 
 def cap_epochs(plan: BlendPlan, most: float) -> BlendPlan:

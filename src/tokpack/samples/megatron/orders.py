@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Counts, Numbers, OrderInput, Rows
 
 
+# The arrays of a Megatron order: what decides them, and how they are made with little memory.
+
 _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
 _ROWS = 1 << 19  # of the sample index at a time

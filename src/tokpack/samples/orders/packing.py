@@ -152,6 +152,8 @@ def _stats(totals: npt.NDArray[np.int64], samples: int, capacity: int) -> Packin
     return PackingStats(samples, pieces, tokens, left_out, placed, labels, padding, cut, short)
 
 
+# Pairs of documents, a chosen and a rejected answer: two samples that follow each other.
+
 _PAIRS = 7  # what a permutation is for; the other orders have 0 to 6
 
 

@@ -99,6 +99,8 @@ class Order(ABC):
             ].tolist()
 
 
+# What the orders without an end share: sample k is one of epoch ``k // samples``.
+
 T = TypeVar("T")
 KEPT = 2  # epochs: a batch may have samples of one and of the next
 

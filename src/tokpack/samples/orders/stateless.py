@@ -91,6 +91,13 @@ class StatelessOrder(EpochOrder):
                 yield number
 
 
+# The order of blocks: a stateless order whose neighbouring samples lie close together.
+#
+# The sequences are cut into blocks of about half a million tokens. Every epoch puts the blocks into
+# a new order and cuts that into windows; the sequences of a window come in a new order, the tokens
+# of all windows are joined and cut into samples, and the samples that begin in a window are taken
+# in a new order. So a dataset on a store is read in whole blocks, those of one window at a time.
+
 BLOCK_TOKENS = 1 << 19  # 1 MiB of uint16
 WINDOW_BLOCKS = 256
 _BLOCKS, _BLOCK_SEQUENCES, _BLOCK_SAMPLES = (

@@ -327,6 +327,8 @@ def sync_folder(path: str) -> bool:
         os.close(file)
 
 
+# Copying ranges of files inside the kernel.
+
 _BLOCK = 1 << 20
 _NOT_HERE = (
     errno.EXDEV,

@@ -137,6 +137,8 @@ def _refuse_depth(name: str | os.PathLike[str], wrong: type[TokpackError]) -> No
     raise wrong(f"{name!s}: nested more than {MAX_DEPTH} deep") from None
 
 
+# Our own JSON as the dataclasses that it was written from, checked by their annotations.
+
 MAX_COUNT = 1 << 62  # sums of such stay inside 64 bits
 _LATEST = 1e11  # of a time in seconds since the epoch: what can be shown as a date
 T = TypeVar("T")

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from tokpack.storage.objects.urls import PutMode
 
 
+# What a URL names: an object, the objects below a folder, or those that match a pattern.
+
 _MAGIC = re.compile(r"[*?[]")
 _DEEP = "**"
 
@@ -514,6 +516,8 @@ if hasattr(os, "register_at_fork"):
 
 objects = Objects(_backend)
 
+
+# Objects read on, in ranges, and as files: with several requests under way.
 
 REQUEST_BYTES = 4 << 20
 _MOST = 6  # requests under way: with their size, the bound of what is held in memory

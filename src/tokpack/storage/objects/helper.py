@@ -145,6 +145,8 @@ def _sendable(operation: str, value: Any) -> Any:
     return list(value) if operation == "below" else value
 
 
+# Threads that wait for stores.
+
 T = TypeVar("T")
 
 

@@ -164,6 +164,8 @@ def matches(current: StoredObject | None, mode: PutMode) -> bool:
     return current.has_same_content(mode)
 
 
+# Settings of all kinds of stores, from the environment.
+
 CERTIFICATES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -188,6 +190,8 @@ def patience_seconds() -> float:
         raise UsageError(f"TOKPACK_STORE_TIMEOUT is {text!r}, not a number of seconds")
     return seconds
 
+
+# Ranges of objects and of files, which new objects are made of.
 
 PART_BYTES = 16 << 20  # of an upload
 _MOST_PARTS = 9000
