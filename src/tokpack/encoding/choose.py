@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack.display import brief
+from tokpack.display import brief, first_line
 from tokpack.errors import InputError, UsageError, option
 from tokpack.sources import BadRecord
 from tokpack.sources.columns import (
@@ -32,7 +32,6 @@ from tokpack.sources.sql import (
     columns_of,
     connect_closed,
     describing,
-    first_line,
     listed,
     parse,
 )

@@ -17,7 +17,7 @@ import numpy as np
 from tokpack.errors import UsageError, WorkerError
 from tokpack.look import bench_one
 from tokpack.look.bench_one import LIBRARIES
-from tokpack.tokenizers.accelerated import library_of
+from tokpack.tokenizers.check import library_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,8 @@ def _summed(name: str, rows: Sequence[Row], ids: str) -> LibraryTrial:
             return LibraryTrial(name, failure=row["failure"])
 
     def speed(part: str) -> float:
-        return median(row[part]["bytes"] / 1e6 / max(row[part]["seconds"], 1e-9) for row in rows)
+        parts = [row[part] for row in rows]
+        return float(median(one["bytes"] / 1e6 / max(one["seconds"], 1e-9) for one in parts))
 
     construction = median(row["construction"] for row in rows)
     same = all(row["ids"] == ids for row in rows)

@@ -198,10 +198,6 @@ def describing(expression: str, table: str) -> str:
     return f"DESCRIBE SELECT ({expression}\n) AS value FROM {table} WHERE ({expression}\n) IS NULL"
 
 
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
-
-
 def check_boolean(kind: str, shown: str) -> None:
     """UsageError for an expression that gives values of another type."""
     if kind != "BOOLEAN":
