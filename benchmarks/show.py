@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from html import escape
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import common
 
-from tokpack.look.plots import bars
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 SCRIPTS = {
     "encode": "encode",
@@ -35,6 +38,9 @@ PROGRAMS = {
     "datatrove": "datatrove",
     "dolma": "dolma",
 }
+_WIDTH, _NAMES, _ROOM = 700, 200, 400  # of the picture, of the names, of the longest bar
+_ROW, _TITLE, _GAP = 22, 26, 14
+_OWN, _OTHER, _TEXT = "#2563eb", "#94a3b8", "#64748b"  # seen on light and on dark pages
 
 
 def rows_of(name: str) -> list[common.Row]:
@@ -63,6 +69,38 @@ def draw(path: Path) -> None:
         }
         panels.append((f"{size} of JSON lines to a dataset, 2 workers: seconds", seconds))
     path.write_text(bars(panels), encoding="utf-8")
+
+
+def bars(panels: Sequence[tuple[str, Mapping[str, float]]], ours: str = "tokpack") -> str:
+    """Panels, each with a title and named values, one below the other; ``ours`` first, marked."""
+    parts: list[str] = []
+    y = 0
+    for title, values in panels:
+        parts.append(_label(8, y + 17, title, weight="bold"))
+        y += _TITLE
+        largest = max(values.values(), default=0.0) or 1.0
+        for name in sorted(values, key=lambda name: (name != ours, -values[name])):
+            length = max(1, round(_ROOM * values[name] / largest))
+            colour = _OWN if name == ours else _OTHER
+            parts.append(_label(_NAMES - 8, y + 15, name, anchor="end"))
+            parts.append(
+                f'<rect x="{_NAMES}" y="{y + 3}" width="{length}" height="{_ROW - 6}" rx="2" '
+                f'fill="{colour}"/>'
+            )
+            parts.append(_label(_NAMES + length + 6, y + 15, f"{values[name]:.3g}"))
+            y += _ROW
+        y += _GAP
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" '
+        f'width="{_WIDTH}" height="{y}" font-family="system-ui, sans-serif" font-size="13" '
+        f'fill="{_TEXT}">'
+    )
+    return "\n".join([head, *parts, "</svg>", ""])
+
+
+def _label(x: int, y: int, text: str, *, anchor: str = "start", weight: str = "normal") -> str:
+    where = f'x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}"'
+    return f"<text {where}>{escape(text)}</text>"
 
 
 def main() -> None:

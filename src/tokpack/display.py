@@ -93,6 +93,11 @@ _BRIEF.maxlevel, _BRIEF.maxlong, _BRIEF.maxstring, _BRIEF.maxother = 4, 50, 300,
 _BRIEF.maxdict = _BRIEF.maxlist = _BRIEF.maxtuple = _BRIEF.maxset = 12
 
 
+def first_line(error: BaseException) -> str:
+    """What an exception says first, or its name."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def brief(value: object) -> str:
     """A value of somebody's file as Python writes it, cut where it is long or deep."""
     text = _BRIEF.repr(value)

@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,15 @@ def test_the_results_that_are_kept_can_be_printed() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n== ") >= 6
     assert "megatron-fast" in done.stdout
+
+
+def test_the_bars_of_the_picture_are_as_long_as_their_values(tmp_path: Path) -> None:
+    picture = tmp_path / "speed.svg"
+    subprocess.run([sys.executable, FOLDER / "show.py", "--chart", picture], check=True)
+    nodes = [*ET.parse(picture).getroot()]
+    texts = [node.text or "" for node in nodes if node.tag.endswith("text")]
+    widths = [int(node.attrib["width"]) for node in nodes if node.tag.endswith("rect")]
+    values = [float(text) for text in texts if text.replace(".", "").isdigit()]
+    assert len(values) == len(widths)
+    share = values[1] / values[0]
+    assert widths[1] == pytest.approx(share * widths[0], abs=1 + 0.01 * widths[0])

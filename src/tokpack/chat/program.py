@@ -21,6 +21,7 @@ from tokpack.chat.sandbox import (
     code,
     plain_environment,
 )
+from tokpack.display import first_line
 from tokpack.errors import UsageError, needs_extra
 
 if TYPE_CHECKING:
@@ -363,7 +364,7 @@ class Program:
             raise
         except Exception as error:  # what is constant is computed here
             raise UsageError(
-                f"{where}: the chat template cannot be compiled: {_first_line(error)}"
+                f"{where}: the chat template cannot be compiled: {first_line(error)}"
             ) from None
         names: dict[str, Any] = {"environment": environment}
         exec(code, names)
@@ -431,7 +432,7 @@ class Program:
         except MemoryError:
             raise
         except Exception as error:  # `run` had none
-            return f"{type(error).__name__}: {_first_line(error)}"
+            return f"{type(error).__name__}: {first_line(error)}"
 
     def run(
         self, messages: Sequence[Any], variables: Mapping[str, Any], *, prompt: bool = False
@@ -450,19 +451,15 @@ class Program:
                 add(piece)  # one by one: loops count them
             text = run.text()
         except SecurityError as error:
-            raise ConversationError(UNSAFE, _first_line(error)) from None
+            raise ConversationError(UNSAFE, first_line(error)) from None
         except (UsageError, ConversationError, MemoryError):
             raise
         except RecursionError:
             raise ConversationError("the template fails", "it calls itself without end") from None
         except Exception as error:  # whatever expressions of others do to values of others
             if type(error) is TemplateError:  # its own words
-                raise ConversationError("refused by the template", _first_line(error)) from None
+                raise ConversationError("refused by the template", first_line(error)) from None
             name = type(error).__name__
-            raise ConversationError("the template fails", f"{name}: {_first_line(error)}") from None
+            raise ConversationError("the template fails", f"{name}: {first_line(error)}") from None
         self.limits.check(text.text)
         return text
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -261,7 +261,7 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
 
 def _flags_of(command: str) -> dict[str, str]:
     """The flags of a command that was loaded, by the names of its settings in Python."""
-    if command not in COMMANDS or "tokpack.cli.parser" not in sys.modules:  # none was loaded
+    if command not in COMMANDS or "tokpack.cli.parser" not in sys.modules:  # it was not loaded
         return {}
     from tokpack.cli import parser
 

@@ -48,7 +48,7 @@ _READ = 1 << 20
 
 
 class FileDigest(TypedDict, total=False):
-    """Size and checksum of one file: of the whole of it, or of its blocks (``storage.disk.blocks``).
+    """Size and checksum of one file: of the whole of it, or of its blocks (``disk.blocks``).
 
     A .bin that a store has put together has the digests of its ``pieces`` instead, in order.
     """

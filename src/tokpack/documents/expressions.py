@@ -20,6 +20,7 @@ from tokpack.sources.sql import (
     check_boolean,
     columns_there,
     connect,
+    describing,
     listed,
     literal,
     parse,
@@ -404,10 +405,7 @@ class _Query:
         ):
             if text is None:
                 continue
-            described = self._execute(
-                f"DESCRIBE SELECT ({expression}\n) AS value FROM {self._from}",
-                f"{option(name)} {text}",
-            )
+            described = self._execute(describing(expression, self._from), f"{option(name)} {text}")
             [kind] = [row[1] for row in described.fetchall()]
             if name == "where":
                 check_boolean(kind, f"{option(name)} {text}:")

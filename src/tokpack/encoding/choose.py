@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack.display import brief
+from tokpack.display import brief, first_line
 from tokpack.errors import InputError, UsageError, option
 from tokpack.sources import BadRecord
 from tokpack.sources.columns import (
@@ -27,7 +27,14 @@ from tokpack.sources.columns import (
 )
 from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, nested, take
-from tokpack.sources.sql import check_boolean, columns_of, connect_closed, first_line, listed, parse
+from tokpack.sources.sql import (
+    check_boolean,
+    columns_of,
+    connect_closed,
+    describing,
+    listed,
+    parse,
+)
 from tokpack.sources.values import column_of, is_table, of_table, root_of, table_of
 
 if TYPE_CHECKING:
@@ -76,22 +83,10 @@ class Where:
         ``columns`` are named as ``columns_of`` says. NULL is not kept. UsageError where the
         expression does not fit the columns.
         """
-        import duckdb
-
         columns = nested(columns, self._paths)
         if self._schema is None or not self._schema.equals(columns.schema):
             self._prepare(columns)
-        try:
-            return self._evaluated(columns), {}
-        except duckdb.Error:
-            # Which of them it is, duckdb does not tell.
-            kept, errors = np.zeros(columns.num_rows, np.bool_), {}
-            for begin, end in self._halves(columns, 0, columns.num_rows):
-                try:
-                    kept[begin:end] = self._evaluated(columns.slice(begin, end - begin))
-                except duckdb.Error as error:
-                    errors[begin] = f"where: {first_line(error)}"
-            return kept, errors
+        return self._evaluated(columns)
 
     def nans(self, columns: Any) -> int:
         """How many rows have NaN in a column, where the expression does not ask for it."""
@@ -105,56 +100,39 @@ class Where:
                 has_nan |= column.is_nan().fill_null(False).to_numpy(zero_copy_only=False)
         return int(np.count_nonzero(has_nan))
 
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = self._schema = None
-
     def _prepare(self, columns: Any) -> None:
         import duckdb
 
-        self.close()
-        self._connection = connect_closed()
+        connection, shown = connect_closed(), f"{option('where')} {self._text!r}"
         self._records.rows = columns.slice(0, 0)
-        self._connection.register("records", self._records)
+        connection.register("records", self._records)
         try:
-            query = f"SELECT ({self._text}\n) AS kept FROM records"
-            self._connection.execute(f"PREPARE choose AS {query}")
-            self._connection.execute("EXECUTE choose")
-            kind = str(self._connection.description[0][1])
-            self._connection.fetchall()
+            _, kind, *_ = connection.execute(describing(self._text, "records")).fetchone()
+            connection.execute(f"PREPARE choose AS SELECT ({self._text}\n) AS kept FROM records")
+            connection.execute("EXECUTE choose").fetchall()
         except duckdb.Error as error:
-            self.close()
             raise UsageError(
-                f"{option('where')} {self._text!r}: {first_line(error)}; the columns are "
+                f"{shown}: {first_line(error)}; the columns are "
                 f"{listed({field.name: field.type for field in columns.schema})}"
             ) from None
-        check_boolean(kind, f"{option('where')} {self._text!r}")
-        self._schema = columns.schema
+        check_boolean(kind, shown)
+        self._connection, self._schema = connection, columns.schema
 
-    def _evaluated(self, columns: Any) -> npt.NDArray[np.bool_]:
-        self._records.rows = columns
-        answer = self._connection.execute("EXECUTE choose").fetchnumpy()["kept"]
-        kept = np.ma.filled(answer, fill_value=False).astype(np.bool_)
-        if len(kept) != columns.num_rows:
-            raise InputError(f"{option('where')} {self._text!r} gives no value for each record")
-        return kept
-
-    def _halves(self, columns: Any, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """Ranges of rows that can be evaluated together, or are one row."""
+    def _evaluated(self, columns: Any) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
         import duckdb
 
-        middle = (begin + end) // 2
-        for first, last in ((begin, middle), (middle, end)):
-            if last - first < 2:
-                yield from [(first, last)] if last > first else []
-                continue
-            try:
-                self._evaluated(columns.slice(first, last - first))
-                yield first, last
-            except duckdb.Error:
-                yield from self._halves(columns, first, last)
+        self._records.rows = columns
+        try:
+            answer = self._connection.execute("EXECUTE choose").fetchnumpy()["kept"]
+        except duckdb.Error as error:
+            middle = columns.num_rows // 2
+            if not middle:
+                return np.zeros(1, np.bool_), {0: f"where: {first_line(error)}"}
+            # Which of them it is, duckdb does not tell.
+            kept, errors = self._evaluated(columns.slice(0, middle))
+            others, more = self._evaluated(columns.slice(middle))
+            return np.append(kept, others), errors | {middle + i: more[i] for i in more}
+        return np.ma.filled(answer, fill_value=False).astype(np.bool_), {}
 
 
 # ``map``: a function of the user's that gets the records of a batch.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.dataset import FileDigest, HashingReader, Manifest, index_chunks
+from tokpack.dataset import FileDigest, Manifest, index_chunks
 from tokpack.dataset.manifest import (
     CHAT_COUNTS,
     ROLES,
@@ -31,6 +31,7 @@ from tokpack.encoding.table import (
     reject_kinds,
     reject_lines,
     rejected_lines,
+    write_digested,
     write_dropped,
     write_table,
 )
@@ -39,10 +40,10 @@ from tokpack.quantities import counted
 from tokpack.sources import content_checksum, joined_blocks
 from tokpack.sources.sql import NAN
 from tokpack.storage.disk.blocks import checksum_of_sums
-from tokpack.storage.disk.durable import cannot_write, replace_file
+from tokpack.storage.disk.durable import cannot_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from tokpack.encoding.piece import Job, Pieces
     from tokpack.encoding.plan import Plan
@@ -234,11 +235,11 @@ def stage(
         ]
         for key, manifest in zip(keys, manifests, strict=True):
             name = staged(key, "manifest.json")
-            files[name] = _write(folder(name), manifest.chunks())
+            files[name] = write_digested(folder(name), manifest.chunks())
     columns = [SOURCE_COLUMNS.index(name) for name in ("rejected", *_left_out_columns(job))]
     if sums[:, columns].any():
         lines = chain.from_iterable(reject_lines(pieces) for _, pieces in several)
-        files[REJECTS_FILE] = _write(folder(REJECTS_FILE), lines)
+        files[REJECTS_FILE] = write_digested(folder(REJECTS_FILE), lines)
     write_commit(job, versions, files)
     return manifests
 
@@ -271,7 +272,7 @@ def _stage_file(
         facts = _joined_files(job, key, total["tokens"], sums, files)
         documents = _document_index(job, key, total)
         chunks = index_chunks(job.setup.dtype, lengths, documents)
-        files[idx] = _write(job.folder(idx), chunks)
+        files[idx] = write_digested(job.folder(idx), chunks)
         facts["idx"] = files[idx]
         if job.options.has_table:
             facts |= _tables(pieces, index, types[index], total, files)
@@ -279,7 +280,7 @@ def _stage_file(
             facts["reasons"] = dict(reject_kinds(pieces))
             facts["roles"] = _roles(pieces.by_source().sum(axis=0))
         manifests.append(manifest_of(job, plan, key, read, **facts))
-        files[manifest] = _write(job.folder(manifest), manifests[-1].chunks())
+        files[manifest] = write_digested(job.folder(manifest), manifests[-1].chunks())
     return manifests
 
 
@@ -367,13 +368,6 @@ def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
         if not any(counts_of_kinds) and not index:
             _log.warning("no document has a value under %s: the column %s is empty", key, name)
     return types
-
-
-def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
-    """Write a file, and tell what was written: it is not read back for that."""
-    digested = HashingReader(chunks)
-    replace_file(path, digested)
-    return digested.digest
 
 
 def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int32]:

@@ -89,7 +89,7 @@ def write_table(
     chunks = table_chunks(
         table_schema(types), _tables(pieces, index, types), table_metadata(binary)
     )
-    return _write(path, chunks)
+    return write_digested(path, chunks)
 
 
 def write_dropped(
@@ -104,10 +104,11 @@ def write_dropped(
     ``rejected`` are (input, line from 1, reason) of the bad ones, in order. Raises OutputError.
     """
     tables = _dropped(pieces, index, rejected)
-    return _write(path, table_chunks(dropped_schema(), tables, table_metadata(binary)))
+    return write_digested(path, table_chunks(dropped_schema(), tables, table_metadata(binary)))
 
 
-def _write(path: str, chunks: Iterable[bytes]) -> FileDigest:
+def write_digested(path: str, chunks: Iterable[bytes]) -> FileDigest:
+    """Write a file, and tell what was written: it is not read back for that."""
     digested = HashingReader(chunks)
     replace_file(path, digested)
     return digested.digest

@@ -16,13 +16,17 @@ import numpy as np
 
 from tokpack.errors import UsageError, WorkerError
 from tokpack.look import bench_one
-from tokpack.tokenizers.accelerated import library_of
+from tokpack.look.bench_one import LIBRARIES
+from tokpack.tokenizers.check import library_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokpack.look.tokenizers import Texts
     from tokpack.tokenizers import Tokenizer
+
+Row = dict[str, Any]  # what ``bench_one`` prints
+_RUNS = 3  # processes of each library
 
 
 @dataclass(frozen=True)
@@ -44,52 +48,33 @@ class LibraryTrial:
     failure: str = ""
 
 
-def installed_libraries() -> list[str]:
-    """Those that are measured, tokpack first."""
-    return [name for name in bench_one.LIBRARIES if find_spec(name)]
-
-
 def bench(
-    tokenizer: Tokenizer, texts: Texts, *, libraries: Sequence[str] = (), runs: int = 3
+    tokenizer: Tokenizer, texts: Texts, *, libraries: Sequence[str] = ()
 ) -> list[LibraryTrial]:
-    """Encode ``texts`` by each library, ``runs`` times in turns; by all that are installed.
+    """Encode ``texts`` by tokpack and by some libraries, by all that are installed, in turns.
 
     Its own ids are those of ``encode`` without EOD. TokenizerError for a tokenizer without a
     tokenizer.json, which is what the others read.
     """
-    names = list(dict.fromkeys(["tokpack", *(libraries or installed_libraries())]))
+    names = list(dict.fromkeys(["tokpack", *(libraries or filter(find_spec, LIBRARIES))]))
     for name in names:
-        if name not in bench_one.LIBRARIES:
-            choices = ", ".join(bench_one.LIBRARIES)
-            raise UsageError(f"{name} is no library that is measured: {choices}")
+        if name not in LIBRARIES:
+            raise UsageError(f"{name} is no library that is measured: {', '.join(LIBRARIES)}")
     with tempfile.TemporaryDirectory(prefix="tokpack-bench-") as folder:
         work = Path(folder)
         library_of(tokenizer).save(str(work / "tokenizer.json"))
         texts.data.tofile(work / "text")
         np.array([0, *texts.spans[:, 1]], np.int64).tofile(work / "offsets")
-        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        failures: dict[str, str] = {}
-        for _ in range(runs):
-            for name in names:
-                if name in failures:
-                    continue
-                try:
-                    rows[name].append(_measure(name, work, texts.size))
-                except WorkerError as error:
-                    failures[name] = str(error)
-    if "tokpack" in failures:
-        raise WorkerError(failures["tokpack"])
-    right = rows["tokpack"][0]["ids"]
-    return [
-        LibraryTrial(name, failure=failures[name])
-        if name in failures
-        else _summed(name, rows[name], right)
-        for name in names
-    ]
+        rounds = [[_measure(name, work, texts.size) for name in names] for _ in range(_RUNS)]
+    own = rounds[0][0]
+    if "failure" in own:
+        raise WorkerError(own["failure"])
+    columns = zip(names, zip(*rounds, strict=True), strict=True)
+    return [_summed(name, rows, own["ids"]) for name, rows in columns]
 
 
-def _measure(name: str, work: Path, size: int) -> dict[str, Any]:
-    """One process. WorkerError with the last line of what it says."""
+def _measure(name: str, work: Path, size: int) -> Row:
+    """What one process measures, or the ``failure`` that it says last."""
     arguments = [name, work / "text", work / "offsets", size, work]
     done = subprocess.run(
         [sys.executable, "-P", bench_one.__file__, *map(str, arguments)],
@@ -98,21 +83,21 @@ def _measure(name: str, work: Path, size: int) -> dict[str, Any]:
         check=False,
     )
     if done.returncode:
-        raise WorkerError((done.stderr.strip().splitlines() or ["it ended without a word"])[-1])
-    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return {"failure": (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]}
+    row: Row = json.loads(done.stdout.splitlines()[-1])
     return row
 
 
-def _summed(name: str, rows: Sequence[dict[str, Any]], right: str) -> LibraryTrial:
+def _summed(name: str, rows: Sequence[Row], ids: str) -> LibraryTrial:
+    for row in rows:
+        if "failure" in row:
+            return LibraryTrial(name, failure=row["failure"])
+
     def speed(part: str) -> float:
         parts = [row[part] for row in rows]
         return float(median(one["bytes"] / 1e6 / max(one["seconds"], 1e-9) for one in parts))
 
-    return LibraryTrial(
-        library=name,
-        version=rows[0]["version"],
-        construction=median(row["construction"] for row in rows),
-        first=speed("first"),
-        later=speed("later"),
-        same_ids=all(row["ids"] == right for row in rows),
-    )
+    construction = median(row["construction"] for row in rows)
+    same = all(row["ids"] == ids for row in rows)
+    version = rows[0]["version"]
+    return LibraryTrial(name, version, construction, speed("first"), speed("later"), same)

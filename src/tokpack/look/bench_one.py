@@ -3,7 +3,7 @@
     python -P bench_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER
 
 Encodes the documents in TEXT (cut at the int64 OFFSETS, of which as many as fit into BYTES) on one
-thread, each once, and prints what ``measure`` returns as JSON. Needs only numpy and the library, so
+thread, each once, and prints what ``main`` measures as JSON. Needs only numpy and the library, so
 that it runs in any environment.
 """
 
@@ -109,12 +109,12 @@ _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s
 
 def _expression(node: dict[str, Any]) -> str:
     """The one expression by which a definition cuts text. ValueError where it has other steps."""
-    steps = node["pretokenizers"] if node["type"] == "Sequence" else [node]
-    if [step["type"] for step in steps] == ["ByteLevel"] and steps[0].get("use_regex", True):
+    first, *others = node.get("pretokenizers", [node])
+    if not others and first["type"] == "ByteLevel" and first.get("use_regex", True):
         return _GPT2
-    if [step["type"] for step in steps] != ["Split", "ByteLevel"]:
+    if (first["type"], *(step["type"] for step in others)) != ("Split", "ByteLevel"):
         raise ValueError("tiktoken cuts text by one expression")
-    return str(steps[0]["pattern"]["Regex"])
+    return str(first["pattern"]["Regex"])
 
 
 def _bytes_of(token: str) -> bytes:
@@ -122,43 +122,13 @@ def _bytes_of(token: str) -> bytes:
     return b"".join(_BYTES.get(character, character.encode()) for character in token)
 
 
-def _characters() -> dict[str, bytes]:
-    """The byte of each of GPT-2's characters: printable ones are themselves, others from U+0100."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    characters = {chr(byte): bytes([byte]) for byte in printable}
-    return characters | {chr(256 + i): bytes([byte]) for i, byte in enumerate(others)}
-
-
-_BYTES = _characters()
+# Printable bytes are their own characters, the others are those from U+0100 on.
+_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_CHARACTERS = [*map(chr, _PRINTABLE), *(chr(256 + i) for i in range(len(_OTHERS)))]
+_BYTES = {c: bytes([byte]) for c, byte in zip(_CHARACTERS, _PRINTABLE + _OTHERS, strict=True)}
 _ALL = (tokpack, gigatoken, snaptokens, tiktoken, tokenizers, transformers)
 LIBRARIES = {make.__name__: make for make in _ALL}
-
-
-def measure(library: str, folder: Path, documents: Documents) -> dict[str, Any]:
-    """Processor seconds until a tokenizer has encoded a letter, of the first 10 MB, and later.
-
-    ``construction``, ``first`` and ``later``, the last two with the ``bytes`` of text that they
-    took; ``ids`` is the sha256 of all ids as uint32.
-    """
-    began = time.process_time()
-    prepare, encode = LIBRARIES[library](folder)
-    encode(prepare([b"a"]))  # some import or make more when they are first called
-    construction = time.process_time() - began
-    sizes = np.cumsum(np.fromiter(map(len, documents), np.int64))
-    border = int(np.searchsorted(sizes, FIRST))
-    result: dict[str, Any] = {"construction": construction}
-    digest = hashlib.sha256()
-    for name, part in (("first", documents[:border]), ("later", documents[border:])):
-        seconds = 0.0
-        if part:
-            batch = prepare(part)
-            began = time.process_time()
-            ids = encode(batch)
-            seconds = time.process_time() - began
-            _add(digest, ids)
-        result[name] = {"bytes": sum(map(len, part)), "seconds": seconds}
-    return {**result, "ids": digest.hexdigest()}
 
 
 def _texts(documents: Documents) -> list[str]:
@@ -175,15 +145,30 @@ def _add(digest: Any, ids: Any) -> None:
 
 
 def main() -> None:
-    """Measure, and print the result."""
+    """Processor seconds until a tokenizer has encoded a letter, of the first 10 MB, and later.
+
+    Prints ``construction``, ``first`` and ``later``, the last two with the ``bytes`` of text that
+    they took; ``ids`` is the sha256 of all ids as uint32.
+    """
     library, text, offsets, limit, folder = sys.argv[1:]
     content = Path(text).read_bytes()
     ends = np.fromfile(offsets, np.int64)
-    ends = ends[ends <= int(limit)].tolist()
-    documents = [content[a:b] for a, b in itertools.pairwise(ends)]
+    ends = ends[ends <= int(limit)]
+    border = int(np.searchsorted(ends[1:], FIRST))
+    documents = [content[a:b] for a, b in itertools.pairwise(ends.tolist())]
     del content
-    facts = measure(library, Path(folder), documents)
-    print(json.dumps({"version": version(library), **facts}))
+    began = time.process_time()
+    prepare, encode = LIBRARIES[library](Path(folder))
+    encode(prepare([b"a"]))  # some import or make more when they are first called
+    row: dict[str, Any] = {"construction": time.process_time() - began}
+    digest = hashlib.sha256()
+    for name, part in (("first", documents[:border]), ("later", documents[border:])):
+        batch = prepare(part)
+        began = time.process_time()
+        ids = encode(batch) if part else []
+        row[name] = {"bytes": sum(map(len, part)), "seconds": time.process_time() - began}
+        _add(digest, ids)
+    print(json.dumps({"version": version(library), **row, "ids": digest.hexdigest()}))
 
 
 if __name__ == "__main__":

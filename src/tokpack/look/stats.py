@@ -273,13 +273,14 @@ class DuplicateFinder:
         return result
 
 
+_MOST_GROUPS = 20  # examples of duplicates
+
+
 def find_duplicates(
     dataset: MMapIndexedDataset,
     lengths: npt.NDArray[np.int64],
     hashes: npt.NDArray[np.uint64],
     spelling: Spelling | None = None,
-    *,
-    examples: int = 20,
 ) -> Duplicates:
     """Group documents by their 64-bit hash; empty ones do not count.
 
@@ -299,7 +300,7 @@ def find_duplicates(
     starts, copies = starts[repeated], copies[repeated]
     again = order[~first]
     wasted = (copies - 1) * lengths[order[starts]]
-    worst = np.lexsort((order[starts], -wasted))[:examples]
+    worst = np.lexsort((order[starts], -wasted))[:_MOST_GROUPS]
     spans = zip(starts[worst], copies[worst], strict=True)
     groups = (_group(dataset, order[start : start + size], spelling) for start, size in spans)
     return Duplicates(

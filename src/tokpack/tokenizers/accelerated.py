@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import TokenizerError, UsageError
 from tokpack.machine import usable_cores
 from tokpack.tokenizers.base import Tokenizer, TokenizerOptions
-from tokpack.tokenizers.check import reference
+from tokpack.tokenizers.check import library_of
 from tokpack.tokenizers.folder import CONFIG, Definition
 from tokpack.tokenizers.frame import Frame
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build
 from tokpack.tokenizers.load import from_json
-from tokpack.tokenizers.native import CoreTokenizer
 
 if TYPE_CHECKING:
     import tokenizers
@@ -256,19 +254,6 @@ def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
     wrapped._tokenizer = AcceleratedTokenizer(backend)
     fast: transformers.PreTrainedTokenizerFast = wrapped
     return fast
-
-
-def library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """The library's tokenizer of the same files. TokenizerError where it reads none of them."""
-    if isinstance(tokenizer, CoreTokenizer):
-        return reference(tokenizer, "encode")
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        where = f"tokenizer {tokenizer.name}"
-        return build(tokenizer.raw, special_tokens="encode", where=where)
-    raise TokenizerError(
-        f"tokenizer {tokenizer.name} ({tokenizer.kind}) has no tokenizer.json, which transformers "
-        "needs: convert it there first"
-    )
 
 
 def _transformers() -> Any:

@@ -11,7 +11,7 @@ import ujson
 
 from tokpack.errors import TokenizerError
 from tokpack.tokenizers.base import SpecialMode, Tokenizer, texts_of
-from tokpack.tokenizers.huggingface import build, encode_batch, load_library
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, encode_batch, load_library
 from tokpack.tokenizers.native import CoreTokenizer
 from tokpack.tokenizers.ranks import EOD, parse_merges
 from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -95,6 +95,19 @@ def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokeniz
     if mode == "encode" and EOD in vocab:
         twin.add_special_tokens([library.AddedToken(EOD, special=True, normalized=False)])
     return twin
+
+
+def library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """The library's tokenizer of the same files. TokenizerError where it reads none of them."""
+    if isinstance(tokenizer, CoreTokenizer):
+        return reference(tokenizer, "encode")
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        where = f"tokenizer {tokenizer.name}"
+        return build(tokenizer.raw, special_tokens="encode", where=where)
+    raise TokenizerError(
+        f"tokenizer {tokenizer.name} ({tokenizer.kind}) has no tokenizer.json, which transformers "
+        "needs: convert it there first"
+    )
 
 
 def _difference(

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokpack.display import first_line
 from tokpack.errors import TokenizerError
 from tokpack.storage.disk.cache_root import cache_root
 from tokpack.storage.disk.durable import cannot_write, rename, sync_file, sync_folder
@@ -132,7 +133,7 @@ def _fetch_first(
                 except EntryNotFoundError:
                     continue
         except LocalEntryNotFoundError as error:
-            raise UnavailableError(_first_line(error)) from None
+            raise UnavailableError(first_line(error)) from None
         except EntryNotFoundError:
             continue
         except GatedRepoError:
@@ -140,7 +141,7 @@ def _fetch_first(
         except RepositoryNotFoundError:
             raise UnavailableError("no such repository, or a private one (set HF_TOKEN)") from None
         except Exception as error:
-            raise UnavailableError(_first_line(error)) from None
+            raise UnavailableError(first_line(error)) from None
         return
     expected = " nor ".join(" with ".join(files) for files in choices)
     raise UnavailableError(f"the repository has neither {expected}")
@@ -177,7 +178,3 @@ def check_etag(content: bytes, etag: str | None, what: str) -> None:
         raise TokenizerError(f"{what}: refused, because the server gives no checksum ({etag!r})")
     if actual != etag:
         raise TokenizerError(f"{what}: the download is broken: checksum {actual}, announced {etag}")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

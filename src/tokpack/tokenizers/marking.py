@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain, pairwise, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,9 +10,9 @@ import numpy as np
 
 from tokpack import _core
 from tokpack.errors import TokenizerError
-from tokpack.tokenizers.check import reference
+from tokpack.tokenizers.check import library_of
 from tokpack.tokenizers.frame import Frame
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, build, encode_with_offsets
+from tokpack.tokenizers.huggingface import HuggingFaceTokenizer, encode_with_offsets
 from tokpack.tokenizers.native import CoreTokenizer
 
 if TYPE_CHECKING:
@@ -72,7 +73,6 @@ class MarkingEncoder:
         self._dtype = tokenizer.check_dtype(dtype)
         self._core: _core.AnyEncoder | None = None
         self._tokenizer = tokenizer
-        self._library: tokenizers.Tokenizer | None = None
         if isinstance(tokenizer, CoreTokenizer):
             self._core = tokenizer.core(dtype=dtype, special_tokens="encode")
         elif not isinstance(tokenizer, HuggingFaceTokenizer):
@@ -178,7 +178,7 @@ class MarkingEncoder:
         return MarkedIds(placed.ids, placed.lengths, mask, placed.special, kinds, merged)
 
     def _placed(self, texts: Sequence[str]) -> _TextPlaces:
-        library = self._library_of()
+        library = self._library
         encodings = encode_with_offsets(library, list(texts))
         frame, special = self._frame, set(self._tokenizer.special_ids.values())
         ids: list[int] = []
@@ -194,16 +194,9 @@ class MarkingEncoder:
         counted, special_in = np.array(lengths, np.int32), np.array(specials, np.int64)
         return _TextPlaces(np.array(ids, self._dtype), counted, places, special_in)
 
-    def _library_of(self) -> tokenizers.Tokenizer:
-        if self._library is None:
-            tokenizer = self._tokenizer
-            if isinstance(tokenizer, CoreTokenizer):
-                self._library = reference(tokenizer, "encode")
-            else:
-                assert isinstance(tokenizer, HuggingFaceTokenizer)
-                where = f"tokenizer {tokenizer.name}"
-                self._library = build(tokenizer.raw, special_tokens="encode", where=where)
-        return self._library
+    @cached_property
+    def _library(self) -> tokenizers.Tokenizer:
+        return library_of(self._tokenizer)
 
 
 def _rows_of(lengths: npt.NDArray[np.int32]) -> Iterator[slice]:
