@@ -400,7 +400,7 @@ class _Query:
         """UsageError for an expression that duckdb does not take."""
         request = self._request
         for name, text, expression in (
-            ("where", request.where, where),
+            ("where", request.where, where or ""),
             ("repeat", request.repeat, times),
         ):
             if text is None:
