@@ -164,6 +164,19 @@ def test_interrupt_of_a_function(
     assert (b"next one begins anew" in talk) is (not version)
 
 
+def test_interrupt_of_a_definition() -> None:
+    """A dataclass is defined by an exec; Python itself would end by the signal after that."""
+    code = (
+        "import sys\n"
+        "from tokpack.cli.main import main\n"
+        "main.__globals__['_dispatch'] = lambda *_: exec('raise KeyboardInterrupt')\n"
+        "sys.exit(main(['encode']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.startswith("tokpack: interrupted")
+
+
 def on_terminal(arguments: Sequence[object], cwd: Path, **environment: str) -> tuple[int, str]:
     """Run the command with a terminal for its stderr; its exit code and what the terminal got."""
     ours, theirs = pty.openpty()

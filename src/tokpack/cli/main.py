@@ -125,6 +125,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         resumable = name in COMMANDS and COMMANDS[name].resumable
         hint = "run the same command again to resume" if resumable else ""
         hint = str(interrupt) or hint
+        # Python notes an interrupt inside of an exec, as of a dataclass that was being defined, and
+        # would end by SIGINT after all, though it was caught. Another exec makes it forget.
+        exec("")
         tell(f"tokpack: interrupted{'; ' if hint else ''}{hint}")
         return INTERRUPTED
     except Exception as error:
