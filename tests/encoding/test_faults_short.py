@@ -307,7 +307,8 @@ def _bad_call(node: ast.Call, calls: set[str]) -> list[str]:
     called = node.func.id if isinstance(node.func, ast.Name) else called
     words = {word.arg: word.value for word in node.keywords}
     is_switch = called == "eval" and not node.args  # a model's eval(), which reads no text
-    bad = [called] if called in calls and not is_switch else []
+    is_written_here = called == "exec" and isinstance(node.args[0], ast.Constant)
+    bad = [called] if called in calls and not (is_switch or is_written_here) else []
     if "allow_pickle" in words and getattr(words["allow_pickle"], "value", True) is not False:
         bad.append("allow_pickle")
     owner = node.func.value if isinstance(node.func, ast.Attribute) else None

@@ -10,8 +10,8 @@ import pytest
 from tokpack import MMapIndexedDataset, MMapIndexedDatasetBuilder, open_blend
 from tokpack.errors import InputError, UsageError
 from tokpack.sources import discover
-from tokpack.storage.disk import replaceable
 from tokpack.storage.disk.mistaken import is_dataset, not_a_dataset
+from tokpack.storage.disk.whole_folder import MARKER
 from tokpack.trainer.config.flags import resolve
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_runs_checkpoints_and_tokenizers_are_named(tmp_path: Path) -> None:
     checkpoint = tmp_path / "step_00000001"
     checkpoint.mkdir()
     (tmp_path / "latest").write_text("1\n")
-    (checkpoint / replaceable.MARKER).write_text('{"tokpack": "checkpoint", "files": []}')
+    (checkpoint / MARKER).write_text('{"tokpack": "checkpoint", "files": []}')
     assert f"a training run, not a dataset: tokpack view {tmp_path}" in not_a_dataset(str(tmp_path))
     assert "a checkpoint of a training run" in not_a_dataset(str(checkpoint))
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "added_tokens": []}')

@@ -30,7 +30,7 @@ from support.trainer_checkpoint_tools import (  # noqa: E402
 from support.trainer_model_tools import NEOX, model_of  # noqa: E402
 
 from tokpack.errors import FormatError, InputError, OutputError, UsageError  # noqa: E402
-from tokpack.storage.disk import lock, replaceable  # noqa: E402
+from tokpack.storage.disk import lock, whole_folder  # noqa: E402
 from tokpack.storage.disk.whole_folder import MARKER  # noqa: E402
 from tokpack.trainer import checkpoint  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite, load  # noqa: E402
@@ -357,7 +357,7 @@ def interrupted(
 
     with monkeypatch.context() as patch:
         patch.setattr(folders, "rename", counted(folders.rename))
-        patch.setattr(replaceable, "rename", counted(replaceable.rename))
+        patch.setattr(whole_folder, "rename", counted(whole_folder.rename))
         patch.setattr(Path, "mkdir", counted(Path.mkdir))
         patch.setattr(shutil, "rmtree", counted(remove))
         patch.setattr(folders, "replace_file", counted(folders.replace_file))
