@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import tokenizer_given
+from tokpack.cli.inputs import tokenizer_given
 
 if TYPE_CHECKING:
     import argparse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import RARE, tokenizer_flag, tokenizer_given, tokenizer_paths
+from tokpack.cli.inputs import RARE, tokenizer_flag, tokenizer_given, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flags, number, options_of
 from tokpack.errors import needs_extra
 from tokpack.quantities import count_text

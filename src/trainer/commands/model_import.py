@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import RARE, tokenizer_flag, tokenizer_given
+from tokpack.cli.inputs import RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import needs_extra
 from tokpack.quantities import count_text

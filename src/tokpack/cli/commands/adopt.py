@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.encode_flags import RARE, tokenizer_flag, tokenizer_given
+from tokpack.cli.inputs import RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Group, Page, flags, options_of
 from tokpack.display import shown

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import INPUT_FORMAT, RARE, tokenizer_flag, tokenizer_given
+from tokpack.cli.inputs import INPUT_FORMAT, RARE, tokenizer_flag, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import UsageError, option
 from tokpack.quantities import bytes_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import blend_cache, terminal
 from tokpack.cli.blend_flags import positive, setting
-from tokpack.cli.encode_flags import of_dataset, tokenizer_paths
+from tokpack.cli.inputs import of_dataset, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flag, flags, number
 from tokpack.errors import UsageError
 from tokpack.samples.blend.spec import KEYS

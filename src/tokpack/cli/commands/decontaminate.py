@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import matching_datasets, of_dataset, tokenizer_given
+from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, options_of, output_prefix
 from tokpack.display import shown
 from tokpack.errors import UsageError

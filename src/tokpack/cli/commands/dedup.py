@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import matching_datasets
+from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flag, flags, options_of, output_prefix
 from tokpack.errors import UsageError
 from tokpack.quantities import percent, time_text

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.encode_flags import datasets_in, matching_datasets
+from tokpack.cli.inputs import datasets_in, matching_datasets
 from tokpack.cli.parser import Group, Page, flag, flags, options_of, output_prefix
 from tokpack.errors import UsageError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokpack.cli.encode_flags import of_dataset, tokenizer_given
+from tokpack.cli.inputs import of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flag, number
 from tokpack.errors import UsageError
 from tokpack.wall import entry_point

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokpack.cli import summary, terminal
-from tokpack.cli.encode_flags import matching_datasets
+from tokpack.cli.inputs import matching_datasets
 from tokpack.cli.parser import Group, Page, flags, number, options_of, output_prefix
 from tokpack.quantities import counted
 

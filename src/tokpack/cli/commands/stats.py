@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tokpack import __version__
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import matching_datasets, of_dataset, tokenizer_paths
+from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.cli.shown_dataset import load
 from tokpack.errors import UsageError

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import FILES, INPUT_FORMAT, SPECIAL_TOKENS_COUNT, tokenizer_given
+from tokpack.cli.inputs import FILES, INPUT_FORMAT, SPECIAL_TOKENS_COUNT, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags
 from tokpack.display import shown
 from tokpack.errors import UsageError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import INPUT_FORMAT
+from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.parser import Group, Page, flags, keep_one
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.quantities import bytes_text, time_text

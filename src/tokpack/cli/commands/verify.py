@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import matching_datasets, of_dataset, tokenizer_given
+from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.quantities import bytes_text, time_text

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tokpack.cli import terminal
-from tokpack.cli.encode_flags import of_dataset, tokenizer_given
+from tokpack.cli.inputs import of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.display import shown
 from tokpack.errors import needs_extra
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack view``."""
     with needs_extra("view"):
         from tokpack.look.pages.app import serve
-    from tokpack.cli.encode_flags import matching_datasets
+    from tokpack.cli.inputs import matching_datasets
     from tokpack.look.pages.items import open_items
 
     names = matching_datasets(arguments.inputs or [os.curdir])

@@ -1,0 +1,120 @@
+"""Inputs that commands are given: datasets by a pattern, texts in a format, a tokenizer."""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import TYPE_CHECKING
+
+from tokpack.cli.option_flags import flag_of
+from tokpack.cli.parser import Flag, Group
+from tokpack.errors import InputError
+from tokpack.storage import find
+from tokpack.storage.disk.durable import cannot_read
+from tokpack.storage.objects.urls import is_url
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from tokpack.tokenizers import TokenizerFiles
+
+# The flags that name a tokenizer: the same in every command that needs one.
+
+FILES = tuple(
+    map(flag_of, ("vocab_file", "merge_file", "tokenizer_model", "tokenizer_type", "pattern"))
+)
+SPECIAL_TOKENS_COUNT = flag_of("special_tokens_count")
+
+
+def tokenizer_flag(otherwise: str) -> Flag:
+    """``--tokenizer``; ``otherwise`` says which one is taken where it is not given."""
+    return flag_of("tokenizer", otherwise=otherwise)
+
+
+RARE = Group("other ways to name a tokenizer", FILES, rare=True)
+
+
+def of_dataset(title: str = "tokenizer") -> tuple[Group, Group]:
+    """``--tokenizer`` with that of the manifest as its default, and the rare flags of one."""
+    return Group(title, (tokenizer_flag("as the manifest says"),)), RARE
+
+
+def tokenizer_given(arguments: argparse.Namespace) -> TokenizerFiles:
+    """What the flags say of a tokenizer, as load_tokenizer takes it."""
+    return {
+        "tokenizer": arguments.tokenizer,
+        "vocab_file": arguments.vocab_file,
+        "merge_file": arguments.merge_file,
+        "tokenizer_type": arguments.tokenizer_type,
+        "tokenizer_model": arguments.tokenizer_model,
+        "pattern": arguments.pattern,
+    }
+
+
+def tokenizer_paths(arguments: argparse.Namespace) -> list[str]:
+    """The files, folders or names of a tokenizer that the flags name."""
+    from tokpack.tokenizers import TOKENIZER_PATHS
+
+    return [path for name in TOKENIZER_PATHS if (path := getattr(arguments, name))]
+
+
+# Inputs: their format, and datasets by a folder or a pattern.
+
+INPUT_FORMAT = flag_of(
+    "input_format",
+    choices=(
+        *("auto", "jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet"),
+        "file",
+    ),
+    default=None,
+)
+_PAIR = (".bin", ".idx")
+_FILES = (*_PAIR, ".json")
+
+
+def datasets_in(folder: str) -> list[str]:
+    """The datasets that lie in a folder, by name, as Megatron-LM's merge_datasets.py takes them.
+
+    InputError where there is none, or a .bin or .idx without the other.
+    """
+    with cannot_read(folder), os.scandir(folder) as entries:
+        names = {entry.name for entry in entries if entry.is_file()}
+    stems = {os.path.splitext(name)[0] for name in names if name.endswith(_PAIR)}
+    for stem in sorted(stems):
+        for missing in (stem + suffix for suffix in _PAIR if stem + suffix not in names):
+            raise InputError(
+                f"{os.path.join(folder, missing)}: missing beside the other file of the dataset: "
+                "put it back, or take the other one out of the folder"
+            )
+    if not stems:
+        raise InputError(f"{folder}: there is no .bin with its .idx in this folder")
+    return [os.path.join(folder, stem) for stem in sorted(stems)]
+
+
+def matching_datasets(names: Iterable[str]) -> list[str]:
+    """The names; a pattern that the shell did not expand becomes the datasets that match it.
+
+    InputError where none does.
+    """
+    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset.format import prefixes_of
+
+    result = []
+    for name in names:
+        if not glob.has_magic(name) or any(os.path.exists(name + end) for end in ("", *_FILES)):
+            result.append(name)
+            continue
+        stem, suffix = os.path.splitext(name)
+        stem = stem if suffix in _FILES else name
+        if is_url(name):
+            listed = [one.url for some in find(f"{stem}.*") for one in some.objects]
+            paths = [path for path in listed if path.endswith(_FILES)]
+        else:
+            paths = [path for end in _FILES for path in glob.glob(stem + end, recursive=True)]
+        prefixes = sorted(set(prefixes_of(paths)))
+        prefixes = [one for one in prefixes if MMapIndexedDataset.exists(one)]
+        if not prefixes:
+            raise InputError(f"{name}: no dataset matches this pattern")
+        result += prefixes
+    return result
