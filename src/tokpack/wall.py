@@ -6,11 +6,13 @@ lists what it gives: commands, and functions that have the same names in ``tokpa
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 FUNCTIONS, COMMANDS = "tokpack.trainer", "tokpack.commands"
 
 
+@cache
 def entry_point(name: str, group: str = FUNCTIONS) -> Any:
     """What the trainer gives under a name of a group. KeyError where it gives nothing."""
     from importlib.metadata import distribution  # which loads much

@@ -208,6 +208,13 @@ class HashingReader:
         return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
 
+def write_digested(path: str, chunks: Iterable[bytes]) -> FileDigest:
+    """Write a file, and tell what was written: it is not read back for that."""
+    digested = HashingReader(chunks)
+    replace_file(path, digested)
+    return digested.digest
+
+
 # What the manifest of a virtual dataset says about each dataset that it is made of.
 #
 # A manifest, and so a message, calls such a dataset a piece; the code calls it a shard, and what

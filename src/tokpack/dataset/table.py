@@ -52,10 +52,6 @@ MARK = b"tokpack.table"  # a key of the footer's metadata
 _MAGIC = b"PAR1"
 _TAIL_BYTES = 1 << 16  # of the footer's end, where its metadata is
 
-# The table of a dataset's documents as one, however its files lie: rows by document.
-
-# Which input and line a document came from, and what became of a line, by the inputs' names.
-
 _OPEN = 8  # row groups
 _ADVICE = (
     "`tokpack adopt` makes one from its tokens; to have lines and values of the input in it, "
@@ -469,6 +465,9 @@ class _Sink(io.RawIOBase):
         return chunks
 
 
+# The table of a dataset's documents as one, however its files lie: rows by document.
+
+
 class DocumentTable:
     """The rows of the documents of the dataset ``prefix``, numbered as these are.
 
@@ -609,6 +608,9 @@ class DocumentTable:
 
 _WHERE = ("source", "line")
 Became = Literal["document", "empty", "rejected", "unselected", "nothing"]
+
+
+# Which input and line a document came from, and what became of a line, by the inputs' names.
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 # The tokens of a view as one array that lies nowhere: slices of it are gathered.
 
-# The file PREFIX.selection: the numbers of the documents of a view, in order.
-
 _STEP = 1 << 20  # tokens handled at a time
 
 
@@ -113,6 +111,9 @@ VERSION = 1
 _HEADER = struct.Struct("<8sII")  # magic, version, bytes of a number
 HEADER_BYTES = _HEADER.size
 _ADVICE = "a view is a manifest with its selection: copy both, or select again"
+
+
+# The file PREFIX.selection: the numbers of the documents of a view, in order.
 
 
 def selection_path(prefix: str) -> str:

@@ -21,6 +21,7 @@ from tokpack.dataset.manifest import (
     now,
     summed_roles,
     without_zeros,
+    write_digested,
 )
 from tokpack.dataset.track import trained_in_files
 from tokpack.encoding.folder import create_own
@@ -31,7 +32,6 @@ from tokpack.encoding.table import (
     reject_kinds,
     reject_lines,
     rejected_lines,
-    write_digested,
     write_dropped,
     write_table,
 )

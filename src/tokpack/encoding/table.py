@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.dataset import FileDigest, HashingReader
+from tokpack.dataset.manifest import write_digested
 from tokpack.dataset.table import (
     EMPTY,
     dropped_schema,
@@ -27,11 +27,12 @@ from tokpack.encoding.folder import open_own
 from tokpack.encoding.kept import unpack
 from tokpack.encoding.piece import REJECTS, SOURCE_COLUMNS
 from tokpack.errors import OutputError, worded
-from tokpack.storage.disk.durable import cannot_write, replace_file
+from tokpack.storage.disk.durable import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tokpack.dataset import FileDigest
     from tokpack.encoding.piece import Pieces
     from tokpack.sources import BadRecord, Documents
 
@@ -105,13 +106,6 @@ def write_dropped(
     """
     tables = _dropped(pieces, index, rejected)
     return write_digested(path, table_chunks(dropped_schema(), tables, table_metadata(binary)))
-
-
-def write_digested(path: str, chunks: Iterable[bytes]) -> FileDigest:
-    """Write a file, and tell what was written: it is not read back for that."""
-    digested = HashingReader(chunks)
-    replace_file(path, digested)
-    return digested.digest
 
 
 def _tables(pieces: Pieces, index: int, types: dict[str, str]) -> Iterator[Any]:
