@@ -8,15 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .parallel import (
-    Group,
-    Topology,
-    gathered,
-    largest,
-    own_part,
-    summed,
-    summed_part,
-)
+from .parallel import Group, Topology, gathered, largest, own_part, summed, summed_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

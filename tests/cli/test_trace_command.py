@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.cli_tools import tokpack as command
-from support.encoding_tools import (
-    word_tokenizer,
-    write_jsonl,
-)
+from support.encoding_tools import word_tokenizer, write_jsonl
 
 import tokpack
 from tokpack.dataset import Origins

@@ -13,20 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support import forked
-from support.encoding_tools import (
-    DRIVER,
-    finish,
-    start,
-    wait_until,
-    write_jsonl,
-)
-from support.stopped_runs import (
-    SMALL,
-    STOP_AT_END,
-    STOP_AT_RENAME,
-    Place,
-    flip,
-)
+from support.encoding_tools import DRIVER, finish, start, wait_until, write_jsonl
+from support.stopped_runs import SMALL, STOP_AT_END, STOP_AT_RENAME, Place, flip
 
 import tokpack
 from tokpack.encoding import part

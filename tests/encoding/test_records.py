@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.encoding_tools import (
-    EOD,
-    dataset,
-    documents,
-    nothing_whole,
-    twin,
-    write_jsonl,
-)
+from support.encoding_tools import EOD, dataset, documents, nothing_whole, twin, write_jsonl
 
 import tokpack
 

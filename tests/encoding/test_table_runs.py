@@ -27,15 +27,7 @@ from tokpack.errors import FormatError, InputError, OutputError
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-from support.table_twin import (  # noqa: E402
-    KEEP,
-    check,
-    check_table,
-    lines_of,
-    packed,
-    record,
-    small_parts,
-)
+from support.table_twin import KEEP, check, check_table, lines_of, packed, record, small_parts  # noqa: E402
 
 if TYPE_CHECKING:
     from tokpack.sources import Part

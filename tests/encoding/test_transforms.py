@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import tokenizers
-from support.encoding_tools import (
-    EOD,
-    dataset,
-    documents,
-    idx_and_bin,
-    twin,
-    write_jsonl,
-)
+from support.encoding_tools import EOD, dataset, documents, idx_and_bin, twin, write_jsonl
 
 import tokpack
 

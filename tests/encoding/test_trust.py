@@ -13,17 +13,8 @@ from typing import Any
 import pytest
 import xxhash
 import zstandard
-from support.encoding_tools import (
-    dataset,
-    documents,
-    twin,
-)
-from support.stopped_runs import (
-    STOP_AT_END,
-    Place,
-    finish_script,
-    flip,
-)
+from support.encoding_tools import dataset, documents, twin
+from support.stopped_runs import STOP_AT_END, Place, finish_script, flip
 
 import tokpack
 from tokpack.encoding import commit, plan

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.track_tools import (
-    NAMES,
-    build_tracks,
-)
+from support.track_tools import NAMES, build_tracks
 
 from tokpack.dataset import MMapIndexedDataset
 from tokpack.errors import FormatError, InputError, OutputError

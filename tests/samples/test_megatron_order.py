@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from support.megatron_cases import (
-    PARTS,
-    blend_case,
-    megatron_order,
-    prefix_of,
-    single_case,
-    stored,
-)
+from support.megatron_cases import PARTS, blend_case, megatron_order, prefix_of, single_case, stored
 from support.optional import SHARED
 from support.places import GOLDEN
 

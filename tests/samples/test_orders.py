@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 from support import orders_twin as twin
 from support.golden_orders import golden
 
-from tokpack._core import (
-    BlendOrder,
-    DocumentOrder,
-    Permutation,
-    RandomState,
-    megatron_blend,
-    mix,
-)
+from tokpack._core import BlendOrder, DocumentOrder, Permutation, RandomState, megatron_blend, mix
 
 KEYS = st.integers(0, 2**64 - 1)
 WEIGHTS = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)

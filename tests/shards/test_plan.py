@@ -19,12 +19,7 @@ from tokpack.errors import FormatError, InputError, OutputError, ResumeError, Us
 from tokpack.shards.commit import ranges
 from tokpack.shards.cut import _shards, make_shard_plan
 from tokpack.shards.drive import numbers_of
-from tokpack.shards.plan import (
-    ShardPlan,
-    plan_path,
-    prefix_of,
-    save_plan,
-)
+from tokpack.shards.plan import ShardPlan, plan_path, prefix_of, save_plan
 from tokpack.sources import Part, Source
 
 if TYPE_CHECKING:

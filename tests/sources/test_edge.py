@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
-from support.sources_twin import (
-    WHOLE,
-    in_segments,
-    one_source,
-    read_parts,
-    read_whole,
-    write,
-)
+from support.sources_twin import WHOLE, in_segments, one_source, read_parts, read_whole, write
 
 from tokpack.sources import Part, make_parts
 

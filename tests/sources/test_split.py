@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from support.sources_twin import COMPRESS, WHOLE, one_source, read_parts, write
 
 from tokpack.errors import InputError, UsageError
-from tokpack.sources import (
-    Part,
-    Source,
-    block_checksums,
-    discover,
-    make_parts,
-    read,
-)
+from tokpack.sources import Part, Source, block_checksums, discover, make_parts, read
 from tokpack.storage.disk import blocks
 
 if TYPE_CHECKING:

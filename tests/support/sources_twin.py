@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from tokpack.sources import (
-    LineStream,
-    Part,
-    block_checksums,
-    discover,
-    line_base,
-    parse,
-    read,
-)
+from tokpack.sources import LineStream, Part, block_checksums, discover, line_base, parse, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

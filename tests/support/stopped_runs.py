@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tokpack
 from support import forked
-from support.encoding_tools import (
-    DRIVER,
-    dataset,
-    documents,
-    twin,
-    write_jsonl,
-)
+from support.encoding_tools import DRIVER, dataset, documents, twin, write_jsonl
 from support.small_parts import in_small_parts, small_parts
 from tokpack.dataset.verify import verify
 from tokpack.sources import discover

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from support.sentencepiece_tools import HOSTILE, hugging_face, mistral, sentencepiece
 from support.tiny_tokenizers import added, any_vocabulary, save, some_added, with_ids
-from support.tokenizers_twin import (
-    Twin,
-    corpus,
-    is_as_with_the_library,
-    loaded_and_kept,
-    made_of,
-)
+from support.tokenizers_twin import Twin, corpus, is_as_with_the_library, loaded_and_kept, made_of
 
 from tokpack.tokenizers import load_tokenizer
 

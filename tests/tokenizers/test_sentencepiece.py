@@ -13,16 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sentencepiece_tools import (
-    HOSTILE,
-    MODELS,
-    TEXTS,
-    Twin,
-    edited,
-    mistral,
-    trained,
-    twin,
-)
+from support.sentencepiece_tools import HOSTILE, MODELS, TEXTS, Twin, edited, mistral, trained, twin
 from support.tokenizers_twin import block, corpus, rows
 
 from tokpack.errors import TokenizerError

@@ -10,10 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from support.parallel_tools import (
-    PP,
-    TP,
-)
+from support.parallel_tools import PP, TP
 from support.rounding import likely
 
 from tokpack.errors import UsageError

@@ -22,17 +22,7 @@ from support.parallel_checks import (
     check_precision,
     difference,
 )
-from support.parallel_tools import (
-    LLAMA,
-    NEOX,
-    PP,
-    RAMP,
-    TINY,
-    TP,
-    Run,
-    in_processes,
-    train_many,
-)
+from support.parallel_tools import LLAMA, NEOX, PP, RAMP, TINY, TP, Run, in_processes, train_many
 
 from tokpack.trainer.config.config import Config
 from tokpack.trainer.config.schedule import Schedule

@@ -16,22 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.encoding_tools import wait_until
 from support.rounding import PRODUCTS, TERMS, equal, gamma, likely
-from support.trainer_tools import (
-    VOCABULARY,
-    finish,
-    losses,
-    records,
-    run,
-    settings,
-    start,
-)
+from support.trainer_tools import VOCABULARY, finish, losses, records, run, settings, start
 
-from tokpack.errors import (
-    FormatError,
-    OutputError,
-    TrainingError,
-    UsageError,
-)
+from tokpack.errors import FormatError, OutputError, TrainingError, UsageError
 from tokpack.trainer.config.config import Config
 from tokpack.trainer.config.flags import resolve
 

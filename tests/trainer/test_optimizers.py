@@ -11,16 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from support.parallel_checks import check  # noqa: E402
-from support.parallel_tools import (  # noqa: E402
-    LLAMA,
-    PP,
-    TP,
-    Run,
-    go_on,
-    in_processes,
-    save_state,
-    train,
-)
+from support.parallel_tools import LLAMA, PP, TP, Run, go_on, in_processes, save_state, train  # noqa: E402
 from support.rounding import EXACT  # noqa: E402
 from support.trainer_checkpoint_tools import batch, make, state, steps  # noqa: E402
 from support.trainer_model_tools import model_of  # noqa: E402

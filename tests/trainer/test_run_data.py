@@ -13,21 +13,10 @@ from support.indexed_twin import Plain, write_plainly
 from support.rounding import EXACT
 from support.samples_twin import write_manifest
 from support.tiny_tokenizers import ALPHABET, EOD, pair
-from support.trainer_tools import (
-    VOCABULARY,
-    losses,
-    records,
-    settings,
-    write_tokens,
-)
+from support.trainer_tools import VOCABULARY, losses, records, settings, write_tokens
 
 from tokpack import cli
-from tokpack.errors import (
-    InputError,
-    ResumeError,
-    TokpackError,
-    UsageError,
-)
+from tokpack.errors import InputError, ResumeError, TokpackError, UsageError
 from tokpack.trainer.config.config import Config
 
 torch = pytest.importorskip("torch")

@@ -19,23 +19,10 @@ torch = pytest.importorskip("torch")
 from safetensors.torch import load_file  # noqa: E402
 from support.encoding_tools import wait_until  # noqa: E402
 from support.trainer_checkpoint_tools import make, state  # noqa: E402
-from support.trainer_tools import (  # noqa: E402
-    finish,
-    losses,
-    records,
-    settings,
-    start,
-)
+from support.trainer_tools import finish, losses, records, settings, start  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from tokpack.errors import (  # noqa: E402
-    InputError,
-    OutputError,
-    ResumeError,
-    TrainingError,
-    UsageError,
-    worded,
-)
+from tokpack.errors import InputError, OutputError, ResumeError, TrainingError, UsageError, worded  # noqa: E402
 from tokpack.storage.disk import lock  # noqa: E402
 from tokpack.trainer.checkpoint import CheckpointWrite  # noqa: E402
 from tokpack.trainer.checkpoints.export import open_weights  # noqa: E402

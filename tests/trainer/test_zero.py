@@ -9,14 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from support.parallel_tools import (
-    TINY,
-    VOCABULARY,
-    Run,
-    batches,
-    in_processes,
-    open_engine,
-)
+from support.parallel_tools import TINY, VOCABULARY, Run, batches, in_processes, open_engine
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 # Exact copies of documents, by the 128-bit hash of their tokens.
 
-# Near copies: documents that share most of their n-grams, found by MinHash.
-
 Int64s = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
@@ -123,6 +121,8 @@ def _halves(digests: Any) -> npt.NDArray[Any]:
     """The upper and the lower half of each digest: big endian uint64 [n, 2]."""
     return np.frombuffer(digests, ">u8").reshape(-1, 2)
 
+
+# Near copies: documents that share most of their n-grams, found by MinHash.
 
 MOST_PLACES = 4096  # bands times rows
 _PAIRS = 256  # compared at a time

@@ -19,22 +19,10 @@ import numpy as np
 from tokpack.display import brief, first_line
 from tokpack.errors import InputError, UsageError, option
 from tokpack.sources import BadRecord
-from tokpack.sources.columns import (
-    batch_of_columns,
-    check_columns,
-    decoded,
-    text_column,
-)
+from tokpack.sources.columns import batch_of_columns, check_columns, decoded, text_column
 from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, nested, take
-from tokpack.sources.sql import (
-    check_boolean,
-    columns_of,
-    connect_closed,
-    describing,
-    listed,
-    parse,
-)
+from tokpack.sources.sql import check_boolean, columns_of, connect_closed, describing, listed, parse
 from tokpack.sources.values import column_of, is_table, of_table, root_of, table_of
 
 if TYPE_CHECKING:

@@ -36,15 +36,14 @@ if TYPE_CHECKING:
     from tokpack.sources import DocumentBatch
 
 
-# -- to a worker ------------------------------------------------------
-
-
 # What the run and its workers say to each other: numbers and places, never tokens, and text only of
 # an iterable, which the run itself reads.
 #
 # A worker does its tasks one after the other, in the order in which they come. Two messages it
 # carries out at once, also in the middle of a task: UseSlot, and StorePiece for a piece that it
 # holds. What happens it reports by events.
+
+# -- to a worker ------------------------------------------------------
 
 
 class EncodePart(NamedTuple):

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.dataset.table import COLUMNS, arrow_type, import_parquet
 from tokpack.errors import UsageError, option
 from tokpack.sources.rows import widest_type
-from tokpack.sources.values import (
-    as_text,
-    is_json,
-    objects_of,
-    of_objects,
-    of_texts,
-    python_values,
-)
+from tokpack.sources.values import as_text, is_json, objects_of, of_objects, of_texts, python_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

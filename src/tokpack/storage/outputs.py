@@ -18,12 +18,9 @@ from tokpack.storage.objects.upload import TakenError
 from tokpack.storage.objects.urls import StoredObject, is_url, object_of, shown
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tokpack.storage.disk.replaceable import Output
-
-    PathLike = str | os.PathLike[str]
 
 
 def look(

@@ -1,13 +1,7 @@
 """Text to ids: the native byte-level BPE, Hugging Face tokenizers, SentencePiece, words."""
 
 from tokpack.tokenizers.accelerated import AcceleratedTokenizer
-from tokpack.tokenizers.base import (
-    DocumentsError,
-    Encoded,
-    Encoder,
-    Tokenizer,
-    UnencodableError,
-)
+from tokpack.tokenizers.base import DocumentsError, Encoded, Encoder, Tokenizer, UnencodableError
 from tokpack.tokenizers.check import self_check
 from tokpack.tokenizers.frame import Frame, frame_of, is_framed_elsewhere
 from tokpack.tokenizers.load import TOKENIZER_PATHS, TokenizerFiles, load_tokenizer

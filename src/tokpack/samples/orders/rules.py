@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from tokpack.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import numpy.typing as npt
-
-    Numbers = Sequence[int] | npt.NDArray[np.int64]  # of samples
 
 OwnOrderName = Literal["stateless", "stateless-blocks"]
 

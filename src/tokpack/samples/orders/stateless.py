@@ -100,11 +100,8 @@ class StatelessOrder(EpochOrder):
 
 BLOCK_TOKENS = 1 << 19  # 1 MiB of uint16
 WINDOW_BLOCKS = 256
-_BLOCKS, _BLOCK_SEQUENCES, _BLOCK_SAMPLES = (
-    4,
-    5,
-    6,
-)  # what a key is for; the other orders have 0 to 3
+# What a key is for; the other orders have 0 to 3.
+_BLOCKS, _BLOCK_SEQUENCES, _BLOCK_SAMPLES = 4, 5, 6
 _STEP = 1 << 20  # lengths looked at together
 
 

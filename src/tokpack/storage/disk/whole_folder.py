@@ -13,13 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import OutputError
-from tokpack.storage.disk.durable import (
-    UNFINISHED,
-    cannot_write,
-    rename,
-    replace_json,
-    sync_file,
-)
+from tokpack.storage.disk.durable import UNFINISHED, cannot_write, rename, replace_json, sync_file
 
 if TYPE_CHECKING:
     from pathlib import Path
