@@ -385,24 +385,22 @@ def divided(parts: Sequence[Part], count: int) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def make_plan(
-    options: EncodeOptions,
-    sources: Sequence[Source],
-    parts: Sequence[Part],
-    setup: TokenizerSetup,
-    *,
-    columns: Mapping[str, Any] | None = None,
-    chat: Mapping[str, Any] | None = None,
-) -> Plan:
-    """Note what is read, in which parts, and what decides the bytes of the result."""
-    return Plan(
-        version=__version__,
-        sources=tuple(sources),
-        fingerprints=tuple(fingerprints(sources)),
-        tokenizer=described(options, setup),
-        options=deciding_options(options, setup, columns, chat),
-        parts=tuple(parts),
-    )
+class Prepared(NamedTuple):
+    """What is known of a request once its inputs were looked at, however these will be cut."""
+
+    options: EncodeOptions  # ``keep`` names columns, where all were asked for
+    setup: TokenizerSetup
+    deciding: dict[str, Any]  # as ``deciding_options`` has them
+
+
+def prepare(options: EncodeOptions, sources: Sequence[Source]) -> Prepared:
+    """Load the tokenizer, and look at the first records. Raises as ``encode`` before any work."""
+    setup = load_setup(options)
+    first = FirstInputs(options, sources)
+    options = with_columns(options, first)
+    columns = settled(options, first)
+    chat = settled_chat(options, setup.tokenizer, first)
+    return Prepared(options, setup, deciding_options(options, setup, columns, chat))
 
 
 class PlannedRun(NamedTuple):
@@ -419,16 +417,19 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     ``source`` is an object of this process, where one takes the place of the inputs.
     """
     sources = [source] if source else discover(options.inputs, **options.for_inputs)
-    setup = load_setup(options)
-    first = FirstInputs(options, sources)
-    options = with_columns(options, first)
-    columns = settled(options, first)
-    chat = settled_chat(options, setup.tokenizer, first)
+    options, setup, deciding = prepare(options, sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
     # Files end where parts do, so these must not depend on the workers where there are several.
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
-    plan = make_plan(options, sources, parts, setup, columns=columns, chat=chat)
-    plan = replace(plan, files=divided(parts, files))
+    plan = Plan(
+        version=__version__,
+        sources=tuple(sources),
+        fingerprints=tuple(fingerprints(sources)),
+        tokenizer=described(options, setup),
+        options=deciding,
+        parts=tuple(parts),
+        files=divided(parts, files),
+    )
     return PlannedRun(plan, setup, workers)
