@@ -12,8 +12,8 @@ from inspect import getdoc, signature
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tokpack.display import nearest
+from tokpack.encoding import EncodeOptions
 from tokpack.encoding.option import list_of
-from tokpack.encoding.options import EncodeOptions
 from tokpack.errors import UsageError, option
 from tokpack.progress import shown, with_bar
 from tokpack.shards import SHARD_BYTES
@@ -28,14 +28,13 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tokpack.dataset import Manifest
-    from tokpack.encoding.request import EncodeRequest, PlanRequest
+    from tokpack.encoding import EncodeRequest, PlanRequest
     from tokpack.look import Stats
     from tokpack.progress import Show
     from tokpack.shards.commit import ShardStatus
     from tokpack.shards.plan import ShardPlan
-    from tokpack.sources import Source
-    from tokpack.sources.iterables import ArrowStream
-    from tokpack.storage.files import PathLike
+    from tokpack.sources import ArrowStream, Source
+    from tokpack.storage import PathLike
     from tokpack.tokenizers import TokenizerFiles
     from tokpack.trainer.checkpoints.history import TrainingResult
     from tokpack.trainer.config.config import Config
@@ -330,7 +329,7 @@ def _request(
     resume_key: str | None = None,
 ) -> tuple[EncodeOptions, Source | None]:
     """What is asked for, and the source that takes the place of files, if one does."""
-    from tokpack.encoding.columns import columns_in_process
+    from tokpack.encoding import columns_in_process
     from tokpack.sources import Source, in_process
 
     valid = {one.name for one in fields(EncodeOptions)}

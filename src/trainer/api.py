@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tokpack.progress import Show
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
     from tokpack.tokenizers import TokenizerFiles
 
     from .checkpoints.history import TrainingResult

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from tokpack.errors import InputError, TokenizerError, UsageError, option
-from tokpack.samples import BlendedDataset, SampleIterator, open_blend
+from tokpack.samples import BlendedDataset, SampleIterator, asked_ahead, open_blend
 from tokpack.samples.blend.plan import plan_of
-from tokpack.samples.gather import asked_ahead
 from tokpack.tokenizers import load_tokenizer
 
 from .config.data import spec_of_config, vocabulary_of

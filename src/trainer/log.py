@@ -19,7 +19,7 @@ from tokpack.errors import OutputError, TokpackError, UsageError, needs_extra, o
 from tokpack.look.page import curves_page
 from tokpack.look.plots import Curve
 from tokpack.quantities import count_text
-from tokpack.storage.disk.durable import cannot_write
+from tokpack.storage.disk import cannot_write
 
 from .checkpoints.history import check_log, read_log, save_config, save_plot
 from .config.estimate import Layout, memory_of, run_lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch.profiler import ProfilerActivity, profile
 
 from tokpack.errors import option
-from tokpack.storage.disk.durable import replace_file
+from tokpack.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

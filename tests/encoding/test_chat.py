@@ -18,7 +18,7 @@ from support.stopped_runs import PART_BYTES, STOP_AT_END, STOP_AT_PART, STOP_AT_
 
 import tokpack
 from tokpack.encoding import EncodeOptions
-from tokpack.encoding.conversations import sample
+from tokpack.encoding.conversations import sample_conversations
 from tokpack.errors import InputError, RecordError, WorkerError
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ def test_what_is_to_be_known_of_conversations_is_counted(chats: Chats) -> None:
     options = EncodeOptions(
         str(chats.folder / "in.jsonl"), "none", chat=True, tokenizer=str(chats.tokenizer), **given
     )
-    assert sample(options).counts["answers"] == 4
+    assert sample_conversations(options).counts["answers"] == 4
 
 
 def test_a_text_beside_a_call_that_is_left_out_is_counted(chats: Chats) -> None:
@@ -482,7 +482,9 @@ def test_nothing_is_left(chats: Chats) -> None:
     blank.write_text("\n\n")
     chats.refused(blank, "has no record, so there is no conversation")
     with pytest.raises(InputError, match="has no record that can be read"):
-        sample(EncodeOptions(str(blank), "none", chat=True, tokenizer=str(chats.tokenizer)))
+        sample_conversations(
+            EncodeOptions(str(blank), "none", chat=True, tokenizer=str(chats.tokenizer))
+        )
     chats.refused([{"text": "a"}], "none of the first 1 record.* their keys are text.*messages_key")
 
 

@@ -22,7 +22,7 @@ from tokpack.chat.rendered import (
 )
 from tokpack.display import brief
 from tokpack.errors import option
-from tokpack.sources.records import value_at
+from tokpack.sources import value_at
 
 if TYPE_CHECKING:
     from tokpack.chat.marks import Part

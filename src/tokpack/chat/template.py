@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError, option
-from tokpack.storage.disk.foreign import read_object, read_whole
+from tokpack.storage.disk import read_object, read_whole
 from tokpack.storage.objects.urls import is_url
-from tokpack.tokenizers import hub
-from tokpack.tokenizers.folder import beside
+from tokpack.tokenizers import beside, hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,15 +15,14 @@ from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
 from tokpack.display import nearest, shown
 from tokpack.errors import UsageError, option
-from tokpack.tokenizers import MarkingEncoder, Tokenizer, load_tokenizer
-from tokpack.tokenizers.base import borrowed
+from tokpack.tokenizers import MarkingEncoder, Tokenizer, borrowed, load_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from tokpack.chat.rendered import Rendered
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
 
 _NAMES = {one.name for one in fields(ChatOptions)}
 _BEGIN, _END = "\N{LEFT DOUBLE ANGLE BRACKET}", "\N{RIGHT DOUBLE ANGLE BRACKET}"

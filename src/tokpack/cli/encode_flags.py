@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli.inputs import INPUT_FORMAT, SPECIAL_TOKENS_COUNT
 from tokpack.cli.option_flags import flag_of, flags_of
 from tokpack.cli.parser import Group, flag, keep_one, number, output_prefix
-from tokpack.encoding.options import EncodeOptions, megatron_names
+from tokpack.encoding import EncodeOptions, megatron_names
 from tokpack.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tokpack.cli.option_flags import flag_of
 from tokpack.cli.parser import Flag, Group
 from tokpack.errors import InputError
 from tokpack.storage import find
-from tokpack.storage.disk.durable import cannot_read
+from tokpack.storage.disk import cannot_read
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:

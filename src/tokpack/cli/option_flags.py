@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from tokpack.cli.parser import Flag, flag, number, size
+from tokpack.encoding import EncodeOptions
 from tokpack.encoding.option import about, default_of
-from tokpack.encoding.options import EncodeOptions
 
 _FIELDS = {one.name: one for one in fields(EncodeOptions)}
 

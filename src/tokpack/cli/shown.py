@@ -16,7 +16,7 @@ from tokpack.dataset.manifest import LOSS_TRACKS
 from tokpack.dataset.sources import Sources, kept_values
 from tokpack.dataset.spelling import Spelling, TokenText, turns_of
 from tokpack.display import shown
-from tokpack.encoding.conversations import sample as encode_sample
+from tokpack.encoding import sample_conversations as encode_sample
 from tokpack.errors import UsageError
 from tokpack.look.facts import source_table
 from tokpack.quantities import bytes_text, counted, percent

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tokpack.errors import FormatError, UsageError
 from tokpack.storage import exists
-from tokpack.storage.disk.mistaken import pointer_in
+from tokpack.storage.disk import pointer_in
 from tokpack.storage.objects.urls import is_url, shown
 
 if TYPE_CHECKING:

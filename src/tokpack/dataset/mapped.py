@@ -20,9 +20,8 @@ from tokpack import _core
 from tokpack.errors import InputError
 from tokpack.machine import usable_cores
 from tokpack.storage import check_root, copies, located, named
-from tokpack.storage.disk import durable
-from tokpack.storage.disk.durable import cannot_read
-from tokpack.storage.disk.mistaken import not_a_dataset
+from tokpack.storage.disk import Identity as FileIdentity
+from tokpack.storage.disk import cannot_read, not_a_dataset
 from tokpack.storage.objects.access import Ranges, Reader
 from tokpack.storage.objects.urls import StoredObject, is_url
 
@@ -60,7 +59,7 @@ def map_file(
             raise InputError(f"{path}: not a regular file")
         with _opened(path, stored) as file:
             status = os.fstat(file.fileno())
-            size, identity = status.st_size, stored or durable.Identity.of(status)
+            size, identity = status.st_size, stored or FileIdentity.of(status)
             if size == 0:  # cannot be mapped
                 return b"", identity
             _core.watch_bus_errors()  # a library may have taken the signal since

@@ -50,15 +50,14 @@ from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.sources.rows import widest_type
 from tokpack.storage import exists, near, paths_of
-from tokpack.storage.disk.foreign import MAX_COUNT
+from tokpack.storage.disk import MAX_COUNT
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokpack.progress import Show
-    from tokpack.storage import Identity
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import Identity, PathLike
 
 
 # The tables of documents of datasets that are made of others: rows by their numbers.

@@ -21,19 +21,22 @@ from tokpack.dataset.track import is_track, own_tracks, track_path
 from tokpack.dataset.view import is_selection, selection_path
 from tokpack.errors import BusyError, FormatError, InputError, TokpackError
 from tokpack.quantities import bytes_text
-from tokpack.storage import identity
-from tokpack.storage.disk.durable import (
+from tokpack.storage import identity, storage_of
+from tokpack.storage.disk import (
     BUFFER,
+    DATA,
     UNFINISHED,
     AtomicFiles,
     Identity,
+    Kind,
+    Output,
     cannot_write,
+    check_not_inputs,
     make_parent,
+    remove_partial,
     same_file,
 )
 from tokpack.storage.disk.lock import try_flock
-from tokpack.storage.disk.replaceable import DATA, Kind, Output, check_not_inputs, remove_partial
-from tokpack.storage.files import storage_of
 from tokpack.storage.objects.upload import check_writable, compose, send
 from tokpack.storage.objects.urls import hub_repository, is_url
 from tokpack.storage.outputs import NewObjects, check_unchanged, look

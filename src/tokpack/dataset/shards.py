@@ -41,8 +41,7 @@ from tokpack.dataset.mapped import LazyTokens, StoredTokens, as_integers, map_fi
 from tokpack.dataset.track import Values, open_track
 from tokpack.errors import FormatError, InputError
 from tokpack.storage import copies, exists, identity, named, stats
-from tokpack.storage.disk import durable
-from tokpack.storage.disk.mistaken import pointer_in
+from tokpack.storage.disk import cannot_read, pointer_in
 from tokpack.storage.objects.urls import StoredObject, is_url
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ class Shard:
     def open_bin(self, doing: str) -> BinaryIO:
         """The .bin that is mapped, as a file to copy from. InputError as ``check_current``."""
         path = bin_path(self.prefix)
-        with durable.cannot_read(path):
+        with cannot_read(path):
             file = open(path, "rb", buffering=0)  # noqa: SIM115
         try:
             self.check_current(doing)

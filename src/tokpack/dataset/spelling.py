@@ -14,9 +14,13 @@ from tokpack.dataset.sources import own_manifest
 from tokpack.dataset.track import role_name
 from tokpack.errors import TokenizerError
 from tokpack.storage.objects.urls import is_url
-from tokpack.tokenizers import Tokenizer, TokenizerFiles, load_tokenizer
-from tokpack.tokenizers.load import load_described
-from tokpack.tokenizers.native import NativeTokenizer
+from tokpack.tokenizers import (
+    NativeTokenizer,
+    Tokenizer,
+    TokenizerFiles,
+    load_described,
+    load_tokenizer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

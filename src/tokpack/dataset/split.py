@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokpack.dataset.merge import Tables
     from tokpack.dataset.outputs import NewFiles
     from tokpack.progress import Show
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
 
 SHARE_NAMES = ("train", "valid", "test")
 

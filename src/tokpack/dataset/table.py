@@ -25,7 +25,7 @@ from tokpack.dataset.view import numbers_of_view
 from tokpack.display import nearest
 from tokpack.errors import FormatError, InputError, UsageError, needs_extra
 from tokpack.storage import exists, head, identity, near, open_file
-from tokpack.storage.disk.mistaken import not_a_dataset
+from tokpack.storage.disk import not_a_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

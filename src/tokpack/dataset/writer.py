@@ -37,9 +37,17 @@ from tokpack.dataset.mapped import LazyTokens, StoredTokens, scan
 from tokpack.dataset.outputs import TRACK
 from tokpack.dataset.track import NewTracks, own_tracks, read_tracks, track_path, track_values
 from tokpack.errors import InputError, OutputError, UsageError
-from tokpack.storage.disk.blocks import BlockSums, block_sums, checksum_of_sums, read_blocks
-from tokpack.storage.disk.durable import AtomicFiles, cannot_write, copy_range, identity
-from tokpack.storage.disk.replaceable import check_outputs
+from tokpack.storage.disk import (
+    AtomicFiles,
+    BlockSums,
+    block_sums,
+    cannot_write,
+    check_outputs,
+    checksum_of_sums,
+    copy_range,
+    identity,
+    read_blocks,
+)
 from tokpack.storage.objects.urls import LocalFile, Range
 
 if TYPE_CHECKING:

@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.dataset import (
+    ViewTokens,
+    are_trained,
+    open_shard,
+    piece_prefix,
+    read_tracks,
+    shard_fingerprint,
+)
 from tokpack.dataset.format import bin_path
 from tokpack.dataset.manifest import Manifest, ShardRecord, checksum_of
 from tokpack.dataset.mapped import scan
 from tokpack.dataset.merge import InputShard, MergeInput, check_same
-from tokpack.dataset.shards import open_shard, piece_prefix, shard_fingerprint
 from tokpack.dataset.table import import_parquet, plain_ids
-from tokpack.dataset.track import are_trained, read_tracks
-from tokpack.dataset.view import ViewTokens
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.quantities import count_of, share_of
 from tokpack.sources.values import table_of
-from tokpack.storage.disk.blocks import BlockSums, checksum_of_sums
+from tokpack.storage.disk import BlockSums, checksum_of_sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from tokpack.dataset.dataset import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset, Shard
     from tokpack.dataset.mapped import ByteBlock
-    from tokpack.dataset.shards import Shard
 
     Int64s = npt.NDArray[np.int64]
 

@@ -23,15 +23,13 @@ from tokpack.dataset.format import document_ends
 from tokpack.dataset.spelling import find_tokenizer
 from tokpack.dataset.table import has_table, token_digests
 from tokpack.documents.base import scan_documents
-from tokpack.encoding.part import first_batches, without_records
+from tokpack.encoding import first_batches, without_records
 from tokpack.errors import InputError, UsageError
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage, with_bar
-from tokpack.sources import Part, discover, line_base, read
-from tokpack.sources.parts import make_parts
+from tokpack.sources import Part, discover, line_base, make_parts, read
 from tokpack.storage import paths_of
-from tokpack.tokenizers import DocumentsError, Frame, frame_of
-from tokpack.tokenizers.base import borrowed
+from tokpack.tokenizers import DocumentsError, Frame, borrowed, frame_of
 
 if TYPE_CHECKING:
     import os
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
     from tokpack.progress import Show
     from tokpack.sources import DocumentBatch, Documents, Source
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
     from tokpack.tokenizers import Encoded, Encoder, Tokenizer, TokenizerFiles
 
     Wanted = dict[str, dict[int, list[int]]]

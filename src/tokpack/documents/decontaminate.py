@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokpack.dataset import Manifest
     from tokpack.progress import Show
     from tokpack.sources import DocumentBatch, Source
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
     from tokpack.tokenizers import Tokenizer, TokenizerFiles
 
     Shown = Callable[[int, int], str]

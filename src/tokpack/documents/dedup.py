@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset, are_trained, trained_ends
 from tokpack.dataset.format import document_ends, prefixes_of
 from tokpack.dataset.table import DocumentTable, has_table, import_parquet, plain_ids, token_digests
-from tokpack.dataset.track import are_trained, trained_ends
 from tokpack.documents.base import as_share, scan_documents, trained_tracks
 from tokpack.documents.write import BESIDE_VIEW, NewTable, NewViews, ViewSpec
 from tokpack.errors import UsageError, option
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tokpack.dataset import Manifest
     from tokpack.dataset.outputs import NewFiles
     from tokpack.progress import Show
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
 
 
 # Exact copies of documents, by the 128-bit hash of their tokens.

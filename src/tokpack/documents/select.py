@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack import _core
-from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset, selection_dtype
 from tokpack.dataset.format import document_lengths, prefixes_of
 from tokpack.dataset.table import NO_TOKENS
-from tokpack.dataset.view import selection_dtype
 from tokpack.display import brief
 from tokpack.documents.base import as_count, as_share, as_table
 from tokpack.documents.dedup import token_hashes
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
     from tokpack.dataset.manifest import Manifest
     from tokpack.documents.base import Base
-    from tokpack.sources.iterables import ArrowStream
-    from tokpack.storage.files import PathLike
+    from tokpack.sources import ArrowStream
+    from tokpack.storage import PathLike
 
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]

@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.dataset import (
+    are_pairs,
+    selection_chunks,
+    selection_dtype,
+    selection_path,
+    trained_ends,
+)
 from tokpack.dataset.format import bin_path, document_ends, document_lengths
 from tokpack.dataset.manifest import (
     VIEW_VERSION,
@@ -30,21 +37,17 @@ from tokpack.dataset.table import (
     table_file,
     within,
 )
-from tokpack.dataset.track import trained_ends
-from tokpack.dataset.view import are_pairs, selection_chunks, selection_dtype, selection_path
 from tokpack.documents.base import Base
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.storage.disk.durable import cannot_write
-from tokpack.storage.disk.foreign import MAX_COUNT
-from tokpack.storage.disk.replaceable import Kind
+from tokpack.storage.disk import MAX_COUNT, Kind, cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokpack.dataset.dataset import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.outputs import NewFiles
-    from tokpack.storage.disk.replaceable import Output
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
+    from tokpack.storage.disk import Output
 
     Int64s = npt.NDArray[np.int64]
 

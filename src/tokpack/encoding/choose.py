@@ -18,9 +18,8 @@ import numpy as np
 
 from tokpack.display import brief, first_line
 from tokpack.errors import InputError, UsageError, option
-from tokpack.sources import BadRecord
+from tokpack.sources import BadRecord, documents_of
 from tokpack.sources.columns import batch_of_columns, check_columns, decoded, text_column
-from tokpack.sources.records import joined
 from tokpack.sources.rows import chosen_columns, nested, take
 from tokpack.sources.sql import check_boolean, columns_of, connect_closed, describing, listed, parse
 from tokpack.sources.values import column_of, is_table, of_table, root_of, table_of
@@ -320,7 +319,7 @@ class Chooser:
         rows = batch.rows
         count = 0 if rows is None else len(rows.lines)
         if rows is None or not count:
-            empty = joined([], np.zeros(0, np.int64))
+            empty = documents_of([], np.zeros(0, np.int64))
             batch.documents = dict.fromkeys(self._keys, empty)
             return
         try:

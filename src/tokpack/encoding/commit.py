@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.counts import CHOSEN, FOUND, ChosenCounts, records_of, without_zeros
-from tokpack.dataset import FileDigest, Manifest, index_chunks
+from tokpack.dataset import FileDigest, Manifest, index_chunks, trained_in_files
 from tokpack.dataset.manifest import ROLES, TRACK_DTYPES, facts_of_pieces, summed, write_digested
-from tokpack.dataset.track import trained_in_files
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.kept import KINDS, column_type
 from tokpack.encoding.piece import KEY_COLUMNS, SOURCE_COLUMNS
@@ -31,8 +30,7 @@ from tokpack.errors import InputError, OutputError
 from tokpack.quantities import counted
 from tokpack.sources import content_checksum, joined_blocks
 from tokpack.sources.sql import NAN
-from tokpack.storage.disk.blocks import checksum_of_sums
-from tokpack.storage.disk.durable import cannot_write
+from tokpack.storage.disk import cannot_write, checksum_of_sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.run import EncodeResult
     from tokpack.sources import Source
-    from tokpack.storage.files import Version
+    from tokpack.storage import Version
 
 
 # What the manifest of a run's dataset says: counts, and what was read of each input.

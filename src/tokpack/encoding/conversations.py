@@ -23,9 +23,16 @@ from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.errors import InputError, LimitError, UsageError, option
 from tokpack.quantities import counted
-from tokpack.sources import BadRecord, DocumentBatch, Documents, discover
-from tokpack.sources.base import RAW_BYTES_KEPT, Rows
-from tokpack.sources.records import joined, value_at
+from tokpack.sources import (
+    RAW_BYTES_KEPT,
+    BadRecord,
+    DocumentBatch,
+    Documents,
+    Rows,
+    discover,
+    documents_of,
+    value_at,
+)
 from tokpack.sources.values import as_text, of_objects
 from tokpack.tokenizers import MarkedIds, MarkingEncoder
 
@@ -219,7 +226,7 @@ class ConversationMaker:
             conversations += rendered
             texts += encoded
             lines += [line] * len(rendered)
-        documents = joined(texts, np.array(lines, np.int64))
+        documents = documents_of(texts, np.array(lines, np.int64))
         columns = {key: of_objects([row[i] for row in values]) for i, key in enumerate(self._kept)}
         plain = documents.data, documents.spans, documents.lines
         batch.documents = {self._key: Conversations(*plain, columns, conversations)}
@@ -346,7 +353,7 @@ class FirstConversations(NamedTuple):
     counts: Mapping[str, int]
 
 
-def sample(options: EncodeOptions) -> FirstConversations:
+def sample_conversations(options: EncodeOptions) -> FirstConversations:
     """What the first records would become; nothing is written. Raises as encode before any work."""
     from tokpack.encoding.setup import load_setup
 

@@ -19,12 +19,8 @@ import xxhash
 from tokpack.encoding.folder import open_own
 from tokpack.encoding.piece import SOURCE_COLUMNS, Piece, Pieces, Stored
 from tokpack.errors import OutputError, ResumeError
-from tokpack.sources.base import Limits
-from tokpack.sources.compression import COMPRESSIONS
-from tokpack.sources.parts import BLOCK_BYTES
-from tokpack.storage.disk import blocks
-from tokpack.storage.disk.blocks import SUM_BYTES, spans
-from tokpack.storage.disk.durable import cannot_write, replace_file
+from tokpack.sources import BLOCK_BYTES, COMPRESSIONS, Limits
+from tokpack.storage.disk import SUM_BYTES, blocks, cannot_write, replace_file, spans
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence

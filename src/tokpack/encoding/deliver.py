@@ -13,16 +13,14 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
+from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path, track_path
 from tokpack.dataset.manifest import checksum_of
 from tokpack.dataset.outputs import describes_same_data, same_data, write_hub_card
 from tokpack.dataset.table import dropped_path, table_path
-from tokpack.dataset.track import track_path
 from tokpack.encoding.publish import check_replaced, piece_names, rejects_path
 from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError
 from tokpack.storage import exists, stat
-from tokpack.storage.disk.durable import UNFINISHED, identity, remove_file, replace_json
-from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk import UNFINISHED, identity, read_object, remove_file, replace_json
 from tokpack.storage.disk.lock import Lock
 from tokpack.storage.objects.upload import TakenError, abort, check_writable, send
 from tokpack.storage.objects.urls import shown

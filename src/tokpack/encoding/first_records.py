@@ -14,10 +14,7 @@ import numpy as np
 from tokpack.dataset.table import COLUMNS
 from tokpack.encoding.kept import ALL
 from tokpack.errors import UsageError, option
-from tokpack.sources import DocumentBatch, Part, read
-from tokpack.sources.base import Limits
-from tokpack.sources.iterables import DocumentReader
-from tokpack.sources.records import value_at
+from tokpack.sources import DocumentBatch, DocumentReader, Limits, Part, read, value_at
 from tokpack.sources.rows import PythonRecords, WholeRecords, batch_with_rows
 from tokpack.sources.values import as_text
 

@@ -22,14 +22,13 @@ import ujson
 import xxhash
 
 from tokpack.errors import OutputError
-from tokpack.storage.disk.durable import cannot_write, remove_file, replace_file
-from tokpack.storage.disk.foreign import MAX_BYTES
+from tokpack.storage.disk import MAX_BYTES, cannot_write, remove_file, replace_file
 from tokpack.storage.disk.whole_folder import UNFINISHED_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-SUFFIX = UNFINISHED_FOLDER
+UNFINISHED_SUFFIX = UNFINISHED_FOLDER
 _SEAL = "xxh3_128"  # the key of a JSON file's checksum
 _STILL_OPEN = (".nfs", ".fuse_hidden")  # how NFS and FUSE name a removed file that is still open
 _ENTRIES = 1000  # of a long list, made into text at once

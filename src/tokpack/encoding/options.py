@@ -21,8 +21,8 @@ from tokpack.storage.objects.urls import is_url, shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokpack.storage.files import PathLike
-    from tokpack.tokenizers.load import TokenizerLike
+    from tokpack.storage import PathLike
+    from tokpack.tokenizers import TokenizerLike
 
 
 # The options of encode for conversations: how they become text, and which of it is trained.
@@ -224,8 +224,10 @@ def _before_pattern(text: str) -> str:
 
 
 def _stem(name: str) -> str:
-    from tokpack.sources.compression import SUFFIXES  # the flags need no more than the record
-    from tokpack.sources.detect import DOCUMENT_SUFFIXES
+    from tokpack.sources import (
+        DOCUMENT_SUFFIXES,
+        SUFFIXES,  # the flags need no more than the record
+    )
 
     stem, suffix = os.path.splitext(name)
     while stem and suffix.lower() in (*DOCUMENT_SUFFIXES, *SUFFIXES):
@@ -537,7 +539,7 @@ def _path(name: str, value: Any) -> str | None:
         return None
     if name != "tokenizer" and not isinstance(value, str | os.PathLike):
         raise UsageError(f"{option(name)} is a {type(value).__name__}: give a name or a path")
-    from tokpack.tokenizers.load import path_of  # which no help page needs
+    from tokpack.tokenizers import path_of  # which no help page needs
 
     return path_of(name, value)
 

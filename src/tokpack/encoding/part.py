@@ -24,8 +24,16 @@ from tokpack.encoding.piece import SAID_COLUMNS, SOURCE_COLUMNS
 from tokpack.encoding.setup import join_sentences, make_transform
 from tokpack.encoding.table import lines_of, rows_of, tokens_of_each
 from tokpack.errors import RecordError, WorkerError, option
-from tokpack.sources import BadRecord, DocumentBatch, Part, block_checksums, line_base, parse, read
-from tokpack.sources.base import RAW_BYTES_KEPT
+from tokpack.sources import (
+    RAW_BYTES_KEPT,
+    BadRecord,
+    DocumentBatch,
+    Part,
+    block_checksums,
+    line_base,
+    parse,
+    read,
+)
 from tokpack.sources.rows import take
 from tokpack.tokenizers import (
     DocumentsError,

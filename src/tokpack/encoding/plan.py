@@ -18,8 +18,7 @@ from tokpack.encoding.options import worker_count
 from tokpack.encoding.setup import described, load_setup, special_mode, versions
 from tokpack.errors import ResumeError
 from tokpack.quantities import counted
-from tokpack.sources import Part, Source, discover, fingerprints, make_parts
-from tokpack.sources.compression import COMPRESSIONS
+from tokpack.sources import COMPRESSIONS, Part, Source, discover, fingerprints, make_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

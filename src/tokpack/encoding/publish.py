@@ -10,16 +10,30 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokpack.dataset import FileDigest, Manifest, bin_path, has_digest, idx_path, manifest_path
+from tokpack.dataset import (
+    FileDigest,
+    Manifest,
+    bin_path,
+    has_digest,
+    idx_path,
+    manifest_path,
+    track_path,
+)
 from tokpack.dataset.outputs import dataset_outputs
 from tokpack.dataset.table import dropped_path, table_path
-from tokpack.dataset.track import track_path
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.piece import JOINED, joined_names
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError
-from tokpack.storage.disk.durable import cannot_write, identity, remove_file, rename, sync_folder
-from tokpack.storage.disk.replaceable import Kind, check_replaceable
-from tokpack.storage.files import head
+from tokpack.storage import head
+from tokpack.storage.disk import (
+    Kind,
+    cannot_write,
+    check_replaceable,
+    identity,
+    remove_file,
+    rename,
+    sync_folder,
+)
 from tokpack.storage.objects.urls import is_url
 from tokpack.storage.outputs import check_unchanged, look
 
@@ -30,8 +44,8 @@ if TYPE_CHECKING:
     from tokpack.encoding.piece import Job
     from tokpack.encoding.plan import Plan
     from tokpack.sources import Source
-    from tokpack.storage.disk.replaceable import Output
-    from tokpack.storage.files import Version
+    from tokpack.storage import Version
+    from tokpack.storage.disk import Output
 
 
 # Which files a run of encode may replace.
@@ -63,7 +77,7 @@ def is_rejects(path: str) -> bool:
     return _REJECT.match(head(path, _HEAD_BYTES)) is not None
 
 
-REJECTS = Kind("a list of bad records", is_rejects, kept=False, beside=True)
+REJECTS_KIND = Kind("a list of bad records", is_rejects, kept=False, beside=True)
 
 
 def check_replaced(
@@ -83,14 +97,14 @@ def check_replaced(
         difference = _found(plan, prefix) if tells and not options.overwrite else ""
         versions |= look(outputs, inputs, overwrite=options.overwrite, detail=difference)
     if options.on_error == "skip" or is_rejects(rejects_path(options)):
-        rejects = [(rejects_path(options), REJECTS)]
+        rejects = [(rejects_path(options), REJECTS_KIND)]
         versions |= look(rejects, inputs, overwrite=options.overwrite)
     return versions
 
 
 def output_kinds(options: EncodeOptions, files: int) -> dict[str, Kind]:
     """What each output of a run is."""
-    kinds = {rejects_path(options): REJECTS}
+    kinds = {rejects_path(options): REJECTS_KIND}
     for prefix in options.output_names.values():
         kinds |= _outputs(options, prefix, files)
     return kinds

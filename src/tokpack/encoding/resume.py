@@ -22,7 +22,7 @@ from tokpack.errors import FormatError, InputError, OutputError, ResumeError, St
 from tokpack.machine import usable_cores
 from tokpack.sources import block_checksums, content_checksum
 from tokpack.storage import identity
-from tokpack.storage.disk.durable import UNFINISHED
+from tokpack.storage.disk import UNFINISHED
 from tokpack.storage.objects.urls import shown
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tokpack.encoding.columns import as_planned
 from tokpack.encoding.commit import stage
 from tokpack.encoding.coordinator import Coordinator, Journal
 from tokpack.encoding.engine import Processes, run_here
-from tokpack.encoding.folder import SUFFIX, WorkFolder, create_own
+from tokpack.encoding.folder import UNFINISHED_SUFFIX, WorkFolder, create_own
 from tokpack.encoding.part import BESIDE_BYTES, no_memory
 from tokpack.encoding.piece import Job
 from tokpack.encoding.plan import NAME as PLAN
@@ -39,11 +39,10 @@ from tokpack.encoding.status import NAME, RunReporter
 from tokpack.encoding.worker import Meter, Slots, TrackFiles
 from tokpack.errors import FormatError, InputError, OutputError, TokenizerError
 from tokpack.sources import read
-from tokpack.storage.disk.durable import cannot_write, replace_file, sync_data
+from tokpack.storage.disk import cannot_write, replace_file, sync_data
 from tokpack.storage.disk.lock import Lock
 from tokpack.storage.objects.urls import is_url
-from tokpack.tokenizers import is_framed_elsewhere, self_check
-from tokpack.tokenizers.check import first_documents
+from tokpack.tokenizers import first_documents, is_framed_elsewhere, self_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -390,7 +389,7 @@ def _encode(
     asked = as_planned(asked, plan)
     prefixes = asked.output_names
     options = replace(asked, overwrite=asked.overwrite or replaces)
-    folder = WorkFolder(options.output + SUFFIX)
+    folder = WorkFolder(options.output + UNFINISHED_SUFFIX)
     if not os.path.exists(folder.path):
         done = existing(plan, asked)
         if done is not None:
@@ -503,7 +502,9 @@ def _locked(folder: WorkFolder, options: EncodeOptions) -> Iterator[Callable[[],
 
     Gives a function to call now and then, which shows others that the run is alive. OutputError.
     """
-    others = {os.path.abspath(prefix) + SUFFIX for prefix in options.output_names.values()}
+    others = {
+        os.path.abspath(prefix) + UNFINISHED_SUFFIX for prefix in options.output_names.values()
+    }
     others -= {os.path.abspath(folder.path)}
     locks = []
     with contextlib.ExitStack() as stack:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tokpack import machine
 from tokpack.counts import CHOSEN, ChosenCounts
 from tokpack.dataset import Manifest, MMapIndexedDataset
-from tokpack.encoding.folder import SUFFIX, WorkFolder, open_own
+from tokpack.encoding.folder import UNFINISHED_SUFFIX, WorkFolder, open_own
 from tokpack.encoding.plan import Plan
 from tokpack.errors import (
     BusyError,
@@ -27,7 +27,7 @@ from tokpack.errors import (
     ResumeError,
     TokpackError,
 )
-from tokpack.storage.disk.foreign import MAX_BYTES, decode, parse_json
+from tokpack.storage.disk import MAX_BYTES, decode, parse_json
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:
@@ -211,8 +211,8 @@ def begun_prefix(text: str) -> str | None:
 
     A user names the run by ``text``: its prefix, or its work folder.
     """
-    for prefix in (text, text.rstrip("/").removesuffix(SUFFIX)):
-        if os.path.lexists(WorkFolder(prefix + SUFFIX)("plan.json")):
+    for prefix in (text, text.rstrip("/").removesuffix(UNFINISHED_SUFFIX)):
+        if os.path.lexists(WorkFolder(prefix + UNFINISHED_SUFFIX)("plan.json")):
             return prefix
     return None
 
@@ -222,7 +222,7 @@ def run_status(text: str) -> RunStatus | None:
     prefix = begun_prefix(text)
     if prefix is None:
         return None
-    folder = WorkFolder(prefix + SUFFIX)
+    folder = WorkFolder(prefix + UNFINISHED_SUFFIX)
     try:
         plan: Plan | None = Plan.read(folder)
     except ResumeError:

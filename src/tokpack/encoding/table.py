@@ -27,7 +27,7 @@ from tokpack.encoding.folder import open_own
 from tokpack.encoding.kept import unpack
 from tokpack.encoding.piece import REJECTS, SOURCE_COLUMNS
 from tokpack.errors import OutputError, worded
-from tokpack.storage.disk.durable import cannot_write
+from tokpack.storage.disk import cannot_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

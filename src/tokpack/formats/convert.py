@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokpack.counts import FOUND
-from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset, NewDataset, track_path
 from tokpack.dataset.format import (
     HEADER_BYTES,
     bin_path,
@@ -23,8 +23,6 @@ from tokpack.dataset.format import (
 from tokpack.dataset.manifest import TRACK_DTYPES, Manifest, manifest_path, plain_facts
 from tokpack.dataset.merge import all_tables, tables_of
 from tokpack.dataset.outputs import dataset_files, new_datasets
-from tokpack.dataset.track import track_path
-from tokpack.dataset.writer import NewDataset
 from tokpack.errors import InputError, UsageError, option
 from tokpack.formats import foreign, lists
 from tokpack.formats.export import EXPORTS, Content, export, export_dtype, export_paths, new_export
@@ -32,8 +30,7 @@ from tokpack.formats.neox import is_neox, neox_base, neox_paths, open_neox
 from tokpack.formats.olmo import olmo_mask, olmo_parts, olmo_paths, open_olmo
 from tokpack.progress import with_bar
 from tokpack.storage import exists, head, identity, is_file, open_file
-from tokpack.storage.disk.durable import cannot_read, cannot_write
-from tokpack.storage.disk.mistaken import pointer_in
+from tokpack.storage.disk import cannot_read, cannot_write, pointer_in
 from tokpack.storage.objects.urls import is_url, shown
 from tokpack.storage.scratch import ScratchFolder, remove_left
 
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
 
     from tokpack.formats.foreign import ForeignDataset
     from tokpack.progress import Show
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
 
 
 # The format of a dataset of token ids, by its content.

@@ -23,8 +23,7 @@ from tokpack.formats.neox import IGNORED, in_step, neox_paths, write_neox
 from tokpack.formats.olmo import checked_ids, olmo_mask, olmo_paths, write_documents
 from tokpack.progress import ProgressStage
 from tokpack.storage import exists
-from tokpack.storage.disk.durable import cannot_write
-from tokpack.storage.disk.replaceable import DATA
+from tokpack.storage.disk import DATA, cannot_write
 from tokpack.storage.objects.urls import shown
 
 if TYPE_CHECKING:

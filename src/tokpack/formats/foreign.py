@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.format import MAX_LENGTH
 from tokpack.errors import FormatError, InputError, UsageError
-from tokpack.storage.disk.durable import cannot_read
-from tokpack.storage.disk.mistaken import pointer_in
+from tokpack.storage.disk import cannot_read, pointer_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

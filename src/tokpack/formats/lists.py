@@ -21,8 +21,7 @@ from tokpack.dataset.format import numbers_in
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.formats.foreign import ForeignDataset
 from tokpack.formats.neox import IGNORED, shifted, tracks_of_labels, unshifted
-from tokpack.storage.disk.durable import cannot_read
-from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk import cannot_read, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.dataset.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.format import bin_path, idx_path, index_chunks, prefix_of, storage_dtype
 from tokpack.errors import FormatError
 from tokpack.formats.foreign import ForeignDataset, open_mmap

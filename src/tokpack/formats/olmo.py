@@ -33,7 +33,7 @@ from tokpack.formats.foreign import (
     short_enough,
     size_of,
 )
-from tokpack.storage.disk.durable import cannot_read
+from tokpack.storage.disk import cannot_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ import numpy as np
 from tokpack.errors import UsageError, WorkerError
 from tokpack.look import bench_one
 from tokpack.look.bench_one import LIBRARIES
-from tokpack.tokenizers.check import library_of
+from tokpack.tokenizers import library_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

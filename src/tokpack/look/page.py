@@ -30,7 +30,7 @@ from tokpack.look.plots import (
     tiles,
     zipf_plot,
 )
-from tokpack.storage.disk.replaceable import Kind, begins_with
+from tokpack.storage.disk import Kind, begins_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

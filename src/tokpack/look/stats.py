@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokpack.dataset import ViewTokens
 from tokpack.dataset.format import bin_path, document_ends
 from tokpack.dataset.mapped import scan
 from tokpack.dataset.overview import Bin, Lengths, histogram, summarize, tally
 from tokpack.dataset.sources import bytes_per_token, own_manifest, shares
 from tokpack.dataset.table import NO_TOKENS, token_digests
-from tokpack.dataset.view import ViewTokens
 from tokpack.display import shown
 from tokpack.machine import usable_cores
 from tokpack.progress import ProgressStage
@@ -23,9 +23,8 @@ from tokpack.progress import ProgressStage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset, Shard
     from tokpack.dataset.mapped import ByteBlock
-    from tokpack.dataset.shards import Shard
     from tokpack.dataset.sources import SourceShare
     from tokpack.dataset.spelling import Spelling
     from tokpack.progress import Show

@@ -15,11 +15,13 @@ import numpy as np
 from tokpack.display import message
 from tokpack.errors import TokenizerError, UsageError, option
 from tokpack.sources import discover, make_parts, read
-from tokpack.tokenizers.check import self_check
-from tokpack.tokenizers.frame import find_bos
-from tokpack.tokenizers.huggingface import HuggingFaceTokenizer
-from tokpack.tokenizers.native import NativeTokenizer
-from tokpack.tokenizers.sentencepiece import SentencePieceTokenizer
+from tokpack.tokenizers import (
+    HuggingFaceTokenizer,
+    NativeTokenizer,
+    SentencePieceTokenizer,
+    find_bos,
+    self_check,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.open import open_blend as open_blend
     from tokpack.samples.blend.plan import plan_blend as plan_blend
     from tokpack.samples.fim import FIM as FIM
+    from tokpack.samples.gather import asked_ahead as asked_ahead
     from tokpack.samples.gpt import GPTDataset as GPTDataset
     from tokpack.samples.iterate import MicroBatches as MicroBatches
     from tokpack.samples.iterate import SampleIterator as SampleIterator
     from tokpack.samples.iterate import WholeBatches as WholeBatches
     from tokpack.samples.iterate import collate as collate
+    from tokpack.samples.iterate import fingerprint_of as fingerprint_of
     from tokpack.samples.settings import parse_split as parse_split
     from tokpack.samples.settings import split_tokens as split_tokens
 
@@ -32,8 +34,10 @@ _MODULES = {
     "MicroBatches": "iterate",
     "SampleIterator": "iterate",
     "WholeBatches": "iterate",
+    "asked_ahead": "gather",
     "attention_mask": "batch",
     "collate": "iterate",
+    "fingerprint_of": "iterate",
     "flat_cu_seqlens": "batch",
     "load_blend": "blend.file",
     "open_blend": "blend.open",

@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
-from tokpack.dataset import digest_file
-from tokpack.dataset.shards import FINGERPRINT_VERSION
+from tokpack.dataset import FINGERPRINT_VERSION, digest_file
 from tokpack.errors import InputError, OutputError, TokpackError
-from tokpack.storage.disk.durable import UNFINISHED, AtomicFiles, rename
-from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk import UNFINISHED, AtomicFiles, read_object, rename
 from tokpack.storage.disk.lock import turn
 
 if TYPE_CHECKING:

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokpack.dataset import MMapIndexedDataset
+    from tokpack.dataset import MMapIndexedDataset, Shard, ViewIndex
     from tokpack.dataset.mapped import Tokens
-    from tokpack.dataset.shards import Shard
-    from tokpack.dataset.view import ViewIndex
     from tokpack.samples.orders.rows import Counts, Rows
     from tokpack.storage.objects.urls import StoredObject
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack.dataset import MMapIndexedDataset
-from tokpack.dataset.track import trained_ends
+from tokpack.dataset import MMapIndexedDataset, trained_ends
 from tokpack.errors import InputError, UsageError, option
 from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
 from tokpack.samples.cache import identify

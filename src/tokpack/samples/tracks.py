@@ -9,9 +9,8 @@ import numpy.typing as npt
 import xxhash
 
 from tokpack import _core
-from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset, are_trained
 from tokpack.dataset.manifest import LOSS_TRACKS
-from tokpack.dataset.track import are_trained
 from tokpack.errors import FormatError, UsageError
 from tokpack.samples.gather import Gatherer
 

@@ -9,7 +9,7 @@ from tokpack.counts import added
 from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
 from tokpack.dataset.manifest import MANIFEST, facts_of_pieces, summed
 from tokpack.dataset.outputs import sizes
-from tokpack.encoding.resume import check_budget
+from tokpack.encoding import check_budget
 from tokpack.encoding.status import parse_report
 from tokpack.errors import FormatError, InputError, OutputError
 from tokpack.shards.plan import (
@@ -20,9 +20,8 @@ from tokpack.shards.plan import (
     remove_replaced,
     report_path,
 )
-from tokpack.storage import exists
-from tokpack.storage.disk.replaceable import write_output
-from tokpack.storage.files import refuse, small_files, storage_of
+from tokpack.storage import exists, refuse, small_files, storage_of
+from tokpack.storage.disk import write_output
 from tokpack.storage.objects.urls import shown
 from tokpack.storage.outputs import look, remove, replace
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.plan import Plan
     from tokpack.encoding.status import Report
     from tokpack.shards.plan import ShardPlan
-    from tokpack.storage.files import ListedFile, Version
+    from tokpack.storage import ListedFile, Version
 
 
 # How far a dataset in shards is: which are done, which are being made, which are left to make.

@@ -9,18 +9,22 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
-from tokpack.encoding.choose import importable_name
-from tokpack.encoding.options import worker_count
+from tokpack.encoding import (
+    described,
+    encode_planned,
+    ends_on_sigterm,
+    importable_name,
+    load_setup,
+    worker_count,
+)
 from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, PlannedRun, prepare
-from tokpack.encoding.run import encode_planned, ends_on_sigterm
-from tokpack.encoding.setup import described, load_setup
 from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
 from tokpack.errors import InputError, UsageError, option
 from tokpack.quantities import bytes_text
 from tokpack.shards import SHARD_BYTES
 from tokpack.shards.plan import ShardPlan, check_current, prefix_of, remove_replaced, report_path
 from tokpack.sources import Source, discover, fingerprints, make_parts
-from tokpack.storage.files import storage_of
+from tokpack.storage import storage_of
 from tokpack.storage.objects.urls import is_url, shown
 from tokpack.tokenizers import TOKENIZER_PATHS
 
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokpack.dataset import Manifest
-    from tokpack.encoding.options import EncodeOptions
+    from tokpack.encoding import EncodeOptions
     from tokpack.encoding.plan import Plan
     from tokpack.progress import Show
     from tokpack.sources import Part

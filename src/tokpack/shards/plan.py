@@ -17,20 +17,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
-from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
+from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path, own_tracks
 from tokpack.dataset.manifest import MANIFEST
 from tokpack.dataset.outputs import TABLE, TRACK
 from tokpack.dataset.table import dropped_path, table_path
-from tokpack.dataset.track import own_tracks
-from tokpack.encoding.options import EncodeOptions
+from tokpack.encoding import REJECTS_KIND, EncodeOptions, described, rejects_path
 from tokpack.encoding.plan import Plan, deciding_options
-from tokpack.encoding.publish import REJECTS, rejects_path
-from tokpack.encoding.setup import described
 from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
 from tokpack.sources import Part, Source
-from tokpack.storage.disk.foreign import decode, parse_json
-from tokpack.storage.disk.replaceable import DATA
-from tokpack.storage.files import head, small_files, storage_of
+from tokpack.storage import head, small_files, storage_of
+from tokpack.storage.disk import DATA, decode, parse_json
 from tokpack.storage.objects.upload import TakenError
 from tokpack.storage.objects.urls import StoredObject, shown
 from tokpack.storage.outputs import look, remove, versions_of
@@ -40,9 +36,9 @@ from tokpack.tokenizers import TOKENIZER_PATHS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokpack.encoding.setup import TokenizerSetup
-    from tokpack.storage.disk.replaceable import Output
-    from tokpack.storage.files import Version
+    from tokpack.encoding import TokenizerSetup
+    from tokpack.storage import Version
+    from tokpack.storage.disk import Output
 
 PLAN_FORMAT = 1
 SUFFIX = ".plan"
@@ -206,7 +202,7 @@ class ShardPlan:
                 files += [(manifest_path(name), MANIFEST), (idx_path(name), DATA)]
                 files += [(bin_path(name), DATA), (table_path(name), TABLE)]
                 files.append((dropped_path(name), TABLE))
-            files.append((rejects_path(self.encode_options(prefix, number)), REJECTS))
+            files.append((rejects_path(self.encode_options(prefix, number)), REJECTS_KIND))
             yield from (file for file in files if file[0] in there)
 
     def files(self) -> Iterator[str]:

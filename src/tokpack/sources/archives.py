@@ -50,7 +50,7 @@ from tokpack.sources.detect import (
 )
 from tokpack.sources.find import log_passed_over
 from tokpack.sources.json_values import JsonValuesStream
-from tokpack.sources.records import LineReader, joined, not_utf8, only_bad, without
+from tokpack.sources.records import LineReader, documents_of, not_utf8, only_bad, without
 from tokpack.sources.rows import WholeRecords, json_parser, with_text_rows
 from tokpack.sources.streams import (
     FOREVER,
@@ -479,7 +479,7 @@ class _Reading:
         count = len(self._plain)
         if count:
             lines = np.arange(self._line - count, self._line, dtype=np.int64)
-            documents = {self._keys[0]: joined(self._plain, lines)}
+            documents = {self._keys[0]: documents_of(self._plain, lines)}
             there = dict.fromkeys(name for values in self._beside for name in values)
             documents[self._keys[0]].columns = {
                 name: of_objects([values.get(name) for values in self._beside])

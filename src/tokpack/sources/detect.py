@@ -14,7 +14,7 @@ from tokpack.sources.base import BOM
 from tokpack.sources.compression import LAYER, MOST_LAYERS, bare_name, compression_of
 from tokpack.sources.json_values import ends_where_lines_do
 from tokpack.sources.streams import DerivedStream, FileStream, decompressed, fill
-from tokpack.storage.disk.mistaken import is_dataset, is_tokenizer, pointer_in
+from tokpack.storage.disk import is_dataset, is_tokenizer, pointer_in
 
 if TYPE_CHECKING:
     from tokpack.sources.base import Source

@@ -35,7 +35,7 @@ from tokpack.sources.detect import (
 )
 from tokpack.sources.hub import HUB_NAME, hub_files, is_saved_dataset, saved_files
 from tokpack.storage import named
-from tokpack.storage.disk.mistaken import is_dataset
+from tokpack.storage.disk import is_dataset
 from tokpack.storage.objects.access import open_object
 from tokpack.storage.objects.urls import is_url, shown
 

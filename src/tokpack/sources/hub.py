@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.display import brief
 from tokpack.errors import InputError
 from tokpack.sources.base import printable
-from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

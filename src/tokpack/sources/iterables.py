@@ -30,7 +30,7 @@ from tokpack.sources.columns import (
     table_source,
 )
 from tokpack.sources.find import matching
-from tokpack.sources.records import NoKeyError, joined, utf8_at, value_at
+from tokpack.sources.records import NoKeyError, documents_of, utf8_at, value_at
 from tokpack.sources.rows import TEXT, WholeRecords, batch_with_rows, no_column, take
 from tokpack.sources.values import (
     ContentHash,
@@ -283,7 +283,7 @@ class _PendingDocuments:
             lines = np.delete(lines, [record.line for record in self._bad])
         for record in self._bad:
             record.line += line
-        documents = {key: joined(texts, lines) for key, texts in self._texts.items()}
+        documents = {key: documents_of(texts, lines) for key, texts in self._texts.items()}
         columns = {
             name: of_objects(self._values[number :: len(self._columns)])
             for number, name in enumerate(self._columns)

@@ -173,7 +173,7 @@ def only_bad(keys: Sequence[str], record: BadRecord) -> DocumentBatch:
     return DocumentBatch({key: Documents(*empty) for key in keys}, [record], 1, 1)
 
 
-def joined(texts: Sequence[bytes], lines: npt.NDArray[np.int64]) -> Documents:
+def documents_of(texts: Sequence[bytes], lines: npt.NDArray[np.int64]) -> Documents:
     """Documents of texts, with their lines."""
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     spans = np.stack([np.concatenate([[0], ends[:-1]])[: len(ends)], ends], axis=1)

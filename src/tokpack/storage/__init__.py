@@ -1,7 +1,11 @@
 """Files of a disk and objects of stores: what both are asked for, by paths and URLs alike."""
 
+from typing import TYPE_CHECKING
+
 from tokpack.storage.files import (
     Identity,
+    ListedFile,
+    Version,
     exists,
     head,
     identity,
@@ -12,6 +16,8 @@ from tokpack.storage.files import (
     open_file,
     paths_of,
     refuse,
+    small_files,
+    storage_of,
 )
 from tokpack.storage.objects import access
 from tokpack.storage.objects.access import (
@@ -22,6 +28,9 @@ from tokpack.storage.objects.access import (
     use_in_this_process,
 )
 from tokpack.storage.objects.urls import StoredObject, is_url, shown
+
+if TYPE_CHECKING:
+    from tokpack.storage.files import PathLike as PathLike
 
 check_root = access.objects.check_root
 check_same = access.objects.check_same
@@ -35,9 +44,11 @@ stats = access.objects.stats
 __all__ = [
     "Identity",
     "KeptRanges",
+    "ListedFile",
     "Ranges",
     "Reader",
     "StoredObject",
+    "Version",
     "check_root",
     "check_same",
     "copies",
@@ -57,7 +68,9 @@ __all__ = [
     "paths_of",
     "refuse",
     "shown",
+    "small_files",
     "stat",
     "stats",
+    "storage_of",
     "use_in_this_process",
 ]

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, cast
 
 from tokpack.display import brief
 from tokpack.errors import InputError, UsageError
-from tokpack.storage.disk import durable
-from tokpack.storage.disk.durable import open_regular
-from tokpack.storage.disk.foreign import MAX_BYTES
+from tokpack.storage import disk
+from tokpack.storage.disk import MAX_BYTES, open_regular
 from tokpack.storage.objects.access import objects, open_object
 from tokpack.storage.objects.urls import StoredObject, is_url, shown
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 
-Identity = durable.Identity | StoredObject  # both have a size
+Identity = disk.Identity | StoredObject  # both have a size
 Version = Identity | None  # of a file or an object; None where nothing is there
 
 
@@ -63,8 +62,8 @@ class Storage(Protocol):
 class Disk:
     """Storage of files. A link is not followed: what is put takes its place."""
 
-    def stats(self, paths: Sequence[str]) -> list[durable.Identity | None]:
-        return [durable.identity(path, follow_links=False) for path in paths]
+    def stats(self, paths: Sequence[str]) -> list[disk.Identity | None]:
+        return [disk.identity(path, follow_links=False) for path in paths]
 
     def contents(self, paths: Sequence[str], most: int) -> list[bytes | None]:
         return [self._content(path, most) for path in paths]
@@ -85,22 +84,22 @@ class Disk:
             raise InputError(f"{error.filename or folder}: {error.strerror or error}") from error
         return files
 
-    def put(self, path: str, content: bytes, mode: Any) -> durable.Identity | None:
-        durable.make_parent(path)
+    def put(self, path: str, content: bytes, mode: Any) -> disk.Identity | None:
+        disk.make_parent(path)
         if mode == "create":
-            if not durable.create_file(path, content) and self.contents([path], -1) != [content]:
+            if not disk.create_file(path, content) and self.contents([path], -1) != [content]:
                 return None
         elif mode == "overwrite" or self.stats([path]) == [mode]:
-            durable.replace_file(path, [content])
+            disk.replace_file(path, [content])
         else:
             return None
-        return durable.identity(path)
+        return disk.identity(path)
 
     def delete(self, path: str, version: Any = None) -> bool:
-        now = durable.identity(path, follow_links=False)
+        now = disk.identity(path, follow_links=False)
         if now and version and now != version:
             return False
-        durable.remove_file(path)
+        disk.remove_file(path)
         return True
 
     def _content(self, path: str, most: int) -> bytes | None:
@@ -147,7 +146,7 @@ def is_file(path: str) -> bool:
 
 def identity(path: str) -> Version:
     """What tells a file or object from another that takes its place; None where there is none."""
-    return objects.stat(path) if is_url(path) else durable.identity(path)
+    return objects.stat(path) if is_url(path) else disk.identity(path)
 
 
 def head(path: str, size: int) -> bytes:

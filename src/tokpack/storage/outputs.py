@@ -11,8 +11,8 @@ from itertools import filterfalse
 from typing import TYPE_CHECKING
 
 from tokpack.errors import OutputError, TokpackError, UsageError
-from tokpack.storage.disk import durable
-from tokpack.storage.disk.replaceable import check_not_inputs, check_outputs, check_replaceable
+from tokpack.storage import disk
+from tokpack.storage.disk import check_not_inputs, check_outputs, check_replaceable
 from tokpack.storage.files import Version, storage_of
 from tokpack.storage.objects.upload import TakenError
 from tokpack.storage.objects.urls import StoredObject, is_url, object_of, shown
@@ -20,7 +20,7 @@ from tokpack.storage.objects.urls import StoredObject, is_url, object_of, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tokpack.storage.disk.replaceable import Output
+    from tokpack.storage.disk import Output
 
 
 def look(
@@ -131,7 +131,7 @@ class NewObjects:
         Any other has to be ours: another run that has written the same bytes may remove them.
         """
         version = self._versions.get(url)
-        assert not isinstance(version, durable.Identity)
+        assert not isinstance(version, disk.Identity)
         if stays:
             self._stay.add(url)
         check = (lambda: None) if stays else self._check_unwritten

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.errors import BusyError, OutputError
 from tokpack.storage import exists, stat
-from tokpack.storage.disk.durable import cannot_write, replace_json
-from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk import cannot_write, read_object, replace_json
 from tokpack.storage.disk.lock import Lock, held
 from tokpack.storage.objects.upload import abort
 from tokpack.storage.outputs import remove

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.display import brief
 from tokpack.errors import TokenizerError
 from tokpack.quantities import counted
-from tokpack.storage.disk.foreign import parse_json, read_object
+from tokpack.storage.disk import parse_json, read_object
 from tokpack.tokenizers import patterns
 from tokpack.tokenizers.definition import NotNativeError
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tokpack.display import first_line
 from tokpack.errors import TokenizerError
+from tokpack.storage.disk import cannot_write, rename, sync_file, sync_folder
 from tokpack.storage.disk.cache_root import cache_root
-from tokpack.storage.disk.durable import cannot_write, rename, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tokpack.errors import FormatError, InputError, TokenizerError, TokpackError, UsageError, option
 from tokpack.storage import near
+from tokpack.storage.disk import read_json, read_object, replace_file
 from tokpack.storage.disk.cache_root import cache_root
-from tokpack.storage.disk.durable import replace_file
-from tokpack.storage.disk.foreign import read_json, read_object
 from tokpack.storage.objects.urls import is_url, shown
 from tokpack.tokenizers import definition as spec_cache
 from tokpack.tokenizers import hub, patterns, ranks
@@ -73,7 +72,7 @@ if TYPE_CHECKING:
     import tokenizers
     import transformers
 
-    from tokpack.storage.files import PathLike
+    from tokpack.storage import PathLike
     from tokpack.tokenizers.base import SpecialMode, Tokenizer
     from tokpack.tokenizers.definition import BpeSpec, NormalForm
 

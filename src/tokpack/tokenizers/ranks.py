@@ -18,8 +18,8 @@ import numpy as np
 from tokpack import _core
 from tokpack.display import brief
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.storage.disk import foreign
-from tokpack.storage.disk.foreign import read_whole
+from tokpack.storage.disk import parse_json as parse
+from tokpack.storage.disk import read_whole
 from tokpack.tokenizers import hub, patterns
 from tokpack.tokenizers.definition import (
     AddedToken,
@@ -58,7 +58,7 @@ def read_bytes(path: Path) -> bytes:
 
 def parse_json(raw: bytes, path: Path) -> object:
     """A JSON file of a tokenizer."""
-    return foreign.parse_json(raw, path, wrong=TokenizerError)
+    return parse(raw, path, wrong=TokenizerError)
 
 
 def parse_vocab(raw: bytes, path: Path) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tokpack import _core
 from tokpack.errors import TokenizerError, UsageError
-from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk import read_object
 from tokpack.tokenizers import native
 from tokpack.tokenizers.base import SpecialFinder, TextEncoder, Tokenizer
 from tokpack.tokenizers.frame import Frame, find_eod

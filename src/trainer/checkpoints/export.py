@@ -15,12 +15,8 @@ from torch.nn import functional
 from tokpack.errors import InputError, OutputError, TokenizerError, UsageError, option
 from tokpack.progress import ProgressStage
 from tokpack.quantities import counted
-from tokpack.storage.disk import whole_folder
-from tokpack.storage.disk.durable import cannot_write
-from tokpack.storage.disk.replaceable import check_not_inputs
-from tokpack.tokenizers.exported import files_of
-from tokpack.tokenizers.frame import Frame
-from tokpack.tokenizers.load import tokenizer_of
+from tokpack.storage.disk import cannot_write, check_not_inputs, whole_folder
+from tokpack.tokenizers import Frame, files_of, tokenizer_of
 
 from .files import DTYPES, Checkpoint, write_tensors
 from .folder import earlier, find

@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 from tokpack.dataset.manifest import FileDigest, digest_file
 from tokpack.display import brief
 from tokpack.errors import FormatError, UsageError, option
-from tokpack.storage.disk.durable import cannot_write, sync_file
-from tokpack.storage.disk.foreign import decode, read_object
+from tokpack.storage.disk import cannot_write, decode, read_object, sync_file
 
 from ..config.config import Config
 from ..config.model import ModelConfig, room_of

@@ -12,8 +12,7 @@ import re
 from pathlib import Path
 
 from tokpack.errors import FormatError, InputError, UsageError, option
-from tokpack.storage.disk import whole_folder
-from tokpack.storage.disk.durable import cannot_write, rename, replace_file
+from tokpack.storage.disk import cannot_write, rename, replace_file, whole_folder
 from tokpack.storage.disk.lock import hold
 from tokpack.storage.disk.whole_folder import unfinished
 

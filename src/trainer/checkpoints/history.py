@@ -15,12 +15,19 @@ from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.look.page import is_page
 from tokpack.quantities import counted
+from tokpack.samples import fingerprint_of
 from tokpack.samples.blend.open import open_blend
 from tokpack.samples.blend.plan import plan_of
-from tokpack.samples.iterate import fingerprint_of
-from tokpack.storage.disk.durable import replace_file
-from tokpack.storage.disk.foreign import MAX_COUNT, parse_json
-from tokpack.storage.disk.replaceable import Kind, begins_with, check_outputs, is_sealed, sealed
+from tokpack.storage.disk import (
+    MAX_COUNT,
+    Kind,
+    begins_with,
+    check_outputs,
+    is_sealed,
+    parse_json,
+    replace_file,
+    sealed,
+)
 from tokpack.storage.objects.urls import is_url
 from tokpack.tokenizers import TokenizerFiles
 

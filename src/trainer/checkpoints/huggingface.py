@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError, option
-from tokpack.storage.disk.foreign import read_object
+from tokpack.storage.disk import read_object
 
 from ..config.config import FIELDS, Config
 from ..config.model import LLAMA_3_POSITIONS, VOCABULARY, ModelConfig

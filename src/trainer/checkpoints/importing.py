@@ -13,7 +13,7 @@ import yaml
 from tokpack.dataset.manifest import digest_file
 from tokpack.errors import FormatError, InputError, OutputError, TokenizerError, UsageError, option
 from tokpack.progress import ProgressStage
-from tokpack.storage.disk.durable import cannot_write, remove_file
+from tokpack.storage.disk import cannot_write, remove_file
 from tokpack.tokenizers import TokenizerFiles, load_tokenizer
 
 from . import folder as folders

@@ -18,7 +18,7 @@ import torch
 
 from tokpack.display import brief
 from tokpack.errors import FormatError, UsageError, option
-from tokpack.tokenizers.load import count_ids
+from tokpack.tokenizers import count_ids
 
 from ..config.flags import UNSPLIT, resolve
 from ..config.model import VOCABULARY, ModelConfig

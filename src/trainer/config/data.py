@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.errors import UsageError, option
 from tokpack.samples.blend.file import entries, read_words
 from tokpack.samples.orders.rules import rules_of
-from tokpack.tokenizers.load import count_ids
+from tokpack.tokenizers import count_ids
 
 if TYPE_CHECKING:
     from tokpack.samples.blend.spec import BlendSpec

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokpack.display import brief, nearest
 from tokpack.errors import FormatError, UsageError, option
-from tokpack.storage.disk.foreign import read_json
-from tokpack.storage.disk.mistaken import not_settings
+from tokpack.storage.disk import not_settings, read_json
 
 from . import names as tables
 from .config import EXCLUSIVE, FIELDS, UNSAVED, Config

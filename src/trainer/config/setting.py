@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.quantities import without_unit
-from tokpack.storage.disk.foreign import MAX_COUNT
+from tokpack.storage.disk import MAX_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

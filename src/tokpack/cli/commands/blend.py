@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tokpack.cli import blend_cache, terminal
-from tokpack.cli.blend_flags import positive, setting
+from tokpack.cli import blends, terminal
+from tokpack.cli.blends import positive, setting
 from tokpack.cli.inputs import of_dataset, tokenizer_paths
 from tokpack.cli.parser import Group, Page, flag, flags, number
 from tokpack.errors import UsageError
@@ -123,7 +123,7 @@ PAGE = Page(
                 flag("--json", action="store_true", help="print the plan as JSON on stdout"),
             ),
         ),
-        blend_cache.GROUP,
+        blends.CACHES,
         *of_dataset("tokenizer, for --show"),
     ),
     """\
@@ -154,16 +154,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         check_saved(arguments.output, arguments.inputs, overwrite=arguments.overwrite)
     spec = read_words(arguments.inputs).changed(**_changes(arguments))
-    caches = blend_cache.is_asked(arguments)
+    caches = blends.is_asked(arguments)
     notes: list[str] = []
     if caches:
-        spec, notes = blend_cache.without_unasked(spec)
+        spec, notes = blends.without_unasked(spec)
     plan = plan_of(spec)
     if arguments.cap_epochs is not None:
         plan = _capped(plan, arguments)
     for line in () if arguments.quiet else notes:
         terminal.note(line)
-    files = blend_cache.build(plan, arguments) if caches else []
+    files = blends.build(plan, arguments) if caches else []
     if arguments.output:
         inputs = [*arguments.inputs, *tokenizer_paths(arguments)]
         save_blend(plan, arguments.output, overwrite=arguments.overwrite, inputs=inputs)
@@ -172,13 +172,13 @@ def run(arguments: argparse.Namespace) -> int:
         _print_json(plan, arguments, shared=shared, files=files)
         _warn(plan, arguments)
     else:
-        from tokpack.cli.blend_table import print_plan, print_shared
+        from tokpack.cli.blends import print_plan, print_shared
 
         print_plan(plan)
         if arguments.duplicates:
             print_shared(plan, shared)
         if caches:
-            blend_cache.print_files(files, arguments)
+            blends.print_files(files, arguments)
         _warn(plan, arguments)
         if arguments.show:
             from tokpack.cli.shown import print_first
@@ -243,7 +243,7 @@ def _print_json(
         values["shown"] = first_as_json(plan, arguments)
     if arguments.duplicates:
         values["shared"] = shared
-    if blend_cache.is_asked(arguments):
+    if blends.is_asked(arguments):
         values["files"] = files
     terminal.put_json(values, indent=2)
 

@@ -19,7 +19,7 @@ from tokpack.cli.parser import Group, Page, flags
 from tokpack.errors import UsageError
 from tokpack.machine import affine_cores, cpu_limit, usable_cores
 from tokpack.quantities import bytes_text
-from tokpack.storage.disk.durable import sync_folder
+from tokpack.storage.disk import sync_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -138,7 +138,7 @@ def _file_system(path: str) -> str | None:
 def _caches() -> list[dict[str, Any]]:
     """The folders of tokenizers, with the bytes in them; None where there is no such folder."""
     from tokpack.storage.disk.cache_root import cache_root
-    from tokpack.tokenizers.hub import hub_cache
+    from tokpack.tokenizers import hub_cache
 
     return [
         {"name": name, "path": str(path), "bytes": _size(path) if path.is_dir() else None}
@@ -148,7 +148,7 @@ def _caches() -> list[dict[str, Any]]:
 
 def _tokenizers() -> dict[str, dict[str, str | None]]:
     """The tokenizers that are known by a name: where they are, or what a first use downloads."""
-    from tokpack.tokenizers.load import named_tokenizers
+    from tokpack.tokenizers import named_tokenizers
 
     return {
         name: {"path": str(folder), "needs": None} if folder else {"path": None, "needs": needed}

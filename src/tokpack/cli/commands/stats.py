@@ -103,7 +103,7 @@ def _check_page(arguments: argparse.Namespace) -> None:
     """Look at what the page would replace, before all is counted and again after it."""
     from tokpack.dataset.outputs import dataset_files
     from tokpack.look import PAGE_KIND
-    from tokpack.storage.disk.replaceable import check_outputs
+    from tokpack.storage.disk import check_outputs
 
     inputs = [file for prefix in arguments.inputs for file in dataset_files(prefix)]
     check_outputs(
@@ -115,7 +115,7 @@ def _check_page(arguments: argparse.Namespace) -> None:
 
 def _write(path: str, datasets: Sequence[Stats]) -> None:
     from tokpack.look import page
-    from tokpack.storage.disk.durable import replace_file
+    from tokpack.storage.disk import replace_file
 
     footer = f"Made by tokpack {__version__} on {time.strftime('%Y-%m-%d %H:%M %Z')}"
     # Names of files need not be text.

@@ -15,7 +15,7 @@ from tokpack.cli.inputs import INPUT_FORMAT
 from tokpack.cli.parser import Group, Page, flags, keep_one
 from tokpack.errors import OutputError, RecordError, UsageError
 from tokpack.quantities import bytes_text, time_text
-from tokpack.storage.disk.durable import make_parent
+from tokpack.storage.disk import make_parent
 
 if TYPE_CHECKING:
     import argparse
@@ -123,8 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack tokenizer train``."""
     is_bpe = _is_bpe(arguments)
     from tokpack.sources import discover
-    from tokpack.storage.disk.durable import replace_file
-    from tokpack.storage.disk.replaceable import DATA, check_outputs
+    from tokpack.storage.disk import DATA, check_outputs, replace_file
 
     output: str = arguments.output
     sources = discover(arguments.inputs, input_format=arguments.input_format or "auto")
@@ -162,14 +161,14 @@ def _is_bpe(arguments: argparse.Namespace) -> bool:
                 raise UsageError(f"{flag_name} belongs to a BPE, not to --type {kind}")
     keep_one(arguments, "--pattern", "--byte-fallback")
     if arguments.pattern:
-        from tokpack.tokenizers.patterns import pre_tokenizer_of
+        from tokpack.tokenizers import pre_tokenizer_of
 
         pre_tokenizer_of(arguments.pattern)  # what is wrong with it is said before all is read
     return kind == "bpe"
 
 
 def _special_tokens(arguments: argparse.Namespace) -> list[str]:
-    from tokpack.tokenizers.words import EOD
+    from tokpack.tokenizers import EOD
 
     texts = arguments.special_tokens or [EOD]
     return [token for text in texts for token in map(str.strip, text.split(",")) if token]
@@ -226,7 +225,7 @@ def _batches(source: Source, key: str) -> Iterator[tuple[list[bytes], int]]:
 
 def _flags_for(output: str, is_bpe: bool, special_tokens: list[str]) -> str:
     """The flags with which ``encode`` takes what was made."""
-    from tokpack.tokenizers.frame import EOD_NAMES
+    from tokpack.tokenizers import EOD_NAMES
 
     if not is_bpe:
         return f"--tokenizer-type Whitespace --vocab-file {output}"

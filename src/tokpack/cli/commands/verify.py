@@ -13,7 +13,7 @@ from tokpack.cli.inputs import matching_datasets, of_dataset, tokenizer_given
 from tokpack.cli.parser import Group, Page, flags, number
 from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.quantities import bytes_text, time_text
-from tokpack.storage.disk.mistaken import not_a_dataset
+from tokpack.storage.disk import not_a_dataset
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:

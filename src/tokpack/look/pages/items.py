@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack.dataset import MMapIndexedDataset
+from tokpack.dataset import MMapIndexedDataset, selection_dtype
 from tokpack.dataset.format import document_lengths
 from tokpack.dataset.overview import LengthStats, measure
 from tokpack.dataset.sources import Sources, doubt
 from tokpack.dataset.spelling import Spelling, find_tokenizer
 from tokpack.dataset.table import import_parquet
-from tokpack.dataset.view import selection_dtype
-from tokpack.encoding.folder import SUFFIX
+from tokpack.encoding import UNFINISHED_SUFFIX
 from tokpack.encoding.status import begun_prefix, run_status
 from tokpack.errors import InputError, TokpackError, UsageError
 from tokpack.look import Stats, stats
@@ -344,7 +343,9 @@ def _inside(folder: str, tokenizer: TokenizerFiles) -> Iterator[Item]:
     """The datasets, blends and runs that lie in a folder; not what only looks like one."""
     paths = [os.path.normpath(os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
     parts = map(os.path.splitext, paths)
-    prefixes = dict.fromkeys(stem for stem, end in parts if end in (".idx", ".json", SUFFIX))
+    prefixes = dict.fromkeys(
+        stem for stem, end in parts if end in (".idx", ".json", UNFINISHED_SUFFIX)
+    )
     data = (one for one in prefixes if begun_prefix(one) or MMapIndexedDataset.exists(one))
     others = (one for one in paths if is_blend_file(one) or (Path(one) / _LOG).is_file())
     for path in (*data, *others):

@@ -12,7 +12,7 @@ from tokpack.display import nearest
 from tokpack.errors import InputError, UsageError
 from tokpack.samples.cache import versioned
 from tokpack.samples.tracks import check_labels
-from tokpack.storage.disk.mistaken import not_a_dataset
+from tokpack.storage.disk import not_a_dataset
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:

@@ -27,9 +27,8 @@ from tokpack.samples.blend.spec import (
     unknown,
 )
 from tokpack.storage import joined, refuse
-from tokpack.storage.disk.durable import replace_file
+from tokpack.storage.disk import Kind, check_outputs, is_sealed, replace_file, sealed
 from tokpack.storage.disk.foreign_yaml import read_yaml
-from tokpack.storage.disk.replaceable import Kind, check_outputs, is_sealed, sealed
 from tokpack.storage.objects.urls import is_url
 
 if TYPE_CHECKING:

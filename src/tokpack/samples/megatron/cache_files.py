@@ -29,8 +29,7 @@ from tokpack.samples.megatron.orders import (
 from tokpack.samples.orders.rows import OrderInput
 from tokpack.samples.orders.rules import flavour_named
 from tokpack.samples.settings import PARTS, parse_split, split_bounds
-from tokpack.storage.disk.durable import make_parent
-from tokpack.storage.disk.replaceable import write_output
+from tokpack.storage.disk import make_parent, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokpack.errors import InputError, OutputError, StoreError, UsageError
-from tokpack.storage.disk.durable import identity
+from tokpack.storage.disk import identity
 from tokpack.storage.objects import access
 from tokpack.storage.objects import urls as limits
 from tokpack.storage.objects.access import Ranges, objects

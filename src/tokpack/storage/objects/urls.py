@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tokpack.errors import InputError, UsageError
-from tokpack.storage.disk.durable import Identity, cannot_read, identity, open_regular
+from tokpack.storage.disk import Identity, cannot_read, identity, open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

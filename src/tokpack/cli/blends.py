@@ -1,23 +1,68 @@
-"""``tokpack blend --cache`` and ``--megatron-cache``: what a blend needs, built before a job."""
+"""What ``tokpack blend`` is asked for, builds and prints."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import terminal
-from tokpack.cli.parser import Group, flag
+from tokpack.cli.figures import sentence, table
+from tokpack.cli.parser import Group, flag, number
+from tokpack.cli.terminal import put
+from tokpack.display import shown
 from tokpack.errors import UsageError
-from tokpack.quantities import bytes_text
-from tokpack.storage.disk.foreign import parse_json, read_whole
+from tokpack.quantities import bytes_text, count_text, percent, without_unit
+from tokpack.samples.blend.spec import BlendSpec
+from tokpack.storage.disk import parse_json, read_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from tokpack.cli.parser import Flag
+    from tokpack.look import CrossDuplicates
     from tokpack.samples.blend.open import CachedIndex
-    from tokpack.samples.blend.plan import BlendPlan
-    from tokpack.samples.blend.spec import BlendSpec
+    from tokpack.samples.blend.plan import BlendPlan, Mixture
     from tokpack.samples.megatron.cache_files import IndexFiles
+
+
+# The flags of a blend, made from the record of its settings; each is a key of a blend file too.
+
+_FIELDS = {one.name: one for one in fields(BlendSpec)}
+
+
+def positive(text: str) -> float:
+    """A converter for numbers above 0."""
+    try:
+        value = float(without_unit(text.replace("_", "").replace(",", "")))
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def setting(name: str, *aliases: str) -> Flag:
+    """The flag of a setting, whose value is None where it is not given."""
+    one = _FIELDS[name]
+    about, kind = one.metadata, str(one.type).removesuffix(" | None")
+    settings: dict[str, Any] = {}
+    without = about["otherwise"]
+    if kind == "bool":
+        settings = {"action": "store_true", "default": None}
+    elif about["choices"]:
+        settings["choices"] = about["choices"]
+    else:
+        settings["metavar"] = about["value"]
+        if kind in ("int", "float"):
+            settings["type"] = number(about["least"]) if kind == "int" else positive
+    if one.default and not without:
+        without = str(one.default)
+    help_text = f"{about['help']} ({without})" if without else about["help"]
+    return flag(f"--{name.replace('_', '-')}", *aliases, help=help_text, **settings)
+
+
+# ``tokpack blend --cache`` and ``--megatron-cache``: what a blend needs, built before a job.
 
 
 def renaming(text: str) -> tuple[str, str]:
@@ -28,7 +73,7 @@ def renaming(text: str) -> tuple[str, str]:
     return old, new
 
 
-GROUP = Group(
+CACHES = Group(
     "index arrays, built before a job starts",
     (
         flag("--cache", metavar="DIR", help="build them in the folder of GPTDataset(cache=DIR)"),
@@ -159,3 +204,90 @@ def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
     if not isinstance(values, dict):
         raise UsageError(f"{where}: expected a JSON object, the tokenizer's unique_identifiers")
     return values
+
+
+# The plan of a blend as tables.
+
+_MOST_SHARES = 8
+
+
+def print_plan(plan: BlendPlan) -> None:
+    """Print what each dataset gives, how weights change, and what each split has."""
+    train, length = plan.train, plan.spec.seq_length
+    _print_datasets(train)
+    tokens = count_text(train.samples * length)
+    padded = "" if train.filled == 1 else f", {1 - train.filled:.0%} of them padding"
+    put(f"{train.samples:,} samples of {length:,} tokens: {tokens} tokens{padded}")
+    if train.changes:
+        put()
+        for phase in train.phases:
+            sentence(f"from sample {phase.first:,}: {_shares(train, phase.shares)}")
+    if len(plan.mixtures) > 1:
+        put()
+        _print_splits(plan)
+
+
+def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None:
+    """Print how many documents of each dataset are in another one too."""
+    sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
+    put()
+    rows = [["documents in others too", "documents", "tokens", ""]]
+    rows += [
+        [shown(prefix), f"{one.documents:,}", f"{one.tokens:,}", percent(one.tokens, sizes[prefix])]
+        for prefix, one in shared.items()
+    ]
+    table(rows)
+
+
+def _print_datasets(mixture: Mixture) -> None:
+    usage = mixture.usage
+    by_trained = mixture.spec.by == "trained"
+    column = ["trained"] if by_trained else []
+    rows = [["dataset", "documents", "tokens", *column, "weight", "share", "samples", "epochs"]]
+    rows += [
+        [
+            shown(portion.prefix),
+            f"{portion.documents:,}",
+            count_text(portion.tokens),
+            *([count_text(portion.trained)] if by_trained else []),
+            "by size" if portion.weight is None else f"{portion.weight:.6g}",
+            f"{share:.2%}",
+            f"{samples:,.0f}",
+            f"{epochs:.2f}",
+        ]
+        for portion, share, samples, epochs in usage
+    ]
+    trained = [count_text(sum(one.portion.trained for one in usage))] if by_trained else []
+    total = f"{mixture.documents:,}", count_text(mixture.tokens), *trained, "", "100.00%"
+    rows.append(["together", *total, f"{mixture.samples:,}", ""])
+    largest = max(one.share for one in usage)
+    table(rows, bars=[one.share / largest for one in usage])
+
+
+def _shares(mixture: Mixture, shares: tuple[float, ...]) -> str:
+    pairs = [
+        (portion.prefix, share)
+        for portion, share in zip(mixture.portions, shares, strict=True)
+        if share
+    ]
+    words = [f"{shown(prefix)} {share:.2%}" for prefix, share in pairs[:_MOST_SHARES]]
+    more = len(pairs) - _MOST_SHARES
+    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
+
+
+def _print_splits(plan: BlendPlan) -> None:
+    rows = [["split", "datasets", "documents", "tokens", "samples", ""]]
+    rows += [
+        [
+            shown(mixture.name),
+            f"{len(mixture.portions):,}",
+            f"{mixture.documents:,}",
+            count_text(mixture.tokens),
+            f"{mixture.samples:,}",
+            f"nothing of {', '.join(shown(p.prefix) for p in mixture.missing)}"
+            if mixture.missing
+            else "",
+        ]
+        for mixture in plan.mixtures
+    ]
+    table(rows, left=(0, 5))
