@@ -286,14 +286,33 @@ _COULD_TEAR = ("merged", "split", "select", "dedup", "decontaminate")
 # Who speaks in conversations; "" is what a template writes outside of their turns.
 ROLES = ("", "system", "developer", "user", "assistant", "tool", "function")
 
-# The tracks that a dataset may have. ``docs/format.md`` says what their values mean.
-TRACK_DTYPES: dict[str, np.dtype[Any]] = {
-    "mask": np.dtype("u1"),
-    "weights": np.dtype("<f2"),
-    "labels": np.dtype("<i4"),
-    "roles": np.dtype("u1"),
+
+class TrackKind(NamedTuple):
+    """A track that a dataset may have: a value for each token. docs/format.md says its meaning."""
+
+    dtype: np.dtype[Any]
+    least: float
+    most: float  # of labels only where no vocabulary is known
+    allowed: str  # these values, in words
+    trained: int | None = None  # a token with less is not trained; None where it does not say that
+    absent: str = ""  # how tokens without it count beside others that have it; "": not at all
+
+
+TRACKS = {
+    "mask": TrackKind(np.dtype("u1"), 0, 1, "0 or 1", 1, "all of its tokens are trained"),
+    "weights": TrackKind(
+        *(np.dtype("<f2"), -65504.0, 65504.0, "finite numbers of float16"),
+        absent="all of its tokens weigh 1",
+    ),
+    "labels": TrackKind(
+        *(np.dtype("<i4"), -(1 << 31), (1 << 31) - 1, "int32"),
+        *(0, "its tokens are their own labels"),
+    ),
+    "roles": TrackKind(np.dtype("u1"), 0, len(ROLES) - 1, f"0 to {len(ROLES) - 1}"),
 }
-LOSS_TRACKS = ("mask", "weights", "labels")  # those that decide what is trained
+TRACK_DTYPES = {name: kind.dtype for name, kind in TRACKS.items()}
+LOSS_TRACKS = tuple(name for name, kind in TRACKS.items() if kind.absent)
+TRAINED_TRACKS = tuple(name for name, kind in TRACKS.items() if kind.trained is not None)
 
 _START = re.compile(rb'\s*\{\s*"tokpack"\s*:')
 _HEAD_BYTES = 256

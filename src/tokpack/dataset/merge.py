@@ -15,7 +15,9 @@ import numpy as np
 from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import bin_path, prefixes_of
 from tokpack.dataset.manifest import (
+    LOSS_TRACKS,
     TRACK_DTYPES,
+    TRACKS,
     FileDigest,
     HashingReader,
     Manifest,
@@ -201,13 +203,6 @@ def _write_chunks(path: str, chunks: Iterable[bytes], new: NewFiles) -> FileDige
     return digested.digest
 
 
-_COUNTS_AS = {
-    "mask": "all of its tokens are trained",
-    "weights": "all of its tokens weigh 1",
-    "labels": "its tokens are their own labels",
-}
-
-
 class InputShard(NamedTuple):
     """One .bin with its .idx, as it was when the command began."""
 
@@ -287,11 +282,11 @@ def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
 def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
     """Say which datasets have no track that others have, and what becomes of their tokens."""
     shards = [shard.record for dataset in inputs for shard in dataset.shards]
-    for name, counts in _COUNTS_AS.items():
+    for name in LOSS_TRACKS:
         without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
         if 0 < len(without) < len(shards):
             more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-            _log.warning("%s%s: has no %s, so %s", without[0], more, name, counts)
+            _log.warning("%s%s: has no %s, so %s", without[0], more, name, TRACKS[name].absent)
 
 
 def _inspect(prefix: str) -> MergeInput:

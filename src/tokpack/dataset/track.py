@@ -12,6 +12,8 @@ import numpy.typing as npt
 from tokpack.dataset.manifest import (
     ROLES,
     TRACK_DTYPES,
+    TRACKS,
+    TRAINED_TRACKS,
     Manifest,
     PieceSums,
     check_file_digest,
@@ -74,9 +76,9 @@ def count_trained(values: Mapping[str, Values]) -> int:
 def are_trained(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
     """Whether each of some tokens is trained: bool [n], of ``values`` [n] in one track or more."""
     trained = np.ones(len(next(iter(values.values()))), bool)
-    for name, least in (("mask", 1), ("labels", 0)):
-        if name in values:
-            trained &= values[name] >= least
+    for name, kind in TRACKS.items():
+        if name in values and kind.trained is not None:
+            trained &= values[name] >= kind.trained
     return trained
 
 
@@ -269,27 +271,17 @@ class _NewTrack:
 def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     """Values as a track has them: one dimension of its dtype.
 
-    UsageError, about no sequence, for those that it cannot have: a mask is of 0 and 1, weights are
-    finite, labels integers of int32, roles numbers of ROLES.
+    UsageError, about no sequence, for those that it cannot have, as TRACKS says.
     """
-    array, dtype = np.asarray(values).reshape(-1), TRACK_DTYPES[name]
+    array, kind = np.asarray(values).reshape(-1), TRACKS[name]
     if not array.size:
-        return np.zeros(0, dtype)
-    if array.dtype.kind not in ("biuf" if name == "weights" else "biu"):
-        raise UsageError(f"{name} holds {array.dtype}, expected numbers of {dtype}")
-    if name == "weights":
-        limit = float(np.finfo(dtype).max)
-        wrong = ~(np.abs(array.astype(np.float64)) <= limit)
-    else:
-        whole = np.iinfo(dtype)
-        ranges = {"mask": (0, 1), "roles": (0, len(ROLES) - 1)}
-        low, high = ranges.get(name, (whole.min, whole.max))
-        wrong = (array < low) | (array > high)
+        return np.zeros(0, kind.dtype)
+    if array.dtype.kind not in ("biuf" if kind.dtype.kind == "f" else "biu"):
+        raise UsageError(f"{name} holds {array.dtype}, expected numbers of {kind.dtype}")
+    wrong = ~((array >= kind.least) & (array <= kind.most))  # NaN too
     if wrong.any():
-        words = {"mask": "0 and 1", "weights": "finite numbers of float16", "labels": "int32"}
-        allowed = words.get(name, f"0 to {len(ROLES) - 1}")
-        raise UsageError(f"{name} holds {array[wrong][0]}, expected {allowed}")
-    return array.astype(dtype)
+        raise UsageError(f"{name} holds {array[wrong][0]}, expected {kind.allowed}")
+    return array.astype(kind.dtype)
 
 
 # What is wrong with the tracks of a dataset: their values, and their checksums.
@@ -314,7 +306,7 @@ def check_tracks(shard: Shard, vocab_size: int | None) -> None:
                 sums += blocks
                 trained += count
         check_file_digest(path, checksum_of_sums(bytes(sums)), digest)
-        alone = manifest.tracks.keys() - {"weights", "roles"} == {name}  # so that it says it all
+        alone = [one for one in manifest.tracks if one in TRAINED_TRACKS] == [name]
         if alone and trained != manifest.trained:
             raise FormatError(
                 f"{manifest_path(shard.prefix)}: trained is {manifest.trained}, expected "
@@ -327,32 +319,20 @@ class _Check:
 
     def __init__(self, name: str, path: str, vocab_size: int | None) -> None:
         self._name, self._path = name, path
-        self._dtype = TRACK_DTYPES[name]
-        limits = {"mask": 2, "weights": None, "labels": vocab_size, "roles": len(ROLES)}
-        self._limit = limits[name]
-        self._expected = {
-            "mask": "0 or 1",
-            "weights": "a finite number",
-            "labels": f"an id of the vocabulary, which has {vocab_size}, or less than 0",
-            "roles": f"0 to {len(ROLES) - 1}",
-        }[name]
+        kind = TRACKS[name]
+        self._dtype, self._least, self._most, self._allowed = kind[:4]
+        if name == "labels" and vocab_size is not None:
+            self._most = vocab_size - 1
+            self._allowed = f"an id of the vocabulary, which has {vocab_size}, or less than 0"
 
     def __call__(self, begin: int, block: ByteBlock) -> tuple[str | None, bytes, int]:
         values = block.view(self._dtype)
-        wrong, fault = self._wrong(values), None
-        if wrong.any():
-            place = int(np.argmax(wrong))
+        right, fault = (values >= self._least) & (values <= self._most), None
+        if not right.all():
+            place = int(np.argmin(right))
             fault = (
                 f"{self._path}: byte {begin + place * self._dtype.itemsize}, token "
                 f"{begin // self._dtype.itemsize + place}: {self._name} is {values[place]}, "
-                f"expected {self._expected}"
+                f"expected {self._allowed}"
             )
         return fault, block_sums(begin, block.data), count_trained({self._name: values})
-
-    def _wrong(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        wrong = np.zeros(len(values), bool)
-        if self._name == "weights":
-            wrong |= ~np.isfinite(values)
-        elif self._limit is not None:
-            wrong |= values >= self._limit
-        return wrong

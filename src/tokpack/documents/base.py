@@ -18,7 +18,7 @@ from tokpack.dataset import (
     shard_fingerprint,
 )
 from tokpack.dataset.format import bin_path
-from tokpack.dataset.manifest import Manifest, ShardRecord, checksum_of
+from tokpack.dataset.manifest import TRAINED_TRACKS, Manifest, ShardRecord, checksum_of
 from tokpack.dataset.mapped import scan
 from tokpack.dataset.merge import InputShard, MergeInput, check_same
 from tokpack.dataset.table import import_parquet, plain_ids
@@ -206,7 +206,7 @@ def _scan_shard(
 
 def trained_tracks(dataset: MMapIndexedDataset) -> tuple[str, ...]:
     """The tracks of a dataset by which its tokens are trained or not; none: all of them are."""
-    return tuple(name for name in ("mask", "labels") if name in dataset.tracks)
+    return tuple(name for name in TRAINED_TRACKS if name in dataset.tracks)
 
 
 # What callers give in Python for what the command line has as text: numbers, shares, tables.

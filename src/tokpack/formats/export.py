@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokpack.dataset.format import document_ends
-from tokpack.dataset.manifest import LOSS_TRACKS, TRACK_DTYPES
+from tokpack.dataset.manifest import LOSS_TRACKS, TRACK_DTYPES, TRAINED_TRACKS
 from tokpack.dataset.outputs import NewFiles
 from tokpack.errors import FormatError, OutputError, UsageError
 from tokpack.formats.lists import (
@@ -122,7 +122,7 @@ class Content:
     @property
     def is_masked(self) -> bool:
         """Whether tracks say which tokens are trained."""
-        return not self.source.tracks.keys().isdisjoint(("mask", "labels"))
+        return not self.source.tracks.keys().isdisjoint(TRAINED_TRACKS)
 
     def ids(self) -> Arrays:
         """All ids, as many as the lengths say. UsageError for one that does not fit the dtype."""
@@ -151,7 +151,7 @@ class Content:
 
     def labelled(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
         """Ids and the label that stands for each, -100 where it is not trained, in parts."""
-        for ids, tracks in self.with_tracks("mask", "labels"):
+        for ids, tracks in self.with_tracks(*TRAINED_TRACKS):
             labels = tracks.get("labels", ids).astype(np.int64)
             if "mask" in tracks:
                 labels[tracks["mask"] == 0] = IGNORED
@@ -159,7 +159,7 @@ class Content:
 
     def masks(self) -> Arrays:
         """Whether each token is trained, in parts: uint8."""
-        for ids, tracks in self.with_tracks("mask", "labels"):
+        for ids, tracks in self.with_tracks(*TRAINED_TRACKS):
             mask = tracks.get("mask", np.ones(len(ids), np.uint8))
             yield mask & (tracks["labels"] >= 0) if "labels" in tracks else mask
 
@@ -254,7 +254,6 @@ def _write_raw(files: list[BinaryIO], content: Content) -> list[str]:
 _ANY = ("int32", "uint16", "uint8", "int64", "uint32")
 _NARROW = ("uint32", "uint16")
 _INT32 = ("int32",)
-_LABELS = ("mask", "labels")
 EXPORTS = {
     "datatrove": Target(
         lambda name: [f"{name}.metadata", f"{name}.index", name],
@@ -266,17 +265,17 @@ EXPORTS = {
     "olmo": Target(olmo_paths, _NARROW, _write_olmo, holds=("mask",), mask=olmo_mask),
     "npy": Target(lambda name: [name], _ANY, _write_npy, documents=False),
     "raw": Target(lambda name: [name], _ANY, _write_raw, documents=False),
-    "parquet": Target(lambda name: [name], _ANY, write_parquet, holds=_LABELS),
-    "arrow": Target(arrow_paths, _INT32, write_arrow, holds=_LABELS),
+    "parquet": Target(lambda name: [name], _ANY, write_parquet, holds=TRAINED_TRACKS),
+    "arrow": Target(arrow_paths, _INT32, write_arrow, holds=TRAINED_TRACKS),
     "bridge": Target(bridge_paths, _INT32, write_bridge, holds=("mask",)),
-    "neox": Target(neox_paths, _INT32, write_neox, holds=_LABELS, documents=False),
+    "neox": Target(neox_paths, _INT32, write_neox, holds=TRAINED_TRACKS, documents=False),
 }
 
 
 def export_paths(target: str, output: str, tracks: Iterable[str] = ()) -> list[str]:
     """The files of an output in the format ``target``, a key of EXPORTS, the main one last."""
     form = EXPORTS[target]
-    masked = form.mask is not None and not {"mask", "labels"}.isdisjoint(tracks)
+    masked = form.mask is not None and not set(TRAINED_TRACKS).isdisjoint(tracks)
     return [*([form.mask(output)] if form.mask and masked else []), *form.paths(output)]
 
 

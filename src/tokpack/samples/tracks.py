@@ -10,7 +10,7 @@ import xxhash
 
 from tokpack import _core
 from tokpack.dataset import MMapIndexedDataset, are_trained
-from tokpack.dataset.manifest import LOSS_TRACKS
+from tokpack.dataset.manifest import LOSS_TRACKS, TRAINED_TRACKS
 from tokpack.errors import FormatError, UsageError
 from tokpack.samples.gather import Gatherer
 
@@ -172,7 +172,7 @@ def count_trained(
     By the manifest where it counts them, else in a pass over the mask and the labels.
     """
     named: dict[str, MMapIndexedDataset] = {
-        name: dataset for name in ("mask", "labels") if name in dataset.tracks
+        name: dataset for name in TRAINED_TRACKS if name in dataset.tracks
     }
     tokens = dataset.tokens_in(sequences.start, sequences.stop)
     trained = None if dataset.manifest is None else dataset.manifest.trained
