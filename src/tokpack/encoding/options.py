@@ -297,7 +297,10 @@ class EncodeOptions(ChatRequest):
         choices=get_args(OnError),
     )
     max_rejects: int | None = _other(
-        None, "bad records allowed with on_error='skip'", otherwise="any number", least=0
+        None,
+        f"bad records allowed with {option('on_error', 'skip')}",
+        otherwise="any number",
+        least=0,
     )
     where: str | None = _input(
         None,
@@ -311,7 +314,8 @@ class EncodeOptions(ChatRequest):
     )
     map_version: str | None = _input(
         None,
-        "names what --map does: only with it a stopped run goes on, and a finished one is known",
+        f"names what {option('map')} does: only with it a stopped run goes on, and a finished one "
+        "is known",
         "VERSION",
     )
     empty: Empty = _input(
@@ -331,9 +335,11 @@ class EncodeOptions(ChatRequest):
     vocab_file: PathLike | None = _loads(
         None, "vocab.json or tokenizer.json", "FILE", flags="--vocab-file --vocab"
     )
-    merge_file: PathLike | None = _loads(None, "merges.txt that belongs to --vocab-file", "FILE")
+    merge_file: PathLike | None = _loads(
+        None, f"merges.txt that belongs to {option('vocab_file')}", "FILE"
+    )
     tokenizer_model: PathLike | None = _loads(
-        None, "a sentencepiece model, or as --tokenizer", "PATH"
+        None, f"a sentencepiece model, or as {option('tokenizer')}", "PATH"
     )
     tokenizer_type: str | None = _loads(
         None, "as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ...", "TYPE"
@@ -353,7 +359,9 @@ class EncodeOptions(ChatRequest):
         least=0,
     )
     append_eod: bool | None = _frames(
-        None, "end each document with the EOD token", otherwise="yes; with --chat no"
+        None,
+        "end each document with the EOD token",
+        otherwise=f"yes; with {option('chat', True)} no",
     )
     eod_token: str | int | None = _loads(None, "the EOD, where it is not the usual one", "TOKEN|ID")
     prepend_bos: bool = _frames(
