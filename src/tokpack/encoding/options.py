@@ -192,7 +192,7 @@ def default_output(inputs: Sequence[str]) -> str:
     names = [name for text in inputs for name in _listed(text)]
     names = [shown(name) if is_url(name) else name for name in names]  # no name has a secret
     if "-" in names:
-        raise UsageError("standard input has no name: say where to write with output (-o PREFIX)")
+        raise UsageError(f"standard input has no name: say where to write with {option('output')}")
     if len(names) == 1 and not _is_pattern(names[0]):
         name = os.path.basename(os.path.abspath(names[0]))
         if not os.path.isdir(names[0]):
@@ -201,7 +201,7 @@ def default_output(inputs: Sequence[str]) -> str:
         folders = {os.path.dirname(os.path.abspath(_before_pattern(name))) for name in names}
         name = os.path.basename(os.path.commonpath(folders))
     if not name:
-        raise UsageError("the inputs give no name for the dataset: set output (-o PREFIX)")
+        raise UsageError(f"the inputs give no name for the dataset: set {option('output')}")
     if os.path.abspath(name + ".json") in map(os.path.abspath, names):
         name += "_tokens"  # the manifest must not take an input's place
     return name
@@ -435,7 +435,7 @@ class EncodeOptions(ChatRequest):
         for name, default, described in _limited():
             check(name, getattr(self, name), default, described)
         if self.max_rejects is not None and self.on_error == "fail":
-            raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
+            raise UsageError(f"{option('max_rejects')} needs {option('on_error', 'skip')}")
         if self.keep_newlines and not self.split_sentences:
             raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
         _ = self.kept  # which checks it

@@ -16,7 +16,7 @@ from tokpack.dataset.table import dropped_path, table_path
 from tokpack.dataset.track import track_path
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.piece import JOINED, joined_names
-from tokpack.errors import FormatError, InputError, OutputError, ResumeError
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, option
 from tokpack.storage.disk.durable import cannot_write, identity, remove_file, rename, sync_folder
 from tokpack.storage.disk.replaceable import Kind, check_replaceable
 from tokpack.storage.files import head
@@ -310,7 +310,7 @@ def _check_targets(
                 continue
             raise OutputError(
                 f"{path} was put there while the run worked: move it away, or replace it with "
-                "--overwrite (overwrite=True)"
+                f"{option('overwrite', True)}"
             )
 
 

@@ -26,7 +26,7 @@ from tokpack.encoding.options import EncodeOptions
 from tokpack.encoding.plan import Plan, deciding_options
 from tokpack.encoding.publish import REJECTS, rejects_path
 from tokpack.encoding.setup import described
-from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError, option
 from tokpack.sources import Part, Source
 from tokpack.storage.disk.foreign import decode, parse_json
 from tokpack.storage.disk.replaceable import DATA
@@ -100,7 +100,8 @@ class ShardPlan:
         if plan.version != __version__ and not any_version:
             raise ResumeError(
                 f"{shown(path)} was made by tokpack {plan.version}, this is {__version__}: all "
-                "shards need one version; install that one, or plan again with --overwrite"
+                "shards need one version; install that one, or plan again with `tokpack shards "
+                "plan --overwrite`"
             )
         return plan
 
@@ -328,7 +329,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     if old is not None and not overwrite:
         raise OutputError(
             f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
-            "replace it and its shards with --overwrite"
+            f"replace it and its shards with {option('overwrite', True)}"
         )
     versions = _existing_outputs(plan, old, prefix, overwrite=overwrite)
     if old is None:
