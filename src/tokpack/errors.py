@@ -35,9 +35,21 @@ def worded(text: str, flags: Mapping[str, str] | None = None) -> str:
         flag = (flags or {}).get(name)
         if flag is None:
             return name + value
+        if value == "=False":
+            return f"--no-{flag.removeprefix('--').removeprefix('no-')}"
         return f"{flag} {'' if value == '=True' else value[1:].strip(chr(39))}".rstrip()
 
     return _OPTION.sub(replaced, text)
+
+
+class Remark:
+    """A text with options for a log, whose handlers in Python have it in Python's words."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return worded(self.text)
 
 
 class TokpackError(Exception):

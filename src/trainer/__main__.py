@@ -30,8 +30,9 @@ def run(request: RunRequest, world: int) -> TrainingResult:
     """Train as asked, with the other ranks of a ``world``. Raises TokpackError."""
     if request.processes not in (None, world):
         raise UsageError(
-            f"--nproc {request.processes} in a world of {world} processes: `tokpack train --nproc "
-            f"{request.processes}` starts so many, and any other launcher is told so itself"
+            f"{option('nproc')} {request.processes} in a world of {world} processes: `tokpack "
+            f"train --nproc {request.processes}` starts so many, and any other launcher is told so "
+            "itself"
         )
     config = request.config
     # At once: torch is not imported yet.

@@ -12,6 +12,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
+from tokpack.errors import option
+
 from .config.model import LLAMA_3_POSITIONS
 from .tensor import ColumnLinear, RowLinear, common, sequence_part
 
@@ -282,5 +284,5 @@ def described(kernel: str, device: torch.device) -> str:
     return (
         f"warning: attention: {kernel}, which is slow on this GPU: fast kernels want bf16 or fp16, "
         "heads of at most 128 and, where it stays inside documents, attention_dropout 0, heads of "
-        "at least 16 and no --no-compile"
+        f"at least 16 and no {option('compile', False)}"
     )

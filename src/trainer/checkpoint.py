@@ -230,5 +230,5 @@ def _check_optimizer(path: Path, state: RunState, engine: Engine) -> None:
     if there != here:
         raise UsageError(
             f"{path}: the checkpoint has the state of optimizer {there}, this run is to go on with "
-            f"{here}: take the same, or take only the weights with --finetune"
+            f"{here}: take the same, or take only the weights with {option('finetune', True)}"
         )

@@ -74,7 +74,7 @@ def open_data(config: Config, step: int) -> Data:
     if test is not None and (test.missing or test.samples < step):  # too little data: no error
         without = [f"no test at the end: the split leaves {test.samples} samples for it"]
         plan = plan_of(plan.spec.changed(test_samples=0))
-    notes = plan.warnings(float("inf")) + without
+    notes = plan.warnings(float("inf"), config.flags) + without
     for mixture in plan.mixtures if config.eval_iters else ():
         if mixture.name == "valid" and mixture.missing and mixture.is_absent:
             raise UsageError(f"{mixture.shortfalls[0]}, or train with {option('eval_iters')} 0")
@@ -128,7 +128,7 @@ def _tokenizer(config: Config, notes: list[str]) -> dict[str, Any] | None:
     try:
         tokenizer = load_tokenizer(**files) if any(files.values()) else None
     except (TokenizerError, UsageError) as error:  # a vocabulary alone says no more than its size
-        notes.append(f"the checkpoints will not say their tokenizer: {error}")
+        notes.append(f"the checkpoints will not say their tokenizer: {error.args[0]}")
         return None
     if tokenizer is None:
         return None

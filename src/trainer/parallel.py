@@ -159,11 +159,11 @@ def device_of(wanted: str) -> torch.device:
     if wanted == "cpu" or (wanted == "auto" and not gpus):
         return CPU
     if not gpus:
-        raise UsageError("there is no GPU here that torch can use: add --device cpu")
+        raise UsageError(f"there is no GPU here that torch can use: add {option('device')} cpu")
     if local >= gpus:
         raise UsageError(
             f"process {local} of this machine finds {gpus} GPUs; start at most {gpus} processes "
-            "on it, or use --device cpu"
+            f"on it, or use {option('device')} cpu"
         )
     torch.cuda.set_device(local)
     return torch.device("cuda", local)

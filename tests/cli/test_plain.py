@@ -10,7 +10,7 @@ from support.report_tools import run
 
 import tokpack
 from tokpack.cli.terminal import describe
-from tokpack.errors import UsageError, option
+from tokpack.errors import Remark, UsageError, option
 from tokpack.progress import Progress
 from tokpack.samples import GPTDataset
 
@@ -99,6 +99,11 @@ def test_progress_fits_its_line() -> None:
             "x/epochs: --order a b needs --epochs 4",
         ),
         (f"{option('order', True)} or {option('fim')}", "order=True or fim", "--order or fim"),
+        (
+            f"{option('order', False)}, {option('samples', False)}, {option('fim', False)}",
+            "order=False, samples=False, fim=False",
+            "--no-order, --no-num-samples, fim=False",
+        ),
         (f"a\0b needs {option('order')}", "a\0b needs order", "a\0b needs --order"),
     ],
 )
@@ -108,3 +113,4 @@ def test_an_error_carries_the_options_that_it_is_about(text: str, plain: str, fl
     for error in (UsageError(text), pickle.loads(pickle.dumps(UsageError(text)))):
         assert str(error) == plain
         assert error.worded(flags) == flagged
+    assert str(Remark(text)) == plain

@@ -244,17 +244,17 @@ def test_only_a_version_says_that_a_function_is_the_same(tmp_path: Path, bpe: Pa
 
     first = made(" A")
     for suffix in (" A", " B"):
-        with pytest.raises(OutputError, match=r"known again only by --map-version"):
+        with pytest.raises(OutputError, match=r"known again only by map_version"):
             made(suffix)
-    with pytest.raises(OutputError, match=r"--map-version = None, this run has '1'"):
+    with pytest.raises(OutputError, match=r"map_version = None, this run has '1'"):
         made(" A", map_version="1")
     second = made(" B", overwrite=True)
     assert second != first
     assert made(" A", overwrite=True, map_version="1") == first
     assert made(" B", map_version="1") == first  # who names it answers for it: complete already
-    with pytest.raises(OutputError, match=r"--map-version = '1', this run has '2'"):
+    with pytest.raises(OutputError, match=r"map_version = '1', this run has '2'"):
         made(" B", map_version="2")
-    with pytest.raises(OutputError, match=r"--map-version = '1', this run has None"):
+    with pytest.raises(OutputError, match=r"map_version = '1', this run has None"):
         made(" A")
     assert made(" B", map_version="2", overwrite=True) == second
 
@@ -372,7 +372,7 @@ def test_without_a_version_a_killed_run_begins_anew(
     request: Any = {"map": f"{place.folder}/functions.py:shout"}
     place.encode(**request)
     for said in (
-        "discarded: nothing says that --map is still",
+        "discarded: nothing says that map is still",
         "stopped, the next one begins anew",
     ):
         assert said in caplog.text

@@ -184,7 +184,7 @@ def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) ->
     interrupted(corpus, output)
     err = fails(corpus.start(output, append_eod=False))
     assert "ResumeError" in err
-    assert "it has --append-eod = True, this run has False" in err
+    assert "it has append_eod = True, this run has False" in err
     other = byte_tokenizer(tmp_path / "other.json")
     assert "it uses the tokenizer" in fails(corpus.start(output, tokenizer=other))
     fewer = start(corpus.inputs[1:], output, tokenizer=corpus.tokenizer)
@@ -195,8 +195,8 @@ def test_another_run_is_refused(corpus: Corpus, output: Path, tmp_path: Path) ->
     finish(corpus.start(output, append_eod=False, overwrite=True))
     assert dataset(output)[0] != corpus.expected[0]
     err = fails(corpus.start(output))
-    assert "exists and is another dataset (it has --append-eod = False, this run has True)" in err
-    assert "choose another output, or replace it with --overwrite" in err
+    assert "exists and is another dataset (it has append_eod = False, this run has True)" in err
+    assert "choose another output, or replace it with overwrite=True" in err
     finish(corpus.start(output, overwrite=True))
     assert dataset(output) == corpus.expected
 

@@ -151,7 +151,7 @@ def test_another_frame_is_another_run(tmp_path: Path, source: Path, bpe: Path) -
         for frame in frames:
             if frame == begun:
                 continue
-            words = "--eod-token" if "eod_token" in {**begun, **frame} else "--prepend-bos"
+            words = "eod_token" if "eod_token" in {**begun, **frame} else "prepend_bos"
             with pytest.raises(ResumeError, match=words):
                 encode(broken, output, bpe, **frame)
             with pytest.raises(ResumeError, match=f"{words}|uses the tokenizer"):

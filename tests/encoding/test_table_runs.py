@@ -225,7 +225,7 @@ def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert "table" not in json.loads((tmp_path / "out.json").read_text())
     with pytest.raises(InputError, match="encode with --keep or --trace"):
         Origins(out)
-    with pytest.raises(OutputError, match=r"it has --trace = False.*: choose another"):
+    with pytest.raises(OutputError, match=r"it has trace = False.*: choose another"):
         encode(trace=True)
     traced = encode(trace=True, overwrite=True)
     assert (traced.bin, traced.idx) == (plain.bin, plain.idx)
@@ -234,7 +234,7 @@ def test_a_table_comes_and_goes_with_its_dataset(bpe: Path, tmp_path: Path) -> N
     assert again == traced == encode(trace=True)
     assert table.stat().st_mtime_ns == before
     assert len(Origins(out)) == 2
-    with pytest.raises(OutputError, match=r"it has --keep = False.*: choose another"):
+    with pytest.raises(OutputError, match=r"it has keep = False.*: choose another"):
         encode(keep=["id"])
 
     encode(append_eod=False, trace=True, overwrite=True)

@@ -247,7 +247,7 @@ def edited_plan(place: Place, change: Any) -> None:
 def test_a_damaged_plan_is_refused(place: Place, change: Any) -> None:
     place.stop_at_part()
     edited_plan(place, change)
-    with pytest.raises(tokpack.ResumeError, match=r"plan\.json is damaged.*--overwrite"):
+    with pytest.raises(tokpack.ResumeError, match=r"plan\.json is damaged.*overwrite=True"):
         place.encode()
     place.encode(overwrite=True)
     place.right()

@@ -66,7 +66,7 @@ def test_a_dataset_is_no_text_and_no_settings(dataset: str) -> None:
         with pytest.raises(InputError, match="whose documents are tokens already"):
             discover([name])
     for name in (dataset, f"{dataset}.bin"):
-        with pytest.raises(UsageError, match=f"no file of settings: --data-path {dataset}"):
+        with pytest.raises(UsageError, match=f"no file of settings: data_path {dataset}"):
             resolve([name], 1)
 
 
@@ -75,7 +75,7 @@ def test_texts_and_folders_of_runs_are_no_settings(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="documents, no settings: tokpack encode"):
         resolve([str(text)], 1)
     (tmp_path / "latest").write_text("3\n")
-    with pytest.raises(UsageError, match=f"--load {tmp_path}"):
+    with pytest.raises(UsageError, match=f"load {tmp_path}"):
         resolve([str(tmp_path)], 1)
 
 

@@ -231,7 +231,7 @@ def test_parts_of_open_instruct(tmp_path: Path) -> None:
         packed = gzip.compress(lines[number].encode())
         (tmp_path / f"token_ids_{name}.csv.gz").write_bytes(packed)
     assert detect(str(tmp_path)) == "olmo"
-    with pytest.raises(UsageError, match="3 parts, which may cut a document: add --eod"):
+    with pytest.raises(UsageError, match="3 parts, which may cut a document: add eod"):
         run(tmp_path, tmp_path / "no")
     run(tmp_path, tmp_path / "out", eod=0)
     assert rows_of(tmp_path / "out") == [[1, 2, 0], [3, 4, 5, 0], [6, 7, 0]]

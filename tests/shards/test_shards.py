@@ -173,7 +173,9 @@ def test_the_command_line(
     assert main(["status", prefix]) == 1
     assert f"tokpack encode --plan {prefix} --shard 0-{shards - 1}" in capsys.readouterr().out
     assert main(["commit", prefix]) == 1
-    assert f"{shards} of {shards}; make them with --shard 0-{shards - 1}" in capsys.readouterr().err
+    missing = capsys.readouterr().err
+    assert f"{shards} of {shards}; make them with `tokpack encode --plan {prefix}" in missing
+    assert f" --shard 0-{shards - 1}`, and see" in missing
     more = ["--workers", "1", "-q"]
     assert main(["encode", "--plan", prefix, "--shard", f"1-{shards - 1}", *more]) == 0
     assert main(["status", prefix, "--json"]) == 1

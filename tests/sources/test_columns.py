@@ -206,11 +206,11 @@ def test_saved_dataset_dict(hf: Any, tmp_path: Path) -> None:
         assert [t for s in discover(names) for t in read_parts(s, [WHOLE]).texts] == want
     (source,) = discover([folder], hf_split="test")
     assert read_parts(source, [WHOLE]).texts == WANT[10:20]
-    with pytest.raises(InputError, match=r"several splits.*of train, test.*--hf-split train"):
+    with pytest.raises(InputError, match=r"several splits.*of train, test.*hf_split='train'"):
         discover([folder])
     with pytest.raises(InputError, match="no split 'dev': name one of train, test"):
         discover([folder], hf_split="dev")
-    with pytest.raises(UsageError, match="--hf-split dev: no input is a Hugging Face dataset"):
+    with pytest.raises(UsageError, match="hf_split='dev': no input is a Hugging Face dataset"):
         discover([__file__], hf_split="dev")
     hf.DatasetDict({"all": one}).save_to_disk(tmp_path / "single")
     (source,) = discover([str(tmp_path / "single")])

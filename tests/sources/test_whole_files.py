@@ -205,7 +205,7 @@ def test_pages_and_code_are_told_from_lines(
     for given in (tmp_path / "notes.md", f"{folder}/*.py"):
         caplog.clear()
         assert {source.format for source in discover([str(given)])} == {"text"}
-        assert "--input-format file makes each file one document" in caplog.text
+        assert "input_format='file' makes each file one document" in caplog.text
 
 
 def test_links_to_nothing_and_empty_files_of_a_folder(

@@ -112,7 +112,7 @@ def test_tokens_by_name_and_by_id(tmp_path: Path) -> None:
     [
         (
             "<eos>",
-            "no token '<eos>' to be its EOD: it is text of 5 ids; choose one with --eod-token",
+            "no token '<eos>' to be its EOD: it is text of 5 ids; choose one with eod_token",
         ),
         ("[SEP", r"no token '\[SEP' .* such as \[SEP\] \(260\)$"),
         ("262", "no token 262: ids are below 262, so it cannot be its EOD"),
@@ -134,8 +134,8 @@ def test_a_tokenizer_without_known_names(tmp_path: Path) -> None:
     del definition["model"]["vocab"][EOD]
     tokenizer = load_tokenizer(save(tmp_path, definition))
     for request, flags in (
-        ({"append_eod": True}, r"--eod-token .*, such as <stop> \(258\), or .* --no-append-eod"),
-        ({"append_eod": False, "prepend_bos": True}, r"--bos-token .*, such as <stop> \(258\)"),
+        ({"append_eod": True}, r"eod_token, .*, such as <stop> \(258\), or .* append_eod=False"),
+        ({"append_eod": False, "prepend_bos": True}, r"bos_token, .*, such as <stop> \(258\)"),
     ):
         with pytest.raises(TokenizerError, match=flags):
             frame_of(tokenizer, **request)
@@ -173,7 +173,7 @@ def test_a_sentencepiece_model(
         tokenizer = load_tokenizer(path)
         assert frame_of(tokenizer, append_eod=True, prepend_bos=True) == Frame((1,), (2,))
         if expected is None:
-            with pytest.raises(TokenizerError, match="use --prepend-bos and --append-eod"):
+            with pytest.raises(TokenizerError, match="use prepend_bos=True and append_eod=True"):
                 frame_of(tokenizer, append_eod=False, add_special_tokens=True)
         else:
             found = frame_of(tokenizer, append_eod=False, add_special_tokens=True)

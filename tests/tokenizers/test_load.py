@@ -103,10 +103,10 @@ def test_gpt2_s_files_as_a_folder_and_as_flags(tmp_path: Path) -> None:
     ("request_", "message"),
     [
         ({"tokenizer": "x.json", "vocab_file": "v.json"}, r"more than one .*x\.json, v\.json"),
-        ({"merge_file": "m.txt"}, r"m\.txt go with a --vocab-file"),
-        ({"tokenizer_type": "HFTokenizer"}, "HFTokenizer needs its file: add --vocab-file"),
-        ({"tokenizer_type": "SPMTokenizer"}, "SPMTokenizer needs its file: add --tokenizer-model"),
-        ({"tokenizer_type": "Whitespace"}, "Whitespace needs its file: add --vocab-file"),
+        ({"merge_file": "m.txt"}, r"m\.txt go with a vocab_file"),
+        ({"tokenizer_type": "HFTokenizer"}, "HFTokenizer needs its file: add vocab_file"),
+        ({"tokenizer_type": "SPMTokenizer"}, "SPMTokenizer needs its file: add tokenizer_model"),
+        ({"tokenizer_type": "Whitespace"}, "Whitespace needs its file: add vocab_file"),
         ({"tokenizer_type": "NullTokenizer"}, "'NullTokenizer' is not supported: give the"),
         (
             {"tokenizer_type": "Whitespace", "vocab_file": "v.json", "merge_file": "m.txt"},
@@ -120,7 +120,7 @@ def test_requests_that_make_no_sense(request_: dict[str, str], message: str) -> 
 
 
 def test_files_that_are_not_what_they_are_given_as(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"vocab\.json needs its merges: add --merge-file"):
+    with pytest.raises(TokenizerError, match=r"vocab\.json needs its merges: add merge_file"):
         load_tokenizer(save(tmp_path, WORDS, "vocab.json"))
     with pytest.raises(TokenizerError, match=r"the folder has no tokenizer\.json"):
         load_tokenizer(tmp_path)
@@ -146,7 +146,7 @@ def test_a_name_without_network_says_where_to_put_what(name: str, tmp_path: Path
     assert "HF_HUB_OFFLINE is set" in message
     assert str(tmp_path / "cache" / "tokenizers" / name.replace("/", "--")) in message
     assert ("vocab.json and merges.txt" if name == "gpt2" else "tokenizer.json") in message
-    assert "--" in message
+    assert message.endswith(("with tokenizer", "with vocab_file", "with vocab_file and merge_file"))
     assert not (tmp_path / "cache").exists()
 
 
@@ -346,7 +346,7 @@ def test_a_server_that_cannot_be_reached_fails_soon(tmp_path: Path) -> None:
     _, error = load_elsewhere("gpt2", "http://127.0.0.1:9")
     assert time.monotonic() - begin < 60
     assert "tokenizer gpt2 is not on this machine, and cannot be downloaded: " in error
-    assert "--vocab-file and --merge-file" in error
+    assert "vocab_file and merge_file" in error
     assert list((tmp_path / "cache" / "tokenizers").iterdir()) == []
 
 

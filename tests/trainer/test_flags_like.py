@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.flags_tools import changed, config, write
 
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, worded
 from tokpack.trainer.config.config import FIELDS
 from tokpack.trainer.config.names import DEFAULTS
 
@@ -72,8 +72,8 @@ def test_a_program_that_nobody_knows() -> None:
     ],
 )
 def test_one_line_says_what_a_script_may_miss(line: str, program: str | None) -> None:
-    said = config(line).unlike
-    assert re.findall(r"--like (\w+) takes those$", said) == ([program] if program else [])
+    said = worded(config(line).unlike)
+    assert re.findall(r"like (\w+) takes those$", said) == ([program] if program else [])
     if program:
         assert "attention_dropout 0 (0.1 there), hidden_dropout 0 (0.1 there)" in said
         assert f"order stateless ({program} there)" in said

@@ -210,7 +210,7 @@ def test_ids_that_no_scan_found_end_the_run(
 def test_other_data_is_not_gone_on_with(prefix: str, tmp_path: Path) -> None:
     config = Config(**settings(prefix, save=str(tmp_path), train_samples=16))
     assert train(config)
-    with pytest.raises(UsageError, match=r"holds step_00000002 of another run: go on .* --load"):
+    with pytest.raises(UsageError, match=r"holds step_00000002 of another run: go on .* load"):
         train(config)
     config = replace(config, load=str(tmp_path))
     with pytest.raises(ResumeError, match="is of other samples: seed is 1234 there, 7 here"):

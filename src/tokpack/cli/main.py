@@ -172,7 +172,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         code = command.run(arguments)
     else:
         parsed = parse(command.PAGE, arguments)
-        with terminal.talk(quiet=parsed.quiet):
+        with terminal.talk(quiet=parsed.quiet, flags=lambda: _flags_of(name)):
             code = command.run(parsed)
     return code
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from tokpack.cli.parser import Flag, flag, number, size
 from tokpack.encoding import EncodeOptions
-from tokpack.encoding.option import about, default_of
+from tokpack.encoding.option import about, default_of, text_of
 
 _FIELDS = {one.name: one for one in fields(EncodeOptions)}
+_FLAGS = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}  # but for aliases
 
 
 def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
@@ -20,11 +21,9 @@ def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
     """
     one = _FIELDS[name]
     described, default = about(one), default_of(one)
-    names = described.flags.split() or [f"--{name.replace('_', '-')}"]
+    names = described.flags.split() or [_FLAGS[name]]
     without = otherwise or described.otherwise or (default if isinstance(default, str) else "")
-    argument: dict[str, Any] = {
-        "help": f"{described.help} ({without})" if without else described.help
-    }
+    argument: dict[str, Any] = {"help": text_of(one, without, _FLAGS)}
     if default is True:
         argument |= {"action": argparse.BooleanOptionalAction, "default": True}
     elif default is False:
@@ -37,7 +36,7 @@ def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
             argument["choices"] = described.choices
         elif described.least is not None:
             argument["type"] = size if described.value == "SIZE" else number(described.least)
-    if f"--{name.replace('_', '-')}" not in names:
+    if _FLAGS[name] not in names:
         argument["dest"] = name
     return flag(*names, **{**argument, **settings})
 

@@ -15,10 +15,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from tokpack.display import data_text, message, shown, tell
+from tokpack.errors import Remark, worded
 from tokpack.quantities import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tokpack.progress import Progress
 
@@ -87,31 +88,35 @@ def say(text: str) -> None:
 
 def note(text: str) -> None:
     """Say what the user may want to know but need not act on."""
-    say(message(f"tokpack: note: {text}"))
+    say(message(f"tokpack: note: {worded(text, _flags())}"))
 
 
 _quiet = False
+_flags: Callable[[], Mapping[str, str]] = dict
 
 
 @contextlib.contextmanager
-def talk(*, quiet: bool) -> Iterator[None]:
-    """Say what the library logs as notes; with ``quiet`` nothing is said but errors."""
-    global _quiet
+def talk(*, quiet: bool, flags: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    """Say what the library logs as notes; with ``quiet`` nothing is said but errors.
+
+    ``flags`` gives the flags that options have in notes.
+    """
+    global _quiet, _flags
     logger = logging.getLogger("tokpack")
     handler = _Notes()
-    before, _quiet = _quiet, quiet
+    before, _quiet, _flags = (_quiet, _flags), quiet, flags
     propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate, _quiet = propagate, before
+        logger.propagate, (_quiet, _flags) = propagate, before
 
 
 class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
+        note(record.msg.text if isinstance(record.msg, Remark) else record.getMessage())
 
 
 def error(text: str) -> None:

@@ -175,9 +175,7 @@ def _check(
         if fault is not None:
             allow = ""
             if "EOD" in fault:
-                allow = (
-                    ", or documents need not end with the EOD: --no-append-eod (append_eod=False)"
-                )
+                allow = f", or documents need not end with the EOD: {option('append_eod', False)}"
             raise FormatError(f"{fault}: another tokenizer made it{allow}")
         sums += blocks
         stage.add(len(block))

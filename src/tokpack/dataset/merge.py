@@ -48,7 +48,7 @@ from tokpack.dataset.table import (
 )
 from tokpack.dataset.view import open_files
 from tokpack.dataset.writer import JoinedDataset, NewDataset
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.sources.rows import widest_type
 from tokpack.storage import exists, near, paths_of
@@ -415,7 +415,8 @@ def _check_no_view(inputs: list[MergeInput]) -> None:
         if dataset.is_view:
             raise UsageError(
                 f"{dataset.name} is a view, which a virtual dataset cannot list: leave out "
-                "--virtual to write its documents out, or make a view of all with `tokpack select`"
+                f"{option('virtual', True)} to write its documents out, or make a view of all with "
+                "`tokpack select`"
             )
 
 
@@ -458,7 +459,7 @@ def relative_name(output: str, prefix: str) -> str:
         if not is_url(prefix):
             raise UsageError(
                 f"{prefix}: lies on a disk, where a dataset on a store cannot find it: copy it to "
-                "the store, or merge without --virtual"
+                f"the store, or merge without {option('virtual', True)}"
             )
         return prefix.removeprefix(output.rpartition("/")[0] + "/")
     if is_url(prefix):

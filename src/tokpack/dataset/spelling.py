@@ -12,7 +12,7 @@ import numpy as np
 from tokpack.dataset.format import numbers_in
 from tokpack.dataset.sources import own_manifest
 from tokpack.dataset.track import role_name
-from tokpack.errors import TokenizerError
+from tokpack.errors import TokenizerError, option
 from tokpack.storage.objects.urls import is_url
 from tokpack.tokenizers import (
     NativeTokenizer,
@@ -141,7 +141,10 @@ def _is_cut(text: bytes) -> bool:
 
 # Find the tokenizer of a dataset again.
 
-HOW = "give it with --tokenizer, or --vocab-file and --merge-file, as to encode"
+HOW = (
+    f"give it with {option('tokenizer')}, or {option('vocab_file')} and {option('merge_file')}, as "
+    "to encode"
+)
 _IN_PYTHON = "load one with tokpack.load_tokenizer(...), whose decode takes dataset.document(i)"
 
 
@@ -165,7 +168,7 @@ def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles])
     try:
         return TokenizerLookup(_own_tokenizer(dataset), "")
     except TokenizerError as error:
-        return TokenizerLookup(None, f"{error}; {HOW}")
+        return TokenizerLookup(None, f"{error.args[0]}; {HOW}")
 
 
 def spelling_of(dataset: MMapIndexedDataset) -> Spelling:
@@ -177,7 +180,7 @@ def spelling_of(dataset: MMapIndexedDataset) -> Spelling:
         return Spelling(_own_tokenizer(dataset))
     except TokenizerError as error:
         adopted = "" if dataset.manifest else "give it one with tokpack.adopt, or "
-        raise TokenizerError(f"{error}; {adopted}{_IN_PYTHON}") from None
+        raise TokenizerError(f"{error.args[0]}; {adopted}{_IN_PYTHON}") from None
 
 
 def _own_tokenizer(dataset: MMapIndexedDataset) -> Tokenizer:
@@ -189,7 +192,9 @@ def _own_tokenizer(dataset: MMapIndexedDataset) -> Tokenizer:
         return load_described(manifest.tokenizer, folder)
     except TokenizerError as error:
         name = str(manifest.tokenizer.get("name", ""))
-        raise TokenizerError(f"cannot load the tokenizer {name!r} of {prefix}: {error}") from None
+        raise TokenizerError(
+            f"cannot load the tokenizer {name!r} of {prefix}: {error.args[0]}"
+        ) from None
 
 
 def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:

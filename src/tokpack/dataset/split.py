@@ -16,7 +16,7 @@ from tokpack.dataset.manifest import checksum_of, is_manifest, manifest_path, pl
 from tokpack.dataset.merge import tables_of
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.dataset.writer import NewDataset
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def split(
         if documents is not None:
             if documents < together:
                 raise UsageError(
-                    f"{prefix}: has pairs, which are 2 documents: --documents 2 or more"
+                    f"{prefix}: has pairs, which are 2 documents: {option('documents', 2)} or more"
                 )
             bounds = [*range(0, count, documents // together), count]
         elif tokens is not None:
@@ -118,7 +118,8 @@ def _check_request(**ways: Any) -> None:
     chosen = {name: value for name, value in ways.items() if value is not None}
     if len(chosen) != 1:
         raise UsageError(
-            "say how to cut, in one way: --documents N, --tokens N, --parts K or --shares A,B,C"
+            f"say how to cut, in one way: {option('documents')} N, {option('tokens')} N, "
+            f"{option('parts')} K or {option('shares')} A,B,C"
         )
     [(name, value)] = chosen.items()
     if name == "shares":

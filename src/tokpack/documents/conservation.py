@@ -515,7 +515,7 @@ def _by_line(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
         if origin.line is None:
             raise UsageError(
                 f"{dataset.path_prefix}: its table has no line of document {number}: compare all "
-                "of them with --against INPUT"
+                f"of them with `tokpack verify {dataset.path_prefix} --against INPUT`"
             )
         wanted[origin.source][origin.line - 1].append(number)
     return wanted
@@ -528,7 +528,8 @@ def _by_place(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
     if ends[-1] != dataset.documents:
         raise UsageError(
             f"{dataset.path_prefix}: has no table of its documents, and its manifest does not tell "
-            "which input each came from: compare all of them with --against INPUT"
+            "which input each came from: compare all of them with `tokpack verify "
+            f"{dataset.path_prefix} --against INPUT`"
         )
     wanted: Wanted = defaultdict(lambda: defaultdict(list))
     for number in numbers:

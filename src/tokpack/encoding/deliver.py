@@ -18,7 +18,7 @@ from tokpack.dataset.manifest import checksum_of
 from tokpack.dataset.outputs import describes_same_data, same_data, write_hub_card
 from tokpack.dataset.table import dropped_path, table_path
 from tokpack.encoding.publish import check_replaced, piece_names, rejects_path
-from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError
+from tokpack.errors import BusyError, FormatError, InputError, OutputError, UsageError, option
 from tokpack.storage import exists, stat
 from tokpack.storage.disk import UNFINISHED, identity, read_object, remove_file, replace_json
 from tokpack.storage.disk.lock import Lock
@@ -232,7 +232,7 @@ class Delivery:
         if Manifest.load(prefix).options.get("plan") != plan.options.get("plan"):
             raise OutputError(
                 f"{shown(manifest_path(prefix))} exists and is of another plan: replace it with "
-                "--overwrite (overwrite=True)"
+                f"{option('overwrite', True)}"
             )
 
     def _here(self, url: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokpack.dataset.table import COLUMNS
 from tokpack.encoding.kept import ALL
-from tokpack.errors import UsageError, option
+from tokpack.errors import Remark, UsageError, option
 from tokpack.sources import DocumentBatch, DocumentReader, Limits, Part, read, value_at
 from tokpack.sources.rows import PythonRecords, WholeRecords, batch_with_rows
 from tokpack.sources.values import as_text
@@ -185,9 +185,10 @@ def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOpti
     large = [f"{name} ({mean:,.0f} bytes)" for name, mean in means.items() if mean > SMALL_BYTES]
     if large:
         _log.warning(
-            "--keep all (keep='all') leaves out what has more than %d bytes a record on average: "
-            "%s; name it beside all to keep it",
-            *(SMALL_BYTES, ", ".join(large)),
+            Remark(
+                f"{option('keep', ALL)} leaves out what has more than {SMALL_BYTES} bytes a record "
+                f"on average: {', '.join(large)}; name it beside all to keep it"
+            )
         )
     return replace(options, keep=(*_requests(small, named), *named), trace=True)
 

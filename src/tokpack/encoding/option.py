@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from tokpack.errors import UsageError, option
+from tokpack.errors import UsageError, option, worded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,14 @@ def about(one: Field[Any]) -> Option:
     return described
 
 
-def text_of(one: Field[Any]) -> str:
-    """What is said of a field of EncodeOptions in Python, and what holds without it."""
+def text_of(one: Field[Any], otherwise: str = "", flags: Mapping[str, str] | None = None) -> str:
+    """What is said of a field of EncodeOptions, and what holds without it.
+
+    Options in it have their ``flags``, or else their names in Python.
+    """
     described = about(one)
-    return f"{described.help} ({described.otherwise})" if described.otherwise else described.help
+    without = otherwise or described.otherwise
+    return worded(f"{described.help} ({without})" if without else described.help, flags)
 
 
 def list_of(options: Iterable[Field[Any]]) -> str:

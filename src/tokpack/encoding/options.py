@@ -192,7 +192,7 @@ def default_output(inputs: Sequence[str]) -> str:
     names = [name for text in inputs for name in _listed(text)]
     names = [shown(name) if is_url(name) else name for name in names]  # no name has a secret
     if "-" in names:
-        raise UsageError("standard input has no name: say where to write with output (-o PREFIX)")
+        raise UsageError(f"standard input has no name: say where to write with {option('output')}")
     if len(names) == 1 and not _is_pattern(names[0]):
         name = os.path.basename(os.path.abspath(names[0]))
         if not os.path.isdir(names[0]):
@@ -201,7 +201,7 @@ def default_output(inputs: Sequence[str]) -> str:
         folders = {os.path.dirname(os.path.abspath(_before_pattern(name))) for name in names}
         name = os.path.basename(os.path.commonpath(folders))
     if not name:
-        raise UsageError("the inputs give no name for the dataset: set output (-o PREFIX)")
+        raise UsageError(f"the inputs give no name for the dataset: set {option('output')}")
     if os.path.abspath(name + ".json") in map(os.path.abspath, names):
         name += "_tokens"  # the manifest must not take an input's place
     return name
@@ -299,7 +299,10 @@ class EncodeOptions(ChatRequest):
         choices=get_args(OnError),
     )
     max_rejects: int | None = _other(
-        None, "bad records allowed with on_error='skip'", otherwise="any number", least=0
+        None,
+        f"bad records allowed with {option('on_error', 'skip')}",
+        otherwise="any number",
+        least=0,
     )
     where: str | None = _input(
         None,
@@ -313,7 +316,8 @@ class EncodeOptions(ChatRequest):
     )
     map_version: str | None = _input(
         None,
-        "names what --map does: only with it a stopped run goes on, and a finished one is known",
+        f"names what {option('map')} does: only with it a stopped run goes on, and a finished one "
+        "is known",
         "VERSION",
     )
     empty: Empty = _input(
@@ -333,9 +337,11 @@ class EncodeOptions(ChatRequest):
     vocab_file: PathLike | None = _loads(
         None, "vocab.json or tokenizer.json", "FILE", flags="--vocab-file --vocab"
     )
-    merge_file: PathLike | None = _loads(None, "merges.txt that belongs to --vocab-file", "FILE")
+    merge_file: PathLike | None = _loads(
+        None, f"merges.txt that belongs to {option('vocab_file')}", "FILE"
+    )
     tokenizer_model: PathLike | None = _loads(
-        None, "a sentencepiece model, or as --tokenizer", "PATH"
+        None, f"a sentencepiece model, or as {option('tokenizer')}", "PATH"
     )
     tokenizer_type: str | None = _loads(
         None, "as in preprocess_data.py: GPT2BPETokenizer, HFTokenizer, Whitespace, ...", "TYPE"
@@ -355,7 +361,9 @@ class EncodeOptions(ChatRequest):
         least=0,
     )
     append_eod: bool | None = _frames(
-        None, "end each document with the EOD token", otherwise="yes; with --chat no"
+        None,
+        "end each document with the EOD token",
+        otherwise=f"yes; with {option('chat', True)} no",
     )
     eod_token: str | int | None = _loads(None, "the EOD, where it is not the usual one", "TOKEN|ID")
     prepend_bos: bool = _frames(
@@ -429,7 +437,7 @@ class EncodeOptions(ChatRequest):
         for name, default, described in _limited():
             check(name, getattr(self, name), default, described)
         if self.max_rejects is not None and self.on_error == "fail":
-            raise UsageError("max_rejects needs on_error='skip' (--on-error skip:N)")
+            raise UsageError(f"{option('max_rejects')} needs {option('on_error', 'skip')}")
         if self.keep_newlines and not self.split_sentences:
             raise UsageError(f"{option('keep_newlines')} needs {option('split_sentences')}")
         _ = self.kept  # which checks it

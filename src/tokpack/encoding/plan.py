@@ -16,7 +16,7 @@ from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.folder import sorted_json
 from tokpack.encoding.options import worker_count
 from tokpack.encoding.setup import described, load_setup, special_mode, versions
-from tokpack.errors import ResumeError
+from tokpack.errors import ResumeError, option
 from tokpack.quantities import counted
 from tokpack.sources import COMPRESSIONS, Part, Source, discover, fingerprints, make_parts
 
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 
 # What distinguishes a run from one that was begun or finished before, in words.
 
-# Flags whose names are not those of their options.
+# What does not have the name of its option.
 _SHOWN = {
-    "keys": "--json-keys",
-    "num_docs": "--limit",
+    "num_docs": option("limit"),
     "nltk": "the version of nltk",
     "duckdb": "the version of duckdb",
     "columns": "the types of the columns of its first records",
@@ -43,12 +42,15 @@ _SHOWN = {
     "form": "the form of its conversations",
     "jinja2": "the version of jinja2",
     "tokens": "the special tokens of the chat template",
-    "variables": "--template-var",
+    "variables": option("template_var"),
 }
 _UNSHOWN = {"template", "tool_use"}  # of which there is a hash
 _AROUND = {
-    "eod_id": "the EOD (--eod-token)",
-    "frame": "the ids around a document (--prepend-bos, --bos-token, --add-special-tokens)",
+    "eod_id": f"the EOD ({option('eod_token')})",
+    "frame": (
+        f"the ids around a document ({option('prepend_bos')}, {option('bos_token')}, "
+        f"{option('add_special_tokens')})"
+    ),
 }
 
 
@@ -96,7 +98,7 @@ def _other_option(one: Plan, other: Plan) -> str:
     for key in sorted({*old, *new} - _UNSHOWN):
         before, now = old.get(key, False), new.get(key, False)
         if before != now:
-            name = _SHOWN.get(key, "--" + key.replace("_", "-"))
+            name = _SHOWN.get(key, option(key))
             return f"it has {name} = {before!r}, this run has {now!r}"
     return ""
 
@@ -114,7 +116,9 @@ RANGES = ("bytes", "frames")  # kinds of parts that have a range of stored bytes
 _identifying = itemgetter("fingerprint", "size", "format", "compression")
 _OF_INPUT = ("name", "format", "compression", "size")
 _UNKNOWN = "or the same: an iterable is known again only by its resume_key"
-_UNVERSIONED = "or the same: what --map does is known again only by --map-version (map_version=)"
+_UNVERSIONED = (
+    f"or the same: what {option('map')} does is known again only by {option('map_version')}"
+)
 FILE_WORKERS = 20  # that one .bin can take: docs/performance.md, "Many cores"
 FILE_TEXT = 16 << 30  # bytes of text that are worth a .bin of their own
 MIN_PART_BYTES = 4 << 20

@@ -23,7 +23,7 @@ from tokpack.dataset.outputs import dataset_outputs
 from tokpack.dataset.table import dropped_path, table_path
 from tokpack.encoding.folder import WorkFolder
 from tokpack.encoding.piece import JOINED, joined_names
-from tokpack.errors import FormatError, InputError, OutputError, ResumeError
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, option
 from tokpack.storage import head
 from tokpack.storage.disk import (
     Kind,
@@ -324,7 +324,7 @@ def _check_targets(
                 continue
             raise OutputError(
                 f"{path} was put there while the run worked: move it away, or replace it with "
-                "--overwrite (overwrite=True)"
+                f"{option('overwrite', True)}"
             )
 
 

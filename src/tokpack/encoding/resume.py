@@ -18,7 +18,15 @@ from tokpack.encoding.piece import SPILL, Piece
 from tokpack.encoding.plan import Plan
 from tokpack.encoding.publish import take_back
 from tokpack.encoding.worker import TrackFiles, is_whole
-from tokpack.errors import FormatError, InputError, OutputError, ResumeError, StoreError
+from tokpack.errors import (
+    FormatError,
+    InputError,
+    OutputError,
+    Remark,
+    ResumeError,
+    StoreError,
+    option,
+)
 from tokpack.machine import usable_cores
 from tokpack.sources import block_checksums, content_checksum
 from tokpack.storage import identity
@@ -133,9 +141,10 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
                 raise _unknown_run(folder)
             if plan.has_unversioned_map:
                 _log.warning(
-                    "%s is discarded: nothing says that --map is still what it was begun with; "
-                    "--map-version (map_version=) would",
-                    folder.path,
+                    Remark(
+                        f"{folder.path} is discarded: nothing says that {option('map')} is still "
+                        f"what it was begun with; {option('map_version')} would"
+                    )
                 )
             take_back(folder, options, len(old.files))
         folder.clear(keep=("lock",))
@@ -153,8 +162,7 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
 def _other_run(folder: WorkFolder, difference: str) -> ResumeError:
     return ResumeError(
         f"{folder.path} holds an unfinished run, which is not this one: {difference}. "
-        "Finish that run, choose another output, or discard it with "
-        "--overwrite (overwrite=True)"
+        f"Finish that run, choose another output, or discard it with {option('overwrite', True)}"
     )
 
 
@@ -385,8 +393,8 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
             changed = "has changed" if isinstance(content, str) else "may have changed"
             raise OutputError(
                 f"{shown(bin_path(prefix))} was made from {source.name}, which {changed} since "
-                "(its size is the same, its time is not): replace the dataset with --overwrite "
-                "(overwrite=True), or choose another output"
+                "(its size is the same, its time is not): replace the dataset with "
+                f"{option('overwrite', True)}, or choose another output"
             )
 
 

@@ -37,7 +37,7 @@ from tokpack.encoding.resume import (
 )
 from tokpack.encoding.status import NAME, RunReporter
 from tokpack.encoding.worker import Meter, Slots, TrackFiles
-from tokpack.errors import FormatError, InputError, OutputError, TokenizerError
+from tokpack.errors import FormatError, InputError, OutputError, Remark, TokenizerError, option
 from tokpack.sources import read
 from tokpack.storage.disk import cannot_write, replace_file, sync_data
 from tokpack.storage.disk.lock import Lock
@@ -413,8 +413,10 @@ def _encode(
         _warn_of_setup(setup, options)
         if plan.has_unversioned_map:
             _log.warning(
-                "--map without --map-version (map_version=): if this run is stopped, the next one "
-                "begins anew"
+                Remark(
+                    f"{option('map')} without {option('map_version')}: if this run is stopped, the "
+                    "next one begins anew"
+                )
             )
         with (
             _interruptible(plan),
@@ -475,9 +477,10 @@ def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
         _log.warning("the tokenizer %s adds no special tokens of its own", tokenizer.name)
     elif is_plain and is_framed_elsewhere(tokenizer, options.tokenizer_type):
         _log.warning(
-            "documents are without the special tokens that %s puts around them in other programs; "
-            "--add-special-tokens (add_special_tokens=True) adds them",
-            options.tokenizer_type,
+            Remark(
+                f"documents are without the special tokens that {options.tokenizer_type} puts "
+                f"around them in other programs; {option('add_special_tokens', True)} adds them"
+            )
         )
     if tokenizer.eod_id in setup.frame.before:
         _log.warning(

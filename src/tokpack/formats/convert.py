@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 # The format of a dataset of token ids, by its content.
 
 _HEAD = 64
+_AS_IN_IT = (
+    "with the type of its ids and its EOD, such as "
+    f"{option('input_dtype', 'uint16')} and {option('eod', 50256)}"
+)
 
 
 def detect(name: str) -> str:
@@ -87,12 +91,12 @@ def _detect_file(name: str) -> str:
         return form
     if name.endswith(".npy"):
         raise UsageError(
-            f"{name}: a .npy without numpy's header: say --from olmo if OLMo-core or dolma wrote "
-            "it, else --from raw; either takes --input-dtype uint16 --eod ID"
+            f"{name}: a .npy without numpy's header: say {option('from_', 'olmo')} if OLMo-core or "
+            f"dolma wrote it, else {option('from_', 'raw')}, {_AS_IN_IT}"
         )
     raise UsageError(
         f"{name}: nothing in it tells its format; if it is token ids and nothing else, say "
-        "--from raw --input-dtype uint16 --eod ID"
+        f"{option('from_', 'raw')}, {_AS_IN_IT}"
     )
 
 
@@ -176,8 +180,8 @@ def convert(
     source = from_ or detect(name)
     if source == target == "mmap" and dtype is None:
         raise UsageError(
-            f"{name} is in the mmap format already: say --to FORMAT ({', '.join(EXPORTS)}), or "
-            "--dtype for other ids"
+            f"{name} is in the mmap format already: name another one with {option('to')} "
+            f"({', '.join(EXPORTS)}), or another type of ids with {option('dtype')}"
         )
     if seq_length is not None and target != "bridge":
         raise UsageError(f"only bridge packs documents, to which {option('seq_length')} belongs")
@@ -264,8 +268,8 @@ def _to_format(request: _Request, opened: ForeignDataset, stack: ExitStack) -> _
 def _target(output: str, to: str) -> str:
     if not to and output.endswith(".npy"):
         raise UsageError(
-            f"{output}: a .npy has numpy's header (--to npy), or none, as OLMo-core and "
-            "dolma read it (--to olmo): say which"
+            f"{output}: a .npy has numpy's header ({option('to', 'npy')}), or none, as OLMo-core "
+            f"and dolma read it ({option('to', 'olmo')}): say which"
         )
     forms = (form for suffix, form in _SUFFIXES.items() if output.endswith(suffix))
     target = to or next(forms, "mmap")

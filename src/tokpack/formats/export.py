@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tokpack.dataset.format import document_ends
 from tokpack.dataset.manifest import LOSS_TRACKS, TRACK_DTYPES, TRAINED_TRACKS
 from tokpack.dataset.outputs import NewFiles
-from tokpack.errors import FormatError, OutputError, UsageError
+from tokpack.errors import FormatError, OutputError, UsageError, option
 from tokpack.formats.lists import (
     arrow_paths,
     bridge_paths,
@@ -195,7 +195,7 @@ class Content:
                 at = next(n for n, i in enumerate(ids.tolist()) if not low <= i <= high)
                 raise UsageError(
                     f"{self.name}: token id {ids[at]} (token {first + at} of all) does not fit "
-                    f"{self.dtype} ({low} to {high}): choose a wider type with --dtype"
+                    f"{self.dtype} ({low} to {high}): choose a wider type with {option('dtype')}"
                 )
         return ids.astype(self.dtype, copy=False)
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tokpack.dataset import MMapIndexedDataset
 from tokpack.dataset.format import MAX_LENGTH
-from tokpack.errors import FormatError, InputError, UsageError
+from tokpack.errors import FormatError, InputError, UsageError, option
 from tokpack.storage.disk import cannot_read, pointer_in
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def open_raw(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
     if dtype is None:
         raise UsageError(
             f"{path}: a file without a header does not tell the type of its ids: add "
-            "--input-dtype uint16, or whatever it was written with"
+            f"{option('input_dtype', 'uint16')}, or whatever it was written with"
         )
     return _cut_at_eod(path, map_file(path, raw_dtype(path, dtype)), eod, first=False)
 
@@ -231,7 +231,9 @@ def open_raw(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
 def raw_dtype(path: str, dtype: str) -> np.dtype[Any]:
     """The type of the ids in a file without a header; UsageError where it has one after all."""
     if map_file(path)[: len(NPY_MAGIC)].tobytes() == NPY_MAGIC:
-        raise UsageError(f"{path}: begins with numpy's header, so it is not raw: say --from npy")
+        raise UsageError(
+            f"{path}: begins with numpy's header, so it is not raw: say {option('from_', 'npy')}"
+        )
     try:
         stored: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
@@ -269,13 +271,14 @@ def _cut_at_eod(
     """Documents that end with ``eod``, or begin with it where it comes ``first``."""
     if eod is None:
         raise UsageError(
-            f"{path}: one run of {len(ids)} ids, which does not tell where documents end: add "
-            "--eod ID, such as --eod 50256 for GPT-2"
+            f"{path}: one run of {len(ids)} ids, which does not tell where documents end: add the "
+            f"id that ends one, such as {option('eod', 50256)} for GPT-2"
         )
     count = sum(len(bounds) for bounds in _document_ends(ids, eod, first=first))
     if count == 1 and not any((part == eod).any() for part in parts_of(ids)):
         raise UsageError(
-            f"{path}: none of the {len(ids)} ids is {eod}: --eod is wrong, or the type of the ids"
+            f"{path}: none of the {len(ids)} ids is {eod}: {option('eod')} is wrong, or the type "
+            "of the ids"
         )
 
     def lengths() -> Arrays:

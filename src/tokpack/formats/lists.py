@@ -324,7 +324,7 @@ def _column(file: _File, column: str | None) -> str:
     raise UsageError(
         f"{file.path}: "
         + (
-            f"several columns hold lists of integers: name one of {columns} with --column"
+            f"several columns hold lists of integers: name one of {columns} with {option('column')}"
             if columns
             else f"no column of lists of integers among {file.schema.names}"
         )

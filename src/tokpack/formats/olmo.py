@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from tokpack.errors import FormatError, UsageError
+from tokpack.errors import FormatError, UsageError, option
 from tokpack.formats.foreign import (
     STEP,
     ForeignDataset,
@@ -78,8 +78,8 @@ def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
         return parts[0]
     if eod is None:
         raise UsageError(
-            f"{path}: has {len(parts)} parts, which may cut a document: add --eod ID, the id that "
-            "ends a document"
+            f"{path}: has {len(parts)} parts, which may cut a document: add {option('eod')}, the "
+            "id that ends a document"
         )
     _check_alike(path, parts)
     lengths = _joined_lengths(path, parts, eod)
@@ -101,7 +101,7 @@ def _check_alike(path: str, parts: list[ForeignDataset]) -> None:
         if part.dtype != parts[0].dtype:
             raise FormatError(
                 f"{path}: its parts hold {parts[0].dtype} and {part.dtype}: say which with "
-                "--input-dtype"
+                f"{option('input_dtype')}"
             )
         if part.tracks.keys() != parts[0].tracks.keys():
             raise FormatError(f"{path}: only some of its parts have a {_MASK} file")
@@ -171,7 +171,8 @@ def checked_ids(content: Content) -> Arrays:
     if content.eod is None:
         raise UsageError(
             f"{content.name}: OLMo-core ends a document at each EOD, and nothing says which id "
-            "that is here: add --eod ID, or encode with --append-eod"
+            f"that is here: add it with {option('eod')}, or make it with `tokpack encode "
+            "--append-eod`"
         )
     begin, ends = 0, content.ends
     for ids in content.ids():
@@ -181,8 +182,8 @@ def checked_ids(content: Content) -> Arrays:
             number = int(np.searchsorted(ends, wrong[0]))
             raise UsageError(
                 f"{content.name}: document {number} does not end with the EOD {content.eod}, by "
-                "which OLMo-core knows where documents end: encode with --append-eod, or give the "
-                "right --eod ID"
+                "which OLMo-core knows where documents end: make it with `tokpack encode "
+                f"--append-eod`, or give the right {option('eod')}"
             )
         yield ids
         begin += len(ids)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.dataset import MMapIndexedDataset, trained_ends
-from tokpack.errors import InputError, UsageError, option
+from tokpack.errors import InputError, Remark, UsageError, option
 from tokpack.samples.batch import Assembler, Batch, SampleDataset, first_places
 from tokpack.samples.cache import identify
 from tokpack.samples.fim import FillInTheMiddle
@@ -257,13 +257,12 @@ class GPTDataset(SampleDataset):
         count = int(np.count_nonzero(np.diff(trained)[::2] == 0))
         if count:
             _log.warning(
-                "%s: %d of %d answers have no trained token within %s, so their samples have no "
-                "loss: make samples longer, or leave such pairs out with `tokpack encode "
-                "--max-length`",
-                self.path_prefix,
-                count,
-                stats.samples,
-                option("seq_length", self.seq_length),
+                Remark(
+                    f"{self.path_prefix}: {count} of {stats.samples} answers have no trained token "
+                    f"within {option('seq_length', self.seq_length)}, so their samples have no "
+                    "loss: make samples longer, or leave such pairs out with `tokpack encode "
+                    "--max-length`"
+                )
             )
         return replace(stats, untrained=count)
 

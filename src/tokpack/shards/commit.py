@@ -11,7 +11,7 @@ from tokpack.dataset.manifest import MANIFEST, facts_of_pieces, summed
 from tokpack.dataset.outputs import sizes
 from tokpack.encoding import check_budget
 from tokpack.encoding.status import parse_report
-from tokpack.errors import FormatError, InputError, OutputError
+from tokpack.errors import FormatError, InputError, OutputError, option
 from tokpack.shards.plan import (
     beside,
     check_current,
@@ -155,7 +155,7 @@ def data_path(prefix: str, manifest: Manifest) -> str:
 
 def write_data_path(plan: ShardPlan, prefix: str, text: str, path: str, *, overwrite: bool) -> None:
     """Write what ``data_path`` gives into a file on a disk. UsageError, OutputError."""
-    refuse([path], "--data-path")
+    refuse([path], option("data_path"))
     shards = (file for file, _ in plan.outputs(prefix))
     inputs = (plan_path(prefix), *plan.files(), *shards)
     write_output(path, [text.encode()], inputs, overwrite=overwrite)
@@ -167,7 +167,8 @@ def _loaded(names: Sequence[str], whole: str) -> list[Manifest]:
     if missing:
         raise InputError(
             f"{shown(whole)}: shards that are not there: {len(missing)} of {len(names)}; make them "
-            f"with --shard {ranges(missing)}, and see `tokpack shards status {shown(whole)}`"
+            f"with `tokpack encode --plan {shown(whole)} --shard {ranges(missing)}`, and see "
+            f"`tokpack shards status {shown(whole)}`"
         )
     return [
         Manifest.from_json(content or b"", shown(manifest_path(name)))

@@ -56,7 +56,9 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     for what cannot be cut.
     """
     if options.limit is not None:
-        raise UsageError("--limit takes the first records of all: it cannot be cut into shards")
+        raise UsageError(
+            f"{option('limit')} takes the first records of all: it cannot be cut into shards"
+        )
     if prefix_of(options.output) != options.output:
         raise UsageError(
             f"{shown(options.output)}: a name that ends so would be taken for that of a plan, not "
@@ -68,7 +70,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
             "function does: without it nobody could tell whether machines and runs have the same"
         )
     if shard_bytes < 1:
-        raise UsageError(f"--shard-size is {shard_bytes}; the least is 1")
+        raise UsageError(f"{option('shard_size')} is {shard_bytes}; the least is 1")
     if is_url(options.output) and shown(options.output) != options.output:
         raise _has_secret(options.output)
     sources = discover(options.inputs, **options.for_inputs, pipes=False)
@@ -269,12 +271,14 @@ def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
     now = replace(source, size=status.st_size, mtime_ns=status.st_mtime_ns)
     if status.st_size != source.size or now.fingerprint() != fingerprint:
         raise InputError(
-            f"{source.name} has changed since the plan was made: plan again with --overwrite"
+            f"{source.name} has changed since the plan was made: plan again with "
+            f"{option('overwrite', True)}"
         )
     if is_shared:
         raise InputError(
             f"{source.name} has another time than when the plan was made, so it may have changed, "
-            "and other shards read other ranges of it: plan again with --overwrite, or "
-            "give a copy the time of its original (cp -p, rsync -t)"
+            "and other shards read other ranges of it: plan again with "
+            f"{option('overwrite', True)}, or give a copy the time of its original (cp -p, rsync "
+            "-t)"
         )
     return now

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tokpack import machine
-from tokpack.errors import UsageError, WorkerError
+from tokpack.errors import UsageError, WorkerError, option
 from tokpack.progress import Progress
 from tokpack.shards.commit import survey
 from tokpack.storage.objects.urls import is_url
@@ -213,13 +213,14 @@ def numbers_of(text: str, shards: int) -> list[int]:
     if text == "auto":
         return _of_task(shards)
     numbers: list[int] = []
+    named = option("shard", text)
     for word in text.split(","):
         match = _RANGE.fullmatch(word.strip())
         if match is None:
-            raise UsageError(f"--shard {text}: not a number, a list such as 3,5-7, or auto")
+            raise UsageError(f"{named}: not a number, a list such as 3,5-7, or auto")
         begin, end = int(match[1]), int(match[2] or match[1])
         if end < begin or end >= shards:
-            raise UsageError(f"--shard {text}: the plan has the shards 0 to {shards - 1}")
+            raise UsageError(f"{named}: the plan has the shards 0 to {shards - 1}")
         numbers += range(begin, end + 1)
     return list(dict.fromkeys(numbers))
 
@@ -236,7 +237,9 @@ def _of_task(shards: int) -> list[int]:
             )
         return list(range(number, shards, _stride(shards)))
     names = ", ".join(variable.name for variable in _VARIABLES)
-    raise UsageError(f"--shard auto: none of {names} is set: give a number, or start a job array")
+    raise UsageError(
+        f"{option('shard', 'auto')}: none of {names} is set: give a number, or start a job array"
+    )
 
 
 def _stride(shards: int) -> int:

@@ -23,7 +23,7 @@ from tokpack.dataset.outputs import TABLE, TRACK
 from tokpack.dataset.table import dropped_path, table_path
 from tokpack.encoding import REJECTS_KIND, EncodeOptions, described, rejects_path
 from tokpack.encoding.plan import Plan, deciding_options
-from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError
+from tokpack.errors import FormatError, InputError, OutputError, ResumeError, UsageError, option
 from tokpack.sources import Part, Source
 from tokpack.storage import head, small_files, storage_of
 from tokpack.storage.disk import DATA, decode, parse_json
@@ -96,7 +96,8 @@ class ShardPlan:
         if plan.version != __version__ and not any_version:
             raise ResumeError(
                 f"{shown(path)} was made by tokpack {plan.version}, this is {__version__}: all "
-                "shards need one version; install that one, or plan again with --overwrite"
+                "shards need one version; install that one, or plan again with `tokpack shards "
+                "plan --overwrite`"
             )
         return plan
 
@@ -324,7 +325,7 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
     if old is not None and not overwrite:
         raise OutputError(
             f"{shown(path)} is another plan: {old.difference(plan)}; choose another output, or "
-            "replace it and its shards with --overwrite"
+            f"replace it and its shards with {option('overwrite', True)}"
         )
     versions = _existing_outputs(plan, old, prefix, overwrite=overwrite)
     if old is None:

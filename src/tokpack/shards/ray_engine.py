@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tokpack.errors import UsageError, WorkerError
+from tokpack.errors import UsageError, WorkerError, option
 from tokpack.shards.drive import CommandResult
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class RayEngine:
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
-            raise UsageError("--engine ray needs a package: pip install 'tokpack[ray]'") from error
+            raise UsageError(
+                f"{option('engine', 'ray')} needs a package: pip install 'tokpack[ray]'"
+            ) from error
         if address:
             _check_answers(address)
         self._ray = ray
@@ -53,13 +55,13 @@ class RayEngine:
             nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise WorkerError(f"--ray-address {address or 'auto'}: {reason}") from error
+            raise WorkerError(f"{option('ray_address', address or 'auto')}: {reason}") from error
         smallest = int(min((count for count in nodes if count), default=1))
         self.cpus = cpus or max(1, min(_CPUS, smallest))
         if self.cpus > max(nodes, default=0):
             self.close()
             raise UsageError(
-                f"--workers {self.cpus}: the largest node of the cluster has "
+                f"{option('workers', self.cpus)}: the largest node of the cluster has "
                 f"{max(nodes, default=0):.0f} CPUs, so no task could begin"
             )
         # Ray does not retry: `drive` does, which knows why a task failed.
@@ -94,7 +96,7 @@ def _check_answers(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
     except OSError as error:
-        raise WorkerError(f"--ray-address {address}: {error.strerror or error}") from error
+        raise WorkerError(f"{option('ray_address', address)}: {error.strerror or error}") from error
 
 
 def run_command(arguments: list[str]) -> tuple[int, str]:

@@ -257,7 +257,8 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
         if is_dataset(name):
             raise InputError(f"{name}: is of a dataset, whose documents are tokens already")
         raise InputError(
-            f"{name}: this looks like binary data; --input-format text reads it as plain text"
+            f"{name}: this looks like binary data; {option('input_format', 'text')} reads it as "
+            "plain text"
         )
     return "text"
 

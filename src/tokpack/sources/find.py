@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tokpack import storage
-from tokpack.errors import InputError, StoreError, UsageError, option
+from tokpack.errors import InputError, Remark, StoreError, UsageError, option
 from tokpack.quantities import counted
 from tokpack.sources.base import FORMATS, STDIN, Source, is_pipe, printable
 from tokpack.sources.compression import bare_name
@@ -146,8 +146,8 @@ def log_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format
     if ARCHIVE.reason in there:
         advice = "; an archive is read where it is named itself, or by a pattern"
     elif _OTHER_TEXT in there and input_format == "auto":
-        advice = "; --input-format file reads all text, a file a document"
-    _log.warning("%s: %s%s", where, _passed_over(where, reasons), advice)
+        advice = f"; {option('input_format', 'file')} reads all text, a file a document"
+    _log.warning(Remark(f"{where}: {_passed_over(where, reasons)}{advice}"))
 
 
 def _passed_over(where: str, reasons: Sequence[tuple[str, str]]) -> str:
@@ -168,7 +168,7 @@ def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
     if reasons:
         seen = (
             f"; {_passed_over(folder, reasons)}: name them one by one if they hold documents, or "
-            "make each a document with --input-format file"
+            f"make each a document with {option('input_format', 'file')}"
         )
     return InputError(f"{folder}: no document files in this folder{seen}")
 
@@ -406,7 +406,9 @@ def discover(
     a pipe where ``pipes`` are not wanted, before it is opened.
     """
     if input_format not in ("auto", *FORMATS):
-        raise UsageError(f"--input-format is {', '.join(FORMATS)} or auto, not {input_format!r}")
+        raise UsageError(
+            f"{option('input_format')} is {', '.join(FORMATS)} or auto, not {input_format!r}"
+        )
     if json_path is not None and (
         input_format not in ("auto", "json") or not all(json_path.split("."))
     ):
@@ -424,7 +426,7 @@ def discover(
         raise InputError("no input: name files, folders, patterns, or - for the standard input")
     listed = _as_often_as_named(by_path)
     if hf_split is not None and not any(source.format == "arrow" for source in listed):
-        raise UsageError(f"--hf-split {hf_split}: no input is a Hugging Face dataset")
+        raise UsageError(f"{option('hf_split', hf_split)}: no input is a Hugging Face dataset")
     if input_format == "auto":
         _warn_of_unpacked(listed)
         _warn_of_text(listed)
@@ -443,7 +445,7 @@ def _warn_of_unpacked(sources: Sequence[Source]) -> None:
 def _warn_of_names(names: Sequence[str], what: str) -> None:
     if names:
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        _log.warning("%s%s: %s", names[0], more, what)
+        _log.warning(Remark(f"{names[0]}{more}: {what}"))
 
 
 def _warn_of_text(sources: Sequence[Source]) -> None:
@@ -457,16 +459,18 @@ def _warn_of_text(sources: Sequence[Source]) -> None:
     _warn_of_names(
         [one.name for one in (*marked, *pages)],
         "read as plain text, a document a line, markup, quotes and all; where that is meant, "
-        "--input-format text says so",
+        f"{option('input_format', 'text')} says so",
     )
     running = [is_running_text(head) and not is_markup(head) for head in heads]
     if 2 * sum(running) > len(running):
         others = f" and {counted(len(texts) - 1, 'other file')}" if len(texts) > 1 else ""
         _log.warning(
-            "%s%s: each line is a document, though %s like running text, with paragraphs; "
-            "--input-format file makes each file one document, and --input-format text says that "
-            "lines are meant",
-            *(texts[0].name, others, "they look" if others else "it looks"),
+            Remark(
+                f"{texts[0].name}{others}: each line is a document, though "
+                f"{'they look' if others else 'it looks'} like running text, with paragraphs; "
+                f"{option('input_format', 'file')} makes each file one document, and "
+                f"{option('input_format', 'text')} says that lines are meant"
+            )
         )
 
 

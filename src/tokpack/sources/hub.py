@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief
-from tokpack.errors import InputError
+from tokpack.errors import InputError, option
 from tokpack.sources.base import printable
 from tokpack.storage.disk import read_object
 
@@ -55,7 +55,7 @@ def _one_split(folder: str, splits: list[str], split: str | None) -> str:
     trouble = f"has no split {split!r}" if split else "has several splits, which are not joined"
     raise InputError(
         f"{shown}: {trouble}: name one of {', '.join(splits)}, as the input "
-        f"{os.path.join(shown, splits[0])} or with --hf-split {splits[0]}"
+        f"{os.path.join(shown, splits[0])} or with {option('hf_split', splits[0])}"
     )
 
 

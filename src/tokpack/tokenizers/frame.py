@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokpack.display import brief, nearest
-from tokpack.errors import TokenizerError, TokpackError
+from tokpack.errors import TokenizerError, TokpackError, option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,10 @@ BOS_NAMES = (
 _ADDING_TYPES = ("hftokenizer", "huggingfacetokenizer", "pretrainedfromhf")
 _WORDS = {"EOD": "end-of-document", "BOS": "beginning-of-document"}
 _NAMED = 6  # tokens in a message
+FRAMED_BY_HAND = (
+    f"leave out {option('add_special_tokens', True)}, and use {option('prepend_bos', True)} and "
+    f"{option('append_eod', True)}"
+)
 _DIGITS = 19  # fewer are an id
 
 
@@ -99,7 +103,7 @@ def is_framed_elsewhere(tokenizer: Tokenizer, tokenizer_type: str | None) -> boo
 def eod_of(tokenizer: Tokenizer) -> int:
     """The end-of-document token; TokenizerError where the tokenizer has none."""
     if tokenizer.eod_id is None:
-        advice = ", or append none with --no-append-eod (append_eod=False)"
+        advice = f", or append none with {option('append_eod', False)}"
         raise TokenizerError(_unnamed(tokenizer, "EOD") + advice)
     return tokenizer.eod_id
 
@@ -159,8 +163,8 @@ def _advice(tokenizer: Tokenizer, what: str, text: str) -> str:
     hint = nearest(text, names)
     likely = ([hint] if hint else names)[:_NAMED]
     shown = ", ".join(f"{name} ({tokenizer.token_to_id(name)})" for name in likely)
-    flag = f"--{what.lower()}-token TOKEN|ID ({what.lower()}_token=)"
-    return f"choose one with {flag}{', such as ' if shown else ''}{shown}"
+    name = option(f"{what.lower()}_token")
+    return f"choose one with {name}, a token or its id{', such as ' if shown else ''}{shown}"
 
 
 def _as_text(tokenizer: Tokenizer, text: str) -> str:

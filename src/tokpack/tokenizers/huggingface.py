@@ -25,7 +25,7 @@ from tokpack.tokenizers.base import (
     UnencodableError,
 )
 from tokpack.tokenizers.definition import decode_alphabet
-from tokpack.tokenizers.frame import Frame, find_eod
+from tokpack.tokenizers.frame import FRAMED_BY_HAND, Frame, find_eod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -247,7 +247,7 @@ def post_processed(raw: bytes, *, where: str) -> Frame:
     if not positions or framed.ids[positions[0] : positions[-1] + 1] != ids:
         raise TokenizerError(
             f"{where}: its post_processor does more than to put ids in front of a text and behind "
-            "it: leave out --add-special-tokens, and use --prepend-bos and --append-eod"
+            f"it: {FRAMED_BY_HAND}"
         )
     return Frame(tuple(framed.ids[: positions[0]]), tuple(framed.ids[positions[-1] + 1 :]))
 

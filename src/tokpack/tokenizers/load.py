@@ -161,8 +161,8 @@ def _refuse_more_tokens(tokenizer: SentencePieceTokenizer, path: Path, settings:
 def _refuse_pattern(path: Path, choice: TokenizerOptions) -> None:
     if choice.pattern is not None:
         raise UsageError(
-            f"{path}: its pattern cannot be chosen: --pattern is for a .tiktoken file, which does "
-            "not say it"
+            f"{path}: its pattern cannot be chosen: {option('pattern')} is for a .tiktoken file, "
+            "which does not say it"
         )
 
 
@@ -230,12 +230,13 @@ def _tokenizer_json(definition: Any, path: Path) -> dict[str, Any]:
     if isinstance(definition, list):
         raise TokenizerError(
             f"{path}: a JSON list: if it is the vocabulary of a TikTokenizer, add "
-            "--tokenizer-type TikTokenizer"
+            f"{option('tokenizer_type', 'TikTokenizer')}"
         )
     if not isinstance(definition, dict) or not isinstance(definition.get("model"), dict):
         raise TokenizerError(
             f"{path}: not a tokenizer.json (it has no model); a vocab.json needs its merges: add "
-            "--merge-file; a vocabulary of words needs --tokenizer-type Whitespace"
+            f"{option('merge_file')}; a vocabulary of words needs "
+            f"{option('tokenizer_type', 'Whitespace')}"
         )
     return definition
 
@@ -366,12 +367,14 @@ def _config(value: Any, backend: Any) -> dict[str, Any]:
 
 
 _WITH_MERGES = (None, "gpt2", "huggingface")
-_FLAGS = {
-    "huggingface": "--vocab-file",
-    "sentencepiece": "--tokenizer-model",
-    "whitespace": "--vocab-file",
-    "ranks in a list": "--tokenizer-model",
-    "tiktoken": "--vocab-file with the name of an encoding, such as cl100k_base",
+_VOCAB_FILE, _MODEL = option("vocab_file"), option("tokenizer_model")
+_TOKENIZER, _TWO_FILES = option("tokenizer"), f"{_VOCAB_FILE} and {option('merge_file')}"
+_OPTIONS = {
+    "huggingface": _VOCAB_FILE,
+    "sentencepiece": _MODEL,
+    "whitespace": _VOCAB_FILE,
+    "ranks in a list": _MODEL,
+    "tiktoken": f"{_VOCAB_FILE} with the name of an encoding, such as cl100k_base",
 }
 _BESIDE = (
     "{}: tokenizer type {} also reads the tokenizer_config.json beside it: copy both to a folder "
@@ -389,7 +392,7 @@ class NamedTokenizer:
     repository: str
     aliases: tuple[str, ...]
     files: tuple[str, ...]
-    flags: str
+    options: str
     digest: str
 
 
@@ -399,7 +402,7 @@ _NAMED = (
         repository="openai-community/gpt2",
         aliases=("gpt-2", "gpt2-medium", "gpt2-large", "gpt2-xl"),
         files=("vocab.json", "merges.txt"),
-        flags="--vocab-file and --merge-file",
+        options=_TWO_FILES,
         digest="0ba1f2a060ea18581f6dfaef20810814d86a5cd717a0b402b38fc8b1c4015325",
     ),
     NamedTokenizer(
@@ -407,7 +410,7 @@ _NAMED = (
         repository="EleutherAI/gpt-neox-20b",
         aliases=("20b", "neox20b", "neox-20b", "gpt-neox", "gpt-neox-20b"),
         files=("tokenizer.json",),
-        flags="--vocab-file",
+        options=_VOCAB_FILE,
         digest="920add742bd97b335bab4c3315ff54e9afbb7c9accd1ac97ef044a8af1daad92",
     ),
 )
@@ -484,7 +487,7 @@ def load_tokenizer(
     source = _only_one(named, kind, tokenizer_type)
     if merge_file is not None and (vocab_file is None or kind not in _WITH_MERGES):
         raise UsageError(
-            f"the merges {shown(fspath(merge_file))} go with a --vocab-file of GPT-2's form only"
+            f"the merges {shown(fspath(merge_file))} go with a {_VOCAB_FILE} of GPT-2's form only"
         )
     path, source = _near(source), shown(source) if is_url(source) else source
     type_name = (tokenizer_type or "").lower()
@@ -502,7 +505,7 @@ def load_tokenizer(
                 special_tokens=special_tokens_count,
             )
         elif pattern is not None:
-            raise UsageError(f"{source}: --pattern is for a .tiktoken file")
+            raise UsageError(f"{source}: {option('pattern')} is for a .tiktoken file")
         else:
             typed = _from_typed_file(path, source, type_name, eod_token)
         typed.files = {path.name: path}
@@ -522,10 +525,10 @@ def _only_one(named: list[str], kind: str | None, tokenizer_type: str | None) ->
     if len(named) > 1:
         raise UsageError(
             f"more than one tokenizer is given ({', '.join(map(shown, named))}): "
-            "keep one of --tokenizer, --tokenizer-model and --vocab-file"
+            f"keep one of {_TOKENIZER}, {_MODEL} and {_VOCAB_FILE}"
         )
     if not named and kind not in (None, "gpt2"):
-        raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {_FLAGS[kind]}")
+        raise UsageError(f"tokenizer type {tokenizer_type} needs its file: add {_OPTIONS[kind]}")
     return named[0] if named else "gpt2"
 
 
@@ -546,7 +549,7 @@ def _kind(tokenizer_type: str | None) -> str | None:
     if kind is None:
         raise UsageError(
             f"tokenizer type '{tokenizer_type}' is not supported: give the tokenizer as a "
-            "tokenizer.json with --tokenizer PATH, or use one of the types GPT2BPETokenizer, "
+            f"tokenizer.json with {_TOKENIZER}, or use one of the types GPT2BPETokenizer, "
             "HFTokenizer, HFGPT2Tokenizer, HuggingFaceTokenizer, PretrainedFromHF, "
             "SentencePieceTokenizer, GPTSentencePieceTokenizer, SPMTokenizer, Llama2Tokenizer, "
             "TikTokenizer, TiktokenTokenizer, CharLevelTokenizer, Whitespace"
@@ -597,7 +600,7 @@ def _from_name(name: str, choice: TokenizerOptions) -> Tokenizer:
     except hub.UnavailableError as error:
         raise TokenizerError(
             f"tokenizer {name} is not on this machine, and cannot be downloaded: {error}. Put its "
-            f"tokenizer.json into {cache}, or give a path to it with --tokenizer"
+            f"tokenizer.json into {cache}, or give a path to it with {_TOKENIZER}"
         ) from None
     return from_path(cache, name, choice)
 
@@ -623,7 +626,7 @@ def _from_named(named: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
         raise TokenizerError(
             f"tokenizer {named.name} is not on this machine, and cannot be downloaded: {error}. "
             f"Put {' and '.join(named.files)} of https://huggingface.co/{named.repository} into "
-            f"{cache}, or give the path with {named.flags}"
+            f"{cache}, or give the path with {named.options}"
         ) from None
     return load(cache)
 
@@ -674,7 +677,7 @@ def _read_list(path: Path) -> list[Any]:
     if not isinstance(definition, list):
         raise TokenizerError(
             f"{path}: not a vocabulary of Megatron-LM's TikTokenizer, which is a JSON list; "
-            "give other files with --tokenizer alone"
+            f"give other files with {_TOKENIZER} alone"
         )
     return definition
 
@@ -704,7 +707,7 @@ def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
         try:
             tokenizer = load()
         except (TokpackError, OSError) as error:
-            reason = str(error)
+            reason = str(error) if isinstance(error, OSError) else error.args[0]
             continue
         if tokenizer.fingerprint == entry.get("sha256"):
             tokenizer.name = str(entry.get("name", ""))
@@ -759,8 +762,7 @@ def tokenizer_of(entry: Mapping[str, Any] | None, **files: Unpack[TokenizerFiles
     chosen = any(files.values())
     if entry is None and not chosen:
         raise TokenizerError(
-            "the checkpoint does not say its tokenizer: add --tokenizer, or --vocab-file and "
-            "--merge-file"
+            f"the checkpoint does not say its tokenizer: add {_TOKENIZER}, or {_TWO_FILES}"
         )
     if entry is None:
         return load_tokenizer(**files)
@@ -774,10 +776,10 @@ def tokenizer_of(entry: Mapping[str, Any] | None, **files: Unpack[TokenizerFiles
     except TokenizerError as error:
         if chosen:
             raise
-        why = str(error)
+        why = error.args[0]
     raise TokenizerError(
         f"the tokenizer of the checkpoint, {entry['name']} ({entry['sha256']}), is not found "
-        f"({why}): add --tokenizer, or --vocab-file and --merge-file"
+        f"({why}): add {_TOKENIZER}, or {_TWO_FILES}"
     )
 
 

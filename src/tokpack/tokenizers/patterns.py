@@ -14,7 +14,7 @@ from typing import Any
 
 from tokpack import _core
 from tokpack.display import brief, message, nearest
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.tokenizers.definition import NotNativeError
 from tokpack.tokenizers.huggingface import load_library
 
@@ -183,7 +183,7 @@ _OTHER = {
     "twice": "{text}, a repetition of a repetition here and characters that follow one in "
     "tiktoken: write (?:X) around what is repeated twice, or \\{{ for the character",
     "counted": "{text}, which repeats there and is possessive in tiktoken: write (?>X{count}), or "
-    "give the pattern's name with --pattern",
+    f"give the pattern's name with {option('pattern')}",
     "flag": "the flag {last} in {text!r}, which means another thing here than in tiktoken: write "
     "it without",
 }

@@ -17,7 +17,7 @@ import numpy as np
 
 from tokpack import _core
 from tokpack.display import brief
-from tokpack.errors import TokenizerError, UsageError
+from tokpack.errors import TokenizerError, UsageError, option
 from tokpack.storage.disk import parse_json as parse
 from tokpack.storage.disk import read_whole
 from tokpack.tokenizers import hub, patterns
@@ -295,8 +295,8 @@ def read_published(encoding: KnownVocabulary) -> tuple[Path, bytes]:
         )
     raise TokenizerError(
         f"tokenizer {encoding.name} is not on this machine: put {_URL}{encoding.file} into "
-        f"{path_here.parent}, or give the path of {encoding.file} with --tokenizer; tiktoken's "
-        "cache is read too (TIKTOKEN_CACHE_DIR)"
+        f"{path_here.parent}, or give the path of {encoding.file} with {option('tokenizer')}; "
+        "tiktoken's cache is read too (TIKTOKEN_CACHE_DIR)"
     )
 
 
@@ -370,7 +370,8 @@ def from_file(
     if pattern is None:
         raise UsageError(
             f"{path}: a vocabulary of {len(ranks):,} ranks does not say how text is cut into "
-            f"words: add --pattern NAME or EXPRESSION; names are {', '.join(patterns.names())}"
+            f"words: add {option('pattern')}, a name or an expression; names are "
+            f"{', '.join(patterns.names())}"
         )
     special, mode = (encoding.special, encoding.mode) if encoding else ({}, "text")
     if settings and encoding is None and (listed := _listed(settings, len(ranks))):
@@ -637,7 +638,7 @@ def _tokens(vocab: list[Any], count: int, path: Path) -> list[bytes | None]:
     if not 0 < count <= len(vocab):
         raise TokenizerError(
             f"{path}: has {len(vocab)} tokens, and its vocabulary takes {count} beside special "
-            "tokens; give the number of ids with --vocab-size"
+            f"tokens; give the number of ids with {option('vocab_size')}"
         )
     tokens: dict[bytes, int] = {}
     for rank, entry in enumerate(vocab[:count]):

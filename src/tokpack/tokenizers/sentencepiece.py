@@ -13,7 +13,7 @@ from tokpack.errors import TokenizerError, UsageError
 from tokpack.storage.disk import read_object
 from tokpack.tokenizers import native
 from tokpack.tokenizers.base import SpecialFinder, TextEncoder, Tokenizer
-from tokpack.tokenizers.frame import Frame, find_eod
+from tokpack.tokenizers.frame import FRAMED_BY_HAND, Frame, find_eod
 from tokpack.tokenizers.native import NativeEncoder
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ class SentencePieceTokenizer(Tokenizer):
         if not {"add_bos_token", "add_eos_token"} & set(flags):
             raise TokenizerError(
                 f"tokenizer {self.name} does not say what goes around a text (no {path} with "
-                "add_bos_token and add_eos_token): leave out --add-special-tokens, and use "
-                "--prepend-bos and --append-eod"
+                f"add_bos_token and add_eos_token): {FRAMED_BY_HAND}"
             )
         begin, end = self._control(self.model.begin_piece), self._control(self.model.end_piece)
         before = (begin,) if flags.get("add_bos_token") else ()

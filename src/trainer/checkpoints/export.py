@@ -128,7 +128,10 @@ def export(
     model, kind, target = weights.model, DTYPES[dtype], Path(os.path.realpath(output))
     family = family_of(model)
     if target.exists() and not overwrite:
-        raise OutputError(f"{target} exists: choose another output, or replace it with --overwrite")
+        raise OutputError(
+            f"{target} exists: choose another output, or replace it with "
+            f"{option('overwrite', True)}"
+        )
     if target.is_dir():
         check_not_inputs(map(str, target.iterdir()), inputs)
     eod = None if tokenizer is None else tokenizer.eod_id

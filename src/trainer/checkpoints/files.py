@@ -114,7 +114,8 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self.path, name, before = path, path / STATE, earlier(path)
-        self._advice = f"; to go on from the one before: --load {before[-1]}" if before else ""
+        last = f"{option('load')} {before[-1]}" if before else ""
+        self._advice = f"; to go on from the one before: {last}" if before else ""
         try:
             values = read_object(name, missing=FormatError)
         except FormatError as error:

@@ -36,7 +36,7 @@ def check_own(folder: str, load: str | None) -> None:
     if other := find(folder):
         raise UsageError(
             f"{option('save')}: {folder} holds {other.name} of another run: go on from it with "
-            f"--load {folder}, or save to another folder"
+            f"{option('load')} {folder}, or save to another folder"
         )
 
 

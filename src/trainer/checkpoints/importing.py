@@ -68,7 +68,9 @@ def _opened(
     path = Path(folder)
     if (path / CONFIG).exists():
         if config is not None:
-            raise UsageError(f"{path}: its {CONFIG} says which model it is of: leave out --config")
+            raise UsageError(
+                f"{path}: its {CONFIG} says which model it is of: leave out {option('config')}"
+            )
         return HubWeights(path, vocab_size, accepted)
     if not path.is_dir():
         raise InputError(
@@ -101,7 +103,7 @@ def describe_tokenizer(
     except (TokenizerError, InputError, FormatError) as error:
         if any(options.values()):
             raise
-        return None, str(error)
+        return None, error.args[0]
 
 
 def import_model(

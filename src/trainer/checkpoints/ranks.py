@@ -91,7 +91,9 @@ def open_ranks(
         args = args if isinstance(args, dict) else getattr(args, "__dict__", {})
         arguments = {str(name): value for name, value in args.items()}
     elif config is None:
-        raise UsageError(f"{folder}: layer files do not say which model they are of: add --config")
+        raise UsageError(
+            f"{folder}: layer files do not say which model they are of: add {option('config')}"
+        )
     passed = pass_over(first, arguments, ("megatron",), _READ, accepted)
     if config is not None:
         unknown: dict[str, Any] = {}
@@ -274,7 +276,7 @@ def _name(path: Path, key: str, before: int) -> str:
 def _flags(values: Mapping[str, Any]) -> list[str]:
     """The flags of the arguments that a file has. UsageError where there are none."""
     if not values.get("num_layers"):
-        raise UsageError("it does not say which model it is of: add --config")
+        raise UsageError(f"it does not say which model it is of: add {option('config')}")
     for name in _SWITCHES:
         if not isinstance(values.get(name), (bool, NoneType)):
             raise UsageError(f"{name} is {brief(values[name])}, expected true or false")

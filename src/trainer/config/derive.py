@@ -215,7 +215,7 @@ def _biases(values: Overrides) -> None:
             raise UsageError(
                 f"{option('use_bias_in_mlp')} {mlp} with {option('use_bias_in_attn_linear')} "
                 f"{attention} (True where it is not said) is not supported: say the same for both, "
-                "or give --no-add-bias-linear"
+                f"or give {option('add_bias_linear', False)}"
             )
         values["add_bias_linear"] = mlp
 

@@ -245,7 +245,7 @@ def _take_defaults(overrides: Overrides, names: set[str]) -> None:
     )
     overrides.unlike = (
         f"defaults that are others in {tables.PROGRAMS[program]}: {', '.join(differences)}; "
-        f"--like {program} takes those"
+        f"{option('like')} {program} takes those"
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.display import brief
 from tokpack.errors import UsageError, option
 from tokpack.quantities import without_unit
-from tokpack.storage.disk import MAX_COUNT
+from tokpack.storage.disk import MAX_COUNT, not_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,7 +125,8 @@ def flags_typed(flags: Mapping[str, str], argv: Sequence[str]) -> Mapping[str, s
 
     A file among the words has options under their names, so then only those that were typed.
     """
-    if not any(word.endswith((".yaml", ".yml", ".json")) and os.path.isfile(word) for word in argv):
+    named = (word for word in argv if word.endswith((".yaml", ".yml", ".json")))
+    if not any(os.path.isfile(word) and not not_settings(word) for word in named):
         return flags
     typed = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv}
     return {name: flag for name, flag in flags.items() if name in typed}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tokpack.cli import blends, terminal
 from tokpack.cli.blends import positive, setting
 from tokpack.cli.inputs import of_dataset, tokenizer_paths
-from tokpack.cli.parser import Group, Page, flag, flags, number
+from tokpack.cli.parser import Group, Page, flag, flag_names, flags, number
 from tokpack.errors import UsageError
 from tokpack.samples.blend.spec import KEYS
 
@@ -220,7 +220,7 @@ def _warn(plan: BlendPlan, arguments: argparse.Namespace) -> None:
     if arguments.quiet:
         return
     sys.stdout.flush()
-    warnings = plan.warnings(arguments.max_epochs)
+    warnings = plan.warnings(arguments.max_epochs, flag_names(*PAGE.groups))
     for warning in warnings[:_MOST_WARNINGS]:
         terminal.say(f"tokpack: warning: {warning}")
     if (more := len(warnings) - _MOST_WARNINGS) > 0:

@@ -18,7 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tokpack.errors import TokpackError, UsageError, needs_extra
+from tokpack.errors import TokpackError, UsageError, needs_extra, option
 from tokpack.look.page import style
 from tokpack.look.pages import dataset_pages, encode_pages, run_pages, sample_pages
 from tokpack.look.pages.items import BlendItem, DatasetItem, EncodeItem, RunItem
@@ -255,7 +255,9 @@ def serve(items: Sequence[Item], port: int, announce: Callable[[str], None]) -> 
             listener.bind((HOST, port))
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) else "there is none so high"
-            raise UsageError(f"port {port}: {reason}: give another --port, or none") from None
+            raise UsageError(
+                f"port {port}: {reason}: give another {option('port')}, or none"
+            ) from None
         listener.listen()
         config = uvicorn.Config(
             application(items, token),

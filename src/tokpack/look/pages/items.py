@@ -20,7 +20,7 @@ from tokpack.dataset.spelling import Spelling, find_tokenizer
 from tokpack.dataset.table import import_parquet
 from tokpack.encoding import UNFINISHED_SUFFIX
 from tokpack.encoding.status import begun_prefix, run_status
-from tokpack.errors import InputError, TokpackError, UsageError
+from tokpack.errors import InputError, TokpackError, UsageError, worded
 from tokpack.look import Stats, stats
 from tokpack.look.pages.run_pages import RunPoints
 from tokpack.samples.blend.datasets import find_prefix
@@ -130,7 +130,9 @@ class DatasetItem:
     @cached_property
     def _spelling(self) -> tuple[Spelling | None, str]:
         lookup = find_tokenizer(self.dataset, **self._given)
-        return Spelling(lookup.tokenizer) if lookup.tokenizer else None, lookup.note
+        flags = {name: f"--{name.replace('_', '-')}" for name in self._given}
+        note = worded(lookup.note, flags)  # to who typed `tokpack view`
+        return Spelling(lookup.tokenizer) if lookup.tokenizer else None, note
 
     @property
     def spelling(self) -> Spelling | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.errors import UsageError, option
+from tokpack.errors import UsageError, option, worded
 from tokpack.samples.blend.blended import Phase, blend_order, longest
 from tokpack.samples.blend.datasets import (
     framed_apart,
@@ -336,8 +336,11 @@ class BlendPlan:
         }
         return split | {one.name: sum(p.documents for p in one.portions) for one in self.mixtures}
 
-    def warnings(self, max_epochs: float) -> list[str]:
-        """What is probably not meant, or could not be checked, as sentences for the user."""
+    def warnings(self, max_epochs: float, flags: Mapping[str, str] | None = None) -> list[str]:
+        """What is probably not meant, or could not be checked, as sentences for the user.
+
+        Options in them have these ``flags``, or else their names in Python.
+        """
         warnings: list[str] = []
         for mixture in self.mixtures:
             warnings += _seldom_or_often(mixture, max_epochs)
@@ -347,7 +350,8 @@ class BlendPlan:
                 warnings += _overlap_warnings(mixture, self.train)
         if self.spec.settings.packing_rules.group == 1:
             warnings += pairs_alone(self.datasets)
-        return warnings + unchecked(self.datasets) + framed_apart(self.datasets)
+        warnings += unchecked(self.datasets) + framed_apart(self.datasets)
+        return [worded(one, flags) for one in warnings]
 
 
 def _seldom_or_often(mixture: Mixture, max_epochs: float) -> Iterator[str]:
@@ -356,7 +360,7 @@ def _seldom_or_often(mixture: Mixture, max_epochs: float) -> Iterator[str]:
         if epochs > max_epochs:
             yield (
                 f"{portion.prefix} is seen {epochs:.2f} times{where}, more than {max_epochs:g}: "
-                "lower its weight, or raise --max-epochs"
+                f"lower its weight, or raise {option('max_epochs')}"
             )
         if samples < 1:
             yield f"{portion.prefix} gives less than one of {mixture.samples:,} samples{where}"
@@ -366,7 +370,8 @@ def _shortfall_warnings(mixture: Mixture) -> list[str]:
     if mixture.missing and mixture.is_absent:
         return [f"the split leaves less than one sample of any dataset for {mixture.name}: none"]
     return [
-        f"{shortfall}, or leave the dataset out there with --allow-empty, else it cannot be opened"
+        f"{shortfall}, or leave the dataset out there with {option('allow_empty', True)}, else it "
+        "cannot be opened"
         for shortfall in mixture.shortfalls
     ]
 

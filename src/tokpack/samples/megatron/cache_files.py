@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokpack.dataset.outputs import dataset_files
-from tokpack.errors import UsageError
+from tokpack.errors import UsageError, option
 from tokpack.samples.cache import ChunkedArray
 from tokpack.samples.megatron.orders import (
     blend_request,
@@ -83,8 +83,9 @@ class IndexRequest:
             raise UsageError("microsoft blends with weights only: give each dataset one")
         if self.order in CORE and self.order != "megatron-0.4" and self.tokenizer is None:
             raise UsageError(
-                "the names of Megatron-core's files depend on its tokenizer: give the tokenizer's "
-                "unique_identifiers (--tokenizer-ids), which a description.txt of your runs has"
+                "the names of Megatron-core's files depend on its tokenizer: give its "
+                f"unique_identifiers with {option('tokenizer_ids')}, which a description.txt of "
+                "your runs has"
             )
         if len(self.samples) != len(PARTS):
             raise UsageError("samples are those of train, valid and test, None for one epoch")

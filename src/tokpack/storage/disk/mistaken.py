@@ -6,6 +6,8 @@ import os
 import re
 from itertools import islice
 
+from tokpack.errors import option
+
 _TEXT = (".txt", ".text", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz")
 _TOKENIZERS = (".tiktoken", ".model")
@@ -73,13 +75,13 @@ def not_settings(name: str) -> str:
     stem, suffix = os.path.splitext(name)
     prefix = stem if suffix in (".bin", ".idx", ".json") else name
     if os.path.isdir(name) and _is_run(name):
-        return f"{name} is the folder of a run: go on with it by --load {name}"
+        return f"{name} is the folder of a run: go on with it by {option('load')} {name}"
     if is_dataset(prefix):
-        return f"{name} is a dataset, no file of settings: --data-path {prefix}"
+        return f"{name} is a dataset, no file of settings: {option('data_path')} {prefix}"
     if name.lower().endswith((*_PACKED, *(one for one in _TEXT if one != ".json"))):
         return (
             f"{name} has documents, no settings: tokpack encode {name}, and give the dataset that "
-            f"it makes as --data-path"
+            f"it makes as {option('data_path')}"
         )
     return ""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from tokpack.errors import OutputError, UsageError
+from tokpack.errors import OutputError, UsageError, option
 from tokpack.storage.disk.durable import (
     NAMES,
     UNFINISHED,
@@ -109,8 +109,8 @@ def check_replaceable(path: str, kind: Kind, *, overwrite: bool, detail: str = "
         )
     if not overwrite and (kind.kept or not is_ours):
         raise OutputError(
-            f"{path} exists{detail}: choose another output, or replace it with --overwrite "
-            "(overwrite=True)"
+            f"{path} exists{detail}: choose another output, or replace it with "
+            f"{option('overwrite', True)}"
         )
 
 
