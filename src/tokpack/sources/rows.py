@@ -91,8 +91,8 @@ def json_columns(
 
 
 def cast(column: Values, kind: str, name: str) -> tuple[Values, dict[int, str]]:
-    """A column of JSON values in a type, and errors by index: a value of another type becomes
-    null.
+    """A column of JSON values in a type, with null for values of another type; and their errors by
+    index.
     """
     import pyarrow
 
