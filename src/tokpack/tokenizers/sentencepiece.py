@@ -172,8 +172,8 @@ class SentencePieceTokenizer(Tokenizer):
             elif kind == PieceKind.UNKNOWN:
                 text += _UNKNOWN_SURFACE if unknown is None else unknown
             elif kind != PieceKind.CONTROL:
-                # The model has put one space before the text, which goes; further ones are the
-                # text's, unless the model removes extra ones.
+                # One space before the text was added by the model, and is removed. Further ones
+                # belong to the text, unless the model removes extra ones.
                 prefix = begin and piece.startswith(_SPACE)
                 text += (piece[len(_SPACE) :] if prefix else piece).replace(_SPACE, b" ")
                 begin = begin and not (prefix and not self.model.remove_extra_whitespace)

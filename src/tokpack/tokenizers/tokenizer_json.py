@@ -149,9 +149,7 @@ def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
         pairs = split_pairs("\n".join(merges))
         if pairs is not None and len(pairs[0]) == len(merges):
             return pairs
-        halves = [
-            merge.split(" ") for merge in merges
-        ]  # only at spaces: a token may have a newline
+        halves = [merge.split(" ") for merge in merges]  # a token may have a newline
         if set(map(len, halves)) <= {2}:
             return [left for left, _ in halves], [right for _, right in halves]
     elif types <= {list} and set(map(len, merges)) <= {2}:
@@ -206,10 +204,8 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     return tuple(result.values())
 
 
-# Read a tokenizer.json of a BPE over characters, as SentencePiece's models become one.
-#
-# It writes U+2581 for a space: by its normalizer (Llama 2, Gemma), or by the pretokenizer
-# Metaspace.
+# SentencePiece's models become a BPE over characters in a tokenizer.json, which writes U+2581 for a
+# space: by its normalizer (Llama 2, Gemma), or by the pretokenizer Metaspace.
 
 SPACE = "\u2581"
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
