@@ -562,9 +562,7 @@ class RecordReader:
             if not is_in or (not asks and len(whole) < len(answers)):
                 said = brief(before[-1].get("content") if before else "")
                 raise _unclear(name, f"has {said} last, which its answers do not answer")
-        elif (
-            len(whole) == 1
-        ):  # the other is only an answer to the same: ms-swift's rejected_response
+        elif len(whole) == 1:  # the other is an answer alone: ms-swift's rejected_response
             users = [i for i, message in enumerate(whole[0]) if message["role"] == "user"]
             before = whole[0][: users[-1] + 1] if users else []
         said = "\n".join(_texts([before, answers])) if names else ""
