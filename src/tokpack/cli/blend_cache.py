@@ -1,4 +1,6 @@
-"""``tokpack blend --cache`` and ``--megatron-cache``: what a blend needs, built before a job."""
+"""``tokpack blend --cache`` and ``--megatron-cache``: index arrays of a blend, built before a
+job.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ GROUP = Group(
 
 
 def is_asked(arguments: argparse.Namespace) -> bool:
-    """Whether index arrays are to be built. UsageError where both kinds are."""
+    """Whether index arrays are to be built. UsageError if both kinds are requested."""
     if arguments.cache and arguments.megatron_cache:
         raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
     for name in ("tokenizer_ids", "rename", "fused"):
@@ -70,7 +72,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 
 def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
-    """The spec with 0 samples where a program's order must know how many, and notes of that."""
+    """The spec with 0 samples where a program's order needs their number, and notes about that."""
     from tokpack.samples.orders.rules import rules_of
 
     parts = {"valid_samples": "validation", "test_samples": "test"}
@@ -85,7 +87,9 @@ def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
 
 
 def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
-    """Build what is asked for: a list of CachedIndex, or of IndexFiles. Raises as those do."""
+    """Build what is requested. Returns CachedIndex or IndexFiles objects. Raises as those functions
+    do.
+    """
     from tokpack.samples.blend.open import index_files, prebuild
 
     if arguments.cache:
@@ -140,7 +144,9 @@ def _print_index_files(files: Sequence[IndexFiles]) -> None:
 
 
 def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
-    """JSON itself, or a file of it; the tokenizer of a description that Megatron-core wrote."""
+    """The JSON given as text or in a file; the tokenizer in a description that Megatron-core
+    wrote.
+    """
     if text is None:
         return None
     where = "--tokenizer-ids"

@@ -1,4 +1,6 @@
-"""The flags of a blend, made from the record of its settings; each is a key of a blend file too."""
+"""The flags of a blend, made from the record of its settings; each is also a key of a blend
+file.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def positive(text: str) -> float:
 
 
 def setting(name: str, *aliases: str) -> Flag:
-    """The flag of a setting, whose value is None where it is not given."""
+    """The flag of a setting, with the value None if it is not given."""
     one = _FIELDS[name]
     about, kind = one.metadata, str(one.type).removesuffix(" | None")
     settings: dict[str, Any] = {}

@@ -36,7 +36,7 @@ def print_plan(plan: BlendPlan) -> None:
 
 
 def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None:
-    """Print how many documents of each dataset are in another one too."""
+    """Print how many documents of each dataset are in another one as well."""
     sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
     put()
     rows = [["documents in others too", "documents", "tokens", ""]]
