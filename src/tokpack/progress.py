@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from tokpack.counts import ChosenCounts
+
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Progress(ChosenCounts):
     """A snapshot of a run: ``done`` of ``total`` of its stage, after so many ``seconds``.
 
     They are in ``unit``; of encode these are the inputs' stored (compressed) bytes. What a command
@@ -27,9 +29,6 @@ class Progress:
     documents: int = 0
     tokens: int = 0
     rejected: int = 0
-    left_out: int = 0  # records, by where; rows left out and added by map
-    mapped_out: int = 0
-    mapped_in: int = 0
     bottleneck: str = ""  # read (with decompressing and parsing) | encode | write | ""
     workers: int = 1
 

@@ -389,7 +389,7 @@ def test_where_chooses_records(chats: Chats) -> None:
     manifest = chats.encode(RECORDS, where="id % 3 = 0")
     chats.right(RECORDS[::3])
     assert manifest.left_out == len(RECORDS) - len(RECORDS[::3])
-    chats.refused(RECORDS, "is left: where left out 60", where="id < 0", overwrite=True)
+    chats.refused(RECORDS, "is left: 60 left out by where", where="id < 0", overwrite=True)
 
 
 # What is left out is counted.

@@ -213,13 +213,13 @@ def test_an_input_changes_between_plan_and_encode(
     script = f"""
 import os
 import tokpack.encoding.plan as planned
-real = planned.make_plan
-def make_plan(*args, **more):
-    plan = real(*args, **more)
+real = planned.divided  # the last step of planning
+def divided(*args):
+    files = real(*args)
     with open({str(source)!r}, "r+b") as file:
         {change}
-    return plan
-planned.make_plan = make_plan
+    return files
+planned.divided = divided
 """
     options = {"inputs": str(source), "output": str(output), "tokenizer": str(tokenizer)}
     command = ["-c", script + DRIVER, json.dumps(options)]

@@ -13,12 +13,13 @@ def test_a_report_tells_what_where_and_map_did() -> None:
     meter = Meter(reporter, 1000, 2)
     for values in meter.shared:
         counters = Counters(values)
-        counters.add(DocumentBatch({}, [], 9, 9, bytes_read=50, left_out=1_200, mapped_in=1), 5, 70)
+        chosen = {"left_out": 1_200, "mapped_in": 1}
+        counters.add(DocumentBatch({}, [], 9, 9, bytes_read=50, counts=chosen), 5, 70)
     meter.show("encode", now=True)
     report = parse_report(written[-1], "report.json")
     assert report is not None
     assert (report.done, report.documents, report.tokens) == (100, 10, 140)
-    assert report.chosen == ["2,400 left out by where", "2 added by map"]
+    assert report.chosen() == ["2,400 left out by where", "2 added by map"]
     # A report of before has no such counts.
     old = written[-1].replace(b'"left_out"', b'"unknown"')
     assert parse_report(old, "report.json") is not None

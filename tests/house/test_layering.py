@@ -22,9 +22,10 @@ TRAINER = ROOT / "src" / "trainer"
 FLOORS = {
     "errors": 0,
     "_core": 0,
+    "counts": 0,
     "display": 0,
     "machine": 0,
-    "progress": 0,
+    "progress": 1,
     "quantities": 0,
     "signatures": 0,
     "wall": 0,

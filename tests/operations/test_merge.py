@@ -22,9 +22,10 @@ from support.table_tools import other_table
 
 from tokpack.dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
 from tokpack.dataset.format import prefixes_of
+from tokpack.dataset.manifest import plain_facts
 from tokpack.dataset.merge import merge
 from tokpack.dataset.outputs import NewFiles, new_datasets
-from tokpack.dataset.writer import NewDataset, plain_facts
+from tokpack.dataset.writer import NewDataset
 from tokpack.errors import BusyError, OutputError, UsageError
 from tokpack.formats.convert import convert
 

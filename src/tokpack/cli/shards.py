@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack.cli import summary, terminal
 from tokpack.cli.parser import Group, flag_names, flags, options_of, parse
+from tokpack.counts import counts_last
 from tokpack.errors import BusyError, TokpackError, UnreachableError, UsageError, WorkerError
 from tokpack.quantities import bytes_text, count_text, counted, time_text
 from tokpack.shards import SHARD_BYTES
@@ -192,7 +193,8 @@ def run_facts(run: RunStatus) -> dict[str, Any]:
     """The progress of a run on this machine, for programs."""
     from dataclasses import asdict
 
-    return {"folder": run.folder, "state": run.state, **(asdict(run.report) if run.report else {})}
+    report = counts_last(asdict(run.report)) if run.report else {}
+    return {"folder": run.folder, "state": run.state, **report}
 
 
 def show_run(run: RunStatus) -> None:
@@ -207,7 +209,7 @@ def show_run(run: RunStatus) -> None:
     words = [f"{of} read" if report.total else f"{bytes_text(report.text_bytes)} of text"]
     words += [f"{count_text(report.documents)} docs, {count_text(report.tokens)} tokens"]
     words += [f"{report.rejected:,} bad records"] if report.rejected else []
-    words += report.chosen
+    words += report.chosen()
     if run.state == "running" and report.seconds_left is not None:
         words.append(f"some {time_text(report.seconds_left)} left")
     terminal.put("  " + ", ".join(words))

@@ -158,7 +158,7 @@ def print_overview(facts: Overview) -> None:
             [
                 "records read",
                 f"{facts.records:,}: {facts.empty:,} without tokens, {facts.rejected:,} rejected"
-                + _chosen(facts),
+                + "".join(f", {words}" for words in facts.chosen()),
             ]
         )
     if facts.created:
@@ -187,16 +187,6 @@ def _trained(facts: Overview) -> str:
     if facts.trained is None:
         return f"by {tracks}"
     return f"{facts.trained:,} tokens ({percent(facts.trained, facts.tokens)}), by {tracks}"
-
-
-def _chosen(facts: Overview) -> str:
-    """What ``where`` and ``map`` did; "" for nothing."""
-    counts = {
-        "left out by where": facts.left_out,
-        "left out by map": facts.mapped_out,
-        "added by map": facts.mapped_in,
-    }
-    return "".join(f", {count:,} {what}" for what, count in counts.items() if count)
 
 
 def _tokenizer(tokenizer: dict[str, object]) -> str:

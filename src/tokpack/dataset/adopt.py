@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokpack import __version__
 from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import bin_path, document_ends, idx_path
 from tokpack.dataset.manifest import (
@@ -20,7 +19,7 @@ from tokpack.dataset.manifest import (
     check_piece,
     digest_file,
     manifest_path,
-    now,
+    plain_facts,
 )
 from tokpack.dataset.mapped import ByteBlock, scan
 from tokpack.dataset.outputs import TABLE, NewFiles
@@ -33,7 +32,6 @@ from tokpack.dataset.table import (
     token_digests,
 )
 from tokpack.dataset.verify import TokenCheck
-from tokpack.dataset.writer import plain_facts
 from tokpack.errors import FormatError, OutputError, TokenizerError, UsageError, option
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.storage import exists, near
@@ -106,15 +104,13 @@ def adopt(
             )
         stage = ProgressStage(progress, "adopt", shard.tokens.nbytes)
         binary = _check(shard, loaded, stage, has_eod=has_eod)
-        manifest = Manifest(
-            tokpack_version=__version__,
-            created=now(),
+        manifest = Manifest.new(
+            _facts(name, ends, binary, loaded, has_eod=has_eod),
             sequences=len(dataset),
             tokens=dataset.token_count,
             dtype=str(dataset.dtype),
             bin=binary,
             idx=digest_file(near(idx_path(name))),
-            **_facts(name, ends, binary, loaded, has_eod=has_eod),
         )
         manifest = _write(shard, manifest, _rows(shard, ends))
     loaded.keep_copies()

@@ -23,7 +23,8 @@ import numpy as np
 import ujson
 import xxhash
 
-from tokpack import machine
+from tokpack import __version__, machine
+from tokpack.counts import FOUND, READ, Counts, counts_last, records_of, without_zeros
 from tokpack.dataset.format import storage_dtype
 from tokpack.display import brief
 from tokpack.errors import FormatError, InputError, UsageError
@@ -275,13 +276,6 @@ MANIFEST_VERSION = 2  # from 2 on a .bin may have xxh3_blocks
 PIECES_VERSION = 3  # of one whose .bin has the digests of pieces; that is all that is new in it
 VIEW_VERSION = 4  # of a view: its pieces are what its selection lists documents of
 TRACKS_VERSION = 5  # of one with tracks: who knows none would train on all tokens
-# What is counted of conversations, see Manifest.
-CHAT_COUNTS = (
-    *("thoughts_unwritten", "messages_unwritten", "contents_unwritten"),
-    *("answers", "stops_untrained", "headers_merged", "frames_doubled"),
-)
-# What ``where``, ``map``, or a template and a length left out, added or cut: where it is not zero.
-CHOSEN_COUNTS = ("left_out", "mapped_out", "mapped_in", "truncated", "nans", *CHAT_COUNTS)
 # What chose among documents, or joined them: before manifests said ``pairs`` it could tear these.
 _COULD_TEAR = ("merged", "split", "select", "dedup", "decontaminate")
 # Who speaks in conversations; "" is what a template writes outside of their turns.
@@ -322,23 +316,15 @@ class _TokenizerEntry:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Manifest:
+class Manifest(Counts):
     """What is known about a dataset besides its bytes.
 
     The counts add up: ``records == documents + empty + rejected``, where ``documents`` are those in
     the dataset, ``empty`` those left out because they have no token. Where ``where`` has
     ``left_out`` records, and ``map`` has left out ``mapped_out`` and added ``mapped_in`` rows,
-    ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``. Of conversations
-    ``mapped_out`` are those without a document though they are no bad records (too long, nothing
-    trained), ``mapped_in`` the documents of a record beside its first; ``reasons`` has how many
-    have no document, bad ones too, by a phrase that says why; ``roles`` the ``tokens`` and
-    ``trained`` ones of each of ROLES, a token being of the turn in which it begins. The template
-    leaves out ``messages_unwritten``, the thinking of ``thoughts_unwritten`` trained answers, and
-    the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``, those that are
-    trained, ``stops_untrained`` end without a trained token that ends a turn; the first token of
-    ``headers_merged`` trained spans is one with what is before them. ``frames_doubled`` documents
-    have their BOS or EOD twice, from the template and from the request. ``nans`` records have NaN
-    in a column that ``where`` compares.
+    ``records - left_out - mapped_out + mapped_in`` is that sum: see ``adds_up``. ``reasons`` has
+    how many conversations have no document, bad ones too, by a phrase that says why; ``roles`` the
+    ``tokens`` and ``trained`` ones of each of ROLES, a token being of the turn in which it begins.
     With ``pairs`` documents 2i and 2i + 1 are the preferred and the rejected answer of one record.
     """
 
@@ -363,18 +349,6 @@ class Manifest:
     dropped: FileDigest | None = None  # of PREFIX.dropped.parquet, where there is one
     pieces: tuple[ShardRecord, ...] | None = None  # of a virtual dataset, or of a view
     selection: FileDigest | None = None  # of PREFIX.selection, of a view
-    left_out: int = 0
-    mapped_out: int = 0
-    mapped_in: int = 0
-    truncated: int = 0
-    nans: int = 0
-    thoughts_unwritten: int = 0
-    messages_unwritten: int = 0
-    contents_unwritten: int = 0
-    answers: int = 0
-    stops_untrained: int = 0
-    headers_merged: int = 0
-    frames_doubled: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     roles: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     pairs: bool = False
@@ -386,6 +360,11 @@ class Manifest:
         may_be_torn = self.selection is not None or any(map(self.options.get, _COULD_TEAR))
         if self.options.get("pairs") and not may_be_torn:
             object.__setattr__(self, "pairs", True)
+
+    @classmethod
+    def new(cls, facts: Mapping[str, Any], **more: Any) -> Manifest:
+        """The manifest of a dataset that is made now; ``more`` hold where ``facts`` differ."""
+        return cls(**{"tokpack_version": __version__, "created": now(), **facts, **more})
 
     def __repr__(self) -> str:
         return (
@@ -417,8 +396,7 @@ class Manifest:
     @property
     def adds_up(self) -> bool:
         """Whether each record that was read is counted once."""
-        rows = self.records - self.left_out - self.mapped_out + self.mapped_in
-        return rows == self.documents + self.empty + self.rejected
+        return bool(self.records == records_of(vars(self)))
 
     @property
     def kept_empty(self) -> int:
@@ -456,7 +434,7 @@ class Manifest:
 
     def chunks(self) -> Iterator[bytes]:
         """The JSON in pieces, since there may be a million inputs."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = counts_last({one.name: getattr(self, one.name) for one in fields(self)})
         if self.pieces is not None:
             values["pieces"] = [record.to_json() for record in self.pieces]
         for key in (
@@ -588,18 +566,52 @@ def _line(entry: dict[str, Any]) -> str:
     return "    " + text.replace("\x7f", "\\u007f")
 
 
-def summed_roles(manifests: Iterable[Manifest]) -> dict[str, dict[str, int]]:
-    """The ``roles`` of several datasets as one."""
-    counts: dict[str, Counter[str]] = {}
-    for manifest in manifests:
-        for role, of_role in manifest.roles.items():
-            counts.setdefault(role, Counter()).update(of_role)
-    return {role: dict(of_role) for role, of_role in counts.items()}
+def plain_input(name: str, documents: int, tokens: int, size: int) -> dict[str, Any]:
+    """What a manifest says of an input that is a dataset, of ``size`` bytes."""
+    return {
+        "name": os.path.basename(name),
+        "size": size,
+        "format": "dataset",
+        "records": documents,
+        "documents": documents,
+        "tokens": tokens,
+    }
 
 
-def without_zeros(counts: dict[str, Any]) -> dict[str, Any]:
-    """Counts without those of ``where`` and ``map`` where these were not asked for."""
-    return {key: count for key, count in counts.items() if count or key not in CHOSEN_COUNTS}
+def plain_facts(name: str, documents: int, tokens: int, size: int) -> dict[str, Any]:
+    """The manifest's keys for a dataset of which only the files are known."""
+    return {
+        "tokenizer": {},
+        "options": {},
+        "inputs": [plain_input(name, documents, tokens, size)],
+        "records": documents,
+        "documents": documents,
+        "empty": 0,
+        "rejected": 0,
+        "text_bytes": 0,
+    }
+
+
+def summed(manifests: Sequence[Manifest]) -> dict[str, Any]:
+    """What the manifest of a dataset made of others says of all of them: sums of what they count.
+
+    ``roles`` are not known of all where they are not of some that have tokens. Of those that do not
+    say what is trained every token is, where others say it.
+    """
+    facts: dict[str, Any] = {
+        name: sum(getattr(one, name) for one in manifests) for name in (*READ, *FOUND)
+    }
+    facts["reasons"] = dict(sum((Counter(one.reasons) for one in manifests), Counter()))
+    if all(one.roles for one in manifests if one.tokens):
+        roles: dict[str, Counter[str]] = {}
+        for manifest in manifests:
+            for role, counts in manifest.roles.items():
+                roles.setdefault(role, Counter()).update(counts)
+        facts["roles"] = {role: dict(counts) for role, counts in roles.items()}
+    trained = [one.tokens if one.trained is None else one.trained for one in manifests]
+    if any(one.trained is not None for one in manifests):
+        facts["trained"] = sum(trained)
+    return facts
 
 
 def is_manifest(path: str) -> bool:

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack import __version__
 from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import bin_path, prefixes_of
 from tokpack.dataset.manifest import (
-    CHOSEN_COUNTS,
     TRACK_DTYPES,
     FileDigest,
     HashingReader,
@@ -26,8 +24,8 @@ from tokpack.dataset.manifest import (
     facts_of_pieces,
     is_trusted,
     manifest_path,
-    now,
-    summed_roles,
+    plain_facts,
+    summed,
     trust_setting,
 )
 from tokpack.dataset.outputs import NewFiles, dataset_files, new_datasets
@@ -47,7 +45,7 @@ from tokpack.dataset.table import (
     table_schema,
 )
 from tokpack.dataset.view import open_files
-from tokpack.dataset.writer import JoinedDataset, NewDataset, plain_facts
+from tokpack.dataset.writer import JoinedDataset, NewDataset
 from tokpack.errors import FormatError, InputError, UsageError
 from tokpack.progress import ProgressStage, with_bar
 from tokpack.sources.rows import widest_type
@@ -209,7 +207,6 @@ _COUNTS_AS = {
     "weights": "all of its tokens weigh 1",
     "labels": "its tokens are their own labels",
 }
-_COUNTS = ("records", "documents", "empty", "rejected", "text_bytes")
 
 
 class InputShard(NamedTuple):
@@ -440,15 +437,8 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
     for what, total in totals.items():
         if total > MAX_COUNT:
             raise UsageError(f"{total} {what} are more than one dataset can have")
-    manifest = Manifest(
-        tokpack_version=__version__,
-        created=now(),
-        dtype=str(inputs[0].dtype),
-        trained=merged_trained(inputs),
-        **totals,
-        **facts_of_pieces(records),
-        **merged_facts(inputs),
-    )
+    facts = merged_facts(inputs) | totals | facts_of_pieces(records)
+    manifest = Manifest.new(facts, dtype=str(inputs[0].dtype))
     path = manifest_path(output)
     new.write(path, manifest.chunks())
     new.publish(stale=[bin_path(output)])
@@ -496,34 +486,19 @@ def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
         "tokenizer": tokenizer,
         "options": {**options, "merged": [os.path.basename(dataset.name) for dataset in inputs]},
         "inputs": [entry for manifest in manifests for entry in manifest.inputs],
-        **{
-            key: sum(getattr(manifest, key) for manifest in manifests)
-            for key in (*_COUNTS, *CHOSEN_COUNTS)
-        },
-        "roles": summed_roles(manifests) if all(one.roles for one in manifests) else {},
+        **summed(manifests),
         "pairs": inputs[0].pairs,
     }
-
-
-def merged_trained(inputs: Sequence[MergeInput]) -> int | None:
-    """The number of trained tokens of all, or None if no dataset tells its own."""
-    counts = [None if one.manifest is None else one.manifest.trained for one in inputs]
-    if all(count is None for count in counts):
-        return None
-    pairs = zip(inputs, counts, strict=True)
-    return sum(one.total("tokens") if count is None else count for one, count in pairs)
 
 
 def _plain_manifest(dataset: MergeInput) -> Manifest:
     """The manifest for a dataset that has none: nothing is known of its text."""
     documents, tokens, size = (dataset.total(what) for what in ("documents", "tokens", "bin_bytes"))
-    return Manifest(
-        tokpack_version=__version__,
-        created=now(),
+    return Manifest.new(
+        plain_facts(dataset.name, documents, tokens, size),
         dtype=str(dataset.dtype),
         sequences=0,
         tokens=tokens,
         bin=FileDigest(bytes=size, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
-        **plain_facts(dataset.name, documents, tokens, size),
     )

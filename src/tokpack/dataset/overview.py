@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokpack.counts import CHOSEN, ChosenCounts, counts_last
 from tokpack.dataset.format import bin_path, idx_path, release
 from tokpack.dataset.manifest import manifest_path
 from tokpack.dataset.sources import bytes_per_token, own_manifest, shares
@@ -276,7 +277,7 @@ _SAMPLE_TOKENS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Overview:
+class Overview(ChosenCounts):
     """The facts about a dataset; what is not known is None, "" or empty.
 
     ``measured`` is true where ``bytes_per_token`` comes from documents that were decoded, and not
@@ -297,9 +298,6 @@ class Overview:
     records: int | None
     empty: int | None
     rejected: int | None
-    left_out: int  # by ``where``
-    mapped_out: int  # by ``map``
-    mapped_in: int
     text_bytes: int | None
     bytes_per_token: float | None
     measured: bool
@@ -338,9 +336,7 @@ def overview(dataset: MMapIndexedDataset, spelling: Spelling | None = None) -> O
         records=manifest.records if manifest else None,
         empty=manifest.empty if manifest else None,
         rejected=manifest.rejected if manifest else None,
-        left_out=manifest.left_out if manifest else 0,
-        mapped_out=manifest.mapped_out if manifest else 0,
-        mapped_in=manifest.mapped_in if manifest else 0,
+        **({name: getattr(manifest, name) for name in CHOSEN} if manifest else {}),
         # Of a view, or datasets without manifests, the bytes of the text are not known.
         text_bytes=(manifest.text_bytes or None) if manifest else None,
         bytes_per_token=ratio,
@@ -358,7 +354,7 @@ def describe(dataset: MMapIndexedDataset) -> dict[str, Any]:
     Without a tokenizer that is found nothing is decoded.
     """
     tokenizer = find_tokenizer(dataset).tokenizer
-    return asdict(overview(dataset, Spelling(tokenizer) if tokenizer else None))
+    return counts_last(asdict(overview(dataset, Spelling(tokenizer) if tokenizer else None)))
 
 
 def _measure(dataset: MMapIndexedDataset, spelling: Spelling) -> float | None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import document_ends
-from tokpack.dataset.manifest import checksum_of, is_manifest, manifest_path
+from tokpack.dataset.manifest import checksum_of, is_manifest, manifest_path, plain_facts
 from tokpack.dataset.merge import tables_of
 from tokpack.dataset.outputs import dataset_files, new_datasets
-from tokpack.dataset.writer import NewDataset, plain_facts
+from tokpack.dataset.writer import NewDataset
 from tokpack.errors import UsageError
 from tokpack.progress import ProgressStage, with_bar
 

@@ -728,9 +728,7 @@ class Origins:
         """
         reasons = ["blank", "behind the last line"]
         manifests = [one for one in self._manifests if name in _names(one)]
-        for key, count in (("where", "left_out"), ("map", "mapped_out")):
-            if any(getattr(one, count) for one in manifests):
-                reasons.append(f"left out by {key}")
+        reasons += dict.fromkeys(way for one in manifests for way in one.ways_out())
         for limit in {one.options.get("num_docs") for one in manifests} - {None}:
             reasons.append(f"not among the first {limit} records, which were read")
         return f"{', '.join(reasons[:-1])}, or {reasons[-1]}"

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from tokpack.counts import READ, records_of
 from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import bin_path, idx_path, prefix_of
 from tokpack.dataset.manifest import (
@@ -326,15 +327,13 @@ def _check_request(vocab_size: int | None, eod: int | None) -> None:
 def _check_sums(manifest: Manifest, name: str) -> None:
     """The counts of a manifest against each other."""
     if not manifest.adds_up:
-        parts = manifest.documents + manifest.empty + manifest.rejected
-        parts += manifest.left_out + manifest.mapped_out - manifest.mapped_in
-        chosen = {name: getattr(manifest, name) for name in ("left_out", "mapped_out", "mapped_in")}
-        more = "".join(f", {key} {count}" for key, count in chosen.items() if count)
+        more = "".join(f", {words}" for words in manifest.chosen())
         raise FormatError(
-            f"{name}: records is {manifest.records}, expected {parts}: {manifest.documents} "
-            f"documents, {manifest.empty} empty and {manifest.rejected} rejected{more}"
+            f"{name}: records is {manifest.records}, expected {records_of(vars(manifest))}: "
+            f"{manifest.documents} documents, {manifest.empty} empty and {manifest.rejected} "
+            f"rejected{more}"
         )
-    for key in ("records", "documents", "sequences", "tokens", "empty", "rejected"):
+    for key in READ[:-1]:  # of some inputs the text is not known
         counts = [source.get(key) for source in manifest.inputs if isinstance(source, dict)]
         numbers = [count for count in counts if isinstance(count, int)]
         total = getattr(manifest, key)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokpack import __version__
 from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import (
     MAX_LENGTH,
@@ -32,7 +31,7 @@ from tokpack.dataset.manifest import (
     check_piece,
     is_manifest,
     manifest_path,
-    now,
+    plain_facts,
 )
 from tokpack.dataset.mapped import LazyTokens, StoredTokens, scan
 from tokpack.dataset.outputs import TRACK
@@ -176,16 +175,14 @@ class NewDataset:
         stored = storage_dtype(dtype)
         idx = self.write_index(idx_path(self.prefix), stored, lengths, doc_idx, modes)
         binary = self._digest()
-        manifest = Manifest(
-            tokpack_version=__version__,
-            created=now(),
+        manifest = Manifest.new(
+            facts,
             sequences=len(lengths),
             tokens=self._bytes // stored.itemsize,
             dtype=str(stored),
             bin=binary,
             idx=idx,
             format_version=self._version,
-            **facts,
             **self.tracks.finish(self._bytes // stored.itemsize),
             **tables(binary),
         )
@@ -254,28 +251,6 @@ class JoinedDataset(NewDataset):
             digest = FileDigest(bytes=size, xxh3_blocks=checksum_of_sums(joined))
         self._pieces += digest.get("pieces", [digest])
         self._bytes += size
-
-
-def plain_facts(name: str, documents: int, tokens: int, size: int) -> dict[str, Any]:
-    """The keys of a manifest for a dataset of which only the files are known."""
-    source = {
-        "name": os.path.basename(name),
-        "size": size,
-        "format": "dataset",
-        "records": documents,
-        "documents": documents,
-        "tokens": tokens,
-    }
-    return {
-        "tokenizer": {},
-        "options": {},
-        "inputs": [source],
-        "records": documents,
-        "documents": documents,
-        "empty": 0,
-        "rejected": 0,
-        "text_bytes": 0,
-    }
 
 
 class HasVocabulary(Protocol):

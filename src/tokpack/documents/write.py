@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from tokpack import __version__
 from tokpack.dataset.format import bin_path, document_ends, document_lengths
 from tokpack.dataset.manifest import (
     VIEW_VERSION,
@@ -17,16 +16,11 @@ from tokpack.dataset.manifest import (
     HashingReader,
     Manifest,
     manifest_path,
-    now,
+    plain_facts,
+    plain_input,
     tracks_of_pieces,
 )
-from tokpack.dataset.merge import (
-    MergeInput,
-    merged_facts,
-    relative_name,
-    tell_of_tracks,
-    warn_of_distant,
-)
+from tokpack.dataset.merge import merged_facts, relative_name, tell_of_tracks, warn_of_distant
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.dataset.table import (
     TableReader,
@@ -200,30 +194,28 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
     facts = merged_facts(base.inputs)
     dtype = base.inputs[0].dtype
     options = {key: value for key, value in facts["options"].items() if key != "merged"}
-    manifest = Manifest(
-        tokpack_version=__version__,
-        created=now(),
+    tokens = sum(counts.tokens)
+    manifest = Manifest.new(
+        plain_facts(output, len(numbers), tokens, tokens * dtype.itemsize),
         tokenizer=facts["tokenizer"],
         options={**options, **spec.made_by},
         inputs=[
-            _input_facts(one, counts.documents[number], counts.tokens[number])
-            for number, one in enumerate(base.inputs)
+            plain_input(one.name, documents, tokens, tokens * dtype.itemsize)
+            for one, documents, tokens in zip(
+                base.inputs, counts.documents, counts.tokens, strict=True
+            )
         ],
-        records=len(numbers),
-        documents=len(numbers),
         sequences=counts.sequences,
-        tokens=sum(counts.tokens),
-        empty=0,
-        rejected=0,
+        tokens=tokens,
         text_bytes=_text_bytes(base, numbers),
         dtype=str(dtype),
-        bin=FileDigest(bytes=sum(counts.tokens) * dtype.itemsize, xxh3_128=""),
+        bin=FileDigest(bytes=tokens * dtype.itemsize, xxh3_128=""),
         idx=FileDigest(bytes=0, xxh3_128=""),
         pieces=tuple(
             base.record(number, relative_name(output, one.prefix))
             for number, one in enumerate(base.records)
         ),
-        tracks=tracks_of_pieces(base.records, sum(counts.tokens)),
+        tracks=tracks_of_pieces(base.records, tokens),
         trained=counts.trained,
         pairs=base.pairs and are_pairs(numbers),
         selection=chunks.digest,
@@ -283,17 +275,7 @@ def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
     return numbers
 
 
-def _input_facts(dataset: MergeInput, documents: int, tokens: int) -> dict[str, Any]:
-    """The entry of a dataset in a view's manifest, with counts of the documents that it lists."""
-    return {
-        "name": os.path.basename(dataset.name),
-        "size": tokens * dataset.dtype.itemsize,
-        "format": "dataset",
-        "records": documents,
-        "documents": documents,
-        "tokens": tokens,
-    }
-
+# Tables about documents of several datasets: which are copies, what was matched.
 
 _MARK = b"tokpack.about_documents"  # a key of the footer's metadata
 _ROWS = 1 << 16

@@ -306,12 +306,12 @@ class Chooser:
         if not len(lines):
             return
         kept, failed = self._where.kept(columns)
-        batch.nans = self._where.nans(columns)
+        batch.counts["nans"] = self._where.nans(columns)
         errors = {**failed, **errors}
         kept[list(errors)] = False
         batch.bad += [BadRecord(int(lines[i]), errors[i], b"") for i in errors]
         batch.bad.sort(key=lambda record: record.line)
-        batch.left_out = len(kept) - int(np.count_nonzero(kept)) - len(errors)
+        batch.counts["left_out"] = len(kept) - int(np.count_nonzero(kept)) - len(errors)
         if not kept.all():
             batch.documents = {key: one.select(kept) for key, one in batch.documents.items()}
             batch.rows = None if rows is None else take(rows, kept)
@@ -330,8 +330,8 @@ class Chooser:
         except InputError as error:
             raise InputError(f"{error.args[0]} ({place(rows.lines)})") from error.__cause__
         copies = np.bincount(origin, minlength=count)
-        batch.mapped_out = int(np.count_nonzero(copies == 0))
-        batch.mapped_in = len(origin) - count + batch.mapped_out
+        without = int(np.count_nonzero(copies == 0))
+        batch.counts |= {"mapped_out": without, "mapped_in": len(origin) - count + without}
         lines = rows.lines[origin]
         encodable = batch_of_columns(texts, 0, self._most, values_of(results, self._kept))
         for documents in encodable.documents.values():

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.counts import CHOSEN, FOUND, ChosenCounts, records_of, without_zeros
 from tokpack.dataset import FileDigest, Manifest, index_chunks
-from tokpack.dataset.manifest import (
-    CHAT_COUNTS,
-    ROLES,
-    TRACK_DTYPES,
-    facts_of_pieces,
-    now,
-    summed_roles,
-    without_zeros,
-    write_digested,
-)
+from tokpack.dataset.manifest import ROLES, TRACK_DTYPES, facts_of_pieces, summed, write_digested
 from tokpack.dataset.track import trained_in_files
 from tokpack.encoding.folder import create_own
 from tokpack.encoding.kept import KINDS, column_type
@@ -35,7 +27,7 @@ from tokpack.encoding.table import (
     write_dropped,
     write_table,
 )
-from tokpack.errors import InputError, OutputError, option
+from tokpack.errors import InputError, OutputError
 from tokpack.quantities import counted
 from tokpack.sources import content_checksum, joined_blocks
 from tokpack.sources.sql import NAN
@@ -61,12 +53,7 @@ _COUNTED = {
     "empty": "empty",
     "rejected": "rejected",
     "text_bytes": "key_bytes",
-    "left_out": "left_out",
-    "mapped_out": "mapped_out",
-    "mapped_in": "mapped_in",
-    "truncated": "truncated",
-    "nans": "nans",
-    **{name: name for name in CHAT_COUNTS},
+    **{name: name for name in FOUND},
 }
 
 
@@ -112,16 +99,14 @@ class InputFacts(Sequence[dict[str, Any]]):
 
 def manifest_of(job: Job, plan: Plan, key: str, inputs: InputFacts, **files: Any) -> Manifest:
     """The manifest of a key; ``files`` are its facts that are not counts of ``inputs``."""
-    total: dict[str, Any] = inputs.total
-    return Manifest(
+    return Manifest.new(
+        inputs.total,
         tokpack_version=plan.version,
-        created=now(),
         tokenizer=plan.tokenizer,
         options={**plan.options, "key": key, "on_error": job.options.on_error},
         inputs=inputs,
         dtype=job.setup.dtype,
         **files,
-        **total,
     )
 
 
@@ -141,8 +126,7 @@ def counts_of(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[
     ]
     trained = [SOURCE_COLUMNS.index(f"trained of {role}") for role in ROLES]
     of = dict(zip(_COUNTED, counts.T, strict=False))
-    rows = of["records"] - of["left_out"] - of["mapped_out"] + of["mapped_in"]
-    wrong = np.flatnonzero(rows != of["documents"] + of["empty"] + of["rejected"])
+    wrong = np.flatnonzero(of["records"] != records_of(of))
     if wrong.size:
         counted = {name: int(column[wrong[0]]) for name, column in of.items()}
         raise OutputError(
@@ -166,23 +150,17 @@ def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
         return f"{names}: empty, so there is no document to encode"
     if job.chat is not None and not total["records"]:
         return f"{names}: has no record, so there is no conversation to encode"
-    chosen = _chosen(total)
+    chosen = ChosenCounts(**{name: total[name] for name in CHOSEN})
     if job.chat is not None:
         why = [f"{kind} ({count:,})" for kind, count in reject_kinds(pieces).items()]
+        why += replace(chosen, mapped_out=0, mapped_in=0).chosen()  # those kinds name
         left = f"{names}: of {total['records']:,} records no conversation is left"
-        return f"{left}: {', '.join([*why, *chosen])}"
+        return f"{left}: {', '.join(why)}"
     return (
         f"{names}: no document with a token under the key {key!r}: {total['records']} records were "
         f"read, {total['rejected']} of them were bad and the others empty"
-        + (f", or left out: {' and '.join(chosen)}" if chosen else "")
+        + "".join(f", or {words}" for words in chosen.chosen())
     )
-
-
-def _chosen(total: Mapping[str, int]) -> list[str]:
-    """What ``where`` and ``map`` have left out, for a message."""
-    where, mapped = total["left_out"], total["mapped_out"]
-    words = [f"{option('where')} left out {where}"] if where else []
-    return words + ([f"{option('map')} left out {mapped}"] if mapped else [])
 
 
 _log = logging.getLogger(__name__)
@@ -236,17 +214,11 @@ def stage(
         for key, manifest in zip(keys, manifests, strict=True):
             name = staged(key, "manifest.json")
             files[name] = write_digested(folder(name), manifest.chunks())
-    columns = [SOURCE_COLUMNS.index(name) for name in ("rejected", *_left_out_columns(job))]
-    if sums[:, columns].any():
+    if sums[:, job.reject_columns].any():
         lines = chain.from_iterable(reject_lines(pieces) for _, pieces in several)
         files[REJECTS_FILE] = write_digested(folder(REJECTS_FILE), lines)
     write_commit(job, versions, files)
     return manifests
-
-
-def _left_out_columns(job: Job) -> tuple[str, ...]:
-    """The columns of what is among the rejects beside bad records: conversations left out."""
-    return () if job.chat is None else ("mapped_out",)
 
 
 def _stage_file(
@@ -300,11 +272,7 @@ def _whole(
     """The manifest of a dataset in several .bin files, made from theirs."""
     names = piece_names(os.path.basename(job.options.output_names[key]), len(manifests))
     records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
-    facts = facts_of_pieces(records)
-    facts["reasons"] = dict(sum((Counter(one.reasons) for one in manifests), Counter()))
-    facts["roles"] = summed_roles(manifests)
-    if facts["tracks"]:
-        facts["trained"] = sum(one.trained or 0 for one in manifests)
+    facts = {**summed(manifests), **facts_of_pieces(records)}
     return manifest_of(job, plan, key, inputs, **facts)
 
 

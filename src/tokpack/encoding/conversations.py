@@ -17,7 +17,8 @@ from tokpack.chat.records import NO_NUMBER, detect, number_of, pairs_in
 from tokpack.chat.rendered import OUTSIDE, utf8
 from tokpack.chat.renderer import Renderer
 from tokpack.chat.template import ChatTemplate, load_template
-from tokpack.dataset.manifest import CHAT_COUNTS, ROLES
+from tokpack.counts import OF_CONVERSATIONS
+from tokpack.dataset.manifest import ROLES
 from tokpack.display import brief
 from tokpack.encoding.first_records import FirstInputs
 from tokpack.errors import InputError, LimitError, UsageError, option
@@ -220,11 +221,11 @@ class ConversationMaker:
             conversations += rendered
             texts += encoded
             lines += [line] * len(rendered)
-            batch.mapped_in += len(rendered) - 1
         documents = joined(texts, np.array(lines, np.int64))
         columns = {key: of_objects([row[i] for row in values]) for i, key in enumerate(self._kept)}
         plain = documents.data, documents.spans, documents.lines
         batch.documents = {self._key: Conversations(*plain, columns, conversations)}
+        batch.counts["mapped_in"] = len(conversations) - (len(records) - len(bad))
         batch.bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
         batch.rows = None
 
@@ -345,7 +346,7 @@ class MarkedConversation(NamedTuple):
 class FirstConversations(NamedTuple):
     """The conversations of a request's first records, and the reasons why others have none.
 
-    ``counts`` are those of CHAT_COUNTS.
+    ``counts`` are those of ``counts.OF_CONVERSATIONS``.
     """
 
     settled: Mapping[str, Any]
@@ -405,9 +406,9 @@ def sample(options: EncodeOptions) -> FirstConversations:
     cuts = np.cumsum(fitted.encoded.lengths)[:-1]
     ids, masks = (np.split(row, cuts) for row in (fitted.encoded.ids, fitted.encoded.mask))
     samples = [MarkedConversation(*pair) for pair in zip(ids, masks, strict=True)]
-    reasons = Counter(one.kind for one in (*batch.bad, *fitted.left_out))
-    numbers = said(fitted.documents, fitted.encoded, setup.frame)[-len(CHAT_COUNTS) :]
-    counts = dict(zip(CHAT_COUNTS, numbers.tolist(), strict=True))
+    reasons = Counter(one.kind for one in (*batch.bad, *fitted.unfit))
+    numbers = said(fitted.documents, fitted.encoded, setup.frame)[-len(OF_CONVERSATIONS) :]
+    counts = dict(zip(OF_CONVERSATIONS, numbers.tolist(), strict=True))
     samples = samples[: len(fitted.documents)]
     return FirstConversations(settled, setup.tokenizer, len(records), samples, reasons, counts)
 
@@ -420,7 +421,7 @@ class FitResult(NamedTuple):
 
     documents: Conversations
     encoded: MarkedIds
-    left_out: list[BadRecord]
+    unfit: list[BadRecord]
     truncated: int
 
 
@@ -460,7 +461,7 @@ def fit(
         out |= same | out.reshape(-1, 2)[:, ::-1].reshape(-1)
     if not out.any() and not is_cut.any():
         return FitResult(documents, encoded, [], 0)
-    left_out = []
+    unfit = []
     for i in np.flatnonzero(out).tolist():
         if too_long[i] and not is_cut[i]:
             kind, reason = TOO_LONG, f"{TOO_LONG}: {lengths[i]} tokens, more than {max_length}"
@@ -470,7 +471,7 @@ def fit(
         else:
             kind = reason = OTHER_OF_PAIR
         text = documents.text(i)[:RAW_BYTES_KEPT]
-        left_out.append(BadRecord(int(documents.lines[i]), reason, text, kind=kind))
+        unfit.append(BadRecord(int(documents.lines[i]), reason, text, kind=kind))
     # Which tokens are kept, without a loop over documents: a step up where a kept range begins and
     # a step down where it ends; a token is kept where the sum of the steps before it is one.
     stays = ~out
@@ -487,7 +488,7 @@ def fit(
         encoded.parts[tokens],
         encoded.merged[np.repeat(stays, [len(one.trained) for one in documents.rendered])],
     )
-    return FitResult(documents.select(stays), kept, left_out, int((is_cut & stays).sum()))
+    return FitResult(documents.select(stays), kept, unfit, int((is_cut & stays).sum()))
 
 
 def _same(ids: npt.NDArray[Any], *places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokpack.counts import OF_RECORDS
 from tokpack.encoding.conversations import (
     OTHER_OF_PAIR,
     ConversationMaker,
@@ -305,20 +306,20 @@ class PartEncoder:
         self, counts: npt.NDArray[np.int64], tracks: Tracks, batch: DocumentBatch, origin: _Origin
     ) -> None:
         batch, texts = self._encodable(batch, origin)
-        left_out: list[BadRecord] = []
+        unfit: list[BadRecord] = []
         if self.job.chat is not None:
-            batch, texts, left_out = self._fitted(batch, texts[0])
+            batch, texts, unfit = self._fitted(batch, texts[0])
             documents, encoded = next(iter(batch.documents.values())), texts[0].encoded
             assert isinstance(documents, Conversations)
             assert isinstance(encoded, MarkedIds)
             counts[_SAID] += said(documents, encoded, self.job.setup.frame)
-        if batch.bad or left_out:
-            lines = np.frombuffer(lines_of(batch.bad, left_out), np.uint8)
+        if batch.bad or unfit:
+            lines = np.frombuffer(lines_of(batch.bad, unfit), np.uint8)
             tracks.write(len(tracks.sizes) - 1, lines)
         self._counters.spent(_ENCODE)
         of_batch = (
             *(batch.records, batch.lines, len(batch.bad), batch.bytes_read, batch.text_bytes),
-            *(batch.left_out, batch.mapped_out, batch.mapped_in, batch.truncated, batch.nans),
+            *(batch.counts.get(name, 0) for name in OF_RECORDS),
         )
         counts[: len(of_batch)] += of_batch
         count = tokens = 0
@@ -414,10 +415,9 @@ class PartEncoder:
         batch = replace(
             batch,
             documents={key: fitted.documents},
-            mapped_out=len(fitted.left_out),
-            truncated=fitted.truncated,
+            counts=batch.counts | {"mapped_out": len(fitted.unfit), "truncated": fitted.truncated},
         )
-        return batch, [_Text(fitted.encoded, None)], fitted.left_out
+        return batch, [_Text(fitted.encoded, None)], fitted.unfit
 
     def _tokens(
         self, documents: Documents, text: _Text, frame: Frame

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokpack.dataset.manifest import CHAT_COUNTS, ROLES
+from tokpack.counts import OF_CONVERSATIONS, OF_RECORDS
+from tokpack.dataset.manifest import ROLES
 from tokpack.encoding.kept import KINDS
 from tokpack.encoding.plan import RANGES
 from tokpack.sources import block_checksums, line_base
@@ -37,18 +38,15 @@ if TYPE_CHECKING:
 
 REJECTS = "rejects"  # the last track
 
-# What is counted of conversations: tokens and trained ones of each role, and more, see Manifest.
+# What is counted of conversations: tokens and trained ones of each role, and more, see Counts.
 SAID_COLUMNS = (
     *(f"{what} of {role}" for role in ROLES for what in ("tokens", "trained")),
-    *CHAT_COUNTS,
+    *OF_CONVERSATIONS,
 )
 # The columns of counts: of a source, and then, for each key,
 SOURCE_COLUMNS = (
     *("records", "lines", "rejected", "bytes_read", "text_bytes"),
-    # not chosen by ``where``; left out and added by ``map``
-    *("left_out", "mapped_out", "mapped_in"),
-    "truncated",  # conversations
-    "nans",  # records with NaN where ``where`` looks
+    *OF_RECORDS,
     *SAID_COLUMNS,
 )
 # documents with a token, sequences, tokens, documents without, special tokens found in documents,
@@ -159,6 +157,12 @@ class Job:
         """The column of a count of key number ``key``."""
         begin: int = self.columns_of_key(key).start
         return begin + KEY_COLUMNS.index(name)
+
+    @functools.cached_property
+    def reject_columns(self) -> list[int]:
+        """The counts of records that are listed in the file of rejects."""
+        listed = ("rejected",) if self.chat is None else ("rejected", "mapped_out")
+        return [SOURCE_COLUMNS.index(name) for name in listed]
 
     def sources_of(self, number: int) -> range:
         """The numbers of the sources that a part reads."""

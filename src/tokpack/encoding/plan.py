@@ -383,24 +383,22 @@ def divided(parts: Sequence[Part], count: int) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def make_plan(
-    options: EncodeOptions,
-    sources: Sequence[Source],
-    parts: Sequence[Part],
-    setup: TokenizerSetup,
-    *,
-    columns: Mapping[str, Any] | None = None,
-    chat: Mapping[str, Any] | None = None,
-) -> Plan:
-    """The plan for sources that are cut into ``parts``."""
-    return Plan(
-        version=__version__,
-        sources=tuple(sources),
-        fingerprints=tuple(fingerprints(sources)),
-        tokenizer=described(options, setup),
-        options=deciding_options(options, setup, columns, chat),
-        parts=tuple(parts),
-    )
+class Prepared(NamedTuple):
+    """A request after a look at its inputs; how they are cut is still open."""
+
+    options: EncodeOptions  # ``keep`` names columns, also if all were asked for
+    setup: TokenizerSetup
+    deciding: dict[str, Any]  # as ``deciding_options`` has them
+
+
+def prepare(options: EncodeOptions, sources: Sequence[Source]) -> Prepared:
+    """The request with its tokenizer loaded and first records read. Raises as ``encode`` does."""
+    setup = load_setup(options)
+    first = FirstInputs(options, sources)
+    options = with_columns(options, first)
+    columns = settled(options, first)
+    chat = settled_chat(options, setup.tokenizer, first)
+    return Prepared(options, setup, deciding_options(options, setup, columns, chat))
 
 
 class PlannedRun(NamedTuple):
@@ -417,16 +415,19 @@ def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun
     ``source`` is an object of this process that is read instead of the inputs, or None.
     """
     sources = [source] if source else discover(options.inputs, **options.for_inputs)
-    setup = load_setup(options)
-    first = FirstInputs(options, sources)
-    options = with_columns(options, first)
-    columns = settled(options, first)
-    chat = settled_chat(options, setup.tokenizer, first)
+    options, setup, deciding = prepare(options, sources)
     # The first N records are the same for any number of workers when one takes them in turn.
     workers = worker_count(options) if options.limit is None else 1
     files = file_count(options, sources, workers)
     # Files end where parts do, so these must not depend on the workers where there are several.
     parts = cut(sources, workers if files == 1 else files * FILE_WORKERS)
-    plan = make_plan(options, sources, parts, setup, columns=columns, chat=chat)
-    plan = replace(plan, files=divided(parts, files))
+    plan = Plan(
+        version=__version__,
+        sources=tuple(sources),
+        fingerprints=tuple(fingerprints(sources)),
+        tokenizer=described(options, setup),
+        options=deciding,
+        parts=tuple(parts),
+        files=divided(parts, files),
+    )
     return PlannedRun(plan, setup, workers)

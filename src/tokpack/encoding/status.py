@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tokpack import machine
+from tokpack.counts import CHOSEN, ChosenCounts
 from tokpack.dataset import Manifest, MMapIndexedDataset
 from tokpack.encoding.folder import SUFFIX, WorkFolder, open_own
 from tokpack.encoding.plan import Plan
@@ -42,12 +43,12 @@ LOCAL_BEAT_SECONDS = 5.0
 LOST_SECONDS = 3 * BEAT_SECONDS + 10  # of silence, after which a run is taken for dead
 _COUNTS = (
     *("done", "total", "documents", "tokens", "text_bytes", "rejected", "workers"),
-    *("left_out", "mapped_out", "mapped_in"),
+    *CHOSEN,
 )
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(ChosenCounts):
     """What a run says of itself; times are seconds since the epoch, by its machine's clock.
 
     ``written`` is when that was, by the clock of the disk or store; 0 where it is not known.
@@ -66,23 +67,10 @@ class Report:
     text_bytes: int = 0
     message: str = ""  # why it failed
     rejected: int = 0
-    left_out: int = 0  # as in Progress
-    mapped_out: int = 0
-    mapped_in: int = 0
     workers: int = 0
     stage: str = ""
     bottleneck: str = ""
     written: float = 0.0
-
-    @property
-    def chosen(self) -> list[str]:
-        """What ``where`` and ``map`` did so far, in words: what they have not done is left out."""
-        counts = (
-            (self.left_out, "left out by where"),
-            (self.mapped_out, "left out by map"),
-            (self.mapped_in, "added by map"),
-        )
-        return [f"{count:,} {words}" for count, words in counts if count]
 
     @property
     def seconds(self) -> float:

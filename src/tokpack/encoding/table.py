@@ -226,17 +226,16 @@ def _dropped(pieces: Pieces, index: int, rejected: Iterable[tuple[int, int, str]
 
 # The bad records of a piece, and of a run in the order of its inputs: a JSON object a line.
 
-_REJECTED, _LEFT_OUT = map(SOURCE_COLUMNS.index, ("rejected", "mapped_out"))
 _MALFORMED = "malformed record"
 
 
-def lines_of(bad: Sequence[BadRecord], left_out: Sequence[BadRecord] = ()) -> bytes:
+def lines_of(bad: Sequence[BadRecord], unfit: Sequence[BadRecord] = ()) -> bytes:
     """Bad records, as they lie in the track of a piece; lines count from the piece's first.
 
-    ``left_out`` are no bad ones, but conversations that no dataset has.
+    ``unfit`` are no bad ones, but conversations that no dataset has.
     """
     records = [_entry(record) for record in bad]
-    records += [{**_entry(record), "left_out": True} for record in left_out]
+    records += [{**_entry(record), "left_out": True} for record in unfit]
     records.sort(key=itemgetter("line"))
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
@@ -268,10 +267,10 @@ def reject_kinds(pieces: Pieces) -> Counter[str]:
 
 def _rejects(pieces: Pieces) -> Iterator[tuple[int, dict[str, Any]]]:
     """(input, bad record with its line in it, from 1), in input order."""
-    path, is_chat = pieces.job.path(REJECTS), pieces.job.chat is not None
+    path, columns = pieces.job.path(REJECTS), pieces.job.reject_columns
     with cannot_write(path), open(open_own(path, os.O_RDONLY), "rb") as file:
         for source, before, counts in pieces.rows():
-            for _ in range(counts[_REJECTED] + (counts[_LEFT_OUT] if is_chat else 0)):
+            for _ in range(sum(counts[column] for column in columns)):
                 try:
                     record = json.loads(file.readline())
                 except ValueError:

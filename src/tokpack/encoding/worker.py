@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tokpack.apart import Limits
+from tokpack.counts import CHOSEN
 from tokpack.encoding import coordinator
 from tokpack.encoding.folder import create_own, open_own
 from tokpack.encoding.part import PartEncoder
@@ -480,7 +481,7 @@ _SHOWN_SECONDS = 0.2  # between two snapshots
 # What a worker counts, in this order, under the names of SOURCE_COLUMNS and KEY_COLUMNS.
 _NAMES = (
     *("bytes_read", "text_bytes", "documents", "tokens", "rejected"),
-    *("left_out", "mapped_out", "mapped_in"),
+    *CHOSEN,
 )
 _COUNTS = len(_NAMES)
 _STAGES = ("read", "encode", "write")  # and the nanoseconds of each
@@ -522,12 +523,8 @@ class Counters:
     def add(self, batch: DocumentBatch, documents: int, tokens: int) -> None:
         """Count a batch."""
         self._values[:_COUNTS] += (
-            batch.bytes_read,
-            batch.text_bytes,
-            documents,
-            tokens,
-            len(batch.bad),
-            *(batch.left_out, batch.mapped_out, batch.mapped_in),
+            *(batch.bytes_read, batch.text_bytes, documents, tokens, len(batch.bad)),
+            *(batch.counts.get(name, 0) for name in CHOSEN),
         )
 
 

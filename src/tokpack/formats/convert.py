@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokpack.counts import FOUND
 from tokpack.dataset.dataset import MMapIndexedDataset
 from tokpack.dataset.format import (
     HEADER_BYTES,
@@ -19,11 +20,11 @@ from tokpack.dataset.format import (
     prefix_of,
     storage_dtype,
 )
-from tokpack.dataset.manifest import CHOSEN_COUNTS, TRACK_DTYPES, Manifest, manifest_path
+from tokpack.dataset.manifest import TRACK_DTYPES, Manifest, manifest_path, plain_facts
 from tokpack.dataset.merge import all_tables, tables_of
 from tokpack.dataset.outputs import dataset_files, new_datasets
 from tokpack.dataset.track import track_path
-from tokpack.dataset.writer import NewDataset, plain_facts
+from tokpack.dataset.writer import NewDataset
 from tokpack.errors import InputError, UsageError, option
 from tokpack.formats import foreign, lists
 from tokpack.formats.export import EXPORTS, Content, export, export_dtype, export_paths, new_export
@@ -309,7 +310,7 @@ def _facts(content: Content, request: _Request) -> dict[str, Any]:
     opened = content.source
     if manifest := opened.manifest:
         keys = ("tokenizer", "inputs", "records", "documents", "empty", "rejected", "text_bytes")
-        kept = {key: getattr(manifest, key) for key in (*keys, "pairs", *CHOSEN_COUNTS)}
+        kept = {key: getattr(manifest, key) for key in (*keys, "pairs", *FOUND)}
         return {**kept, "options": {**manifest.options, "dtype": request.dtype}}
     size = content.tokens * opened.dtype.itemsize
     facts = plain_facts(shown(request.name), len(content.doc_idx) - 1, content.tokens, size)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokpack import __version__
+from tokpack.counts import added
 from tokpack.dataset import Manifest, bin_path, idx_path, manifest_path
-from tokpack.dataset.manifest import CHOSEN_COUNTS, MANIFEST, facts_of_pieces, now, summed_roles
+from tokpack.dataset.manifest import MANIFEST, facts_of_pieces, summed
 from tokpack.dataset.outputs import sizes
 from tokpack.encoding.resume import check_budget
 from tokpack.encoding.status import parse_report
@@ -112,9 +111,6 @@ def missing(shards: Sequence[ShardStatus]) -> list[int]:
     return [one.number for one in shards if one.state not in ("done", "running")]
 
 
-_COUNTS = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
-
-
 def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Manifest]:
     """Check every shard of a plan, and write the manifest of each key's dataset. Returns them.
 
@@ -216,13 +212,11 @@ def _joined(
     manifests: Sequence[Manifest],
 ) -> Manifest:
     """The manifest of the dataset that consists of all shards."""
-    every = (*_COUNTS, *CHOSEN_COUNTS)
     records = [
         one.record(name.rpartition("/")[2]) for name, one in zip(names, manifests, strict=True)
     ]
-    return Manifest(
-        tokpack_version=__version__,
-        created=now(),
+    return Manifest.new(
+        summed(manifests),
         tokenizer=plan.tokenizer,
         options={
             **plan.deciding,
@@ -233,16 +227,7 @@ def _joined(
         inputs=_inputs(shards, manifests),
         dtype=manifests[0].dtype,
         **facts_of_pieces(records),
-        trained=_trained(manifests),
-        reasons=dict(sum((Counter(one.reasons) for one in manifests), Counter())),
-        roles=summed_roles(manifests),
-        **{name: sum(getattr(one, name) for one in manifests) for name in every},
     )
-
-
-def _trained(manifests: Sequence[Manifest]) -> int | None:
-    counts = [one.trained for one in manifests if one.trained is not None]
-    return sum(counts) if counts else None
 
 
 def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
@@ -251,11 +236,7 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
     for shard, manifest in zip(shards, manifests, strict=True):
         entries = [dict(entry) for entry in manifest.inputs]
         if shard.begins_inside_source:
-            last, more = inputs[-1], entries.pop(0)
-            for name in (*_COUNTS, "special_tokens"):
-                last[name] += more[name]
-            names = (name for name in (*CHOSEN_COUNTS, "trained") if name in more)
-            last |= {name: last.get(name, 0) + more[name] for name in names}
+            inputs[-1] = added(inputs[-1], entries.pop(0))
         inputs += entries
     return inputs
 

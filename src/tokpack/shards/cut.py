@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokpack import __version__
 from tokpack.encoding.choose import importable_name
-from tokpack.encoding.columns import settled, with_columns
-from tokpack.encoding.conversations import settled_chat
-from tokpack.encoding.first_records import FirstInputs
 from tokpack.encoding.options import worker_count
-from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, PlannedRun, deciding_options
+from tokpack.encoding.plan import MAX_PART_BYTES, MIN_PART_BYTES, PlannedRun, prepare
 from tokpack.encoding.run import encode_planned, ends_on_sigterm
 from tokpack.encoding.setup import described, load_setup
 from tokpack.encoding.status import BEAT_SECONDS, LOCAL_BEAT_SECONDS, RunReporter
@@ -73,10 +70,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     sources = discover(options.inputs, **options.for_inputs, pipes=False)
     for source in sources:
         _check_shared(source)
-    setup = load_setup(options)
-    first = FirstInputs(options, sources)
-    options = with_columns(options, first)
-    columns = settled(options, first)
+    options, setup, deciding = prepare(options, sources)
     prints = fingerprints(sources)
     lines = []
     for parts in _shards(sources, shard_bytes):
@@ -91,9 +85,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
     return ShardPlan(
         version=__version__,
         options=_same_everywhere(options),
-        deciding=deciding_options(
-            options, setup, columns, settled_chat(options, setup.tokenizer, first)
-        ),
+        deciding=deciding,
         tokenizer=described(options, setup),
         names={key: name.rpartition("/")[2] for key, name in options.output_names.items()},
         inputs=len(sources),

@@ -309,9 +309,7 @@ class DocumentBatch:
 
     ``documents`` are by key; a record that is bad for one key is left out for all. ``records`` =
     documents + bad ones. Where the texts are still to be made, there are ``rows`` in the place of
-    documents. ``left_out`` records were read and not chosen by ``where``, ``mapped_out`` rows left
-    out by ``map``, ``mapped_in`` rows added by it: documents + bad ones + both left out = records +
-    added. Of conversations ``truncated`` were cut. ``nans`` records have NaN where ``where`` looks.
+    documents. ``counts`` has what else was counted of them, by the names of ``tokpack.counts``.
     ``lines`` is how far the record number moved, blank lines included. ``bytes_read`` counts
     stored bytes and ``text_bytes`` decompressed ones, since the batch before; over all parts of
     a source they add up to about its size, however it was split. ``table_columns`` are the names of
@@ -325,11 +323,7 @@ class DocumentBatch:
     bytes_read: int = 0
     text_bytes: int = 0
     rows: Rows | None = None
-    left_out: int = 0
-    mapped_out: int = 0
-    mapped_in: int = 0
-    truncated: int = 0
-    nans: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
     table_columns: Sequence[str] | None = None
 
 

@@ -89,7 +89,7 @@ def _facts(report: Report, *, is_running: bool) -> list[tuple[str, str]]:
         ("documents", f"{report.documents:,}"),
         ("tokens", f"{report.tokens:,}, {count_text(report.tokens / (seconds or 1))} a second"),
         ("bad records", f"{report.rejected:,}"),
-        *([("records", ", ".join(report.chosen))] if report.chosen else []),
+        *([("records", ", ".join(report.chosen()))] if report.chosen() else []),
     ]
     if is_running:
         left = report.seconds_left

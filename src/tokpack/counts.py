@@ -1,0 +1,105 @@
+"""What is counted of records on their way to a dataset: the names, words and sums of all counts.
+
+The batches, progress, reports and manifests of a run have these fields, and datasets that are made
+of others have their sums. So whoever counts something more adds a field here and counts it in a
+batch (``sources.base.DocumentBatch.counts``); every place between follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _count(words: str = "", rows: int = 0) -> Any:
+    """A field: its words for people, and whether each adds a row to the records or takes one."""
+    return field(default=0, metadata={"words": words, "rows": rows})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenCounts:
+    """What ``where`` and ``map`` did to the rows of records.
+
+    Of conversations ``mapped_out`` are those that have no document though they are no bad records,
+    and ``mapped_in`` the documents of a record beside its first.
+    """
+
+    left_out: int = _count("left out by where", -1)
+    mapped_out: int = _count("left out by map", -1)
+    mapped_in: int = _count("added by map", +1)
+
+    def chosen(self) -> list[str]:
+        """What was done, each as "3 left out by where"."""
+        counted = ((getattr(self, one.name), one.metadata["words"]) for one in fields(ChosenCounts))
+        return [f"{count:,} {words}" for count, words in counted if count]
+
+    def ways_out(self) -> list[str]:
+        """How rows were left out, each as "left out by where"."""
+        taken = (one for one in fields(ChosenCounts) if one.metadata["rows"] < 0)
+        return [one.metadata["words"] for one in taken if getattr(self, one.name)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordCounts(ChosenCounts):
+    """Of conversations ``truncated`` were cut to a length.
+
+    ``nans`` records have NaN in a column that ``where`` compares.
+    """
+
+    truncated: int = _count()
+    nans: int = _count()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts(RecordCounts):
+    """What was found in conversations.
+
+    The template leaves out ``messages_unwritten``, the thinking of ``thoughts_unwritten`` trained
+    answers, and the texts of ``contents_unwritten`` messages beside their calls. Of ``answers``,
+    the trained ones, ``stops_untrained`` end without a trained token that ends a turn; the first
+    token of ``headers_merged`` trained spans is one with what is before them. ``frames_doubled``
+    documents have their BOS or EOD twice, from the template and from the request.
+    """
+
+    thoughts_unwritten: int = _count()
+    messages_unwritten: int = _count()
+    contents_unwritten: int = _count()
+    answers: int = _count()
+    stops_untrained: int = _count()
+    headers_merged: int = _count()
+    frames_doubled: int = _count()
+
+
+# What every manifest says, and what it says where it is not zero.
+READ = ("records", "documents", "sequences", "tokens", "empty", "rejected", "text_bytes")
+CHOSEN, OF_RECORDS, FOUND = (
+    tuple(one.name for one in fields(counts)) for counts in (ChosenCounts, RecordCounts, Counts)
+)
+OF_CONVERSATIONS = FOUND[len(OF_RECORDS) :]
+
+
+def records_of(counts: Mapping[str, Any]) -> Any:
+    """How many records must have been read, where each is counted once: integers, or arrays."""
+    rows = counts["documents"] + counts["empty"] + counts["rejected"]
+    for one in fields(ChosenCounts):
+        rows = rows - one.metadata["rows"] * counts[one.name]
+    return rows
+
+
+def without_zeros(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts without those of FOUND that are zero."""
+    return {name: fact for name, fact in facts.items() if fact or name not in FOUND}
+
+
+def added(counts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts of an input of which several datasets have a part each."""
+    names = (*READ, *FOUND, "special_tokens", "trained")
+    return {**counts, **{key: counts.get(key, 0) + more[key] for key in names if key in more}}
+
+
+def counts_last(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts with FOUND at their end: a dataclass has the fields of its base before its own."""
+    return dict(sorted(facts.items(), key=lambda item: item[0] in FOUND))
