@@ -1,4 +1,4 @@
-"""The trainer, of which the rest of tokpack knows only the entry points.
+"""The trainer's entry points: all that the rest of tokpack knows of it.
 
 It is installed with tokpack, and none of it is imported until it is needed. pyproject.toml lists
 what it has: commands, and functions with the same names in ``tokpack``.

@@ -55,7 +55,7 @@ def convert(model: Stage, *, emulate: bool = False) -> None:
         from torchao.float8.float8_training_tensor import GemmInputRole
 
     config = Float8LinearConfig(emulate=emulate)
-    # What torchao's module would be, of which only the product is used: ours split their work.
+    # A torchao module, used only for its product: our layers are split among tensor ranks.
     like = Float8Linear.from_float(torch.nn.Linear(1, 1, bias=False, device="meta"), config)
     multiply: Any = matmul_with_hp_or_float8_args.apply
 

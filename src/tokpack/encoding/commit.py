@@ -195,7 +195,7 @@ def stage(
     for begin, (file_plan, pieces) in zip(plan.files, several, strict=True):
         first = plan.parts[begin].source
         here = range(first, first + len(file_plan.sources))
-        # A source of which two files have a part was read as a whole by neither.
+        # If two .bin files have parts of a source, neither has read the whole source.
         whole = [None if n in cut else contents[n] for n in here]
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
         counts = (counts_of(pieces.job, sums_of_file, n) for n in range(len(keys)))

@@ -2,8 +2,8 @@
 
     python -P bench_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER
 
-Encodes the documents in TEXT (cut at the int64 OFFSETS, of which as many as fit into BYTES) on one
-thread, each once, and prints what ``main`` measures as JSON. Needs only numpy and the library, so
+Encodes the documents in TEXT, cut at the int64 OFFSETS, as many as fit into BYTES, on one thread,
+each once, and prints what ``main`` measures as JSON. Needs only numpy and the library, so
 that it runs in any environment.
 """
 

@@ -338,7 +338,8 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
         if storage_of(path).put(path, plan.content(), "create") is None:  # another one is there now
             return save_plan(plan, prefix, overwrite=overwrite)
         return plan
-    # The plan comes first: whoever follows the old one looks again before he names anything.
+    # The plan is replaced first: runs under the old plan look at it again before they give a
+    # dataset its name, and then find that it is no longer theirs.
     others = [one for one in (*old.replaced, old.id) if one != plan.id]
     plan = replace(plan, replaced=tuple(others[-_MOST_REPLACED:]))
     written = replace_version(path, plan.content(), version)
@@ -368,8 +369,8 @@ def _removed(file: str, version: Version) -> None:
 def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
     """Remove manifests of plans that this one replaced.
 
-    Whoever planned may have been stopped before he removed them, or who followed the old plan was
-    late: then nothing may be taken for a part of the new one.
+    The run that replaced a plan may have been stopped before it removed them, or a run under the
+    old plan may have written one late. Without this they could be taken for parts of the new plan.
     """
     for path, version in versions_of(map(manifest_path, datasets)).items():
         manifest = None

@@ -53,7 +53,7 @@ def open_blend(
 
     ``changes`` replace settings in it.
 
-    A dataset of which the split leaves no sample is a UsageError that names it; with
+    A dataset that the split leaves without a sample is a UsageError that names it; with
     ``allow_empty=True`` it is left out there, and the others share its weight. If nothing is left
     of any dataset for validation or test, and no samples were requested, there is no such part. A
     single dataset without a weight is not blended. In the order of another program, weights and
