@@ -99,7 +99,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Loaded when first used: ``import tokpack`` stays instant.
+# Modules are loaded at their first use, so that ``import tokpack`` takes no time.
 _LAZY = {
     "AcceleratedTokenizer": "tokpack.tokenizers",
     "BlendedDataset": "tokpack.samples",

@@ -1,7 +1,8 @@
-"""Processes of tokpack's own, and limits of the system in them on what somebody's template does.
+"""Calls in a process of tokpack's own, where the system limits the time and memory of templates.
 
-Nothing in a process can stop a call of C that goes on for hours, so the system does: it ends the
-process, and its parent says why, and at which record. The process of a user is never limited.
+A chat template is somebody else's program, and may spend hours in one call of C, which nothing in
+the same process can stop. So it runs in another process, which the system ends; the parent reports
+the reason and the record. The process of the user is never limited.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableSequence
     from types import TracebackType
 
-SECONDS = 20  # of processor time, which does not depend on what else the machine does
-MEMORY = 3 << 29  # bytes more than there are already
+SECONDS = 20  # of processor time, which does not depend on the load of the machine
+MEMORY = 3 << 29  # bytes in addition to what the process has already
 CHARACTERS = 1 << 28  # of a text
 
 _TOO_MUCH_MEMORY, _TOO_LONG = 77, 78  # exit codes
 
-_is_own = False  # whether this process may be limited, and end
+_is_own = False  # whether this process belongs to tokpack, so that limits may end it
 
 
 def enter() -> None:
-    """Say that this process is one of tokpack's own: on Linux, limits hold in it from now on."""
+    """Declare that this process is tokpack's own: on Linux, ``Limits`` may end it from now on."""
     global _is_own  # noqa: PLW0603 - of the process as a whole
     _is_own = sys.platform == "linux"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all: the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent acts
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
 
 def has_processes() -> bool:
-    """Whether this process can have one of tokpack's own, in which limits hold."""
+    """Whether this process can start one of tokpack's own, in which limits hold."""
     return sys.platform == "linux" and not multiprocessing.current_process().daemon
 
 
 def limit_met(code: int | None) -> str:
-    """The limit that has ended a process with an exit code; empty for none."""
+    """The limit that ended a process with this exit code, in words; "" for none."""
     return {
         -signal.SIGPROF: f"takes more than {SECONDS} s of processor time",
         _TOO_MUCH_MEMORY: f"takes more than {MEMORY >> 20} MiB of memory, or than there is",
@@ -56,28 +57,28 @@ def limit_met(code: int | None) -> str:
 
 
 class Limits:
-    """Limits on memory, and on the time of what goes on without a word; a context.
+    """Limits on memory and on the processor time for each step of work; a context.
 
-    ``note`` is memory that is shared with the parent. Its last number is the record in work, from
-    1 on; 0 for none.
+    ``note`` is memory that is shared with the parent. Its last number is the record in work,
+    counted from 1, or 0 for none; the parent reads it after the system has ended this process.
     """
 
     def __init__(self, note: MutableSequence[int] | None = None) -> None:
         self._note: MutableSequence[int] = [0] if note is None else note
-        self._again = float("inf")  # when the time is to begin anew
+        self._again = float("inf")  # when the timer may be restarted
 
     def at(self, record: int) -> None:
-        """Go on with a record."""
+        """Note that work on a record begins."""
         self._note[-1] = record
         self.go_on()
 
     def go_on(self) -> None:
-        """Go on with something else: the time begins anew, as it does now and then at least."""
-        if time.monotonic() > self._again:  # a call of the system each time would take too long
+        """Note that work has advanced: the timer restarts, unless it did so a second ago."""
+        if time.monotonic() > self._again:  # a system call for each record would take too long
             self._restart()
 
     def check(self, text: str) -> None:
-        """End where a text is too long."""
+        """End the process if a text is too long."""
         if len(text) > CHARACTERS:
             self._end(_TOO_LONG)
 
@@ -86,6 +87,7 @@ class Limits:
             return
         import resource
 
+        # The limit counts what the process has already, such as a tokenizer: add to that.
         with open("/proc/self/statm", encoding="ascii") as file:
             most = int(file.read().split()[5]) * resource.getpagesize() + MEMORY
         self._before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -111,31 +113,34 @@ class Limits:
 
     def _restart(self) -> None:
         self._again = time.monotonic() + SECONDS / 20
-        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # the system's own handler ends the process
+        # Not a handler of Python, which could not run during a call of C: without one, the signal
+        # of the timer ends the process.
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
 
     def _end(self, code: int) -> None:
         if _is_own:
-            os._exit(code)  # its parent says why
+            os._exit(code)  # the parent reports the reason, see ``limit_met``
         raise LimitError(f"the chat template {limit_met(code)}")
 
 
 class Apart:
-    """A function in a process of its own, which answers call after call until it is closed.
+    """A function in a process of its own, which answers calls until it is closed.
 
-    Where there can be no such process, the function is called here. ``what`` it is in words, for
-    LimitError where a limit has ended the process, and WorkerError where anything else has. What a
-    function loads may start threads, which no fork has that comes later: that is a reason for a
-    process, too. Arguments and what the function gives are pickled; UsageError for what cannot be.
+    If this process cannot have one, the function is called here. ``what`` names it in messages:
+    LimitError if a limit has ended the process, WorkerError if anything else has. Another reason
+    for a process of its own is that the function may load a library with threads: this process
+    could not fork safely afterwards. Arguments and results are pickled; UsageError for arguments
+    that cannot be.
     """
 
     def __init__(self, what: str, function: Callable[..., Any]) -> None:
         self._what, self._function = what, function
-        self._owner = os.getpid()  # a fork of it has no part in the process
+        self._owner = os.getpid()  # a fork of this process must not use the pipe
         self._process: Any = None
         if has_processes():
             context = multiprocessing.get_context("fork")
             self._pipe, theirs = context.Pipe()
-            with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
+            with warnings.catch_warnings():  # Python warns of forks when a library has idle threads
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._process = context.Process(target=self._answer, args=(theirs,), daemon=True)
                 self._process.start()
@@ -151,7 +156,9 @@ class Apart:
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise self._ended() from None
         except BaseException:
-            self.close()  # an answer that nobody takes would be taken for the next one
+            # After Ctrl-C, say, the answer may still come. It must not be taken for that of the
+            # next call.
+            self.close()
             raise
         if isinstance(value, TokpackError):
             raise value
@@ -159,7 +166,7 @@ class Apart:
 
     @property
     def is_there(self) -> bool:
-        """Whether it can be called, in this process."""
+        """Whether it can still be called, and from this process."""
         there = self._process is None or self._process.exitcode is None
         return self._owner == os.getpid() and there
 
@@ -172,7 +179,9 @@ class Apart:
 
     def _answer(self, pipe: Any) -> None:
         enter()
-        self._pipe.close()  # or this process would keep itself alive
+        # A fork has the parent's end, too. While that is open here, the end of the parent would not
+        # be seen below, and this process would never end.
+        self._pipe.close()
         while True:
             try:
                 arguments = pipe.recv()
@@ -201,11 +210,14 @@ class Apart:
 def _pickled(what: str, arguments: tuple[Any, ...]) -> memoryview:
     try:
         return ForkingPickler.dumps(arguments)
-    except Exception as error:  # an object may have a way of its own
+    except Exception as error:  # the object's own code may raise anything
         raise UsageError(f"what is given to {what} cannot be pickled: {error}") from error
 
 
 def apart(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function once in a process of its own, see ``Apart``; arguments are not pickled."""
+    """The result of a function, called once in a process of its own; its arguments are not pickled.
+
+    Raises as ``Apart`` does.
+    """
     with closing(Apart(what, partial(function, *arguments))) as call:
         return call()

@@ -1,6 +1,7 @@
-"""What the command line does, as functions of the same names with the same options.
+"""The commands as functions with the same names and options.
 
-Here are those that several rooms have a part in; others are a room's own (see ``tokpack.__all__``).
+Here are those that need several rooms; other functions belong to one room (see
+``tokpack.__all__``).
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def encode(
 ) -> Manifest | dict[str, Manifest]:
     """Turn documents into PREFIX.bin, .idx and .json, and return the manifest.
 
-    With a list of ``keys`` it returns a dict, of each key its manifest; of several keys each
+    With a list of ``keys`` it returns a dict with the manifest for each key; each of several keys
     becomes a dataset of its own, ``PREFIX_<key>``. A key is one of JSON (a.b: b inside of a), or a
     column.
 
@@ -99,12 +100,12 @@ def encode(
     mappings; a ``datasets.Dataset`` or ``IterableDataset``; a pyarrow Table, RecordBatchReader or
     Dataset; a pandas or polars DataFrame.
 
-    A run that was stopped goes on where it was; one that is finished returns at once. What can be
-    iterated over only once is known again by ``resume_key``, a name for its content: a stopped run
-    then reads past the documents that it has. A function of ``map`` is known again by
-    ``map_version`` alone: without it a stopped run begins anew, and an output that exists is
-    refused. ``progress`` is called a few times a second; True
-    shows a bar, in a terminal or a notebook. Raises a TokpackError, or what an iterable raises.
+    A run that was stopped continues where it was; one that is finished returns at once. An iterable
+    that can be read only once is recognized by ``resume_key``, a name for its content: a stopped
+    run then reads past the documents that it has. A function of ``map`` is recognized only by
+    ``map_version``: without it a stopped run begins anew, and an output that exists is refused.
+    ``progress`` is called a few times a second; True shows a bar, in a terminal or a notebook.
+    Raises a TokpackError, or what an iterable raises.
     """
     from tokpack.encoding import encode as run
 
@@ -128,9 +129,9 @@ def plan(
 ) -> ShardPlan:
     """Cut a run of ``encode`` into shards of about ``shard_size`` bytes of text.
 
-    Writes OUTPUT.plan, by which ``encode_shard`` makes each shard on any machine, and ``commit``
-    one dataset of all. Raises as ``encode`` does before any work, UsageError for what cannot be
-    cut, and OutputError where another plan is there.
+    Writes OUTPUT.plan. With it ``encode_shard`` makes each shard on any machine, and ``commit``
+    makes one dataset of all. Raises as ``encode`` does before any work, UsageError for inputs that
+    cannot be cut, and OutputError if another plan exists.
     """
     from tokpack.shards.cut import make_shard_plan
     from tokpack.shards.plan import save_plan
@@ -154,11 +155,11 @@ def encode_shard(
     overwrite: bool = False,
     progress: Show | bool | None = None,
 ) -> dict[str, Manifest]:
-    """Make shard number ``shard`` of the plan of the dataset ``prefix``, or find it made.
+    """Make shard number ``shard`` of the plan of the dataset ``prefix``, unless it exists.
 
-    With ``overwrite`` it is made in any case, in place of a dataset that has its name. Gives of
-    each key its manifest. Raises as ``encode`` does, ResumeError where this machine would
-    not make the planned bytes, and BusyError where another process makes it on the same disk.
+    With ``overwrite`` it is made in any case, in place of a dataset with its name. Returns the
+    manifest for each key. Raises as ``encode`` does, ResumeError if this machine would not make the
+    planned bytes, and BusyError if another process makes it on the same disk.
     """
     from tokpack.shards.cut import encode_shard as run
     from tokpack.shards.plan import load_plan
@@ -171,9 +172,9 @@ def encode_shard(
 
 
 def status(prefix: PathLike) -> list[ShardStatus]:
-    """How far each shard of the plan of the dataset ``prefix`` is, in order.
+    """The progress of each shard of the plan of the dataset ``prefix``, in order.
 
-    InputError where there is no plan, FormatError where it is damaged.
+    InputError if there is no plan, FormatError if it is damaged.
     """
     from tokpack.shards.commit import survey
     from tokpack.shards.plan import load_plan
@@ -185,9 +186,9 @@ def status(prefix: PathLike) -> list[ShardStatus]:
 def commit(prefix: PathLike, *, overwrite: bool = False) -> dict[str, Manifest]:
     """Make one dataset of all shards of the plan of the dataset ``prefix``; copies nothing.
 
-    Gives of each key its manifest, which lists the shards. InputError where shards are missing or
-    have too many bad records, FormatError where one is not what was planned, OutputError where
-    another dataset of the name is there.
+    Returns the manifest for each key, which lists the shards. InputError if shards are missing or
+    have too many bad records, FormatError if one is not as planned, OutputError if another dataset
+    with the name exists.
     """
     from tokpack.shards.commit import commit as run
     from tokpack.shards.plan import load_plan
@@ -207,12 +208,12 @@ def stats(
 ) -> Stats:
     """Figures about all documents and tokens of a dataset: lengths, frequencies, duplicates.
 
-    The tokenizer, which gives the tokens their texts, is named as for load_tokenizer: by
+    The tokenizer, which gives the tokens their texts, is named as for load_tokenizer, by
     ``tokenizer``, ``vocab_file``, ``merge_file``, ``tokenizer_type``, ``tokenizer_model`` and
-    ``pattern``; it is the manifest's where none is named. With ``seq_length``, in tokens, documents
-    are also packed, best-fit, to see how full samples are. ``threads`` 0 is one for each core, 8 at
-    most. ``progress`` is told the tokens that are read. FormatError where the dataset is broken,
-    TokenizerError where a tokenizer that is named cannot be loaded.
+    ``pattern``; by default it is the manifest's. With ``seq_length``, in tokens, documents are also
+    packed, best-fit, to see how full samples are. ``threads`` 0 is one for each core, 8 at most.
+    ``progress`` is told the tokens that are read. FormatError if the dataset is broken,
+    TokenizerError if a tokenizer that is named cannot be loaded.
     """
     from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.spelling import Spelling, find_tokenizer
@@ -239,15 +240,14 @@ def import_model(
     progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Path:
-    """Write a model of another program as a checkpoint of `tokpack train`; gives the checkpoint.
+    """Write a model of another program as a checkpoint of `tokpack train`. Returns its path.
 
     ``model`` is a folder of ``transformers``, of GPT-NeoX's layer files, whose YAML is ``config``,
     or of Megatron's mp_rank_* files. Rows of its vocabulary from ``vocab_size`` on are padding. The
-    tokenizer, named as for ``stats``, is the one in the folder where none is named. An argument
-    or a key of the model that is not known is refused, unless ``accept_argument`` has its name.
-    ``output``/config.yaml has the model's settings. InputError where there is no model, UsageError
-    for one that is not computed here, FormatError for a broken one, OutputError where ``output``
-    has anything in it.
+    tokenizer, named as for ``stats``, is by default the one in the folder. An unknown argument or
+    key of the model is refused, unless ``accept_argument`` has its name. ``output``/config.yaml has
+    the model's settings. InputError if there is no model, UsageError for one that cannot be
+    computed here, FormatError for a broken one, OutputError if ``output`` contains anything.
     """
     checkpoint: Path = entry_point("import_model")(
         model,
@@ -273,14 +273,14 @@ def export(
     progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> str:
-    """Write a checkpoint as a Hugging Face model; gives the class that loads it.
+    """Write a checkpoint as a Hugging Face model. Returns the class that loads it.
 
     ``checkpoint`` is a folder that `tokpack train` saved to, or one of its step_... folders; with
-    ``average`` the mean of so many weights, of those and of the checkpoints before. ``dtype`` is
-    fp32, bf16 or fp16. The tokenizer, named as for ``stats``, is that of the checkpoint where none
-    is named; without one the model goes alone. UsageError for a model that no class of
-    ``transformers`` computes, InputError and FormatError for a checkpoint that is missing or
-    broken, OutputError where ``output`` exists.
+    ``average`` the mean of so many weights, of this and the checkpoints before. ``dtype`` is fp32,
+    bf16 or fp16. The tokenizer, named as for ``stats``, is by default that of the checkpoint;
+    without one only the model is written. UsageError for a model that no class of ``transformers``
+    computes, InputError and FormatError for a checkpoint that is missing or broken, OutputError if
+    ``output`` exists.
     """
     written: str = entry_point("export")(
         checkpoint,
@@ -296,13 +296,14 @@ def export(
 
 
 def train(config: Config | PathLike | Mapping[str, Any]) -> TrainingResult:
-    """Train as `tokpack train` does: from ``config``, a file of settings or a mapping of them.
+    """Train as `tokpack train` does, from ``config``, a file of settings or a mapping of them.
 
     The names are those of the flags, with underscores: ``{"data_path": "wiki", "num_layers": 4}``;
-    other programs' names too. Or it is a ``tokpack.trainer.config.config.Config``, whose fields are
-    all settings. Under torchrun every process calls this. SIGTERM stops at the next step, with a
-    checkpoint. Gives losses and the checkpoint; messages go to stderr. Raises UsageError,
-    InputError and FormatError before the first step, TrainingError where the run cannot go on.
+    other programs' names are accepted, too. Or it is a ``tokpack.trainer.config.config.Config``,
+    whose fields are all settings. Under torchrun every process calls this. SIGTERM stops at the
+    next step, with a checkpoint. Returns losses and the checkpoint; messages go to stderr. Raises
+    UsageError, InputError and FormatError before the first step, TrainingError if the run cannot
+    continue.
     """
     result: TrainingResult = entry_point("train")(config)
     return result
@@ -312,10 +313,10 @@ def load_model(checkpoint: PathLike, *, device: str = "auto") -> nn.Module:
     """The model of a checkpoint as a ``torch.nn.Module``, fp32, in evaluation mode.
 
     ``model(tokens)`` takes ids, int64 [B, S] with S up to ``model.model.max_position_embeddings``,
-    and gives logits, float32 [B, S, V]; those at position i are of the token behind it. Parameters
-    have the names that the checkpoint has, and can be trained. ``checkpoint`` is as for ``export``,
-    ``device`` is auto, cpu or cuda. InputError and FormatError for a checkpoint
-    that is missing or broken.
+    and returns logits, float32 [B, S, V]; those at position i are for the next token. Parameters
+    have the names of the checkpoint, and can be trained. ``checkpoint`` is as for ``export``,
+    ``device`` is auto, cpu or cuda. InputError and FormatError for a checkpoint that is missing or
+    broken.
     """
     model: nn.Module = entry_point("load_model")(checkpoint, device=device)
     return model
@@ -328,7 +329,7 @@ def _request(
     options: Mapping[str, Any],
     resume_key: str | None = None,
 ) -> tuple[EncodeOptions, Source | None]:
-    """What is asked for, and the source that takes the place of files, if one does."""
+    """The request, and the source that replaces files, or None."""
     from tokpack.encoding import columns_in_process
     from tokpack.sources import Source, in_process
 

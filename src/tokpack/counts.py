@@ -1,8 +1,8 @@
-"""What is counted of records on their way to a dataset: the names, words and sums of all counts.
+"""The counts of records on their way to a dataset: their names, their words, and how to sum them.
 
-The batches, progress, reports and manifests of a run have these fields, and datasets that are made
-of others have their sums. So whoever counts something more adds a field here and counts it in a
-batch (``sources.base.DocumentBatch.counts``); every place between follows.
+The batches, progress, reports and manifests of a run have these fields; a dataset made of others
+has their sums. To count something more, add a field here and count it in a batch
+(``sources.base.DocumentBatch.counts``); every place between follows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ChosenCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordCounts(ChosenCounts):
-    """Of conversations ``truncated`` were cut to a length.
+    """The counts of records besides bad ones: ``truncated`` conversations were cut to a length.
 
     ``nans`` records have NaN in a column that ``where`` compares.
     """
@@ -95,7 +95,9 @@ def without_zeros(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def added(counts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """The counts of an input of which several datasets have a part each."""
+    """The counts of an input that several datasets have parts of, after adding one dataset's
+    counts.
+    """
     names = (*READ, *FOUND, "special_tokens", "trained")
     return {**counts, **{key: counts.get(key, 0) + more[key] for key in names if key in more}}
 

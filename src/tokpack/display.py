@@ -1,7 +1,7 @@
-"""Text that is not ours (documents, names, messages of libraries), made safe to show.
+"""Foreign text (documents, names, messages of libraries), made safe to show.
 
-Whatever goes to people on a terminal passes ``shown``, in ``tell`` or on the way to it; colours of
-our own are added behind it.
+Everything that is printed on a terminal passes ``shown``, in ``tell`` or before; tokpack's own
+colours are added after that.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MOST_CHARACTERS = 4000  # of one message
 
 
 def shown(text: str | bytes, *, limit: int = 0, keep: str = "") -> str:
-    """Text on one line, with nothing in it that a terminal or a page would obey.
+    """Text on one line, without anything that a terminal or a page would obey.
 
-    Whatever is not printable (controls, escapes, direction marks, lone surrogates) and not in
-    ``keep`` is written as Python writes it. With a ``limit`` the rest of a longer text becomes an
-    ellipsis.
+    Characters that are not printable (controls, escapes, direction marks, lone surrogates) and not
+    in ``keep`` are written as Python writes them. With a ``limit`` the rest of a longer text
+    becomes an ellipsis.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
@@ -54,7 +54,7 @@ def message(text: str) -> str:
 
 
 def tell(text: str, *, before: str = "") -> None:
-    """Write a line to stderr; ``before`` goes out as it is. A closed stderr is not an error."""
+    """Write a line to stderr; ``before`` is written as it is. A closed stderr is no error."""
     try:
         with contextlib.suppress(ValueError):  # it is closed
             print(before + shown(text), file=sys.stderr, flush=True)
@@ -63,9 +63,9 @@ def tell(text: str, *, before: str = "") -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Let what is written to a stream that nobody reads go nowhere.
+    """Discard what is written to a stream that nobody reads.
 
-    Some of it is kept, and would be an error when the interpreter writes it as it exits.
+    Otherwise the interpreter would write its buffer at exit, which would be an error.
     """
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, stream.fileno())
@@ -73,7 +73,7 @@ def discard(stream: TextIO) -> None:
 
 
 def data_text(text: str) -> str:
-    """Text that is asked for on stdout: as it is for a program, shown to a person.
+    """Text for stdout: as it is for a program, ``shown`` to a person.
 
     Lines stay lines.
     """
@@ -94,11 +94,11 @@ _BRIEF.maxdict = _BRIEF.maxlist = _BRIEF.maxtuple = _BRIEF.maxset = 12
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says first, or its name."""
+    """The first line of an exception's message, or its name."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def brief(value: object) -> str:
-    """A value of somebody's file as Python writes it, cut where it is long or deep."""
+    """A value in a foreign file as Python writes it, cut if it is long or deep."""
     text = _BRIEF.repr(value)
     return text if len(text) <= 600 else text[:599] + "\N{HORIZONTAL ELLIPSIS}"

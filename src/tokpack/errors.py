@@ -1,7 +1,7 @@
 """Every exception that tokpack raises on purpose.
 
-``exit_code`` is what the command line returns for it: 1, the input or the request is wrong; 2, the
-program or the machine failed.
+``exit_code`` is that of the command line: 1, the input or the request is wrong; 2, the program or
+the machine failed.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-MOST_CHARACTERS = 4000  # of a message, whatever somebody's file has in it
-_MARK = "\0"  # on both sides of an option in the text of an error
+MOST_CHARACTERS = 4000  # of a message, which may quote a file
+_MARK = "\0"  # put on both sides of an option in the text of an error
 _OPTION = re.compile(f"{_MARK}([\\w.-]+)(=[^{_MARK}]*)?{_MARK}")
 
 
 def option(name: str, *value: object) -> str:
-    """An option, with its value if it has to have one, for the text of an error that is about it.
+    """An option, with its value if needed, for the text of an error that is about it.
 
-    The message has it as in Python, ``name`` or ``name=value``, unless ``worded`` is told of flags.
+    The message shows it as in Python, ``name`` or ``name=value``, unless ``worded`` gets flags.
     """
     return f"{_MARK}{name}{''.join(f'={one!r}' for one in value)}{_MARK}"
 
 
 def worded(text: str, flags: Mapping[str, str] | None = None) -> str:
-    """A text with options, which have these ``flags``; all others have their names in Python."""
+    """A text whose options are replaced by these ``flags``; all others keep their names in
+    Python.
+    """
 
     def replaced(match: re.Match[str]) -> str:
         name, value = match[1], match[2] or ""
@@ -66,7 +68,7 @@ class TokpackError(Exception):
         return self.worded({})
 
     def worded(self, flags: Mapping[str, str]) -> str:
-        """The message, in which the options that it is about have these ``flags``."""
+        """The message, with the options that it is about replaced by these ``flags``."""
         return worded(str(self.args[0]), flags)
 
 
@@ -76,9 +78,9 @@ class UsageError(TokpackError, ValueError):
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Raise a UsageError that says what to install where a package cannot be imported.
+    """Raise a UsageError that says what to install if a package cannot be imported.
 
-    A module of tokpack itself that is missing is a fault, and stays one.
+    A missing module of tokpack itself is a defect, and stays an ImportError.
     """
     try:
         yield
@@ -98,21 +100,21 @@ class InputError(TokpackError):
 class StoreError(InputError):
     """A store does not answer, refuses, or has another object than the one that was found.
 
-    ``may_be_done``: what it was asked to write may be there, or come, all the same.
+    ``may_be_done``: a write that was requested may have been made, or may still be.
     """
 
     may_be_done = False
 
 
 class UnreachableError(StoreError):
-    """A store has failed for as long as anybody waits; it may answer later."""
+    """A store has failed for longer than requests are tried; it may answer later."""
 
 
 class RecordError(InputError):
     """One record of an input cannot be used.
 
     ``source`` is the input's name, ``line`` the 1-based record number in it, ``reason`` one phrase,
-    ``advice`` what to do about it, if anything; ``unit`` is what is counted, where it is no line.
+    ``advice`` what to do about it, if anything; ``unit`` is what ``line`` counts, if not lines.
     """
 
     def __init__(
@@ -131,7 +133,7 @@ class RecordError(InputError):
 
 
 class LimitError(InputError):
-    """What somebody's template does takes more time or memory than any honest one needs."""
+    """A template takes more time or memory than any honest one needs."""
 
 
 class TokenizerError(TokpackError):
@@ -145,14 +147,14 @@ class FormatError(TokpackError, ValueError):
 class OutputError(TokpackError):
     """The output cannot be written: full disk, no permission, existing data, a lock.
 
-    ``errno`` is the system's reason, where it was the system that refused.
+    ``errno`` is the reason of the system, if it was the system that refused.
     """
 
     errno: int | None = None
 
     @property
     def no_space(self) -> bool:
-        """Whether it may be written later, when somebody has made room."""
+        """Whether it may be written later, after somebody has made space."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -171,6 +173,6 @@ class WorkerError(TokpackError):
 
 
 class TrainingError(TokpackError):
-    """A training run cannot go on: its loss is not finite, or one of its processes is gone."""
+    """A training run cannot continue: its loss is not finite, or one of its processes has died."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""This machine: its clock and name, what this process may use of it, how its children end."""
+"""This machine: its clock and name, what this process may use of it, and how its children end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PROCESS, CONTROL_GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 class Clock:
-    """Time, chance and the name of this machine.
+    """Time, random numbers and the name of this machine.
 
-    What several machines do together asks ``clock`` for them: a simulation puts its own there.
+    Code that several machines run together takes these from ``clock``: a simulation replaces it.
     """
 
     def now(self) -> float:
-        """Seconds that only go on."""
+        """A number of seconds that never goes back."""
         return time.monotonic()
 
     def wall(self) -> float:
-        """Seconds since the epoch, as this machine has it."""
+        """Seconds since the epoch, by the clock of this machine."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
@@ -47,7 +47,7 @@ class Clock:
         return os.getpid()
 
     def is_alive(self, pid: int) -> bool:
-        """Whether there is a process of this number, be it somebody else's."""
+        """Whether a process with this number exists, even another user's."""
         return is_alive(pid)
 
 
@@ -55,23 +55,25 @@ clock = Clock()
 
 
 def usable_cores() -> int:
-    """Cores for this process: those it may run on, no more than its control group pays for."""
+    """The cores for this process: those that it may run on, within the limit of its control
+    group.
+    """
     limit = cpu_limit()
     return max(1, min(affine_cores(), math.ceil(limit) if limit else affine_cores()))
 
 
 def affine_cores() -> int:
-    """Cores that this process may run on, whatever limits its time on them."""
+    """The cores that this process may run on, whatever limits its time on them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cpu_limit(process: str = PROCESS, groups: str = CONTROL_GROUPS) -> float | None:
-    """Cores' worth of time that this process's control groups (v1, v2) allow; None: no limit.
+    """The number of cores whose time this process's control groups (v1, v2) allow; None: no limit.
 
-    ``process`` lists its groups, which are folders below ``groups``. A container may see the
-    names that its groups have outside, and only its own folders.
+    ``process`` lists its groups, which are folders below ``groups``. A container may see the names
+    that its groups have outside, and only its own folders.
     """
     limits = []
     for line in _lines(Path(process)):
@@ -91,7 +93,7 @@ def cpu_limit(process: str = PROCESS, groups: str = CONTROL_GROUPS) -> float | N
 
 
 def _limit(folder: Path) -> float | None:
-    """The limit that one group's folder states."""
+    """The limit in the folder of one group, or None."""
     words = " ".join(_lines(folder / "cpu.max")).split()
     if not words:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
@@ -112,13 +114,14 @@ def _lines(path: Path) -> list[str]:
 def ending_with(
     launcher: int, number: signal.Signals = signal.SIGKILL
 ) -> Callable[[], None] | None:
-    """What a child does so that it gets a signal when ``launcher`` dies, be it by SIGKILL.
+    """A function for a child to call, so that it gets a signal when ``launcher`` dies, even by
+    SIGKILL.
 
-    None where the system cannot: on others than Linux.
+    None if the system cannot do it, as others than Linux.
     """
     if not sys.platform.startswith("linux"):
         return None
-    prctl = ctypes.CDLL(None).prctl  # found here: a child that was just forked should do little
+    prctl = ctypes.CDLL(None).prctl  # looked up here: a new fork should do as little as possible
 
     def end_with_launcher() -> None:
         prctl(_PR_SET_PDEATHSIG, number)
@@ -129,8 +132,8 @@ def ending_with(
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of this number, be it somebody else's."""
-    if pid <= 0:  # which stand for groups of processes
+    """Whether a process with this number exists, even another user's."""
+    if pid <= 0:  # such a number stands for a group of processes
         return False
     try:
         os.kill(pid, 0)
@@ -142,7 +145,7 @@ def is_alive(pid: int) -> bool:
 
 
 def end_with(launcher: int) -> None:
-    """Let the system send SIGTERM when this process's parent ``launcher`` dies, where it can."""
+    """Let the system send SIGTERM when this process's parent ``launcher`` dies, if it can."""
     act = ending_with(launcher, signal.SIGTERM)
     if act is not None:
         act()

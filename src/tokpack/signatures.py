@@ -1,4 +1,4 @@
-"""Signatures made from records: of functions that pass their options on."""
+"""Signatures of functions that pass their options on, made from records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def show_options(function: Callable[..., Any], options: Iterable[Field[Any]]) -> None:
-    """Show in the signature of a function, for its ``**options``, fields of a dataclass."""
+    """Show the fields of a dataclass as ``**options`` in the signature of a function."""
     before = signature(function)
     named = [one for one in before.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
     parameters = [

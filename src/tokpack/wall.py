@@ -1,7 +1,7 @@
-"""The trainer, of which the rest of tokpack knows the entry points alone.
+"""The trainer's entry points: all that the rest of tokpack knows of it.
 
-It is installed with tokpack, and nothing of it is imported before it is asked for. pyproject.toml
-lists what it gives: commands, and functions that have the same names in ``tokpack``.
+It is installed with tokpack, and none of it is imported until it is needed. pyproject.toml lists
+what it has: commands, and functions with the same names in ``tokpack``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FUNCTIONS, COMMANDS = "tokpack.trainer", "tokpack.commands"
 
 @cache
 def entry_point(name: str, group: str = FUNCTIONS) -> Any:
-    """What the trainer gives under a name of a group. KeyError where it gives nothing."""
-    from importlib.metadata import distribution  # which loads much
+    """The object of the trainer with a name in a group. KeyError if there is none."""
+    from importlib.metadata import distribution  # slow to load
 
     return distribution("tokpack").entry_points.select(group=group)[name].load()

@@ -1,1 +1,1 @@
-"""A thin GPT trainer on tokpack's blends. `loop` is where to begin to read."""
+"""A thin GPT trainer on tokpack's blends. Begin to read in `loop`."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run(request: RunRequest, world: int) -> TrainingResult:
-    """Train as asked, with the other ranks of a ``world``. Raises TokpackError."""
+    """Train as requested, together with the other ranks of ``world``. Raises TokpackError."""
     if request.processes not in (None, world):
         raise UsageError(
             f"{option('nproc')} {request.processes} in a world of {world} processes: `tokpack "
@@ -50,14 +50,14 @@ def run(request: RunRequest, world: int) -> TrainingResult:
 
 
 def main() -> int:
-    """Run this rank; say what is wrong in one message, and return the exit code."""
+    """Run this rank; print an error as one message, and return the exit code."""
     words = sys.argv[1:]
     if {"-h", "--help"} & set(words):
         sys.stdout.write("The flags are those of `tokpack train --help`.\n")
         return 0
     try:
         world = int(os.environ.get("WORLD_SIZE", "1"))
-        if words == ["-"]:  # of `tokpack train --nproc`
+        if words == ["-"]:  # started by `tokpack train --nproc`
             request = RunRequest.from_json(sys.stdin.buffer.read())
             words = list(request.words)
         else:
@@ -67,7 +67,7 @@ def main() -> int:
         return 130
     except Exception as error:
         rank = int(os.environ.get("RANK", "0"))
-        time.sleep(min(rank, 1))  # mostly all ranks fail alike: rank 0 says so, and ends the others
+        time.sleep(min(rank, 1))  # all ranks mostly fail alike: rank 0 says so, ends the others
         is_expected = isinstance(error, (TokpackError, OSError, MemoryError))
         if "--debug" in words or not is_expected:
             for line in traceback.format_exc().splitlines():
@@ -88,4 +88,4 @@ if __name__ == "__main__":
     release()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # at once, so that no thread of a library can hang or crash in the end
+    os._exit(code)  # no exit handlers: a library's thread may hang or crash in them

@@ -1,4 +1,6 @@
-"""What tokpack's functions train, load_model, import_model and export do: see ``tokpack.api``."""
+"""The work of tokpack's functions train, load_model, import_model and export: see
+``tokpack.api``.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def import_model(
     progress: Show | None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Path:
-    """Write a model of another program as a checkpoint."""
+    """Convert a model of another program to a checkpoint."""
     with needs_extra("train"):
         from .checkpoints import importing
 
@@ -92,7 +94,7 @@ def train(config: Config | PathLike | Mapping[str, Any]) -> TrainingResult:
 
 
 def load_model(checkpoint: PathLike, *, device: str) -> nn.Module:
-    """The model of a checkpoint as a ``torch.nn.Module``."""
+    """The model in a checkpoint, as a ``torch.nn.Module``."""
     with needs_extra("train"):
         from .checkpoints.export import open_weights
         from .generate import load_model

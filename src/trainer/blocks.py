@@ -65,7 +65,9 @@ class Attention(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """A norm over the width of each head. All tensor ranks have its weights, each its own heads."""
+    """A norm over the width of each head. Every tensor rank has its weights, and uses them for its
+    own heads.
+    """
 
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
         super().__init__()
@@ -121,7 +123,9 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, rotary: Rotary | None, documents: Any, seeds: Seeds | None
     ) -> Tensor:
-        """``documents`` is a document_mask or None; ``seeds`` decide what dropout drops."""
+        """The layer's output. ``documents`` is a document_mask or None; ``seeds`` decide what
+        dropout drops.
+        """
         if seeds is not None:
             self.reseed(seeds[0])
         attended = self.attention(self.attention_norm(x), rotary, documents)
@@ -146,7 +150,9 @@ def dropout(x: Tensor, share: float, topology: Topology) -> Tensor:
 
 
 class RMSNorm(nn.RMSNorm):
-    """RMSNorm in fp32, its weight's type: with two types torch warns, and uses no fused kernel."""
+    """RMSNorm in fp32, the type of its weight: with two types torch warns and uses no fused
+    kernel.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.weight is not None
@@ -160,7 +166,7 @@ def norm_of(model: ModelConfig) -> nn.Module:
 
 
 def random_seed(*key: object) -> int:
-    """A seed that is a function of ``key``, the same on every machine."""
+    """A seed computed from ``key`` alone, so it is the same on every machine."""
     digest = hashlib.blake2b(repr(key).encode(), digest_size=7).digest()
     return int.from_bytes(digest, "little")
 
@@ -171,16 +177,20 @@ def reseed(seed: Tensor) -> None:
 
 
 def block_seeds(key: tuple[object, ...], tensor_rank: int) -> Seeds:
-    """The seeds of a block: in attention one for each tensor rank, behind it the same for all.
+    """The seeds of a block: for dropout inside attention a different one on each tensor rank, for
+    dropout behind it the same on all.
 
-    They are tensors, because a block would be compiled again for each new number.
+    They are tensors: with plain integers a compiled block would be compiled again for each new
+    seed.
     """
     seeds = (random_seed(*key, "attention", tensor_rank), random_seed(*key, "hidden"))
     return torch.tensor(seeds[0]), torch.tensor(seeds[1])
 
 
 def rotary_of(positions: Tensor, model: ModelConfig) -> Rotary:
-    """Cosines and sines of positions int64 [B, S], for the part of each head that rope rotates."""
+    """Cosines and sines for positions int64 [B, S], over the part of each head that rope
+    rotates.
+    """
     width = int(model.head_width * model.rotary_percent)
     steps = torch.arange(0, width, 2, device=positions.device) / width
     speeds = 1.0 / model.rotary_base**steps
@@ -204,7 +214,7 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def recomputed(run: Callable[..., Tensor], *x: Any) -> Tensor:
-    """``run(*x)``, of which only ``x`` is kept for the backward pass."""
+    """The result of ``run(*x)``, keeping only ``x`` for the backward pass, which runs it again."""
     return checkpoint(run, *x, use_reentrant=False, preserve_rng_state=False)  # type: ignore[no-any-return]
 
 
@@ -228,11 +238,12 @@ def document_mask(cu_seqlens: Tensor, length: int, flex: bool) -> Any:
 
 
 def _block_mask(document: Tensor) -> Any:
-    """The BlockMask of positions in ``document`` int64 [B, S], which never decreases along S.
+    """The BlockMask of positions whose documents are ``document`` int64 [B, S], never decreasing
+    along S.
 
-    create_block_mask looks at all S x S pairs. Here the first and the last document of each block
-    decide: a block of queries sees an earlier block of keys where that one's last document is its
-    own first one.
+    create_block_mask compares all S x S pairs. Here the first and the last document of each block
+    suffice: queries of a block see an earlier block of keys if the last document of the keys is
+    also the first document of the queries.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -258,18 +269,19 @@ def _block_mask(document: Tensor) -> Any:
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of bool [B, n, n] as BlockMask has them: the True columns first, int32 [B, 1, n, n].
+    """The indices and the counts of a BlockMask, from rows of bool [B, n, n].
 
-    And how many those are, int32 [B, 1, n].
+    Indices are int32 [B, 1, n, n], columns that are True first; counts, of those that are True, are
+    int32 [B, 1, n].
     """
     order = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32)[:, None], order.int()[:, None]
 
 
 def fastest_kernel(device: torch.device) -> AbstractContextManager[Any]:
-    """A context in which torch prefers the faster kernels of attention.
+    """A context in which torch prefers the fastest kernel of attention for the device.
 
-    cuDNN's is the first choice on the GPUs that it is made for, Hopper and later.
+    On the GPUs that cuDNN's kernel is made for, Hopper and later, that is the first choice.
     """
     names = ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"]
     if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0):
@@ -278,7 +290,7 @@ def fastest_kernel(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def described(kernel: str, device: torch.device) -> str:
-    """What a run says of its kernel: a warning where it is a slow one on a GPU."""
+    """The kernel as a run's first lines name it, with a warning if it is a slow one on a GPU."""
     if device.type != "cuda" or kernel in FAST:
         return f"attention: {kernel}"
     return (

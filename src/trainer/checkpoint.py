@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     AnyPath = str | os.PathLike[str]
 
-# Settings that may differ between the model of a checkpoint and the one that loads it.
+# Settings that may differ between a checkpoint's model and the model that loads it.
 _FREE = (
     "seq_length make_vocab_size_divisible_by hidden_dropout attention_dropout init_method_std "
     "output_init_method_std"
@@ -47,10 +47,10 @@ _FREE = (
 
 
 def origin(config: Config) -> tuple[str | None, bool]:
-    """The folder that a run loads from, and whether only weights are loaded; collective.
+    """The folder to load from, or None; and whether only weights are loaded. Collective.
 
-    A run with finetune that finds its own checkpoints in the folder it saves to goes on from them:
-    so the same command both begins and resumes it.
+    A run with ``finetune`` that finds its own checkpoints in the folder it saves to continues from
+    them: so the same command both starts and resumes it.
     """
     if not (config.finetune and config.load and config.save):
         return config.load, config.finetune
@@ -69,8 +69,8 @@ def origin(config: Config) -> tuple[str | None, bool]:
 def claim(folder: str, load: str | None) -> None:
     """Lock the folder that this run saves to until this process ends; collective.
 
-    UsageError where it holds checkpoints of another run than the one at ``load``, so that those of
-    two runs are never mixed.
+    Raises UsageError if it holds checkpoints of another run than the one at ``load``: checkpoints
+    of two runs are never mixed.
     """
     with cannot_write(folder):
         agree(lambda: os.makedirs(folder, exist_ok=True))
@@ -82,10 +82,11 @@ class CheckpointWrite:
     """A checkpoint that is being written to ``folder``/step_X.
 
     The constructor and ``finish`` are collectives. The checkpoint is complete after ``finish``, and
-    absent if the run dies before. Then all but the last ``keep`` are removed, none with 0. With
-    ``later`` a thread of each rank writes copies of its tensors while training goes on, else they
-    are written at once. Both calls raise on every rank, and remove what was begun: OutputError
-    where it cannot be written, TrainingError where a value is not finite.
+    absent if the run dies before. After that all but the last ``keep`` checkpoints are removed,
+    none with 0. With ``later`` each rank copies its tensors and a thread writes the copies while
+    training continues; otherwise they are written at once. Both calls raise on every rank and
+    remove what was begun: OutputError if it cannot be written, TrainingError if a value is not
+    finite.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class CheckpointWrite:
 
     @property
     def is_written(self) -> bool:
-        """Whether this rank has written its part, or failed to: ``finish`` will not wait for it."""
+        """Whether this rank has written its part, or failed to: then ``finish`` does not wait for
+        it.
+        """
         return not self._thread.is_alive()
 
     def finish(self) -> None:
@@ -112,9 +115,10 @@ class CheckpointWrite:
         self._or_abandon(self._commit)
 
     def _take(self, engine: Engine) -> None:
-        """Write or copy this rank's layers.
+        """Write or copy the layers of this rank.
 
-        A rank whose disk is full goes on to the end: the others need it for gathering tensors.
+        A rank whose disk is full continues to the end: gathering tensors is collective, so the
+        other ranks would wait for it for ever.
         """
         failure: TokpackError | None = None
         for file, parameters in groupby(engine.full_state(), lambda item: file_of(item[0])):
@@ -163,7 +167,9 @@ class CheckpointWrite:
 
 
 def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:
-    """TrainingError where a value is not finite: no run could go on from such a checkpoint."""
+    """Raise TrainingError if a value is not finite: no run could continue from such a
+    checkpoint.
+    """
     for key, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             count = tensor.numel() - int(torch.isfinite(tensor).sum())
@@ -178,11 +184,12 @@ def _check_finite(tensors: dict[str, Tensor], work: Path) -> None:
 def load(
     engine: Engine, folder: AnyPath, model: ModelConfig, *, finetune: bool = False
 ) -> RunState | None:
-    """Load the latest checkpoint of ``folder`` into an engine of any topology; collective.
+    """The state of the run in the latest checkpoint of ``folder``, or None if there is no
+    checkpoint yet; collective.
 
-    ``model`` is the engine's. With ``finetune`` only weights are taken; counters begin at 0.
-    None where there is nothing yet. Raises, on every rank and before anything is loaded,
-    FormatError for a broken file and UsageError for another model.
+    Its tensors are loaded into ``engine``, whatever the topology; ``model`` is the engine's. With
+    ``finetune`` only weights are loaded and counters begin at 0. Raises on every rank, and before
+    anything is loaded: FormatError for a broken file, UsageError for another model.
     """
     path = on_main(lambda: folders.find(folder))
     if path is None:
@@ -200,7 +207,7 @@ def load(
 
 
 def _open(path: Path, model: ModelConfig, finetune: bool) -> Checkpoint:
-    """Open the checkpoint and check it; each rank reads some of the files for their checksums."""
+    """The checkpoint, verified: each rank reads a share of the files for their checksums."""
     checkpoint = Checkpoint(path)
     _check_model(path, checkpoint.model, model, finetune)
     rank, ranks = rank_and_size()
@@ -209,10 +216,10 @@ def _open(path: Path, model: ModelConfig, finetune: bool) -> Checkpoint:
 
 
 def _check_model(path: Path, there: ModelConfig, here: ModelConfig, finetune: bool) -> None:
-    """UsageError with all settings in which two models differ.
+    """Raise UsageError that names all settings in which two models differ.
 
-    With ``finetune`` the base of rope may be larger than there, for longer sequences; a smaller one
-    is rather the default of somebody who did not think of it.
+    With ``finetune`` the base of rope may be larger than the checkpoint's, for longer sequences. A
+    smaller base is refused: it is more likely a default that the user did not think of.
     """
     free = _FREE.split()
     if here.position_embedding_type == "rope":
@@ -224,7 +231,7 @@ def _check_model(path: Path, there: ModelConfig, here: ModelConfig, finetune: bo
 
 
 def _check_optimizer(path: Path, state: RunState, engine: Engine) -> None:
-    """UsageError where the checkpoint has the state of another optimizer."""
+    """Raise UsageError if the checkpoint has the state of another optimizer."""
     there = state.config.get("optimizer", "adam")  # the only one when it was not recorded
     here = engine.config.optimizer
     if there != here:

@@ -32,14 +32,16 @@ if TYPE_CHECKING:
     MicroBatch = dict[str, torch.Tensor]
 
 AHEAD = 2  # steps whose samples are read ahead
-SCANNED = 1 << 28  # tokens of a shard whose ids are checked where no manifest says the vocabulary
+SCANNED = 1 << 28  # tokens of a shard whose ids are checked if no manifest has the vocabulary
 COUNTED = 1 << 20  # tokens from which the unigram entropy is computed
 ARRAYS = ("tokens", "labels", "loss_mask", "position_ids", "cu_seqlens")
 
 
 @dataclass
 class Data:
-    """The samples of a run; ``valid`` and ``test`` by name, each enough for one evaluation."""
+    """The samples of a run. ``valid`` and ``test`` are by name, each with enough samples for one
+    evaluation.
+    """
 
     plan: BlendPlan
     train: Samples
@@ -50,7 +52,7 @@ class Data:
     notes: list[str]
 
     def unigram_entropy(self, size: int) -> float:
-        """Entropy in nats of the frequencies of labels, in some of the first ``size`` samples."""
+        """The entropy in nats of the label frequencies, over part of the first ``size`` samples."""
         wanted = min(size, max(1, COUNTED // self.train.seq_length))
         counts = np.zeros(self.vocab_size, np.int64)
         numbers = np.unique(np.linspace(0, size - 1, wanted).astype(np.int64)).tolist()
@@ -63,10 +65,11 @@ class Data:
 
 
 def open_data(config: Config, step: int) -> Data:
-    """Open all that a run reads; ``step`` samples are a micro batch on every data rank.
+    """The data of a run, opened; ``step`` is the number of samples in one micro batch of every data
+    rank.
 
-    Raises UsageError, InputError or FormatError for what is missing, empty, too small, or of a
-    larger vocabulary than the model's.
+    Raises UsageError, InputError or FormatError for data that is missing, empty or too small, or
+    that has a larger vocabulary than the model.
     """
     plan = plan_of(spec_of_config(config))
     test = None if config.test_data_path else plan.test
@@ -109,7 +112,7 @@ def open_data(config: Config, step: int) -> Data:
 
 
 def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None:
-    """Add the datasets of each blend, where they have ``step`` samples, as sets of their own."""
+    """Add each dataset of each blend that has ``step`` samples as a set of its own."""
     for name, samples in list(valid.items()):
         if not isinstance(samples, BlendedDataset):
             notes.append(f"{option('valid_by_source')}: {name} is of one dataset")
@@ -123,7 +126,9 @@ def _add_sources(valid: dict[str, Samples], step: int, notes: list[str]) -> None
 
 
 def _tokenizer(config: Config, notes: list[str]) -> dict[str, Any] | None:
-    """The tokenizer of data without a manifest, by the files that other programs take."""
+    """The tokenizer of data without a manifest, from the files that other programs take; or None if
+    there are none.
+    """
     files = config.tokenizer_files
     try:
         tokenizer = load_tokenizer(**files) if any(files.values()) else None
@@ -146,7 +151,7 @@ def _check_range(name: str, tokens: npt.NDArray[Any], vocab_size: int) -> None:
 
 
 def gather(samples: Samples, numbers: list[int], vocab_size: int) -> dict[str, npt.NDArray[Any]]:
-    """The samples of these numbers, stacked: arrays [n, sequence], every id checked."""
+    """The samples with these numbers, stacked to arrays [n, sequence]; every id is checked."""
     arrays = samples.batch(numbers)
     for name in ("tokens", "labels"):
         _check_range(samples.path_prefix, arrays[name], vocab_size)
@@ -154,10 +159,11 @@ def gather(samples: Samples, numbers: list[int], vocab_size: int) -> dict[str, n
 
 
 def weigh(batches: Sequence[MicroBatch], topology: Topology) -> float:
-    """Weigh micro batches so that their mean loss is a mean over all labels; collective.
+    """The sum of all loss masks; the micro batches are weighted so that their mean loss is a mean
+    over labels. Collective.
 
-    Of the micro batches of all data ranks. Returns the sum of their loss masks: the number of
-    labels that count, where none has a weight.
+    The mean is over the micro batches of all data ranks. Without weights the sum is the number of
+    labels that count.
     """
     counts = torch.stack([batch["loss_mask"].sum(dtype=torch.float64) for batch in batches])
     whole = total(counts.sum(), topology.data_group)
@@ -170,9 +176,9 @@ def weigh(batches: Sequence[MicroBatch], topology: Topology) -> float:
 def stream(
     data: Data, samples: Samples, config: Config, topology: Topology, consumed: int = 0
 ) -> SampleIterator:
-    """The micro batches of this data rank from sample ``consumed`` on, made ahead by a thread.
+    """The micro batches of this data rank from sample ``consumed`` on; a thread makes them ahead.
 
-    Tensors are on the CPU, in pinned memory where the run is on a GPU.
+    Tensors are on the CPU, in pinned memory if the run is on a GPU.
     """
 
     def make(numbers: list[int]) -> MicroBatch:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .model import Batch, Stage
     from .parallel import Topology
 
-    # (global name, kinds) -> the whole fp32 tensors; a kind is "parameter" or one of the optimizer.
+    # (global name, kinds) -> whole fp32 tensors; a kind is "parameter" or one of optimizer state.
     Read = Callable[[str, Sequence[str]], Mapping[str, Tensor]]
 
 
@@ -32,7 +32,9 @@ class StepResult:
 
 
 class Engine(Protocol):
-    """Every method is a collective: all ranks call it, in the same order."""
+    """An engine that trains a model. Every method is a collective: all ranks call it, in the same
+    order.
+    """
 
     config: Config
     topology: Topology
@@ -41,25 +43,26 @@ class Engine(Protocol):
     rooms: Sequence[str]  # the parts of the model: see room_of
 
     def train_batch(self, micro_batches: Sequence[Batch], lr: float) -> StepResult:
-        """One optimizer step over this data rank's micro batches.
+        """The result of one optimizer step over the micro batches of this data rank.
 
-        Pipeline and tensor ranks of a data rank are given the same ones, data ranks equally many.
+        All pipeline and tensor ranks of one data rank get the same micro batches; all data ranks
+        get equally many.
         """
 
     def evaluate(self, micro_batches: Sequence[Batch]) -> Tensor:
-        """Mean loss, float32 [], over these micro batches and all data ranks."""
+        """The mean loss, float32 [], over these micro batches and all data ranks."""
 
     def full_state(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """This stage's parameters one by one: see Stage.full_state."""
+        """The parameters of this stage one by one: see Stage.full_state."""
 
     def load_full_state(self, read: Read, *, optimizer: bool) -> None:
-        """Take every parameter, and with ``optimizer`` what the optimizer keeps of it."""
+        """Load every parameter, and with ``optimizer`` its state in the optimizer."""
 
     def scalars(self) -> dict[str, Any]:
-        """The rest of the state, in types that JSON has: steps, the loss scale."""
+        """The rest of the state, as JSON values: steps, the loss scale."""
 
     def load_scalars(self, values: dict[str, Any]) -> None:
-        """Restore what ``scalars`` gave."""
+        """Restore what ``scalars`` returned."""
 
 
 def make_engine(config: Config, model_config: ModelConfig, topology: Topology) -> Engine:

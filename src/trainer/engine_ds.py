@@ -1,7 +1,7 @@
 """Training through DeepSpeed: ZeRO 1 to 3, with tensor parallelism, without a pipeline.
 
-By its public API, and by what that lacks (0.19.8): the counters of its loss scale; setting a weight
-in ZeRO 3 that does not divide by the ranks; fp16 on a CPU.
+It uses DeepSpeed's public API, and works around what that lacks (0.19.8): the counters of its loss
+scale; setting a weight in ZeRO 3 whose size the ranks do not divide; fp16 on a CPU.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KINDS = ("parameter", *MOMENTS)  # the tensors of a parameter
 def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepSpeedEngine:
     """A DeepSpeedEngine with weights initialised from the seed.
 
-    Raises UsageError where DeepSpeed is of an unknown release, or cannot do this.
+    Raises UsageError if this release of DeepSpeed is not known, or cannot do what is asked.
     """
     settings, notes = make_settings(config, topology.device.type)
     if topology.is_main:
@@ -60,7 +60,9 @@ def make(config: Config, model_config: ModelConfig, topology: Topology) -> DeepS
 
 
 class DeepSpeedEngine:
-    """See engine.Engine. In half precision weights are halves, of which ZeRO keeps fp32 masters."""
+    """An engine.Engine on DeepSpeed. In half precision the weights are halves, and ZeRO keeps fp32
+    masters of them.
+    """
 
     def __init__(
         self, config: Config, model: Stage, topology: Topology, library: Any, settings: Any
@@ -79,7 +81,7 @@ class DeepSpeedEngine:
             model.compile_parts()  # ZeRO 3 gathers weights inside of blocks
         self._adamw = adamw(config, self._parameters, model.model)
 
-        with contextlib.redirect_stdout(io.StringIO()):  # the run says itself what matters of it
+        with contextlib.redirect_stdout(io.StringIO()):  # the run itself says what matters
             self._engine = library.initialize(
                 model=model,
                 optimizer=self._adamw,
@@ -142,7 +144,7 @@ class DeepSpeedEngine:
                 x.zero_()
 
     def scalars(self) -> dict[str, Any]:
-        scale = None  # where it does not change there is nothing to keep
+        scale = None  # a fixed scale needs no saving
         if scaler := self._scaler():
             good = scaler.cur_iter - scaler.last_overflow_iter - 1
             scale = {"value": scaler.cur_scale, "patience": scaler.cur_hysteresis, "good": good}
@@ -169,9 +171,10 @@ class DeepSpeedEngine:
         return scaler if getattr(scaler, "dynamic", False) else None
 
     def _begin_moments(self) -> None:
-        """Make AdamW's moments, 0, so that they can be read and set before the first step.
+        """Create AdamW's moments, all 0, so that they can be read and set before the first step.
 
-        By a step without a label at a learning rate of 0: before one DeepSpeed gives none out.
+        Before a first step DeepSpeed gives no moments: so one is made without labels, at a learning
+        rate of 0.
         """
         if self.zero < 3:  # else it hands out those of the first group alone (0.19.8)
             begin_moments(
@@ -184,14 +187,16 @@ class DeepSpeedEngine:
         self.load_scalars(scalars)
 
     def _part(self, parameter: nn.Parameter, kind: str) -> Any:
-        """This tensor rank's part of a parameter, or of a moment of it, float32; collective."""
+        """This tensor rank's part of a parameter, or of one of its moments, as float32;
+        collective.
+        """
         utils = self.library.utils
         if kind == "parameter":
             return utils.safe_get_full_fp32_param(parameter)
         return utils.safe_get_full_optimizer_state(parameter, kind)
 
     def _set_part(self, parameter: Any, kind: str, value: Tensor) -> None:
-        """The reverse of ``_part``, of which this rank keeps what ZeRO gives it."""
+        """Set what ``_part`` returns; this rank keeps the share that ZeRO assigns to it."""
         value = value.to(self.topology.device, torch.float32)
         scope = "full"
         if self.zero == 3:  # cut here: DeepSpeed's own function forgets that the end is padded
@@ -208,7 +213,7 @@ class DeepSpeedEngine:
 
 
 def _open_library(topology: Topology) -> Any:
-    """DeepSpeed, ready for this machine. Raises UsageError for an unknown release."""
+    """DeepSpeed, ready for this machine. Raises UsageError if the release is not known."""
     cuda = topology.device.type == "cuda"
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if cuda else "cpu")
     import deepspeed
@@ -221,7 +226,7 @@ def _open_library(topology: Topology) -> Any:
             "which are tested"
         )
     logger = deepspeed.utils.logger
-    logger.setLevel("WARNING" if topology.is_main else "ERROR")  # mostly all ranks say the same
+    logger.setLevel("WARNING" if topology.is_main else "ERROR")  # all ranks mostly say the same
     for handler in logger.handlers:  # to stderr: lines on stdout, which is buffered, come too late
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)
@@ -238,7 +243,7 @@ def _open_library(topology: Topology) -> Any:
 
 
 def _mpu(topology: Topology) -> SimpleNamespace:
-    """Our groups, under the names that DeepSpeed asks for."""
+    """Our process groups, under the names that DeepSpeed asks for."""
     mesh = topology.mesh
     assert mesh is not None
     tensor, data = (

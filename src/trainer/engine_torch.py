@@ -41,7 +41,7 @@ def make(config: Config, model_config: ModelConfig, topology: Topology) -> Torch
 class LossScale:
     """The factor that keeps fp16 gradients in range.
 
-    It is halved once ``hysteresis`` steps have overflowed since it last grew, and doubled after
+    It is halved after ``hysteresis`` overflowing steps since it last grew, and doubled after
     ``window`` good steps in a row.
     """
 
@@ -50,7 +50,7 @@ class LossScale:
     good: int = 0
 
     def update(self, overflow: bool, config: Config) -> None:
-        """Adapt to whether a step has overflowed."""
+        """Adapt the scale after a step."""
         self.good = 0 if overflow else self.good + 1
         self.patience -= overflow
         if overflow and self.patience <= 0:
@@ -60,9 +60,11 @@ class LossScale:
 
 
 class TorchEngine:
-    """See engine.Engine. Weights, gradients and moments are fp32; autocast decides the rest.
+    """An engine.Engine in plain torch. Weights, gradients and moments are fp32; autocast decides
+    the types of the rest.
 
-    In half precision the blocks' linear layers compute with copies of their matrices.
+    In half precision the linear layers of blocks compute with half precision copies of their
+    matrices.
     """
 
     def __init__(self, config: Config, model: Stage, topology: Topology) -> None:
@@ -73,8 +75,8 @@ class TorchEngine:
         cuda = topology.device.type == "cuda"
         precision = config.precision_on(topology.device.type)
         self.half = precision != "fp32"
-        # Without it torch's default type: a test may set that to float64, in which sums in another
-        # order agree to 1e-9 on every processor.
+        # In fp32 it is torch's default type: a test may set that to float64, so that sums in
+        # another order agree to 1e-9 on every processor.
         self.dtype = DTYPES[precision] if self.half else torch.get_default_dtype()
         self._dynamic = self.dtype == torch.float16 and not config.loss_scale
         scale = config.loss_scale or config.initial_loss_scale
@@ -159,7 +161,9 @@ class TorchEngine:
     def _pipeline(
         self, micro_batches: Sequence[Batch]
     ) -> tuple[pipeline.StageLink, pipeline.Forward, list[Tensor]]:
-        """The link to other stages, the forward function, and the list to which it adds losses."""
+        """The link to the other stages, the forward function, and the list to which that appends
+        losses.
+        """
         topology, outputs = self.topology, list[Tensor]()
 
         def forward(number: int, hidden: Tensor | None) -> Tensor:

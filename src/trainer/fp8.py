@@ -1,8 +1,8 @@
 """Products of the blocks' matrices in fp8, by torchao; embeddings, norms and head stay in bf16.
 
-Each product casts both factors by the largest element of the tensor ("tensorwise" scaling), in the
-forward and in the backward pass, the input once for both; results and sums over ranks are bf16 and
-fp32, as without.
+Each product scales both factors by the largest element of the tensor ("tensorwise" scaling) and
+casts them, in the forward and in the backward pass; the input is cast once for both. Results and
+sums over ranks stay bf16 and fp32, as without fp8.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ MULTIPLE = 16  # of the sizes of a product that GPUs compute in fp8
 
 
 def use_fp8(config: Config, model: Stage) -> None:
-    """Let the blocks of a model compute in fp8. UsageError where the device or a size cannot."""
+    """Switch the blocks of a model to fp8. UsageError if the device, or a size of the model, does
+    not allow it.
+    """
     device = model.topology.device
     where = f"{option('fp8')} needs a GPU of compute capability 8.9 or later (Ada, Hopper)"
     if device.type != "cuda":
@@ -45,7 +47,7 @@ def use_fp8(config: Config, model: Stage) -> None:
 
 
 def convert(model: Stage, *, emulate: bool = False) -> None:
-    """Let the blocks of a model compute in fp8; with ``emulate`` as a GPU does, on any device."""
+    """Switch the blocks of a model to fp8; with ``emulate`` results are a GPU's, on any device."""
     with needs_extra("fp8"):
         from torchao.float8.config import Float8LinearConfig
         from torchao.float8.float8_linear import Float8Linear, matmul_with_hp_or_float8_args
@@ -53,7 +55,7 @@ def convert(model: Stage, *, emulate: bool = False) -> None:
         from torchao.float8.float8_training_tensor import GemmInputRole
 
     config = Float8LinearConfig(emulate=emulate)
-    # What torchao's module would be, of which only the product is used: ours split their work.
+    # A torchao module, used only for its product: our layers are split among tensor ranks.
     like = Float8Linear.from_float(torch.nn.Linear(1, 1, bias=False, device="meta"), config)
     multiply: Any = matmul_with_hp_or_float8_args.apply
 

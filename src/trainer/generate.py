@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LanguageModel(Stage):
-    """A whole model in one process, which gives logits in place of a loss."""
+    """A whole model in one process that returns logits instead of a loss."""
 
     def forward(self, tokens: torch.Tensor, **more: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """Logits float32 [B, S, vocab_size] of tokens int64 [B, S].
@@ -61,11 +61,12 @@ def continue_tokens(
     seed: int = 0,
     is_token: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[int]:
-    """Token after token, without end; the model sees as many of the last as it has positions.
+    """The tokens that follow, one by one, without end; the model sees as many of the last ones as
+    it has positions.
 
-    With ``temperature`` 0 the likeliest token is taken, with ``top_k`` above 0 one of so many
-    likeliest is drawn. Ids that are no token, such as rows that pad a vocabulary, are left out. The
-    same seed gives the same tokens.
+    With ``temperature`` 0 the likeliest token is taken; with ``top_k`` above 0 one of the ``top_k``
+    likeliest is drawn. Ids that are no token, such as rows that pad a vocabulary, are never taken.
+    The same seed gives the same tokens.
     """
     device, generator = stage.topology.device, torch.Generator().manual_seed(seed)
     seen = list(tokens)
@@ -86,7 +87,7 @@ def _draw(
     top_k: int,
     generator: torch.Generator,
 ) -> int:
-    """An id, none of ``absent``."""
+    """An id that is not in ``absent``."""
     logits = logits.clone()
     logits[absent] = -torch.inf
     if temperature == 0:
@@ -108,10 +109,11 @@ def generate(
     seed: int = 0,
     device: str = "auto",
 ) -> Iterator[str]:
-    """The continuation of ``prompt``, piece by piece: ``tokens`` tokens, or fewer up to an EOD.
+    """The continuation of ``prompt``, piece by piece: ``tokens`` tokens, or fewer if an EOD comes
+    before.
 
-    An empty prompt begins a document. UsageError, before any text, where the tokenizer does not fit
-    the model.
+    An empty prompt begins a document. Raises UsageError, before any text, if the tokenizer does not
+    fit the model.
     """
     if tokenizer.vocab_size > weights.model.vocab_size:
         raise UsageError(
@@ -141,7 +143,7 @@ def generate(
 
 
 def _texts(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
-    """What each token adds to the text; nothing while a character is not whole."""
+    """The text that each token adds; nothing while a character is incomplete."""
     seen: list[int] = []
     done = text = ""
     for token in tokens:

@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
 
 class Board:
-    """Curves over steps and over samples, in files of TensorBoard's; without a folder none."""
+    """Curves over steps and over samples, in TensorBoard's files; without a folder nothing is
+    written.
+    """
 
     def __init__(self, config: Config, first: int, say: Callable[[str], None]) -> None:
-        """Open them, to go on behind step ``first``. Raises UsageError and OutputError."""
+        """Open the curves, to continue after step ``first``. Raises UsageError and OutputError."""
         self._folder, self._run, self._writer = config.tensorboard_dir or "", None, None
         if config.wandb_project:
             self._run = _begin_run(config)
@@ -50,7 +52,9 @@ class Board:
             self._writer = self._open(first + 1 if first else None)
 
     def add(self, points: Mapping[str, float | None], step: int, samples: int) -> None:
-        """Add a point to each curve that has one. Raises OSError; then a new file is begun."""
+        """Add a point to each curve that has one. Raises OSError, and begins a new file the next
+        time.
+        """
         if not self._folder:
             return
         writer = self._writer or self._open(None)
@@ -83,9 +87,9 @@ class Board:
 
 
 def _begin_run(config: Config) -> Any:
-    """A run of Weights & Biases, whose variables of the environment apply.
+    """A run of Weights & Biases, configured also by its environment variables.
 
-    Raises UsageError, as without an account, and OutputError.
+    Raises OutputError, and UsageError for instance without an account.
     """
     with needs_extra("wandb"):
         import wandb
@@ -111,7 +115,9 @@ def _begin_run(config: Config) -> Any:
 
 @contextmanager
 def telling_of_a_wait(text: str, seconds: float = 10.0) -> Iterator[None]:
-    """Say why nothing happens, where this takes longer: their client tries again in silence."""
+    """A context that says why nothing happens if its body takes longer: the client of Weights &
+    Biases retries in silence.
+    """
     timer = threading.Timer(seconds, tell, [f"tokpack: note: {text}"])
     timer.daemon = True
     timer.start()
@@ -135,11 +141,11 @@ CLEAR = "\r\x1b[K"  # empties the last line of a terminal
 
 
 class Log:
-    """What rank 0 prints and writes; the logs of other ranks do nothing.
+    """What rank 0 prints and writes; on other ranks it does nothing.
 
-    ``steps`` are the step to go on from and the last one, ``data_state`` is the state of the
-    SampleIterator at the first; ``inputs`` are files that the run reads. Later on a file that
-    cannot be written is a warning, and does not end the run.
+    ``steps`` are the step to continue from and the last step; ``data_state`` is the state of the
+    SampleIterator at the first of them; ``inputs`` are files that the run reads. After the start, a
+    file that cannot be written is only a warning: it does not end the run.
     """
 
     def __init__(
@@ -185,25 +191,25 @@ class Log:
         self._board = Board(config, first, self.say) if self._main else None
 
     def say(self, text: str) -> None:
-        """A line to stderr, from rank 0."""
+        """Print a line to stderr, on rank 0."""
         if self._main:
             tell(worded(text, self._config.flags), before=CLEAR if self._live else "")
 
     def progress(self, step: int) -> None:
-        """How far the run is, on the last line of a terminal."""
+        """Show how far the run is, on the last line of a terminal."""
         if self._live:
             pace = (time.monotonic() - self._begin) / (step - self._first)
             left = timedelta(seconds=round(pace * (self._steps - step)))
             sys.stderr.write(f"{CLEAR}{step:,} of {self._steps:,} steps, {left} left")
 
     def record(self, event: str, **values: Any) -> None:
-        """A line of log.jsonl."""
+        """Add a line to log.jsonl."""
         if self._lines is not None:
             self._lines.add(_json(event, **values))
             self._try("log.jsonl", self._lines.write, "its lines are kept, and written when it can")
 
     def step(self, values: dict[str, Any]) -> None:
-        """The numbers of the last steps: a line, a record, and points of curves."""
+        """Report the numbers of the last steps: a line, a record, and points of curves."""
         self.say(line(values, self._steps))
         self.record("step", **values)
         points = {name: values[key] for key, name in CURVES.items()}
@@ -211,16 +217,16 @@ class Log:
         self._draw_points(points | {f"grad-norm/{room}": norm for room, norm in parts}, values)
 
     def evaluation(self, name: str, loss: float, at: dict[str, Any]) -> None:
-        """Loss and perplexity of a validation or test set."""
+        """Report loss and perplexity of a validation or test set."""
         ppl = math.exp(min(loss, 700.0))
         self.say(f"iteration {at['iteration']:,} | {name} loss {loss:.4f} | perplexity {ppl:.4g}")
         self.record("evaluation", name=name, loss=loss, perplexity=ppl, **at)
         self._draw_points({f"lm loss {name}": loss, f"lm loss {name} ppl": ppl}, at)
 
     def close(self) -> None:
-        """End the progress and the curves, and draw the losses.
+        """End the progress line and the curves, and draw the losses.
 
-        Raises nothing: another error may be on its way, and is the one to hear of.
+        It raises nothing: another error may be on its way, and that one is to be reported.
         """
         if self._live:
             sys.stderr.write(CLEAR)
@@ -240,7 +246,9 @@ class Log:
             self._try("TensorBoard's curves", add, "points are lost until it can be written again")
 
     def _try(self, name: str, write: Callable[[], None], consequence: str) -> None:
-        """Write to a file of the log; say it, once until it succeeds, where that fails."""
+        """Call ``write`` for a file of the log. A failure is said once, and again only after a
+        success.
+        """
         try:
             write()
         except (OutputError, OSError) as error:
@@ -252,9 +260,9 @@ class Log:
 
 
 def line(values: Mapping[str, Any], steps: int) -> str:
-    """A log line for people, of at most 100 characters; what is not known is left out.
+    """A log line for people, of at most 100 characters, without values that are not known.
 
-    All else is in log.jsonl.
+    log.jsonl has everything.
     """
     step, mfu, skipped = values["iteration"], values["mfu"], values["skipped"]
     parts = (
@@ -270,7 +278,7 @@ def line(values: Mapping[str, Any], steps: int) -> str:
 
 
 def _rough(seconds: float) -> str:
-    """A duration in the unit of which there are at least two, at most 99 below days."""
+    """A duration in the largest unit that gives at least two of it: below days at most 99."""
     for unit, size, most in (("s", 1, 100), ("min", 60, 100), ("h", 3600, 48)):
         if seconds < most * size:
             return f"{seconds / size:.0f} {unit}"
@@ -278,9 +286,9 @@ def _rough(seconds: float) -> str:
 
 
 class Lines:
-    """A file of lines, to which whole lines are added, or none.
+    """A file to which whole lines are added, or no file.
 
-    Lines that cannot be written wait for the next time.
+    Lines that cannot be written are kept for the next time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -291,7 +299,9 @@ class Lines:
         self._waiting.append(text)
 
     def write(self) -> None:
-        """Write all lines that wait. Raises OutputError, and leaves no part of a line then."""
+        """Write all lines that wait. Raises OutputError, after removing any part of a line that it
+        wrote.
+        """
         with cannot_write(self._path), self._path.open("ab+", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             text = "".join(f"{one}\n" for one in self._waiting)
@@ -310,13 +320,13 @@ class Lines:
 
 
 def _json(event: str, **values: Any) -> str:
-    """A line of log.jsonl; JSON has no infinity, so what is not finite is null there."""
+    """A line for log.jsonl. JSON has no infinity, so a number that is not finite becomes null."""
     unknown = [k for k, v in values.items() if isinstance(v, float) and not math.isfinite(v)]
     return json.dumps({"event": event, **values, **dict.fromkeys(unknown)})
 
 
 def draw(folder: Path, entropy: float) -> str:
-    """Draw FOLDER/loss.html from FOLDER/log.jsonl; returns a message about it."""
+    """A message about FOLDER/loss.html, which was drawn from FOLDER/log.jsonl."""
     losses = read_log(folder / "log.jsonl").losses()
     places = [place for points in losses.values() for place, _ in points]
     if not places:
@@ -335,7 +345,9 @@ def draw(folder: Path, entropy: float) -> str:
 
 
 def describe(run: TrainingRun) -> Iterator[str]:
-    """Every number that follows from the configuration and the data, before the first step."""
+    """The numbers that follow from configuration and data, as lines to print before the first
+    step.
+    """
     config, model, schedule, t = run.config, run.model, run.schedule, run.topology
     layout, device = Layout.of(config, t.data_size, t.device.type), t.device.type
     length, samples = config.seq_length, schedule.train_samples

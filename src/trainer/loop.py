@@ -1,4 +1,4 @@
-"""The training run, from the configuration to the exit code."""
+"""The training run, from its configuration to its exit code."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 
 def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
-    """Train as configured, together with the other processes of the run.
+    """The result of a run, trained as configured, together with the other processes of the run.
 
-    ``inputs`` are files that the configuration was read from: the run does not replace them.
-    Raises TokpackError: before any step for what a user can cause, TrainingError where the run
-    cannot go on.
+    ``inputs`` are files that the configuration was read from: the run does not replace them. Raises
+    TokpackError: before the first step for mistakes of the user, TrainingError if the run cannot
+    continue.
     """
     topology = start(config)
     try:
@@ -82,7 +82,7 @@ def train(config: Config, inputs: Sequence[str] = ()) -> TrainingResult:
 
 
 def _make_steps(run: TrainingRun, signals: list[int], before: Callable[[int], None]) -> str:
-    """Train to the end, or until something asks to stop; returns what did, else "".
+    """The reason to stop before the end, or "" if training came to its end.
 
     ``before`` is called before each step, with its number.
     """
@@ -126,10 +126,11 @@ def _make_steps(run: TrainingRun, signals: list[int], before: Callable[[int], No
 
 
 def _asked(run: TrainingRun, signals: list[int], minutes: float) -> tuple[str, bool]:
-    """What asks to stop before the next step, else "", and whether it is time to save behind it.
+    """The reason to stop before the next step, or ""; and whether it is time to save after that
+    step.
 
-    Collective, the same on every rank. ``minutes`` have passed since the first step, -1 before it.
-    A checkpoint that all ranks have written by now is completed here.
+    Collective, and the same on every rank. ``minutes`` is the time since the first step, -1 before
+    it. A checkpoint that all ranks have written by now is completed here.
     """
     config, main = run.config, run.topology.is_main
     every = config.save_interval_in_mins if config.save else None
@@ -154,10 +155,10 @@ def _asked(run: TrainingRun, signals: list[int], minutes: float) -> tuple[str, b
 
 @contextmanager
 def _collected_at_once() -> Iterator[None]:
-    """A context in which only the loop collects garbage, on all ranks at the same step.
+    """A context in which only the loop collects garbage, at the same step on all ranks.
 
-    Else a rank would do so in the middle of a step, and all others would wait for it. Objects from
-    before the first step are not looked at again.
+    Otherwise one rank would collect in the middle of a step, and all others would wait for it.
+    Objects from before the first step are not looked at again.
     """
     gc.collect()
     gc.freeze()
@@ -171,9 +172,9 @@ def _collected_at_once() -> Iterator[None]:
 
 @contextmanager
 def _received_signals() -> Iterator[list[int]]:
-    """A context with the list of signals received that ask this process to stop.
+    """A context with a list of the signals received that ask this process to stop.
 
-    Only its main thread can receive any.
+    Python delivers signals to the main thread only: in another thread the list stays empty.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -188,7 +189,7 @@ def _received_signals() -> Iterator[list[int]]:
 
 
 def _look(run: TrainingRun) -> None:
-    """Log the steps since the last look; TrainingError where a loss is not finite."""
+    """Log the steps since the last look. TrainingError if a loss is not finite."""
     values, last = run.at() | run.meter.read(), run.meter.results[-1]
     if last.norms is not None and not last.skipped:
         values["grad_norms"] = dict(zip(run.engine.rooms, last.norms.tolist(), strict=True))
@@ -210,7 +211,7 @@ def _look(run: TrainingRun) -> None:
 
 
 def _finish(run: TrainingRun, reason: str) -> None:
-    """Save, and evaluate if the run was not stopped by ``reason``."""
+    """Save, and evaluate unless the run was stopped for a ``reason``."""
     if reason:
         run.log.say(f"stopped at iteration {run.step:,} by {reason}")
     if run.meter.results:
@@ -225,7 +226,9 @@ def _finish(run: TrainingRun, reason: str) -> None:
 
 
 def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
-    """The mean loss of a label over the first eval_iters batches of each set, or all it has."""
+    """Log the mean loss of a label over the first eval_iters batches of each set, or over the whole
+    set if it has fewer.
+    """
     size = run.config.global_batch_size
     for name, samples in sets.items():
         count = min(run.config.eval_iters * size, len(samples)) // run.smallest
@@ -243,7 +246,7 @@ def _evaluate(run: TrainingRun, sets: dict[str, Samples]) -> None:
 
 
 def _try_to_save(run: TrainingRun) -> None:
-    """Save; with async_save only begin to."""
+    """Save, or with async_save only begin to."""
     _try(run, _end_save)
     _try(run, _begin_save)
     if not run.config.async_save:
@@ -251,7 +254,9 @@ def _try_to_save(run: TrainingRun) -> None:
 
 
 def _try(run: TrainingRun, work: Callable[[TrainingRun], None]) -> None:
-    """Begin or end saving. Where the disk is full the run goes on without this checkpoint."""
+    """Call ``work``, which begins or ends a save. If the disk is full the run continues without
+    this checkpoint.
+    """
     at = run.at() if run.saving is None else run.saving.at
     try:
         work(run)
@@ -267,7 +272,7 @@ def _try(run: TrainingRun, work: Callable[[TrainingRun], None]) -> None:
 
 
 def _begin_save(run: TrainingRun) -> None:
-    """Write a checkpoint, or begin to with async_save."""
+    """Write a checkpoint, or with async_save begin to."""
     begin, run.saved_at = time.perf_counter(), time.monotonic()
     state = RunState(
         step=run.step,
@@ -284,7 +289,7 @@ def _begin_save(run: TrainingRun) -> None:
 
 
 def _end_save(run: TrainingRun) -> None:
-    """Wait for what is being written, if anything is, and make it the latest checkpoint."""
+    """Wait for the checkpoint that is being written, if any, and make it the latest."""
     pending, run.saving = run.saving, None
     if pending is None:
         return

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from .engine import StepResult
     from .parallel import Topology
 
-STREAK = 10  # so many steps in a row that are skipped at the same loss scale end a run
+STREAK = 10  # skipped steps in a row, at the same loss scale, that end a run
 
 
 @dataclass
 class StepMeter:
-    """Collects the results of steps, which stay on the device until they are read.
+    """The results of steps, kept on the device until they are read.
 
-    ``waited`` are the seconds that steps waited for samples, ``labels`` how many labels of each
+    ``waited`` are the seconds that steps waited for samples; ``labels`` is how many labels of each
     step count on this rank.
     """
 
@@ -43,7 +43,7 @@ class StepMeter:
     _begin: float = field(default_factory=time.perf_counter)
 
     def add(self, result: StepResult, samples: int, lr: float) -> None:
-        """Note a step. Raises TrainingError where too many in a row were skipped."""
+        """Add a step. Raises TrainingError if too many steps in a row were skipped."""
         self.results.append(result)
         self.samples += samples
         self._last = {"batch_size": samples, "lr": lr}
@@ -56,15 +56,15 @@ class StepMeter:
             )
 
     def restart(self) -> None:
-        """Forget the steps, and measure time from here on."""
+        """Forget the steps, and measure time from now on."""
         self.results, self.samples, self.labels, self.waited = [], 0, [], 0.0
         self._begin = time.perf_counter()
 
     def read(self) -> dict[str, Any]:
-        """Means and rates of the steps since the restart: waits for the device.
+        """Means and rates of the steps since the restart; waits for the device.
 
-        ``loss`` is the mean of steps that were not skipped, ``data_wait`` a share of the time.
-        Raises TrainingError where a loss is not finite.
+        ``loss`` is the mean over steps that were not skipped, ``data_wait`` is a share of the time.
+        Raises TrainingError if a loss is not finite.
         """
         steps = [result for result in self.results if not result.skipped]
         losses = [float(result.loss) for result in steps]
@@ -96,7 +96,7 @@ class StepMeter:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes that this process has held: of the GPU, or of the machine."""
+    """The most bytes that this process has held: on the GPU, or without one in main memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
@@ -104,6 +104,6 @@ def peak_memory(device: torch.device) -> int:
 
 
 def _peak(device: torch.device) -> float | None:
-    """FLOP/s that the device can do at most, where it is known."""
+    """The device's peak in FLOP/s, or None if it is not known."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return next((peak * 1e12 for key, peak in PEAKS.items() if key in name), None)

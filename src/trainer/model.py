@@ -43,7 +43,9 @@ def stage_layers(config: Config, topology: Topology) -> range:
 
 
 class Embedding(nn.Module):
-    """Word embedding, its norm, learned positions; on a tied model's last stage the words alone."""
+    """Word embedding, its norm, and learned positions; on the last stage of a tied model the words
+    alone.
+    """
 
     def __init__(self, model: ModelConfig, topology: Topology) -> None:
         super().__init__()
@@ -62,7 +64,8 @@ class Embedding(nn.Module):
 
 
 class Stage(nn.Module):
-    """Some blocks of a model, by default all, with embedding and head where they belong.
+    """A pipeline stage: some blocks of a model, by default all, with embedding and head where they
+    belong.
 
     Weights are empty until ``initialise`` or a checkpoint fills them.
     """
@@ -79,9 +82,7 @@ class Stage(nn.Module):
         self.norm = norm_of(model) if last else None
         untied = last and not self.tied
         self.head = VocabWeight(rows, model.hidden_size, topology) if untied else None
-        self.recompute = (
-            0  # of how many blocks together activations are recomputed, if an engine asks
-        )
+        self.recompute = 0  # blocks whose activations are recomputed together, if an engine asks
         self.flex = False  # whether FlexAttention is used for documents: fast only when compiled
         self.softmax = softmax
 
@@ -103,13 +104,13 @@ class Stage(nn.Module):
     ) -> Tensor:
         """The loss, float32 [], of a micro batch; before the last stage the hidden state [B, S, H].
 
-        ``hidden`` comes from the stage before. ``key`` names the micro batch for dropout.
+        ``hidden`` comes from the previous stage. ``key`` names the micro batch, for dropout.
         """
         x = self.hidden(batch, hidden, key)
         if not self.topology.last_stage:
             return x
         labels, mask = batch["labels"].flatten(), batch["loss_mask"].flatten().float()
-        # Asked here: inside of an autograd Function gradients always seem to be wanted.
+        # Asked here: inside an autograd Function it always looks as if gradients were wanted.
         learn = torch.is_grad_enabled()
         rest = (labels, mask, self.model.vocab_size, self.topology, self.softmax, learn)
         x = enter(x, self.topology).flatten(0, 1)
@@ -117,13 +118,15 @@ class Stage(nn.Module):
         return loss * batch["weight"] if "weight" in batch else loss  # type: ignore[no-any-return]
 
     def logits(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Logits [B, S, vocab_size] of a model in one process; ``batch`` needs tokens only."""
+        """Logits [B, S, vocab_size] of a model in one process; ``batch`` needs only tokens."""
         return functional.linear(self.hidden(batch), self.head_weight)[..., : self.model.vocab_size]
 
     def hidden(
         self, batch: Mapping[str, Tensor], hidden: Tensor | None = None, key: tuple[int, ...] = ()
     ) -> Tensor:
-        """The output [B, S, H] of this stage's blocks, on the last stage that of the final norm."""
+        """The output [B, S, H] of the blocks of this stage; on the last stage, of the final
+        norm.
+        """
         tokens, model = batch["tokens"], self.model
         positions, documents = batch.get("position_ids"), batch.get("cu_seqlens")
         if positions is None:
@@ -198,35 +201,35 @@ class Stage(nn.Module):
                 yield name, parameter
 
     def counted(self) -> list[str]:
-        """The owned parameters whose gradients this rank adds to the norm.
+        """The names of owned parameters whose gradients this rank adds to the norm.
 
-        Those that every tensor rank has whole are counted by tensor rank 0 only.
+        A parameter that every tensor rank has whole is counted on tensor rank 0 only.
         """
         main = self.topology.tensor_rank == 0
         layout = self.model.layout
         return [name for name, _ in self.owned() if main or layout[name].split is not None]
 
     def own_part(self, name: str, whole: Tensor) -> Tensor:
-        """This rank's part of a whole tensor; the vocabulary is padded with zeros first."""
+        """This rank's part of a whole tensor, whose vocabulary is first padded with zeros."""
         if name in VOCABULARY:
             rows = self.model.padded_vocab_size(self.topology.tensor_size)
             whole = functional.pad(whole, (0, 0, 0, rows - len(whole)))
         return own_part(whole, self.model.layout[name].split, self.topology)
 
     def gather_whole(self, name: str, part: Tensor) -> Tensor:
-        """The whole tensor that the ``part`` of each tensor rank belongs to; a collective."""
+        """The whole tensor, from the ``part`` on each tensor rank; a collective."""
         whole = gather_whole(part, self.model.layout[name].split, self.topology)
         return whole[: self.model.vocab_size] if name in VOCABULARY else whole
 
     def full_state(
         self, parts: Callable[[str], Mapping[str, Tensor]]
     ) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """Each parameter: its global name, and its tensors by kind; a collective.
+        """The parameters one by one, each as its global name and its tensors by kind; a collective.
 
-        Kinds are "parameter" and those of the optimizer's state. Tensors are whole, float32, on the
-        CPU, without padding of the vocabulary; on data and tensor ranks above 0, which write
-        nothing, there are none. A tied head is not repeated. ``parts`` gives the parts of this
-        tensor rank by name.
+        Kinds are "parameter" and the names in the optimizer's state. Tensors are whole, float32, on
+        the CPU, without padding of the vocabulary. Data and tensor ranks above 0 write nothing and
+        get no tensors. A tied head is not repeated. ``parts`` gives this tensor rank's parts of a
+        parameter by its name.
         """
         writes = self.topology.data_rank == 0 and self.topology.tensor_rank == 0
         for name, _ in self.owned():
@@ -235,10 +238,11 @@ class Stage(nn.Module):
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
-        """Fill the weights as Megatron does, the same for every topology.
+        """Fill the weights as Megatron does, with the same values for every topology.
 
-        Normal with ``init_method_std``, for the layers that end a residual branch with
-        ``output_init_method_std``; biases 0, norms 1. Each parameter has its own stream of numbers.
+        They are normal with ``init_method_std``, in layers that end a residual branch with
+        ``output_init_method_std``; biases are 0, norms 1. Each parameter has its own stream of
+        random numbers.
         """
         for name, parameter in self.named_parameters():
             if parameter.ndim < 2:
@@ -253,6 +257,6 @@ class Stage(nn.Module):
 
 
 def _computed(x: Tensor) -> Tensor:
-    """``x`` in autocast's type, which the residual stream has as well."""
+    """``x`` in the type of autocast, which the residual stream has too."""
     kind = x.device.type
     return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x

@@ -26,12 +26,12 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 
 
 def make_optimizers(config: Config, model: Stage, held: Mapping[str, OptimizerShard]) -> Optimizers:
-    """The optimizers that make a step together, each of some of the parameters ``held`` here.
+    """The optimizers that make a step together, each for some of the parameters ``held`` here.
 
-    AdamW for all; or Muon for the matrices of the layers, and AdamW for everything else.
-    The state of a parameter exists from the beginning, so that it can be loaded: tensors of the
-    held parameter's shape. Checkpoints have them under the same names. A tensor "step", if there is
-    one, is set by the engine to the number of steps made.
+    AdamW for all; or Muon for the matrices of the layers and AdamW for everything else. The state
+    of a parameter exists from the beginning, so that it can be loaded: tensors of the held
+    parameter's shape, which have the same names in checkpoints. If there is a tensor "step", the
+    engine sets it to the number of steps made.
     """
     matrices = {
         name: one
@@ -45,7 +45,7 @@ def make_optimizers(config: Config, model: Stage, held: Mapping[str, OptimizerSh
 
 
 def state_of(optimizers: Optimizers, parameter: nn.Parameter) -> dict[str, Tensor]:
-    """The tensors of a parameter's state, by name; writable."""
+    """The state of a parameter, as writable tensors by name."""
     states = (one.state[parameter] for one in optimizers if parameter in one.state)
     return {kind: x for state in states for kind, x in state.items() if kind != "step"}
 
@@ -73,17 +73,17 @@ def adamw(
 
 
 def begin_moments(optimizer: torch.optim.AdamW, parameters: Sequence[Tensor]) -> None:
-    """Give AdamW its moments, 0, so that they can be read and set before the first step."""
+    """Create AdamW's moments, all 0, so that they can be read and set before the first step."""
     for x in parameters:
         zeros = {kind: torch.zeros_like(x) for kind in MOMENTS}
         optimizer.state[x] = {"step": torch.zeros((), device=x.device), **zeros}
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon: a step is the momentum of a matrix with all singular values made about 1.
+    """Muon: its step is the momentum of a matrix, with all singular values brought to about 1.
 
-    That is of the whole matrix, however ranks share it. Data ranks compute the steps of matrices in
-    turn, and send them to the others. (https://kellerjordan.github.io/posts/muon)
+    This is always the whole matrix, however ranks share it. Data ranks compute the steps of
+    matrices in turn and send them to each other. (https://kellerjordan.github.io/posts/muon)
     """
 
     def __init__(self, config: Config, model: Stage, held: Mapping[str, OptimizerShard]) -> None:
@@ -120,7 +120,7 @@ class Muon(torch.optim.Optimizer):
         return grad.lerp(momentum, self._config.muon_momentum)
 
     def _orthogonal(self, name: str, x: Tensor) -> Tensor:
-        """This tensor rank's part of the step of one matrix; tensor ranks call it together."""
+        """This tensor rank's part of the step of one matrix; all tensor ranks call it together."""
         whole = self._model.gather_whole(name, x)
         if name.endswith("attention.qkv.weight") and self._config.muon_split_qkv:
             shape = self._model.model

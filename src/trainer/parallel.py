@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # The network interface of gloo where the processes of a run are on several machines.
 #
-# gloo itself takes the one with the address of the host's name, which in Debian's /etc/hosts is
-# 127.0.1.1, where no other machine can reach this one.
+# gloo itself takes the interface whose address the host's name has. In Debian's /etc/hosts this is
+# 127.0.1.1, and no other machine can reach this one there.
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
 _GET_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
@@ -36,7 +36,9 @@ _ANYWHERE = "192.0.2.1"  # reserved for documentation: the route to it leads out
 
 
 def choose_interface() -> None:
-    """Set GLOO_SOCKET_IFNAME, unless it is set, to NCCL's interface or the one that leads out."""
+    """Set GLOO_SOCKET_IFNAME, unless it is set, to NCCL's interface or to the one that leads to
+    other machines.
+    """
     here = os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("LOCAL_SIZE"))
     master = os.environ.get("MASTER_ADDR", "localhost")
     alone = master in ("127.0.0.1", "localhost") or here == os.environ.get("WORLD_SIZE")
@@ -56,7 +58,7 @@ def choose_interface() -> None:
 
 
 def _outgoing_interface(host: str, names: list[str]) -> str | None:
-    """The interface that leads to another machine; None where this is this machine itself."""
+    """The interface that leads to another machine, or None if ``host`` is this machine."""
     with suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # chooses a route, and sends nothing
         address = socket.inet_aton(probe.getsockname()[0])
@@ -76,11 +78,11 @@ DIMENSIONS = ("pipeline", "data", "alone", "tensor")  # of the mesh of processes
 
 @dataclass(frozen=True)
 class Topology:
-    """The place of this process. A group of one process is None.
+    """The place of this process among all. A group that has only this process is None.
 
-    Ranks that follow each other differ in the tensor rank, then in the data rank, last in the
-    pipeline rank. ``mesh`` has these as dimensions (see DIMENSIONS), and one of this process alone;
-    a model that only computes has none.
+    Consecutive ranks differ first in the tensor rank, then in the data rank, last in the pipeline
+    rank. ``mesh`` has these as dimensions (see DIMENSIONS), and one of this process alone; it is
+    None for a model that only computes.
     """
 
     rank: int = 0
@@ -111,14 +113,16 @@ class Topology:
         return self.rank == 0
 
     def micro_batch(self, number: int) -> int:
-        """The place in the global batch of this data rank's micro batch ``number``."""
+        """The index, in the global batch, of micro batch ``number`` of this data rank."""
         return number * self.data_size + self.data_rank
 
 
 def start(config: Config) -> Topology:
-    """Join the processes that torchrun started; without it this one is alone.
+    """The place of this process among those that torchrun started, after joining them; without
+    torchrun it is alone.
 
-    UsageError where sizes do not divide, a GPU is missing or the others cannot be reached.
+    Raises UsageError if the sizes do not divide the ranks, a GPU is missing, or the others cannot
+    be reached.
     """
     world, rank = (int(os.environ.get(name, n)) for name, n in (("WORLD_SIZE", "1"), ("RANK", "0")))
     tensor, pipeline = config.tensor_model_parallel_size, config.pipeline_model_parallel_size
@@ -137,18 +141,18 @@ def start(config: Config) -> Topology:
     places: dict[str, Any] = {}
     for name, size in zip(DIMENSIONS, sizes, strict=True):
         group = mesh.get_group(name)
-        _set_pg_timeout(timeout, group)  # of which a mesh takes torch's default
+        _set_pg_timeout(timeout, group)  # a mesh's groups have torch's default
         if name != "alone":
             places[f"{name}_size"], places[f"{name}_rank"] = size, mesh.get_local_rank(name)
             places[f"{name}_group"] = group if size > 1 else None
-    if pipeline > 1:  # NCCL wants a collective before the first point-to-point
+    if pipeline > 1:  # NCCL needs a collective before the first point-to-point
         dist.all_reduce(torch.zeros(1, device=device), group=places["pipeline_group"])
     sequence = config.sequence_parallel and tensor > 1 and config.engine == "torch"
     return Topology(rank, world, device=device, mesh=mesh, split_sequence=sequence, **places)
 
 
 def stop() -> None:
-    """Leave the other processes."""
+    """Leave the process group."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -196,7 +200,7 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def gather(value: T) -> list[T]:
-    """The values of all ranks, by rank; collective."""
+    """The values of all ranks, in the order of ranks; collective."""
     if (size := rank_and_size()[1]) == 1:  # gloo's threads would be at it while Python ends
         return [value]
     values: list[Any] = [None] * size
@@ -205,7 +209,9 @@ def gather(value: T) -> list[T]:
 
 
 def agree(work: Callable[[], T]) -> T:
-    """Do ``work`` on every rank; an error of one is raised on all, so that none waits for it."""
+    """The result of ``work``, done on every rank. An error on one rank is raised on all, so that
+    none waits for it.
+    """
     failure: Exception | None = None
     try:
         result = work()
@@ -218,7 +224,7 @@ def agree(work: Callable[[], T]) -> T:
 
 
 def on_main(work: Callable[[], T]) -> T:
-    """Do ``work`` on rank 0 and give its result, or its error, to all."""
+    """The result of ``work``, done on rank 0 only; its error is raised on all."""
     main = rank_and_size()[0] == 0
     return cast("T", gather(agree(work if main else lambda: None))[0])
 
@@ -238,7 +244,7 @@ def spread(x: Tensor, source: int, topology: Topology) -> Tensor:
 
 
 def exchanged(x: Tensor, topology: Topology) -> Tensor:
-    """The ``x`` of the last stage on the first one, and the reverse; both call it."""
+    """The ``x`` of the last stage on the first one, and the reverse; both stages call it."""
     stride = topology.world_size // topology.pipeline_size
     far = (topology.pipeline_size - 1) * stride
     other = topology.rank + (far if topology.first_stage else -far)
@@ -250,7 +256,7 @@ def exchanged(x: Tensor, topology: Topology) -> Tensor:
 
 
 def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:
-    """Mean, float32 [], of the last stages' losses over all data ranks, on every rank."""
+    """The mean, float32 [], of the losses of the last stages over all data ranks; on every rank."""
     mean = torch.zeros((), device=topology.device)
     if topology.last_stage:
         mean = torch.stack(list(losses)).mean() / topology.data_size
@@ -260,10 +266,10 @@ def mean_loss(losses: Sequence[Tensor], topology: Topology) -> Tensor:
 def norms_of(
     rooms: Mapping[str, Sequence[Tensor]], topology: Topology, *, shared: bool = False
 ) -> Tensor:
-    """Norms [rooms] of gradients, over all tensor and pipeline ranks together.
+    """Norms of gradients, float32 [rooms], over all tensor and pipeline ranks together.
 
-    All ranks have the same rooms, perhaps without anything in them. With ``shared`` the gradients
-    of a data rank are different ones, else all data ranks have the same.
+    All ranks have the same rooms, some perhaps empty. With ``shared`` each data rank has other
+    gradients; otherwise all data ranks have the same.
     """
     pieces: list[Tensor] = []
     counts = []
@@ -283,7 +289,7 @@ def norms_of(
 
 
 def gather_whole(x: Tensor, dim: int | None, topology: Topology) -> Tensor:
-    """The whole of a tensor that is split along ``dim``, on every tensor rank; a collective."""
+    """The whole of a tensor that is split along ``dim``; on every tensor rank, and a collective."""
     if dim is None or topology.tensor_group is None:
         return x
     parts = [torch.empty_like(x) for _ in range(topology.tensor_size)]
@@ -298,8 +304,8 @@ def own_part(x: Tensor, dim: int | None, topology: Topology) -> Tensor:
 
 # Collectives over tensor ranks that change none of their arguments: torch's functional ones.
 #
-# They are used in code that is compiled: the compiler knows them. It takes a collective that writes
-# into its argument apart into an operation and a copy.
+# Compiled code uses these, because the compiler knows them. A collective that writes into its
+# argument would be split into an operation and a copy.
 
 Group = dist.ProcessGroup
 _ops: Any = torch.ops._c10d_functional
@@ -311,12 +317,12 @@ def summed(x: Tensor, group: Group) -> Tensor:
 
 
 def largest(x: Tensor, group: Group) -> Tensor:
-    """The largest of each element of ``x`` over the ranks of ``group``."""
+    """The element-wise maximum of ``x`` over the ranks of ``group``."""
     return _waited(_ops.all_reduce(x.contiguous(), "max", group.group_name))
 
 
 def gathered(part: Tensor, group: Group) -> Tensor:
-    """[n, ...] of all ranks, one after the other: [n * ranks, ...]."""
+    """The tensors [n, ...] of all ranks, concatenated: [n * ranks, ...]."""
     name = group.group_name
     return _waited(_ops.all_gather_into_tensor(part.contiguous(), group.size(), name))
 

@@ -1,8 +1,8 @@
 """The pipeline schedule "one forward, one backward".
 
-torch.distributed.pipelining is not used: here every stage has the micro batches itself, so that
-only hidden states of one known shape are sent, and fewer micro batches than stages need nothing
-special. A single stage is a case of this too.
+torch.distributed.pipelining is not used: here every stage reads the micro batches itself, so only
+hidden states of one known shape are sent, and fewer micro batches than stages need no special case.
+Nor does a single stage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ Backward = Callable[[int, Tensor, Tensor | None], None]
 
 
 class StageLink:
-    """Sends hidden states of one shape to the next stage, and their gradients to the previous."""
+    """A link that sends hidden states of one shape to the next stage, and their gradients to the
+    previous.
+    """
 
     def __init__(self, topology: Topology, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         stride = topology.world_size // topology.pipeline_size
@@ -36,7 +38,9 @@ class StageLink:
     def swap(
         self, sent: Tensor | None = None, to: int | None = None, source: int | None = None
     ) -> Tensor | None:
-        """Send to rank ``to`` and receive from rank ``source`` at the same time, if given."""
+        """The tensor received from rank ``source``, or None; at the same time ``sent`` goes to rank
+        ``to``, if given.
+        """
         works, received, group = [], None, self.topology.pipeline_group
         if sent is not None and to is not None:
             works.append(dist.P2POp(dist.isend, sent.detach().contiguous(), to, group))

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def profiled(run: TrainingRun) -> Iterator[Callable[[int], None]]:
-    """A context for steps, with a function to be called before each of them with its number.
+    """A context for the steps of a run; it gives a function to call before each step, with its
+    number.
 
-    Rank 0 writes what it does in those that ``profile`` names to LOG_DIR/profile-A-B.json.gz, CPU
-    and GPU, for Perfetto or chrome://tracing. OutputError.
+    For the steps that ``profile`` names, rank 0 writes a trace of CPU and GPU to
+    LOG_DIR/profile-A-B.json.gz, for Perfetto or chrome://tracing. Raises OutputError.
     """
     steps = run.config.profiled if run.topology.is_main else range(0)
     kinds = [ProfilerActivity.CPU]

@@ -1,4 +1,4 @@
-"""A training run: what it is made of, how it begins, and how far it is."""
+"""A training run: its parts, how it begins, and how far it is."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ OF_RATES = (
     "lr_wsd_decay_iters lr_wsd_decay_style lr_warmup_samples lr_warmup_iters lr_warmup_fraction "
     "train_samples train_iters global_batch_size"
 )
-OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # these decide the samples
+OF_SAMPLES = "data_path train_data_path split order seed seq_length"  # settings that decide samples
 
 
 @dataclass(frozen=True)
 class AsyncSave:
-    """A checkpoint that is being written: where the run was then, and when writing began."""
+    """A checkpoint that is being written: the place of the run at that time, and when writing
+    began.
+    """
 
     saving: checkpoint.CheckpointWrite
     at: dict[str, int]
@@ -65,7 +67,7 @@ class TrainingRun:
         self.evaluated = -1  # the step of the last evaluation
         self.saving: AsyncSave | None = None
         self.saved_at = time.monotonic()  # when the last save began, or the run
-        self.losses: dict[str, float] = {}  # the last ones, by what they are of
+        self.losses: dict[str, float] = {}  # the last ones, by "training" or the name of a set
 
     def begin(self) -> None:
         """Build and load everything; collective."""
@@ -92,7 +94,9 @@ class TrainingRun:
             self.log.say(self._rates)
 
     def _load(self) -> int:
-        """The step to go on from, after its weights and samples were loaded."""
+        """The step to continue from, after loading the weights and finding the place in the
+        samples.
+        """
         config, folder = self.config, self.load
         if not folder:
             return 0
@@ -115,22 +119,24 @@ class TrainingRun:
 
     @property
     def consumed(self) -> int:
-        """Samples that all processes together have taken."""
+        """How many samples all processes together have used."""
         return self.stream.consumed_samples
 
     def result(self) -> TrainingResult:
-        """What the run leaves."""
+        """The result of the run so far."""
         folder = self.config.save if self.saved == self.step else None
         return TrainingResult(
             self.step, self.consumed, dict(self.losses), None if folder is None else find(folder)
         )
 
     def at(self) -> dict[str, int]:
-        """How far the run is, as records of the log have it."""
+        """How far the run is, as the fields of a log record."""
         return {"iteration": self.step, "consumed_samples": self.consumed}
 
     def _rate_note(self, before: dict[str, Any], consumed: int) -> str:
-        """What to say where the run goes on at other learning rates than it would have; else ""."""
+        """A note if the run continues at other learning rates than the checkpoint's schedule had,
+        else "".
+        """
         same = {name: before[name] for name in OF_RATES.split() if name in before}
         config = replace(self.config, micro_batch_size=1, rampup_batch_size=None, **same)
         old = Schedule(config, len(self.data.train))
@@ -149,7 +155,7 @@ class TrainingRun:
 
 
 def _advice(old: Schedule, consumed: int) -> str:
-    """How to go on at the rates of an old schedule, or that they have ended."""
+    """How to continue at the rates of an old schedule; or that this schedule has ended."""
     last = old.lr(old.decay + 1)
     if consumed < old.decay:
         return (

@@ -1,9 +1,9 @@
-"""Weights, gradients and moments among data parallel ranks: torch's ``fully_shard``, and ZeRO.
+"""Weights, gradients and moments shared by data parallel ranks: torch's ``fully_shard``, and ZeRO.
 
-The matrices of each block are gathered in one piece, in half precision where products are computed
-in it, and their gradients summed while the backward pass goes on. With ZeRO each rank keeps and
-steps its rows of them alone, and of the embeddings and the head. Vectors (biases and norms) stay
-whole and fp32 on every rank; without ZeRO the embeddings and the head do so too.
+The matrices of each block are gathered in one piece, in half precision if products are computed in
+it; their gradients are summed while the backward pass continues. With ZeRO each rank keeps and
+updates only its rows of these matrices, of the embeddings and of the head. Vectors (biases and
+norms) stay whole and fp32 on every rank; without ZeRO so do the embeddings and the head.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OptimizerShard:
-    """What this data rank's optimizer has of a parameter: the whole, or some of its rows."""
+    """This data rank's part of a parameter in the optimizer: the whole, or some of its rows."""
 
     parameter: nn.Parameter
-    shape: torch.Size  # of the whole
-    sharded: DTensor | None = None  # where ``parameter`` is a part of it
+    shape: torch.Size  # the shape of the whole parameter
+    sharded: DTensor | None = None  # if ``parameter`` is a part of it
 
     def whole(self, rows: Tensor) -> Tensor:
-        """The whole of a tensor of which each data rank has its ``rows``; a collective."""
+        """The whole tensor, from the ``rows`` that each data rank has; a collective."""
         if self.sharded is None:
             return rows
         mesh, placements = self.sharded.device_mesh, self.sharded.placements
@@ -43,7 +43,7 @@ class OptimizerShard:
         return parts.full_tensor()
 
     def rows(self, whole: Tensor) -> Tensor:
-        """This data rank's rows of a whole tensor; the last ranks may have fewer, or none."""
+        """This data rank's rows of a whole tensor; the last ranks may have fewer rows, or none."""
         if self.sharded is None:
             return whole
         mesh = self.sharded.device_mesh
@@ -52,10 +52,11 @@ class OptimizerShard:
 
 
 class DataParallel:
-    """The parameters of a stage among data ranks; ``held`` is what this rank steps, by name.
+    """The parameters of a stage, shared by data ranks; ``held`` are those that this rank updates,
+    by name.
 
-    ``half`` is the type of products of the blocks' matrices, None where these are computed with
-    fp32 weights.
+    ``half`` is the type in which products of the blocks' matrices are computed, or None if it is
+    fp32.
     """
 
     def __init__(self, model: Stage, zero: int, half: torch.dtype | None = None) -> None:
@@ -68,17 +69,18 @@ class DataParallel:
             self._shard(model, half)
         self._parameters = dict(model.named_parameters())
         self.held = {name: self._hold(name) for name in self._shapes}
-        # In one order on all ranks, as their gradients are summed one after the other; no set has.
+        # In the same order on all ranks: their gradients are summed one after another, by
+        # collectives. A set would have an order of its own on each rank.
         whole = (n for n, p in self._parameters.items() if not isinstance(p, DTensor))
         self._whole = dict.fromkeys(whole)
         layout, split = model.model.layout, topology.split_sequence
         self._of_parts = [name for name in self._shapes if split and layout[name].split is None]
 
     def _shard(self, model: Stage, half: torch.dtype | None) -> None:
-        # Cut are weights along the last dimension of a mesh: without ZeRO in one part.
+        # fully_shard cuts weights along the last dimension of a mesh; without ZeRO that has size 1.
         assert self._topology.mesh is not None
         mesh = self._topology.mesh["data"] if self._zero else self._topology.mesh["data", "alone"]
-        # What is computed in half precision is autocast's choice: no input is cast here.
+        # Autocast decides what is computed in half precision, so no input is cast here.
         policy = MixedPrecisionPolicy(half, torch.get_default_dtype(), cast_forward_inputs=False)
         policy = policy if half else MixedPrecisionPolicy()
         whole = {
@@ -105,16 +107,16 @@ class DataParallel:
         return OptimizerShard(local, shape, parameter if self._zero else None)
 
     def begin_step(self) -> None:
-        """Forget the gradients of the step before."""
+        """Forget the gradients of the previous step."""
         for name, parameter in self._parameters.items():
             parameter.grad = self.held[name].parameter.grad = None
 
     @contextmanager
     def backward(self, last: bool) -> Iterator[None]:
-        """A context for the backward pass of a micro batch; after the ``last`` one gradients of
+        """A context for the backward pass of a micro batch. After the ``last`` one, gradients of
         ``held`` are means over the data ranks.
 
-        From stage 2 on they are summed after each micro batch.
+        From stage 2 of ZeRO on they are summed after each micro batch.
         """
         for module in self._modules:
             module.set_is_last_backward(last)
@@ -141,7 +143,9 @@ class DataParallel:
             grad.copy_(part)
 
     def add_of_parts(self) -> None:
-        """Sum gradients over tensor ranks, of weights that all have and use for their own parts."""
+        """Sum, over tensor ranks, the gradients of weights that all of them have and use for their
+        own parts.
+        """
         for name in self._of_parts:
             total(self._grad(name), self._topology.tensor_group)
 
@@ -152,7 +156,7 @@ class DataParallel:
             grad += exchanged(grad, self._topology)
 
     def gradients(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Those gradients of ``names`` that this data rank adds to the norm; see ``shared``."""
+        """The gradients of ``names`` that this data rank adds to the norm; see ``shared``."""
         others = self.shared and self._topology.data_rank > 0
         return {name: self._grad(name) for name in names if not (others and name in self._whole)}
 
@@ -161,7 +165,7 @@ class DataParallel:
         torch._foreach_mul_([self._grad(name) for name in self.held], factor)
 
     def refresh(self) -> None:
-        """Let this rank gather the new weights, where it next computes with them."""
+        """Make this rank gather the new weights before it next computes with them."""
         for module in self._modules:
             module.reshard()
 

@@ -1,4 +1,4 @@
-"""Tensor parallelism: linear layers that are split, and between them perhaps the sequence."""
+"""Tensor parallelism: linear layers that are split; between them the sequence may be split too."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def _summed(x: Tensor, group: Group | None) -> Tensor:
 
 
 class _Sum(torch.autograd.Function):
-    """A sum over one group in the forward pass and over another in the backward pass.
+    """A sum over one group in the forward pass, and over another group in the backward pass.
 
-    Without a group nothing is summed.
+    A group of None means that nothing is summed there.
     """
 
     @staticmethod
@@ -35,32 +35,34 @@ class _Sum(torch.autograd.Function):
 
 
 def reduce(x: Tensor, group: Group | None) -> Tensor:
-    """The sum of ``x`` over tensor ranks; the gradient of each rank's copy is not summed."""
+    """The sum of ``x`` over tensor ranks; the gradient, the same on all ranks, is not summed."""
     return x if group is None else _Sum.apply(x, group, None)  # type: ignore[no-untyped-call]
 
 
 def shared(x: Tensor, group: Group | None) -> Tensor:
-    """``x``, which is the same on all tensor ranks; its gradient is summed over them.
+    """``x``, which is the same on all tensor ranks, with a gradient that is summed over them.
 
-    For what each rank gives to its own part of a layer.
+    It is for an input that each rank gives to its own part of a layer.
     """
     return x if group is None else _Sum.apply(x, None, group)  # type: ignore[no-untyped-call]
 
 
 def _gathered(x: Tensor, group: Group) -> Tensor:
-    """The whole [B, S, H] of this rank's part [B, S / tensor_size, H]."""
+    """The whole [B, S, H], from the part [B, S / tensor_size, H] on each rank."""
     return gathered(x.movedim(1, 0), group).movedim(0, 1)
 
 
 def _summed_part(x: Tensor, group: Group) -> Tensor:
-    """This rank's part [B, S / tensor_size, H] of the sum of [B, S, H] over all."""
+    """This rank's part [B, S / tensor_size, H] of the sum of [B, S, H] over all ranks."""
     return summed_part(x.movedim(1, 0), group).movedim(0, 1)
 
 
 class _Parts(torch.autograd.Function):
-    """From parts of the sequence to the whole, or from the whole to parts of a sum over ranks.
+    """From parts of the sequence to the whole; or from the whole on each rank to parts of their
+    sum.
 
-    Each is the other's way back: the gradient of what was gathered is summed, and the reverse.
+    Each is the backward pass of the other: the gradient of a gathered tensor is summed and split,
+    and the reverse.
     """
 
     @staticmethod
@@ -75,35 +77,35 @@ class _Parts(torch.autograd.Function):
 
 
 def common(weight: Tensor, topology: Topology) -> Tensor:
-    """A weight that is the same on all tensor ranks, and used by each for its part of a layer.
+    """A weight that is the same on all tensor ranks, each of which uses it for its part of a layer.
 
-    Its gradient is summed over them: here, or, where the sequence is split, with those of all such
-    weights after the backward pass.
+    Its gradient is summed over them: here, or, if the sequence is split, together with the
+    gradients of all such weights after the backward pass.
     """
     return weight if topology.split_sequence else shared(weight, topology.tensor_group)
 
 
 def enter(x: Tensor, topology: Topology) -> Tensor:
-    """The input [B, S, H] of a split layer, from what a tensor rank has between layers."""
+    """The input [B, S, H] of a split layer, from the tensor that this rank has between layers."""
     if topology.split_sequence:
         return _Parts.apply(x, topology.tensor_group, True)  # type: ignore[no-any-return, no-untyped-call]
     return shared(x, topology.tensor_group)
 
 
 def leave(x: Tensor, topology: Topology) -> Tensor:
-    """The sum of the outputs of a split layer, as a tensor rank has it between layers."""
+    """The sum of the outputs of a split layer, in the form that this rank has between layers."""
     if topology.split_sequence:
         return _Parts.apply(x, topology.tensor_group, False)  # type: ignore[no-any-return, no-untyped-call]
     return reduce(x, topology.tensor_group)
 
 
 def sequence_part(x: Tensor, topology: Topology) -> Tensor:
-    """Of ``x`` [B, S, ...] on all tensor ranks, the part that this one has between layers."""
+    """The part that this tensor rank has between layers, of ``x`` [B, S, ...], which all have."""
     return own_part(x, 1 if topology.split_sequence else None, topology)
 
 
 def sharded(topology: Topology, dim: int, *shape: int) -> nn.Parameter:
-    """An empty parameter: this tensor rank's part of ``shape``, which is split along ``dim``."""
+    """An empty parameter for this tensor rank's part of ``shape``, split along ``dim``."""
     local = [n // topology.tensor_size if i == dim else n for i, n in enumerate(shape)]
     parameter = nn.Parameter(torch.empty(local))
     parameter.tensor_model_parallel = True  # type: ignore[attr-defined]  # DeepSpeed's norm asks
@@ -115,7 +117,7 @@ class _Linear(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.product: Callable[..., Tensor] | None = None  # in place of functional.linear
+        self.product: Callable[..., Tensor] | None = None  # used for functional.linear
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """``x`` times the weight, and the bias."""
@@ -173,25 +175,26 @@ class VocabWeight(nn.Module):
 
 
 def _locate(tokens: Tensor, first: int, rows: int) -> tuple[Tensor, Tensor]:
-    """The local row of each token, and whether it lies here (elsewhere: row 0)."""
+    """The local row of each token, and whether this rank has the token (otherwise the row is 0)."""
     row = tokens - first
     mine = (row >= 0) & (row < rows)
     return row * mine, mine
 
 
 def divisor(weight: Tensor) -> Tensor:
-    """What a sum of weighted losses is divided by: its weight, or 1 where nothing counts."""
+    """The divisor of a sum of weighted losses: the sum of weights, or 1 if nothing counts."""
     return weight.where(weight > 0, 1)
 
 
 class HeadLoss(torch.autograd.Function):
-    """Mean cross entropy, float32 [], in which ``mask`` weighs positions; 0 where all weigh 0.
+    """Mean cross entropy, float32 [], with positions weighted by ``mask``; 0 if all weights are 0.
 
-    ``hidden`` [N, H], whose type is that of the products, ``weight`` [V / tensor_size, H] the head,
+    ``hidden`` [N, H] has the type of the products, ``weight`` [V / tensor_size, H] is the head,
     ``labels`` int64 [N], ``mask`` float32 [N]. Rows of the whole vocabulary from ``valid`` on are
     padding and have no probability. The caller has to sum the gradient of ``hidden`` over tensor
-    ranks. ``softmax`` is the one below, compiled or not. Logits exist for a chunk of positions at a
-    time: with ``learn`` gradients are computed in the forward pass, so nothing is done twice.
+    ranks. ``softmax`` is the function below, compiled or not. Logits exist for one chunk of
+    positions at a time: with ``learn`` their gradients are computed in the forward pass, so that no
+    logits are computed twice.
     """
 
     @staticmethod
@@ -237,7 +240,8 @@ class HeadLoss(torch.autograd.Function):
 def softmax(  # noqa: PLR0917
     logits: Tensor, row: Tensor, mine: Tensor, mask: Tensor, padding: int, group: Group | None
 ) -> tuple[Tensor, Tensor]:
-    """Cross entropy float32 [n, 1], and mask times probabilities, like ``logits`` [n, v].
+    """The cross entropy float32 [n, 1], and mask times probabilities, shaped like ``logits`` [n,
+    v].
 
     ``row``, ``mine`` and ``mask`` are [n, 1]; logits from column ``padding`` on do not count.
     """

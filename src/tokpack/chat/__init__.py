@@ -1,4 +1,6 @@
-"""Conversations: records -> the text that a template makes of them, and which of it is trained."""
+"""Conversations: records become the text that a template makes of them, with what is trained of
+it.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

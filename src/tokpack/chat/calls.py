@@ -1,4 +1,4 @@
-"""Calls of tools: their arguments as a template takes them, and whether it writes them."""
+"""Calls of tools: their arguments in the form that a template takes, and whether it writes them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 _KEY = "query"
 _TOOL = {"name": "find", "description": "", "parameters": {"type": "object", "properties": {}}}
-TOOLS = [{"type": "function", "function": _TOOL}]  # for calls that are tried
+TOOLS = [{"type": "function", "function": _TOOL}]  # to try how a template takes calls
 
 
 def have_calls(message: Message) -> bool:
     """Whether a message has calls."""
-    return "tool_calls" in message or "function_call" in message  # asked of every message
+    return "tool_calls" in message or "function_call" in message  # fast: called for each message
 
 
 def calls_of(message: Message) -> list[Any]:
@@ -32,7 +32,7 @@ def calls_of(message: Message) -> list[Any]:
 
 
 def tried(value: str, content: str | None = "") -> list[Message]:
-    """Messages with a call, whose argument is ``value``: one as a mapping, one as JSON text."""
+    """Two messages with a call whose argument is ``value``: as a mapping, and as JSON text."""
     made = []
     for arguments in ({_KEY: value}, json.dumps({_KEY: value})):
         function = {"name": "find", "arguments": arguments}
@@ -42,7 +42,9 @@ def tried(value: str, content: str | None = "") -> list[Message]:
 
 
 def arguments_taken(mapping: str, text: str) -> str:
-    """How a template takes arguments, by what it makes of `tried`; "" for what it cannot take."""
+    """The form in which a template takes arguments, by its texts for `tried`; "" if it takes
+    none.
+    """
     if not (mapping and text):
         return "mapping" if mapping else "text" if text else "as-is"
     as_json = f'"{_KEY}"'
@@ -52,7 +54,7 @@ def arguments_taken(mapping: str, text: str) -> str:
 
 
 def with_arguments(message: Message, kind: str, i: int) -> Message:
-    """A message whose calls have their arguments as mappings, or as texts. ConversationError."""
+    """The message with the arguments of its calls as mappings, or as texts. ConversationError."""
     given = dict(message)
     for key in CALLS:
         if key in message:
@@ -87,10 +89,10 @@ def _with_arguments(call: Any, kind: str, i: int) -> Any:
 
 
 def are_written(text: str, turn: Span, message: Message) -> bool:
-    """Whether the calls and the content of a message are in its turn for certain.
+    """Whether the calls and the content of a message are certainly in its turn.
 
-    They are where each name, and the content, is found there and nothing else of the message has
-    it. What is said twice may be another's.
+    They are if each name, and the content, is found there, and nothing else in the message has the
+    same text. A text that is there twice may belong to something else.
     """
     piece, content = text[slice(*turn)], message.get("content") or ""
     if not isinstance(content, str):
@@ -107,7 +109,7 @@ def are_written(text: str, turn: Span, message: Message) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in arguments, with the keys."""
+    """The texts in arguments, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

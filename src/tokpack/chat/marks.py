@@ -1,8 +1,8 @@
 """Marks in messages, which show where in a rendered text their contents, thoughts and calls are.
 
-A mark is a number between two private characters, which no text has. Messages with marks are
-rendered once more. Where that text without its marks is the one that was rendered before, the marks
-say exactly where something is, whatever a template trims, moves or leaves out.
+A mark is a number between two private characters, which occur in no text. Messages with marks are
+rendered once more. If the result without its marks is the text that was rendered before, the marks
+show exactly where everything is, whatever a template trims, moves or leaves out.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Part = tuple[str, bool]  # a text in a content, and whether it is trained
 
 
 class Marks:
-    """Marks for some messages, put in under keys, by which their places are asked for."""
+    """Puts marks into messages under keys, and finds the places of a key in the rendered text."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, list[int]] = {}
-        self._spaces: list[tuple[str, str]] = []  # what is before and behind a text with marks
+        self._spaces: list[tuple[str, str]] = []  # the white space around each text with marks
         self._places: dict[int, list[int]] = {}
         self._text = ""
 
     def around(self, text: str, key: Hashable) -> str:
-        """A text with two marks, inside of its outer white space, which templates trim."""
+        """The text with two marks, inside of its outer white space, because templates trim that."""
         core = text.strip()
         if not core:
             return text
@@ -40,7 +40,9 @@ class Marks:
         return f"{before}{_mark(first)}{core}{_mark(first + 1)}{behind}"
 
     def content(self, content: Any, key: Hashable, parts: Sequence[Part] = ()) -> Any:
-        """A content with marks around it; ``parts``, if it has some, say which are not trained."""
+        """The content with marks around it; ``parts``, if there are any, tell which are not
+        trained.
+        """
         if isinstance(content, str):
             texts = parts or [(content, True)]
             return self.around("".join(self._part(*one, key) for one in texts), key)
@@ -56,7 +58,7 @@ class Marks:
         return text if is_trained else self.around(text, ("untrained", key))
 
     def call(self, call: Any, key: Hashable) -> Any:
-        """A call of a tool with a mark behind its name, and the same in its arguments."""
+        """The call of a tool with a mark after its name, and the same mark in its arguments."""
         mark = _mark(self._new(key))
         function = call.get("function", call)
         marked = {**function, "name": f"{function.get('name', '')}{mark}"}
@@ -64,12 +66,12 @@ class Marks:
             given = function["arguments"]
             marked["arguments"] = _with_mark(given, mark)
             if isinstance(given, dict) and given and marked["arguments"] is given:
-                first, *others = given.items()  # no text in it, but keys
+                first, *others = given.items()  # its only texts are keys
                 marked["arguments"] = {f"{first[0]}{mark}": first[1], **dict(others)}
         return marked if function is call else {**call, "function": marked}
 
     def read(self, text: str) -> str:
-        """A rendered text without its marks, whose places are known from then on."""
+        """Read a rendered text. Returns it without its marks, whose places are then known."""
         pieces, at, size = [], 0, 0
         for one in _MARK.finditer(text):
             pieces.append(text[at : one.start()])
@@ -80,7 +82,9 @@ class Marks:
         return self._text
 
     def spans(self, key: Hashable) -> list[Span]:
-        """Where the texts of a key are; of one whose beginning is not written its end alone."""
+        """The spans of the texts of a key. If only the end of one was written, its span is
+        empty.
+        """
         spans = []
         for number in self._numbers.get(key, ()):
             if number + 1 not in self._places:
@@ -89,7 +93,7 @@ class Marks:
             end = self._places[number + 1][0]
             begin = self._places.get(number, [end])[0]
             if self._text.endswith(before, 0, begin):
-                begin -= len(before)  # the template has not trimmed it
+                begin -= len(before)  # the template has kept the white space
             spans.append((begin, end + len(behind) * self._text.startswith(behind, end)))
         return spans
 
@@ -110,7 +114,7 @@ def _mark(number: int) -> str:
 
 
 def _with_mark(value: Any, mark: str) -> Any:
-    """A value with a mark behind the first text in it; itself where it has none."""
+    """The value with a mark after the first text in it; the value itself if it has no text."""
     if isinstance(value, str):
         return value + mark
     places: Any = ()
@@ -125,11 +129,9 @@ def _with_mark(value: Any, mark: str) -> Any:
     return value
 
 
-# Which characters of a rendered conversation are trained: ends of turns, thinking, tool calls.
-
 Span = tuple[int, int]
 
-# What a model thinks before it answers stands between such marks, by families.
+# The marks around the thinking of models, by families.
 _MARKS = (
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
@@ -138,7 +140,7 @@ _MARKS = (
     ("<|channel>thought", "<channel|>"),
     ("<|channel|>analysis<|message|>", "<|end|>"),
 )
-HARMONY = "<|start|>assistant"  # it begins another message behind its thinking
+HARMONY = "<|start|>assistant"  # after its thinking it begins another message
 _PAIRS = [(re.escape(begin), re.escape(end)) for begin, end in _MARKS]
 _THINKING = re.compile(
     r"\s*(?:" + "|".join(f"{begin}(.*?){end}" for begin, end in _PAIRS) + r")"
@@ -148,15 +150,15 @@ _THINKING = re.compile(
 _PROMPTED = re.compile(
     r"(?:" + "|".join(rf"{begin}\s*(?:{end}\s*)?" for begin, end in _PAIRS) + r")\Z"
 )
-_TAG = re.compile(r"<[^<>\s]{1,60}>")  # as most special tokens are
-_LONGEST_TAIL = 200  # characters behind an answer, of which the end-of-turn token is one
+_TAG = re.compile(r"<[^<>\s]{1,60}>")  # the form of most special tokens
+_LONGEST_TAIL = 200  # characters after an answer that may be its end-of-turn token
 
 
 class Ends:
     """The tokens that end turns, as text; the longer ones first.
 
-    ``header``, which begins an assistant's turn, is there where turns have none of their own: they
-    end where the turn of somebody else begins, with its mark.
+    ``header`` is the beginning of an assistant's turn. It is set if turns have no tokens of their
+    own at the end: then a turn ends where that of somebody else begins, with its mark.
     """
 
     def __init__(self, tokens: Iterable[str], *, header: str | None = None) -> None:
@@ -164,10 +166,10 @@ class Ends:
         self._header = header
 
     def trim(self, text: str, begin: int, end: int) -> Span:
-        """Where a turn in text[begin:end] ends without its end token, and with it.
+        """The end of a turn in text[begin:end] without its end token, and with it.
 
-        White space behind the token is not part of the turn. A token that follows at once ends it,
-        too; where there is none, both are the same.
+        White space after the token is not part of the turn. A token that follows immediately ends
+        it, too. Without a token both ends are the same.
         """
         tail = text[max(begin, end - _LONGEST_TAIL) : end]
         last = end - len(tail) + len(tail.rstrip())
@@ -182,21 +184,21 @@ class Ends:
         return end, end + len(mark_at(text, end))
 
     def has(self, text: str, begin: int, end: int) -> bool:
-        """Whether a token in text[begin:end] ends the turn, or one that follows."""
+        """Whether a token in text[begin:end], or one that follows immediately, ends the turn."""
         last, with_token = self.trim(text, begin, end)
         return last < with_token
 
     def behind(self, text: str, begin: int) -> int:
-        """The end of the token that stands at a place; that place where there is none."""
+        """The end of the token at a place, or the place itself if there is none."""
         return next(
             (begin + len(token) for token in self.tokens if text.startswith(token, begin)), begin
         )
 
 
 class Answer(NamedTuple):
-    """What an assistant's message adds to a text, behind its generation prompt: [begin, end).
+    """What an assistant's message adds to a text after its generation prompt: [begin, end).
 
-    ``closing`` is the mark that ends a thinking which the prompt has begun, if it has.
+    ``closing`` is the mark that ends the thinking, if the prompt has begun one.
     """
 
     begin: int
@@ -205,7 +207,7 @@ class Answer(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What of an assistant's turn is trained."""
+    """Which parts of an assistant's turn are trained."""
 
     eot: bool
     thinking: bool
@@ -213,15 +215,16 @@ class Rules(NamedTuple):
 
 
 def last_mark(text: str) -> str:
-    """The mark at the end of a text; "" where there is none."""
+    """The mark at the end of a text; "" if there is none."""
     marks = _TAG.findall(text)
     return marks[-1] if marks and text.endswith(marks[-1]) else ""
 
 
 def prompts(prompt: str) -> list[tuple[str, str]]:
-    """A generation prompt, with the mark that ends the thinking it begins; and it without that.
+    """The beginnings of an answer in a generation prompt, with the mark that ends a thinking.
 
-    Templates of models that always think begin that in the prompt, and some drop it from answers.
+    Templates of models that always think begin the thinking in the prompt, and some drop it from
+    answers. So an answer may begin after the whole prompt, or before the thinking in it.
     """
     match = _PROMPTED.search(prompt)
     if match is None:
@@ -232,7 +235,7 @@ def prompts(prompt: str) -> list[tuple[str, str]]:
 
 
 def mark_at(text: str, begin: int) -> str:
-    """The mark at a place in a text; "" where there is none."""
+    """The mark at a place in a text; "" if there is none."""
     match = _TAG.match(text, begin)
     return match[0] if match else ""
 
@@ -240,7 +243,8 @@ def mark_at(text: str, begin: int) -> str:
 def thinking(
     text: str, begin: int = 0, end: int = sys.maxsize, closing: str = ""
 ) -> tuple[str, int]:
-    """What a text thinks before it answers, and where that ends; nothing, at its beginning.
+    """The thinking at the beginning of a text, and where it ends; "" and the beginning if there is
+    none.
 
     ``closing`` is the mark that ends a thinking which was begun before the text.
     """
@@ -255,7 +259,7 @@ def thinking(
 
 
 def trained(text: str, span: Span, rules: Rules, closing: str = "") -> Span:
-    """The trained part of what an assistant says.
+    """The trained part of an assistant's text.
 
     ``closing`` is the mark that ends the thinking which the prompt has begun.
     """
@@ -265,7 +269,7 @@ def trained(text: str, span: Span, rules: Rules, closing: str = "") -> Span:
 
 
 def without(spans: list[Span], holes: Iterable[Span]) -> list[Span]:
-    """What is left of spans without the characters of others."""
+    """The spans without the characters of ``holes``."""
     for first, last in holes:
         spans = [
             one
@@ -277,7 +281,7 @@ def without(spans: list[Span], holes: Iterable[Span]) -> list[Span]:
 
 
 def joined(spans: list[Span]) -> tuple[Span, ...]:
-    """Spans in order, those that touch as one, and none that is empty."""
+    """The spans in order; those that touch are joined, and empty ones left out."""
     merged: list[Span] = []
     for begin, end in sorted(spans):
         if merged and begin <= merged[-1][1]:

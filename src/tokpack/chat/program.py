@@ -1,4 +1,4 @@
-"""A template made ready to run: one call gives its text, and where in it messages begin."""
+"""A compiled template: one call gives its text, and where in it each message begins."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from tokpack.chat.sandbox import Text
 
 
-# A template's syntax tree: what it says of the template, and how it becomes a program.
-#
-# Loops tell where they are, and what templates do most becomes calls without jinja2's detours.
+# A template's syntax tree is read for what it tells about the template, then changed and compiled.
+# In the program, loops report where each of their rounds begins, and the most frequent operations
+# are calls without jinja2's detours.
 
-SOME = "some length"  # filters, by names that no template can write
+# The names of filters that are put into the tree; no template can write a name with spaces.
+SOME = "some length"
 EACH = "each of them"
 EACH_WRITTEN = "each of them, which is written"
 TOLD = "what is told of a round"
@@ -50,12 +51,12 @@ _DICT_NAMES = frozenset(dir(dict))
 
 
 class Syntax:
-    """What a template's tree says, before it is changed.
+    """What a template's tree tells before it is changed.
 
     ``decides`` are the attributes of namespaces, (name, attribute), that decide the generation
-    prompt with what is written behind messages; nothing where it is always the same, None where
-    more may decide it. ``generation``: there are generation blocks. ``reads_parts``: the template
-    loops over the parts of a content. ``asks_for_none``: it asks whether a content is none.
+    prompt and the text after all messages: empty if these are always the same, None if more may
+    decide them. ``generation``: there are generation blocks. ``reads_parts``: the template loops
+    over the parts of a content. ``asks_for_none``: it tests whether a content is none.
     """
 
     def __init__(self, tree: nodes.Template) -> None:
@@ -82,10 +83,10 @@ class Syntax:
         self.generation = bool(marks) and all(id(one) in inline for one in marks)
         for node in marks:
             if id(node) not in inline:
-                node.name = "None"  # its place in the text is not known there
+                node.name = "None"  # in a macro or variable its place in the text is not known
 
     def watch(self) -> None:
-        """Have the loops that write messages tell the values of ``decides`` in each round."""
+        """Let the loops that write messages report the values of ``decides`` in each round."""
         for loop in self._loops if self.decides else ():
             values = [
                 nodes.Getattr(nodes.Name(n, "load"), a, "load") for n, a in self.decides or ()
@@ -94,10 +95,10 @@ class Syntax:
             loop.body.insert(0, nodes.ExprStmt(call, lineno=loop.lineno))
 
     def _prompts(self, body: list[Any]) -> int | None:
-        """How many conditions on a prompt are known to be decided by no message but by `_found`.
+        """The number of conditions on a prompt that only ``_found``, and no message, can decide.
 
-        They stand behind the loop that writes messages, or at its end on ``loop.last``. None where
-        what is written there may be decided by anything else.
+        They are after the loop that writes messages, or at its end under ``loop.last``. None if
+        anything else may decide what is written there.
         """
         loops = [i for i, node in enumerate(body) if _has_writing_loop(node)]
         if not loops:
@@ -120,13 +121,13 @@ class Syntax:
         return sum(counts)
 
     def _is_last_prompt(self, node: nodes.Node) -> bool:
-        """Whether a statement of the loop's body writes the prompt behind the last message."""
+        """Whether a statement in the loop's body writes the prompt after the last message."""
         if not isinstance(node, nodes.If) or not {PROMPT, "last"} <= _names(node.test):
             return False
         return not (_names(node) - {PROMPT, "loop", "last"}) & self._bound
 
     def _is_known(self, node: nodes.Node) -> bool:
-        """Whether there are only variables that the template is given, and namespaces."""
+        """Whether a tree reads only variables that are given to the template, and namespaces."""
         reads = [
             (one.node.name, one.attr)
             for one in node.find_all(nodes.Getattr)
@@ -139,12 +140,12 @@ class Syntax:
         return not (_variables(node) - {PROMPT, *names}) & self._bound
 
     def _is_free(self, node: nodes.Node) -> bool:
-        """Whether there are only variables that the template is given, but messages."""
+        """Whether a tree reads only variables that are given to the template, except messages."""
         return not (_variables(node) - {PROMPT}) & self._bound
 
 
 def _bound(tree: nodes.Template) -> set[str]:
-    """The variables that messages may decide: those that are set, but not from given ones alone."""
+    """The variables that messages may decide: those that are set from more than given variables."""
     stored = [n.name for n in tree.find_all(nodes.Name) if n.ctx in ("store", "param")]
     bound = {*stored, *(m.name for m in tree.find_all(nodes.Macro)), _MESSAGES}
     for one in tree.body:  # in order
@@ -178,7 +179,7 @@ def _writes(node: nodes.Node) -> bool:
 
 
 def _asks(node: nodes.Node) -> int:
-    """How often a condition asks whether there is to be a prompt."""
+    """How often a condition tests whether there is to be a prompt."""
     return sum(one.name == PROMPT and one.ctx == "load" for one in node.find_all(nodes.Name)) - sum(
         isinstance(one.node, nodes.Name) and one.node.name == PROMPT
         for one in node.find_all(nodes.Test)
@@ -203,7 +204,7 @@ def _names(node: nodes.Node) -> set[str]:
 
 
 def _is_content(node: nodes.Node) -> bool:
-    """Whether an expression is the content of a message, by its own name or by a variable's."""
+    """Whether an expression is the content of a message, as a key or as a variable."""
     if isinstance(node, nodes.Getattr) and node.attr == "content":
         return True
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
@@ -212,7 +213,7 @@ def _is_content(node: nodes.Node) -> bool:
 
 
 def _direct(body: list[nodes.Node]) -> Iterator[nodes.Node]:
-    """The statements whose text goes straight to the output, not through a variable or a macro."""
+    """The statements whose text goes directly to the output, not through a variable or a macro."""
     for node in body:
         yield node
         if not isinstance(node, _BUFFERED):
@@ -229,10 +230,10 @@ def _bodies(node: nodes.Node) -> Iterator[list[Any]]:
 
 
 class Watcher(NodeTransformer):
-    """Puts in what tells of loops and their effects."""
+    """Changes a tree so that it reports loops and their effects."""
 
     def visit_For(self, node: Any) -> Any:  # noqa: N802 - jinja2's names
-        """A loop, of which it is told what it goes through."""
+        """Let a loop report its rounds, by a filter around what it loops over."""
         outputs = (part.find(nodes.Output) or isinstance(part, nodes.Output) for part in node.body)
         writes = bool(node.else_) or any(outputs)
         node = self.generic_visit(node)
@@ -241,7 +242,9 @@ class Watcher(NodeTransformer):
         return node
 
     def visit_Assign(self, node: Any) -> Any:  # noqa: N802
-        """An attribute of a namespace is what outlasts a round."""
+        """Report that an attribute of a namespace is set, because that outlasts the round of a
+        loop.
+        """
         node = self.generic_visit(node)
         if isinstance(node.target, nodes.NSRef) or node.target.find(nodes.NSRef):
             return [node, code("direct_effect()", node.lineno)]
@@ -250,7 +253,10 @@ class Watcher(NodeTransformer):
     visit_AssignBlock = visit_Assign  # noqa: N815
 
     def visit_Compare(self, node: Any) -> Any:  # noqa: N802
-        """The length compared with 0: it needs no length."""
+        """A comparison of a length with 0 only asks whether there is any message.
+
+        So it is no look at the number of messages, which all of them would decide.
+        """
         node = self.generic_visit(node)
         counted, (first, *others) = node.expr, node.ops
         with_zero = not others and isinstance(first.expr, nodes.Const) and first.expr.value == 0
@@ -260,7 +266,10 @@ class Watcher(NodeTransformer):
         return node
 
     def visit_And(self, node: Any) -> Any:  # noqa: N802
-        """A condition: whether there is to be a prompt is asked first, and then nothing else."""
+        """Test first in a condition whether there is to be a prompt.
+
+        If there is none, the other side, such as ``loop.last``, is not looked at.
+        """
         node = self.generic_visit(node)
         first, then = node.left, node.right
         gives_bool = isinstance(first, _BOOLEANS) or getattr(first, "attr", "") == "last"
@@ -274,10 +283,12 @@ def _filtered(node: Any, name: str) -> nodes.Filter:
 
 
 class Writer(CodeGenerator):
-    """Writes Python in which the commonest operations are calls of ``direct`` functions."""
+    """Generates Python in which the most frequent operations are calls of ``direct`` functions."""
 
     def visit_Getattr(self, node: nodes.Getattr, frame: Any) -> None:  # noqa: N802
-        """An attribute, which of a mapping is a key where mappings have none of that name."""
+        """An attribute. On a mapping it is a key, unless mappings have an attribute of that
+        name.
+        """
         if node.attr in _DICT_NAMES:
             self._call("attribute", [node.node, nodes.Const(node.attr)], frame)
             return
@@ -293,7 +304,11 @@ class Writer(CodeGenerator):
         self.write(")" * is_dict)
 
     def _of_dict(self, node: nodes.Node, key: str, frame: Any) -> bool:
-        """Begin with what a variable that is a dict has under a key; what else, is to follow."""
+        """Write the beginning of an expression: the value of a key, if a variable is a dict with
+        it.
+
+        What holds otherwise must be written next. Returns whether anything was written.
+        """
         if not isinstance(node, nodes.Name) or node.name == "loop":
             return False
         ref = frame.symbols.ref(node.name)
@@ -303,7 +318,7 @@ class Writer(CodeGenerator):
     def visit_Call(  # noqa: N802
         self, node: nodes.Call, frame: Any, forward_caller: bool = False
     ) -> None:
-        """A call; nothing that templates are given asks for the variables of loops."""
+        """A call, without jinja2's variables of loops, which no function here needs."""
         called = node.node
         plain = not (node.kwargs or node.dyn_args or node.dyn_kwargs or forward_caller)
         if plain and isinstance(called, nodes.Getattr) and called.attr in STR_METHODS:
@@ -330,13 +345,13 @@ with needs_extra("chat"):
     from jinja2.runtime import Context
 
 
-_MOST_SOURCE = 1 << 20  # characters of a template; the longest published ones have 20,000
+_MOST_SOURCE = 1 << 20  # characters; the longest published templates have 20,000
 
 
 class Program:
-    """A chat template, compiled. Belongs to one thread.
+    """A chat template, compiled. It belongs to one thread.
 
-    ``reads`` are the variables that it takes, ``limits`` are told of each run.
+    ``reads`` are the variables that it reads. ``limits`` are told of each run.
     """
 
     def __init__(self, source: str, where: str, day: date | None) -> None:
@@ -362,7 +377,7 @@ class Program:
             ) from None
         except MemoryError:
             raise
-        except Exception as error:  # what is constant is computed here
+        except Exception as error:  # constant expressions are computed here, and may fail
             raise UsageError(
                 f"{where}: the chat template cannot be compiled: {first_line(error)}"
             ) from None
@@ -381,7 +396,7 @@ class Program:
         self._day = day
 
     def _filters(self) -> dict[str, Any]:
-        """The filters that a template's tree was given, see `syntax`."""
+        """The filters that were put into the template's tree, see `Syntax` and `Watcher`."""
 
         def some(value: Any) -> Any:
             return int(bool(value)) if value.__class__ is Messages else len(value)
@@ -394,7 +409,7 @@ class Program:
         }
 
     def _each(self, value: Any, *, writes: bool) -> Any:
-        """What a loop goes through."""
+        """The object that a loop goes through: messages are replaced by ones that report rounds."""
         if value.__class__ is Messages:
             return Rounds(value, writes=writes)
         if writes and value.__class__ is list and value:
@@ -403,17 +418,17 @@ class Program:
         return value
 
     def _tell(self, values: tuple[Any, ...]) -> None:
-        """What decides a generation prompt, before a round of the main loop."""
+        """Note the values that decide a generation prompt, before a round of the main loop."""
         assert self._loops.run is not None
         self._loops.run.states.append(values)
 
     def _effect(self) -> None:
-        """Something outlasts the round of a loop."""
+        """Note that something was set that outlasts the round of a loop."""
         assert self._loops.run is not None
         self._loops.run.effect()
 
     def _generation(self, begins: bool) -> None:
-        """A generation block begins, or ends."""
+        """Note that a generation block begins or ends."""
         run = self._loops.run
         assert run is not None
         if begins:
@@ -426,12 +441,12 @@ class Program:
         return plain_environment(self._day).from_string(self.source)
 
     def plain_text(self, messages: Sequence[Any], variables: Mapping[str, Any]) -> str:
-        """The text of messages by jinja2 alone, as `run` has to give it; or why it gives none."""
+        """The text of messages by jinja2 alone, which `run` must equal; or why it fails."""
         try:
             return self._plain.render({**variables, "messages": messages, PROMPT: False})
         except MemoryError:
             raise
-        except Exception as error:  # `run` had none
+        except Exception as error:  # only jinja2 alone fails, and not `run`: that differs, too
             return f"{type(error).__name__}: {first_line(error)}"
 
     def run(
@@ -448,7 +463,7 @@ class Program:
         add = run.pieces.append
         try:
             for piece in self._write(Context(self._environment, values, None, self._blocks)):
-                add(piece)  # one by one: loops count them
+                add(piece)  # one by one, because loops note the number of pieces so far
             text = run.text()
         except SecurityError as error:
             raise ConversationError(UNSAFE, first_line(error)) from None
@@ -456,8 +471,8 @@ class Program:
             raise
         except RecursionError:
             raise ConversationError("the template fails", "it calls itself without end") from None
-        except Exception as error:  # whatever expressions of others do to values of others
-            if type(error) is TemplateError:  # its own words
+        except Exception as error:  # the template may do anything to the values of a record
+            if type(error) is TemplateError:  # raised by the template itself, with its own words
                 raise ConversationError("refused by the template", first_line(error)) from None
             name = type(error).__name__
             raise ConversationError("the template fails", f"{name}: {first_line(error)}") from None

@@ -1,4 +1,4 @@
-"""Records of other programs -> conversations: messages with what goes with them to a template."""
+"""Records of other programs become conversations: messages, and what a template gets besides."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ if TYPE_CHECKING:
     from tokpack.chat.rendered import ChatOptions
 
 
-# Values in records, as JSON alone has them.
-
-MALFORMED = "malformed message"  # a reason, see ConversationError
+MALFORMED = "malformed message"  # a reason of ConversationError
 
 
 def parsed(text: str, what: str) -> Any:
-    """What JSON in a text says. ConversationError, of ``what``, where it is none."""
+    """The value of a JSON text. ConversationError, with ``what``, if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -43,15 +41,15 @@ def parsed(text: str, what: str) -> Any:
 
 
 class NoJson(str):
-    """What stands for a value that JSON does not have: the name of its type."""
+    """Stands for a value that JSON cannot have; it is the name of the type."""
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A value of JSON's types alone: nothing else may be given to a template.
+    """The value with types of JSON only: nothing else may be given to a template.
 
-    Any other one, such as a date, is a NoJson where it is the value itself or under one of its
-    keys, as beside the content of a message, which no template reads. ConversationError for one
-    deeper inside: of arguments of calls, of tools.
+    A value of another type, such as a date, becomes a NoJson if it is the value itself or under one
+    of its keys: templates do not read such a key beside the content of a message. ConversationError
+    for one deeper inside: in arguments of calls, in tools.
     """
     if value is None or value.__class__ in (str, int, float, bool):
         return value
@@ -65,7 +63,7 @@ def plain(value: Any, depth: int = 0) -> Any:
                 MALFORMED, f"it has the key {brief(wrong[0])}, which is no text"
             )
         return {str(key): plain(one, depth + 1) for key, one in value.items()}
-    if hasattr(value, "tolist"):  # an array, or a number of numpy's
+    if hasattr(value, "tolist"):  # an array or a number of numpy
         return plain(value.tolist(), depth + 1)
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray):
         return [plain(one, depth + 1) for one in value]
@@ -75,12 +73,10 @@ def plain(value: Any, depth: int = 0) -> Any:
     return NoJson(f"<{type(value).__name__}>")
 
 
-# Messages of other programs -> messages as templates take them.
-
 Message = dict[str, Any]
 
-# Flags of a message, or of a part of its content: 0 where it is not trained. Of OpenAI, axolotl,
-# ms-swift, verl, and what axolotl's message_field_training is usually set to.
+# The flags of a message, or of a part of its content, that are 0 if it is not trained: in OpenAI,
+# axolotl, ms-swift, verl, and the usual values of axolotl's message_field_training.
 FLAGS = (
     "weight",
     "train",
@@ -91,14 +87,14 @@ FLAGS = (
     "loss_scale",
     "loss_weight",
 )
-_FLAG_LIKE = re.compile("(?i)(^|_)(train|loss|mask|supervis)")  # in a key that may be another one
-TOOLS = ("tools", "functions", "tool_defs")  # keys of a record, which a first message may have
+_FLAG_LIKE = re.compile("(?i)(^|_)(train|loss|mask|supervis)")  # keys that may be unknown flags
+TOOLS = ("tools", "functions", "tool_defs")  # keys of a record, or of its first message
 CALLS = ("tool_calls", "function_call")
-REASONING = ("reasoning_content", "thinking", "reasoning")  # as transformers knows it
-_CALL = "tool_call"  # a role: the content is a call, as JSON
+REASONING = ("reasoning_content", "thinking", "reasoning")  # the keys that transformers knows
+_CALL = "tool_call"  # the role of a message whose content is a call, as JSON
 _OF_CALLS = frozenset(["name", "id", "type", "index"])
 _SPEECH = ("content", *CALLS, *REASONING)
-_KEYS = frozenset(["content", "value", "tool_calls"])  # of a message, beside who says it
+_KEYS = frozenset(["content", "value", "tool_calls"])  # of a message, besides its role
 _MEDIA = ("image", "audio", "video", "file")
 _ROLES = {
     **{name: name for name in ("system", "developer", "user", "assistant", "tool", "function")},
@@ -107,13 +103,13 @@ _ROLES = {
     **dict.fromkeys(("observation", "function_response", "tool_response", "ipython"), "tool"),
     **dict.fromkeys((_CALL, "function_call"), _CALL),
 }
-_HH = re.compile(r"\n\n(Human|Assistant):")  # of Anthropic's hh-rlhf: a conversation as one text
+_HH = re.compile(r"\n\n(Human|Assistant):")  # Anthropic's hh-rlhf has a conversation in one text
 
 
 class Note(NamedTuple):
-    """What a message says of its training in parts.
+    """What a message says about training in parts.
 
-    ``parts`` are those of its content and of its reasoning, by its keys. Where ``thinks`` is false
+    ``parts`` are those of its content and of its reasoning, by its keys. If ``thinks`` is false,
     its thinking is not trained.
     """
 
@@ -123,10 +119,10 @@ class Note(NamedTuple):
 
 
 class MessageReader:
-    """Reads messages. ``notes`` has what is known of some of them beside what templates are given.
+    """Reads messages. ``notes`` are what is known about some of them and is not for templates.
 
-    Of the roles of ``parts`` the template takes contents of parts, of those that are true there
-    no others; a content may be ``none``.
+    ``parts`` are the roles for which the template takes contents of parts, true if it takes only
+    these. With ``none`` a content may be none.
     """
 
     def __init__(self, roles: Mapping[str, str], *, parts: Mapping[str, bool], none: bool) -> None:
@@ -150,19 +146,19 @@ class MessageReader:
         return messages
 
     def turns(self, value: Any, role: str) -> list[Message]:
-        """What a text of a role, or messages, say; nothing is no turn."""
+        """The messages of a text by ``role``, or of a list of messages; none for nothing."""
         raw = as_messages(value, role)
         return self.read(raw) if raw else []
 
     def _message(self, raw: Any, i: int) -> Message:
-        if raw.__class__ is dict and len(raw) == 2:  # nearly all messages
+        if raw.__class__ is dict and len(raw) == 2:  # a short way for nearly all messages
             role, content = raw.get("role"), raw.get("content")
             if role.__class__ is str and content.__class__ is str and role in self._plain_roles:
                 return {"role": self._plain_roles[role], "content": content}
         if not isinstance(raw, Mapping):
             raise ConversationError(MALFORMED, f"message {i} is {brief(raw)}")
         message = {k: v for k, v in plain(raw).items() if v is not None}
-        if "role" not in message and "from" in message:  # of ShareGPT
+        if "role" not in message and "from" in message:  # the form of ShareGPT
             message["role"] = message.pop("from")
             if "value" in message:
                 message["content"] = message.pop("value")
@@ -192,7 +188,7 @@ class MessageReader:
         return message
 
     def _content(self, message: Message, content: Any, i: int) -> None:
-        """A content of parts, or none."""
+        """Check and convert a content of parts, or one that is none."""
         if content is None:
             if not any(message.get(key) for key in _SPEECH):
                 raise ConversationError(MALFORMED, f"message {i} has no content")
@@ -210,7 +206,7 @@ class MessageReader:
             raise ConversationError(MALFORMED, f"message {i} has the content {brief(content)}")
 
     def _rest(self, message: Message, i: int) -> None:
-        """What a message has beside role and content."""
+        """Convert what a message has besides role and content."""
         for key, value in message.items():
             if key.startswith(_MEDIA) and value:
                 raise ConversationError(MEDIA, f"message {i} has {key}")
@@ -238,7 +234,7 @@ class MessageReader:
             )
 
     def _note(self, message: Message, key: str, parts: list[Part]) -> None:
-        """Note which parts are not trained; a thinking that none of them trains, as such."""
+        """Note which parts are not trained; and a thinking none of whose parts is trained."""
         if all(is_trained for _, is_trained in parts):
             return
         first = next((i for i, part in enumerate(parts) if part[1]), len(parts))
@@ -250,7 +246,7 @@ class MessageReader:
 
 
 def as_messages(value: Any, role: str) -> list[Any]:
-    """A text as the message of a role, or those of Human and Assistant; messages as they are.
+    """A text as the message of a role, or as those of Human and Assistant; messages as they are.
 
     A text may also be the JSON of messages, as in a table of texts.
     """
@@ -258,7 +254,7 @@ def as_messages(value: Any, role: str) -> list[Any]:
         parts = _HH.split(value)[1:]
         turns = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
         messages = [{"role": _ROLES[who.lower()], "content": text} for who, text in turns]
-        is_prompt = messages[-1] == {"role": "assistant", "content": ""}  # for an answer
+        is_prompt = messages[-1] == {"role": "assistant", "content": ""}  # an answer is to follow
         return messages[:-1] if is_prompt else messages
     if isinstance(value, str):
         return _in_json(value) or [{"role": role, "content": value}]
@@ -270,7 +266,7 @@ def as_messages(value: Any, role: str) -> list[Any]:
 
 
 def _in_json(text: str) -> list[Any]:
-    """The messages that a text is the JSON of; nothing where it is another text."""
+    """The messages whose JSON a text is; [] if it is any other text."""
     if not text.startswith(('[{"', '{"')) or not text.endswith(("}]", "}")):
         return []
     try:
@@ -283,7 +279,7 @@ def _in_json(text: str) -> list[Any]:
 
 
 def ends_with_answer(raw: Any, roles: Mapping[str, str]) -> bool:
-    """Whether messages, as a record has them, end with an assistant's."""
+    """Whether messages, in the form of a record, end with an assistant's."""
     raw = parsed(raw, "the messages") if isinstance(raw, str) else raw
     last = list(raw)[-1:] if isinstance(raw, Iterable) else []
     who = [str(one.get("role", one.get("from"))) for one in last if isinstance(one, Mapping)]
@@ -312,7 +308,7 @@ def is_untrained(one: Mapping[str, Any], what: str) -> bool:
 
 
 def _part(part: Any, i: int) -> Part:
-    """One part of a content: its text, and whether that is trained."""
+    """A part of a content: its text, and whether that is trained."""
     if isinstance(part, str):
         return part, True
     if not isinstance(part, Mapping):
@@ -327,7 +323,7 @@ def _part(part: Any, i: int) -> Part:
 
 
 def _read_call(message: Message, i: int) -> None:
-    """Make a message whose content is a call one with tool calls; what it thinks before stays."""
+    """Convert a message whose content is a call to one with tool calls; its thinking stays."""
     message["role"] = _CALL
     said = message.pop("content", None)
     if isinstance(said, str):
@@ -343,7 +339,7 @@ def _read_call(message: Message, i: int) -> None:
 
 
 def _read_calls(message: Message, i: int) -> None:
-    """Read what a message calls under the keys of calls; nothing is no call."""
+    """Convert the calls of a message under all keys of calls; nothing is no call."""
     for key in CALLS:
         if key not in message:
             continue
@@ -358,7 +354,7 @@ def _read_calls(message: Message, i: int) -> None:
 
 
 def _are_calls(calls: list[Any]) -> bool:
-    """Whether all are calls of a function by its name, and what else they have are arguments."""
+    """Whether each is a call of a function by its name, with nothing else but arguments."""
     functions = [one.get("function", one) if isinstance(one, dict) else None for one in calls]
     return all(
         isinstance(one, dict)
@@ -369,7 +365,9 @@ def _are_calls(calls: list[Any]) -> bool:
 
 
 def _with_calls_in_turns(messages: list[Message]) -> list[Message]:
-    """Messages of which those that are calls by their role are in the turn before, if it is one."""
+    """The messages, with those that are calls by their role joined to the turn before, if it is
+    one.
+    """
     turns: list[Message] = []
     for i, one in enumerate(messages):
         if one["role"] != _CALL:
@@ -394,7 +392,7 @@ def _with_calls_in_turns(messages: list[Message]) -> list[Message]:
 
 
 def read_json(value: Any, what: str) -> Any:
-    """A value, or what its JSON says; of a list, of each of its texts."""
+    """The value, or that of its JSON; for a list of texts, the value of each."""
     if isinstance(value, str):
         value = parsed(value, what) if value.strip() else None
     if isinstance(value, list):
@@ -402,36 +400,36 @@ def read_json(value: Any, what: str) -> Any:
     return value
 
 
-EMPTY = "empty conversation"  # reasons, see ConversationError
+EMPTY = "empty conversation"  # reasons of ConversationError
 NO_NUMBER = "no number"
 
 MOST_MESSAGES = 100_000
-OWN = "chat_template_kwargs of this record"  # among variables, as text: no template can name it
+OWN = "chat_template_kwargs of this record"  # among the variables; no template can use the name
 _FORMS = {
     "prompt and completion": ("prompt", "completion"),
     "alpaca": ("instruction", "output"),
 }
 _REJECTED = frozenset(rejected for _, rejected in PAIRS)
 _LISTS = ("messages", "conversations", "conversation")
-# What comes before both answers of a pair; the first that is there. ``input`` and ``history`` may
-# belong to an instruction.
+# The keys of what precedes both answers of a pair; the first that exists is taken. ``input`` and
+# ``history`` may belong to an instruction.
 _PROMPTS = ("prompt", *_LISTS, "instruction", "question", "query", "input", "context", "history")
 _SEEN = frozenset(["image", "images", "video", "videos", "audio", "audios", *FLAGS])
 _TOOLS = frozenset(TOOLS)
 _FOR_TEMPLATES = frozenset(["chat_template_kwargs", "documents", "input", *TOOLS])
 _SHOWN = 8  # keys in a message
-_LEAST_WEIGHT, _MOST_WEIGHT = 2.0**-24, 65504.0  # that float16 has
+_LEAST_WEIGHT, _MOST_WEIGHT = 2.0**-24, 65504.0  # the limits of float16
 
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages with what goes with them to a template.
+    """Messages, with what a template gets besides.
 
-    ``first_trained``: earlier messages are a prompt, of which nothing is trained; nor are those of
-    ``untrained``, nor the thinking of ``thoughtless`` ones. ``parts`` has for a message those of
-    its texts of which some are not trained, by their keys. ``special`` messages have more than a
-    role and a content that is trained as a whole. ``variables`` are for the template, beside those
-    of the request.
+    Messages before ``first_trained`` are a prompt and not trained; neither are those in
+    ``untrained``, nor the thinking of those in ``thoughtless``. ``parts`` has, by number of message
+    and key, the parts of texts if some are not trained. ``special`` are messages with more than a
+    role and a content that is trained as a whole. ``variables`` are for the template, in addition
+    to those of the request.
     """
 
     messages: list[Message]
@@ -445,10 +443,10 @@ class Conversation:
 
 
 class RecordReader:
-    """Reads records as a request says; what it does not say is found in each record.
+    """Reads records as a request says; what it leaves open is found in each record.
 
-    Of the roles of ``parts`` the template takes contents of parts, of those that are true there
-    no others; a content may be ``none``.
+    ``parts`` are the roles for which the template takes contents of parts, true if it takes only
+    these. With ``none`` a content may be none.
     """
 
     def __init__(self, options: ChatOptions, *, parts: Mapping[str, bool], none: bool) -> None:
@@ -456,7 +454,7 @@ class RecordReader:
         self._options = options
 
     def read(self, record: Mapping[str, Any]) -> list[Conversation]:
-        """The conversation of a record; of a pair the preferred and the rejected one.
+        """The conversation of a record; for a pair the preferred and the rejected one.
 
         Raises ConversationError.
         """
@@ -484,7 +482,7 @@ class RecordReader:
         return conversations
 
     def _complete(self, one: Conversation, record: Mapping[str, Any]) -> None:
-        """Add to a conversation what its record says of it as a whole."""
+        """Add to a conversation what its record says about it as a whole."""
         messages, notes = one.messages, self._reader.notes
         if not messages:
             raise ConversationError(EMPTY)
@@ -503,7 +501,7 @@ class RecordReader:
         if special or notes:
             one.special = sorted({*special, *one.parts})
             one.untrained = [i for i in special if is_untrained(messages[i], f"message {i}")]
-        if special or not _FOR_TEMPLATES.isdisjoint(record):  # of few records
+        if special or not _FOR_TEMPLATES.isdisjoint(record):  # in few records
             one.variables = _variables(record, messages)
         if self._options.weight_key is not None:
             one.weight = _weight(record, self._options.weight_key)
@@ -512,7 +510,7 @@ class RecordReader:
         """Questions with their answers as messages."""
         said = list(chain.from_iterable(turns))
         if wrong := [one for one in said if not isinstance(one, str)]:
-            # Also of two answers, as LLaMA-Factory once had pairs under output.
+            # There may be two answers: LLaMA-Factory once had pairs under output.
             raise ConversationError(
                 MALFORMED, f"it has {brief(wrong[0])} where a question or an answer is a text"
             )
@@ -536,7 +534,7 @@ class RecordReader:
     def _before(
         self, record: Mapping[str, Any], keys: Sequence[str], answers: list[list[Message]]
     ) -> list[Message]:
-        """The messages before the answers of a pair, which may have them in them, too."""
+        """The messages before the answers of a pair; the answers may contain them as well."""
         key = self._options.prompt_key
         if key is not None:
             value = value_at(record, key) if key else ""
@@ -556,7 +554,7 @@ class RecordReader:
             name = names.pop(0)
             before = self._prompt(record, name)
             if before[-1:] in (one[:1] for one in answers if not _is_whole(one)):
-                before = before[:-1]  # without the answer itself
+                before = before[:-1]  # the last message is the answer itself
             last = before[-1]["role"] if before else ""
             asks, is_in = last in ("user", "tool", "function"), True
             if asks:
@@ -564,7 +562,7 @@ class RecordReader:
             if not is_in or (not asks and len(whole) < len(answers)):
                 said = brief(before[-1].get("content") if before else "")
                 raise _unclear(name, f"has {said} last, which its answers do not answer")
-        elif len(whole) == 1:  # the other one answers the same, as ms-swift's rejected_response
+        elif len(whole) == 1:  # the other is an answer alone: ms-swift's rejected_response
             users = [i for i, message in enumerate(whole[0]) if message["role"] == "user"]
             before = whole[0][: users[-1] + 1] if users else []
         said = "\n".join(_texts([before, answers])) if names else ""
@@ -574,7 +572,7 @@ class RecordReader:
         return before
 
     def _prompt(self, record: Mapping[str, Any], name: str) -> list[Message]:
-        """What a record asks under a key, behind what it says was before."""
+        """The question under a key of a record, after what the record says was before."""
         value = _instruction(record) if name == "instruction" else record[name]
         is_text = isinstance(value, str) and name != "history"
         earlier = self._talk(_history(record)) if is_text else []
@@ -582,14 +580,14 @@ class RecordReader:
 
 
 def pair_of(record: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The keys of a preferred and a rejected answer in a record; None where it has none."""
+    """The keys of a preferred and a rejected answer in a record, or None if it has none."""
     if _REJECTED.isdisjoint(record):
         return None
     return next((keys for keys in PAIRS if all(record.get(k) is not None for k in keys)), None)
 
 
 def detect(records: Iterable[Mapping[str, Any]], options: ChatOptions) -> str:
-    """In which form records have conversations, in a phrase; "" where none has one."""
+    """The form in which records have conversations, in a phrase; "" if none has one."""
     forms = []
     for record in records:
         try:
@@ -600,12 +598,12 @@ def detect(records: Iterable[Mapping[str, Any]], options: ChatOptions) -> str:
 
 
 def pairs_in(records: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """The keys of preferred and rejected answers that records have, each once."""
+    """The keys of preferred and rejected answers that records have, each pair once."""
     return [keys for keys in dict.fromkeys(map(pair_of, records)) if keys is not None]
 
 
 def _form(record: Mapping[str, Any], options: ChatOptions) -> str:
-    """The form of a record. ConversationError where it has no conversation."""
+    """The form of a record. ConversationError if it has no conversation."""
     if options.pairs is not None:
         return "pairs"
     key = options.messages_key
@@ -630,7 +628,7 @@ def _form(record: Mapping[str, Any], options: ChatOptions) -> str:
 
 
 def _keys(record: Mapping[str, Any]) -> str:
-    """Which keys a record has, for messages."""
+    """The keys of a record, for messages."""
     return f"its keys are {', '.join(map(str, list(record)[:_SHOWN])) or 'none'}"
 
 
@@ -647,7 +645,7 @@ def _is_prompt(value: Any) -> bool:
 
 
 def _is_whole(messages: list[Message]) -> bool:
-    """Whether an answer begins with what it answers."""
+    """Whether the messages of an answer begin with what it answers."""
     others = (one["role"] for one in messages if one["role"] not in ("system", "developer"))
     return next(others, "assistant") != "assistant"
 
@@ -657,7 +655,7 @@ def _begins_with(answer: list[Message], before: list[Message]) -> bool:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts in a value, but roles."""
+    """The texts in a value, except roles."""
     if isinstance(value, str):
         if value.strip():
             yield value.strip()
@@ -670,7 +668,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _instruction(record: Mapping[str, Any]) -> str:
-    """The question of Alpaca: an instruction, with its input."""
+    """The question in Alpaca's form: an instruction, with its input."""
     questions = [one for one in (record["instruction"], record.get("input")) if one]
     if wrong := [one for one in questions if not isinstance(one, str)]:
         raise ConversationError(MALFORMED, f"its instruction or input is {brief(wrong[0])}")
@@ -678,7 +676,7 @@ def _instruction(record: Mapping[str, Any]) -> str:
 
 
 def _history(record: Mapping[str, Any]) -> list[Any]:
-    """Questions with their answers, of which a record says that they came before."""
+    """The earlier questions and answers that a record has."""
     history = plain(record.get("history")) or []
     if not isinstance(history, list) or any(
         not isinstance(turn, list) or len(turn) != 2 for turn in history
@@ -690,7 +688,7 @@ def _history(record: Mapping[str, Any]) -> list[Any]:
 
 
 def _refuse_beside(record: Mapping[str, Any]) -> None:
-    """Raise ConversationError for media beside the messages, and for flags of their training."""
+    """Raise ConversationError for media beside the messages, and for flags about their training."""
     for key in sorted(_SEEN.intersection(record)):
         value = plain(record[key])
         if key not in FLAGS and value not in (None, "", [], {}):
@@ -706,7 +704,7 @@ def _refuse_beside(record: Mapping[str, Any]) -> None:
 def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, Any]:
     """What a record has for the template: tools, documents, and chat_template_kwargs.
 
-    Tools that a first message has are no longer in it.
+    Tools in a first message are removed from it.
     """
     variables: dict[str, Any] = {}
     extra = record.get("chat_template_kwargs")
@@ -717,7 +715,7 @@ def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, 
         variables[OWN] = repr(variables)
     if documents := _list(record.get("documents"), "its documents"):
         variables["documents"] = documents
-    given = record.get("input")  # of OpenAI's preferences
+    given = record.get("input")  # the form of OpenAI's preferences
     places: list[tuple[Mapping[str, Any], str]] = [(record, "its")]
     places += [(given, "its input's")] if isinstance(given, Mapping) else []
     for i, one in enumerate(messages[:2]):
@@ -738,7 +736,7 @@ def _variables(record: Mapping[str, Any], messages: list[Message]) -> dict[str, 
 
 
 def _list(value: Any, what: str) -> list[Any]:
-    """A list, or what its JSON says, or that of each of its texts."""
+    """A list, or that of its JSON, or with each of its texts parsed as JSON."""
     value = read_json(plain(value), what)
     if value is not None and not isinstance(value, list):
         raise ConversationError(MALFORMED, f"{what} are no list: {brief(value)}")
@@ -746,7 +744,7 @@ def _list(value: Any, what: str) -> list[Any]:
 
 
 def _wrapped(functions: list[Any]) -> list[Any]:
-    """Functions as tools."""
+    """Functions in the form of tools."""
     return [
         one
         if isinstance(one, dict) and "function" in one
@@ -768,7 +766,7 @@ def _weight(record: Mapping[str, Any], key: str) -> float:
 
 
 def number_of(value: Any, name: str) -> float:
-    """A number that is one. ConversationError."""
+    """A value that must be a number, as float. ConversationError."""
     try:
         number = float(value)
     except (OverflowError, TypeError, ValueError):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """A message in the rendered text: characters [begin, end), and who speaks."""
+    """A message in the rendered text: characters [begin, end), and the role that speaks."""
 
     begin: int
     end: int
@@ -20,14 +20,14 @@ class Turn(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """What a template makes of a conversation.
+    """The text of a conversation, as a template renders it.
 
-    ``trained`` are spans of characters [begin, end) in ``text``, ascending, apart and not empty.
+    ``trained`` are spans of characters [begin, end) in ``text``, ascending, disjoint and not empty.
     ``turns`` are as in Turn. ``weight`` is that of its trained tokens. ``begins`` are the
     characters at which trained answers begin. The template has not written the thinking of
-    ``thoughts_unwritten`` of these, ``messages_unwritten``, and the texts of ``contents_unwritten``
-    messages beside their calls. ``stops_untrained`` answers end without a trained token that ends
-    a turn.
+    ``thoughts_unwritten`` of these, ``messages_unwritten``, and the texts beside calls of
+    ``contents_unwritten`` messages. ``stops_untrained`` answers end without a trained token that
+    ends a turn.
     """
 
     text: str
@@ -41,8 +41,8 @@ class Rendered(NamedTuple):
     stops_untrained: int = 0
 
 
-UNSAFE = "the template is unsafe"  # a reason that says something of the template
-NO_CONVERSATION = "no conversation"  # and of the record
+UNSAFE = "the template is unsafe"  # a reason that is about the template
+NO_CONVERSATION = "no conversation"  # a reason that is about the record
 UNKNOWN_ROLE = "unknown role"
 MEDIA = "has images, audio or video"
 TOO_LONG = "too many messages"
@@ -52,9 +52,9 @@ SURROGATE = "a lone surrogate"
 
 
 class ConversationError(ValueError):
-    """Why a record is no conversation that can be used; it is counted by ``reason``.
+    """The reason why a record is no conversation that can be used; it is counted by ``reason``.
 
-    ``reason`` is one of a few phrases; the message says what is wrong with this record.
+    ``reason`` is one of a few phrases; the message tells what is wrong with this record.
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -63,7 +63,7 @@ class ConversationError(ValueError):
 
     @property
     def text(self) -> str:
-        """The message, with its options as `worded` takes them."""
+        """The message, with its options in the form that `worded` takes."""
         return str(self.args[0])
 
     def __str__(self) -> str:
@@ -71,14 +71,14 @@ class ConversationError(ValueError):
 
 
 def not_found(i: int) -> ConversationError:
-    """The error of a message whose place in the text is unknown."""
+    """The error for a message whose place in the text is not known."""
     return ConversationError(
         "a turn is not found", f"the template does not show where message {i} begins and ends"
     )
 
 
 def utf8(text: str) -> bytes:
-    """A rendered text in UTF-8. ConversationError for one that no UTF-8 can have."""
+    """A rendered text in UTF-8. ConversationError if it has a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -87,13 +87,11 @@ def utf8(text: str) -> bytes:
         ) from None
 
 
-# What a request says of conversations: how records are read, rendered and trained on.
-
 Rewriting = Literal["refuse", "split", "as-is"]
 Truncate = Literal["drop", "left", "right"]
 ToolArguments = Literal["auto", "mapping", "text", "as-is"]
-NO_VARIABLES = frozenset(["messages", "add_generation_prompt"])  # what a template is given anyway
-# The preferred and the rejected answer, as TRL, axolotl, OpenAI and ms-swift call them.
+NO_VARIABLES = frozenset(["messages", "add_generation_prompt"])  # every template is given these
+# The keys of the preferred and the rejected answer in TRL, axolotl, OpenAI and ms-swift.
 PAIRS = (
     ("chosen", "rejected"),
     ("chosen_response", "rejected_response"),
@@ -110,13 +108,13 @@ class ChatOptions:
     """How conversations become tokens and a mask; all of it decides bytes.
 
     ``template`` is the text of a chat template, or the name of one of the tokenizer's; None: its
-    own. ``variables`` are given to it beside the messages. ``loss`` is ``assistant``, ``all``,
-    ``last`` (the last turn of an assistant), or roles with commas between. ``max_length`` is in
-    tokens; ``truncate`` says what becomes of a longer conversation. ``pairs`` are the keys of the
-    preferred and of the rejected answer, ``prompt_key`` that of what comes before both, "" where
-    nothing does. ``tool_arguments`` says how the template is given those of calls. ``append_eot``:
-    an answer at the end of a text gets the token that ends its turn where the template writes it
-    with the next message.
+    own. ``variables`` are given to it in addition to the messages. ``loss`` is ``assistant``,
+    ``all``, ``last`` (the last turn of an assistant), or roles separated by commas. ``max_length``
+    is in tokens; ``truncate`` says how a longer conversation is treated. ``pairs`` are the keys of
+    the preferred and of the rejected answer; ``prompt_key`` is that of what precedes both, "" if
+    nothing does. ``tool_arguments`` is the form in which the template gets the arguments of calls.
+    With ``append_eot`` an answer at the end of a text gets the token that ends its turn, if the
+    template writes that only with the next message.
     """
 
     template: str | None = None
@@ -138,7 +136,7 @@ class ChatOptions:
     weight_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a choice that there is not."""
+        """Raise UsageError for a value that is no choice."""
         for name, kind in _CHOICES.items():
             choices = get_args(kind)
             if (value := getattr(self, name)) not in choices:

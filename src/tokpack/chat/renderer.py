@@ -1,4 +1,4 @@
-"""Records -> rendered conversations, with what is trained of them."""
+"""Records become rendered conversations, with what is trained of them."""
 
 from __future__ import annotations
 
@@ -37,15 +37,12 @@ if TYPE_CHECKING:
     Messages = list[Message]
 
 
-# A conversation in the making: its text, and what of its messages is in it.
-
-
 class Document:
-    """A conversation as text, and where in it its messages are.
+    """A conversation as text while it is being made, and the places of its messages in it.
 
-    ``again`` renders other messages in the place of these, with some variables. ``answers`` are the
-    messages of an assistant that are to be trained, ``others`` those of others. From message
-    ``first`` on those that are not written are counted; earlier ones are in another document, too.
+    ``again`` renders other messages in place of these, with some variables. ``answers`` are the
+    messages of an assistant that are to be trained, ``others`` those of other roles. Messages that
+    are not written are counted from ``first`` on: another document has the earlier ones, too.
     """
 
     __slots__ = (
@@ -65,14 +62,14 @@ class Document:
         self._again, self._first_text = again, whole.text
         self.answers, self.others = chosen
         self.first = 0
-        self.begins: list[int] = []  # of answers that are trained
+        self.begins: list[int] = []  # where trained answers begin
         self.unstopped = 0
 
     @property
     def marks(self) -> Marks | None:
-        """Where contents, thoughts and calls are; None where the template does not show it.
+        """The places of contents, thoughts and calls; None if the template does not show them.
 
-        Of messages that are nothing but a text that is trained as a whole, nothing is marked.
+        Messages that are just a text that is trained as a whole get no marks.
         """
         if not hasattr(self, "_marks"):
             self._marks = self._marked()
@@ -94,11 +91,13 @@ class Document:
         return marks if text == self._first_text else None
 
     def turn(self, i: int) -> Span | None:
-        """Where the turn of a message is; None where that is not known, or it has none."""
+        """The span of a message's turn; None if it is not known, or if it has none."""
         return self.whole.turns[i] if self.whole.turns else None
 
     def calls(self, i: int) -> list[list[int]]:
-        """The places of each call of a message: its marks, or its id, where that stands alone."""
+        """The places of each call of a message: its marks, or its id, if that is found on its
+        own.
+        """
         calls, text, turn = calls_of(self.messages[i]), self.whole.text, self.turn(i)
         ids = [call.get("id") for call in calls]
         places = []
@@ -112,7 +111,7 @@ class Document:
         return places
 
     def untrained(self, i: int) -> list[Span]:
-        """Where the parts of a message are that are not trained. ConversationError."""
+        """The spans of the parts of a message that are not trained. ConversationError."""
         spans: list[Span] = []
         for key, parts in self.conversation.parts[i].items():
             found = [] if self.marks is None else self.marks.spans(("untrained", (key, i)))
@@ -128,7 +127,9 @@ class Document:
         return spans
 
     def check_thoughtless(self, i: int, spans: list[Span]) -> None:
-        """Raise ConversationError where what message i thinks is trained all the same."""
+        """Raise ConversationError if the thinking of message i is trained although it should not
+        be.
+        """
         thought = str(self.messages[i].get("reasoning_content") or "").strip()
         if not any(thought and self.whole.text.find(thought, *one) >= 0 for one in spans):
             return
@@ -144,7 +145,7 @@ class Document:
     def drops_thinking(self, i: int) -> bool:
         """Whether the thinking of an answer is not in its turn.
 
-        ConversationError where its calls are not: what is left of it would be learned.
+        ConversationError if its calls are not: the rest would be learned as the answer.
         """
         message, text = self.messages[i], self.whole.text
         if have_calls(message) and (name := self._missing_call(i)):
@@ -162,7 +163,7 @@ class Document:
         return isinstance(thought, str) and text.find(thought.strip(), *turn) < 0
 
     def _missing_call(self, i: int) -> str | None:
-        """The name of a call of a message that is not written."""
+        """The name of a call of a message that is not written, or None."""
         message, text, turn = self.messages[i], self.whole.text, self.turn(i)
         if turn is not None and are_written(text, turn, message):
             return None
@@ -186,7 +187,7 @@ class Document:
         return len(self.marks.spans(("content", i))) < len(said)
 
     def drops_message(self, i: int) -> bool:
-        """Whether a message has no turn, and what it says is nowhere in the text."""
+        """Whether a message has no turn, and its content is nowhere in the text."""
         turn, content = (self.whole.turns or {i: None})[i], self.messages[i].get("content")
         has_none = turn is None or turn[0] == turn[1]
         return has_none and isinstance(content, str) and content.strip() not in self.whole.text
@@ -199,7 +200,7 @@ def texts_of(message: Message) -> list[str]:
 
 
 def _marked(marks: Marks, i: int, message: Message, parts: Mapping[str, list[Part]]) -> Message:
-    """A message with marks in what it says, thinks and calls."""
+    """A message with marks in its content, its thinking and its calls."""
     marked = dict(message)
     for key in ("content", "reasoning_content"):
         if key in message:
@@ -219,10 +220,10 @@ def _marked(marks: Marks, i: int, message: Message, parts: Mapping[str, list[Par
     return marked
 
 
-_ALWAYS_CHECKED = 16  # conversations at first of which turns are also found by definition
-_HELD = 4  # conversations at first that jinja2 renders alone, too
-_ONE_IN = 509  # and later ones, by their length
-_TOGETHER = 32  # records
+_ALWAYS_CHECKED = 16  # for so many first conversations turns are also found by definition
+_HELD = 4  # so many first conversations are also rendered by jinja2 alone
+_ONE_IN = 509  # later, turns are also found by definition in so many, chosen by length
+_TOGETHER = 32  # records that take each step together
 _ASSISTANT = frozenset(["assistant"])
 _ROLES = frozenset(["system", "developer", "user", "assistant", "tool", "function"])
 
@@ -230,10 +231,10 @@ _Steps = Generator[None, None, list[Rendered]]
 
 
 class Renderer:
-    """Renders records with a template. Belongs to one thread; can be pickled.
+    """Renders records with a template. It belongs to one thread, and can be pickled.
 
-    ``template`` is what `load_template` found, or a template's text. UsageError where it cannot be
-    used at all. ``limits`` are told how far it is.
+    ``template`` is that of `load_template`, or a template's text. UsageError if it cannot be used
+    at all. ``limits`` are told which record is rendered.
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class Renderer:
         return type(self), (self.template, self.options)
 
     def identity(self) -> dict[str, Any]:
-        """What decides the text beside the records and the options, for a fingerprint."""
+        """All that decides the text besides the records and the options, for a fingerprint."""
         import jinja2
 
         return {
@@ -285,7 +286,8 @@ class Renderer:
         return self._plain.reader.read(record)
 
     def render(self, record: Mapping[str, Any]) -> list[Rendered]:
-        """A record's conversation: one, two of a pair, several where rewritten turns are split.
+        """The conversation of a record: one, two for a pair, or several if rewritten turns are
+        split.
 
         Raises ConversationError, with one of a few reasons.
         """
@@ -299,12 +301,12 @@ class Renderer:
         records: Iterable[Mapping[str, Any]],
         numbers: Iterable[int] | None = None,
     ) -> Iterator[list[Rendered] | ConversationError]:
-        """For each record what `render` gives, or the error that it raises.
+        """The result of `render` for each record, or the error that it raises.
 
-        Each has a number, for `Limits`; they count from 1 where none are given.
+        Each record has a number, for `Limits`; by default they count from 1.
 
         Some records take each step together: the code of one step is small enough to stay in the
-        processor's cache, and all of it is not.
+        cache of the processor, and that of all steps is not.
         """
         at = self.limits.at
         left = zip(count(1) if numbers is None else numbers, records, strict=False)
@@ -323,7 +325,7 @@ class Renderer:
                         results[number] = error
                     except (TokpackError, MemoryError):
                         raise
-                    except Exception as error:  # whatever values of others do
+                    except Exception as error:  # objects in a record may raise anything
                         what = f"{type(error).__name__}: {error}"
                         results[number] = ConversationError(MALFORMED, what)
                     else:
@@ -332,7 +334,7 @@ class Renderer:
             yield from (results[number] for number, _ in together)
 
     def _steps(self, record: Mapping[str, Any]) -> _Steps:
-        """`render` of a record, step by step."""
+        """`render` for a record, step by step."""
         conversations = self._plain.reader.read(record)
         yield
         rendered = []
@@ -351,7 +353,7 @@ class Renderer:
 
 
 class _Rendering:
-    """One template at work."""
+    """The rendering of conversations by one template."""
 
     def __init__(self, source: str, owner: Renderer, day: date | None) -> None:
         with needs_extra("chat"):
@@ -376,7 +378,7 @@ class _Rendering:
             )
         self._turns = Turns(program, owner.variables)
         self._ends = self._turns.ends
-        program.limits = owner.limits  # from now on: all that was tried is one piece of work
+        program.limits = owner.limits  # only now: all trials so far count as one piece of work
         none = self._turns.takes_none
         self.reader = RecordReader(options, parts=self._turns.parts, none=none)
         self._tagged = program.syntax.generation
@@ -384,7 +386,7 @@ class _Rendering:
         self._arguments = taken if asked == "auto" else asked
 
     def steps(self, conversation: Conversation, variables: Mapping[str, Any]) -> _Steps:
-        """The conversation as text, in several where its turns are split."""
+        """The conversation as text, in several texts if its turns are split."""
         if conversation.variables:
             variables = {**variables, **conversation.variables}
         messages = conversation.messages
@@ -416,7 +418,7 @@ class _Rendering:
         return [self._rendered(document, spans)]
 
     def _hold(self, text: str, messages: Messages, variables: Mapping[str, Any]) -> None:
-        """Hold a text against that of jinja2 alone. TokpackError where they differ."""
+        """Compare a text with that of jinja2 alone. TokpackError if they differ."""
         self._held += 1
         plain = self._program.plain_text(messages, variables)
         if plain != text:
@@ -431,7 +433,9 @@ class _Rendering:
             )
 
     def _selected(self, conversation: Conversation) -> tuple[list[int], list[int]]:
-        """The messages that are to be trained: answers of an assistant, and others."""
+        """The numbers of the messages that are to be trained: answers of an assistant, and
+        others.
+        """
         messages, first = conversation.messages, conversation.first_trained
         chosen = [i for i, one in enumerate(messages) if one["role"] in self._roles]
         if self._options.loss == "last":
@@ -447,7 +451,7 @@ class _Rendering:
     def _answers(
         self, whole: Text, messages: Messages, answers: list[int], variables: Mapping[str, Any]
     ) -> dict[int, Answer]:
-        """What answers have added to the text; nothing where the template says that itself."""
+        """What answers have added to the text; {} if generation blocks in the template tell it."""
         turns, as_is = self._turns, self._options.rewriting == "as-is"
         if self._tagged:
             for i in () if as_is else answers:
@@ -468,9 +472,9 @@ class _Rendering:
         variables: Mapping[str, Any],
         by_message: Mapping[int, Answer],
     ) -> None:
-        """Hold what one render says against the definition, for some of the answers.
+        """Compare answers found in one render with the definition, for some of them.
 
-        TokpackError where they differ, which a template that this module knows cannot bring about.
+        TokpackError if they differ, which would be a fault of this module.
         """
         several = [i for i in by_message if i]
         for i in {*several[:1], *several[len(several) // 2 :][:1], *several[-1:]}:
@@ -487,7 +491,7 @@ class _Rendering:
         whole, (begin, end, closing) = document.whole, answer
         turn = whole.turns[i] if whole.turns else None
         if begin == end and (turn is None or turn == (begin, end)):
-            return []  # nothing of it is written
+            return []  # the template has written nothing for it
         is_special = i in document.conversation.special
         rules = self._rules_of(document, i) if is_special else self._rules
         last, with_token = self._ends.trim(whole.text, begin, end)
@@ -510,7 +514,7 @@ class _Rendering:
         return self._rules._replace(thinking=False) if is_thoughtless else self._rules
 
     def _without(self, document: Document, i: int, spans: list[Span], own: Answer) -> list[Span]:
-        """The spans of what message i has as its own, but its calls and parts, if so is asked."""
+        """The spans of message i, without its calls and parts if those are not to be trained."""
         message = document.messages[i]
         if have_calls(message) and not self._options.loss_on_tool_calls:
             spans = without(spans, self._calls(document, i, own))
@@ -521,7 +525,9 @@ class _Rendering:
         return spans
 
     def _calls(self, document: Document, i: int, own: Answer) -> list[Span]:
-        """Where the calls of a message are in what is its own; all of it where that is unknown."""
+        """The spans of a message's calls in its own text; the whole of that if they are not
+        known.
+        """
         text, marks = document.whole.text, document.marks
         last, _ = self._ends.trim(text, own.begin, own.end)
         begin = thinking(text, own.begin, last, own.closing)[1]
@@ -535,7 +541,7 @@ class _Rendering:
         return before + ([(max(begin, end), last)] if any(place >= end for place in calls) else [])
 
     def _said(self, document: Document) -> list[Span]:
-        """What others than assistants say, with the tokens that end their turns."""
+        """The texts of other roles than assistants, with the tokens that end their turns."""
         text = document.whole.text
         behind = self._ends.behind if self._rules.eot else lambda text, end: end
         said: list[Span] = []
@@ -550,10 +556,10 @@ class _Rendering:
         return said
 
     def _generated(self, document: Document) -> list[Span]:
-        """The generation blocks in the turns of answers. ConversationError."""
+        """The trained spans in the generation blocks of answers. ConversationError."""
         text, header, ends = document.whole.text, self._turns.header, self._ends
         spans: list[Span] = []
-        own: dict[int, Span] = {}  # the last block of each
+        own: dict[int, Span] = {}  # the last block of each answer
         special, rules = document.conversation.special, self._rules
         for i, block in self._blocks(document):
             begin, end = block
@@ -561,7 +567,7 @@ class _Rendering:
                 document.begins.append(begin)
             own[i] = block
             if header and text.startswith(header, begin, end):
-                # Some templates have the beginning of the turn in the block, before a thinking.
+                # In some templates the block includes the beginning of the turn, before a thinking.
                 begin += len(header)
             until = end if rules.eot else ends.trim(text, begin, end)[0]
             if i not in special:
@@ -582,7 +588,7 @@ class _Rendering:
         every = [i for i, one in enumerate(document.messages) if one["role"] == "assistant"]
         if turns is None:
             if answers and answers != every:
-                raise not_found(answers[0])  # it is not known which block is whose
+                raise not_found(answers[0])  # it is not known to which message a block belongs
             known = every if len(every) == len(blocks) else every[-1:] * len(blocks)
             return zip(known, blocks, strict=False)
         begins = [turns[i][0] for i in every if turns[i] is not None]  # type: ignore[index]
@@ -605,7 +611,7 @@ class _Rendering:
         return self._turns.alone(messages, variables)[0]
 
     def _close(self, document: Document, variables: Mapping[str, Any]) -> None:
-        """Write the token that ends the last turn, if that is an answer's that has none."""
+        """Add the token that ends the last turn, if that is an answer without one."""
         whole, last = document.whole, document.messages[-1]
         if last["role"] != "assistant":
             return
@@ -620,7 +626,9 @@ class _Rendering:
     def _split(
         self, conversation: Conversation, answers: list[int], variables: Mapping[str, Any]
     ) -> list[Rendered]:
-        """A text for each answer, that of the messages up to it, of which the answer is trained."""
+        """A text for each answer: that of the messages up to it, where only the answer is
+        trained.
+        """
         rendered, done = [], 0
         for i in answers:
             messages = conversation.messages[: i + 1]
@@ -662,7 +670,7 @@ class _Rendering:
 
 
 def _roles(options: ChatOptions) -> frozenset[str]:
-    """The roles that are trained. UsageError for one that nobody has."""
+    """The roles that are trained. UsageError for an unknown one."""
     if options.loss in ("assistant", "last", "all"):
         return _ASSISTANT
     roles = frozenset(part.strip() for part in options.loss.split(","))

@@ -1,4 +1,4 @@
-"""Where templates run: jinja2's sandbox with transformers' functions."""
+"""The environment of templates: jinja2's sandbox with transformers' functions."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ with needs_extra("chat"):
     from jinja2.utils import Cycler, Joiner, Namespace
 
 
-# Messages as a template gets them: they tell where each begins in its text, and who looks ahead.
+# A template gets its messages as objects that note where each begins in the text, and which
+# messages the template looks at.
 #
-# What a template writes up to the end of a message may depend on a later one: on whether it is the
-# last, on how many there are. Each look at messages is written down with the place in the text
-# where it happened. Where no look at a later message came before the end of message i, the text up
-# to there is what the template makes of the first i + 1 messages alone. A loop that only reads, as
-# one that searches for pictures, has looked no further than at the last message that made it set
-# something.
+# The text up to the end of a message may depend on later messages: on whether it is the last one,
+# or on how many there are. Each look at messages is noted with the place in the text at which it
+# happened. If the template has not looked at a later message before the end of message i, the text
+# up to there is what it makes of the first i + 1 messages alone. A loop that writes nothing, for
+# instance one that searches for pictures, counts as a look only at messages up to the last one that
+# made it set something.
 
-EVERY = sys.maxsize  # for a look that all messages decide: at their number, at the last one
+EVERY = sys.maxsize  # the number for a look that all messages decide: at their count, at the last
 
 
 class Pass:
-    """One loop over messages from number ``first`` on, of which there are ``count``.
+    """A loop over ``count`` messages from number ``first`` on.
 
-    ``places`` are the pieces that were written where each round began and, behind the last, where
-    all ended; fewer where somebody broke out of it. ``effect`` is the last round with an effect;
-    -1 for none.
+    ``places`` are the numbers of pieces written when each round began and, at the end, when the
+    loop ended; fewer if the template has left the loop early. ``effect`` is the last round with an
+    effect; -1 for none.
     """
 
     __slots__ = ("count", "effect", "first", "places")
@@ -58,11 +59,12 @@ class Pass:
 
 
 class Run:
-    """One run of a template: its text in pieces, and what was seen of the messages meanwhile.
+    """One run of a template: its text in pieces, and what it has looked at in the messages.
 
-    ``looks`` are (pieces so far, number of the message that decides it); ``passes`` are loops over
-    messages. ``generations`` are the pieces where generation blocks begin and end. ``states`` are
-    what decides a generation prompt, before each round of the main loop (`syntax`).
+    ``looks`` are (pieces so far, number of the message that decides the look); ``passes`` are loops
+    over messages. ``generations`` are the pieces at which generation blocks begin and end.
+    ``states`` are the values that decide a generation prompt, before each round of the main loop
+    (`program`).
     """
 
     __slots__ = (
@@ -76,18 +78,18 @@ class Run:
         self.looks: list[tuple[int, int]] = []
         self.passes: list[Pass] = []
         self._open: list[Pass] = []
-        self._known: set[int] = set()  # messages, by their identity
-        self._copies: list[int] = []  # the pieces where loops over lists of messages begin
+        self._known: set[int] = set()  # the ids of message objects
+        self._copies: list[int] = []  # the pieces at which loops over lists of messages begin
         self.generations: list[list[int]] = []
         self.states: list[tuple[Any, ...]] = []
         self.is_disordered = False
 
     def look(self, number: int) -> None:
-        """Write down a look at something that message ``number`` decides."""
+        """Note a look at something that message ``number`` decides."""
         self.looks.append((len(self.pieces), number))
 
     def begin(self, first: int, count: int, *, writes: bool) -> Pass:
-        """Write down a loop over so many messages from ``first`` on."""
+        """Note a loop over ``count`` messages from ``first`` on."""
         one = Pass(first, count, count if writes else -1)
         self.passes.append(one)
         if not writes:
@@ -95,30 +97,30 @@ class Run:
         return one
 
     def copy(self, values: list[Any]) -> None:
-        """Write down a loop that may write, if it is over a list that somebody made of messages."""
+        """Note a loop that may write, if it is over a list that the template made of messages."""
         if self.are_messages(values[0], values[-1]):
             self._copies.append(len(self.pieces))
 
     def are_messages(self, *values: Any) -> bool:
-        """Whether one of some values is a message of this run."""
+        """Whether at least one of the values is a message of this run."""
         if not self._known:
             self._known = {id(one) for one in self.messages}
         return not self._known.isdisjoint(map(id, values))
 
     @property
     def rounds(self) -> int:
-        """The rounds of loops over messages that have begun or ended so far."""
+        """The number of rounds of loops over messages that have begun or ended so far."""
         return sum(len(one.places) for one in self.passes)
 
     def effect(self) -> None:
-        """Something is set that what is written may depend on."""
+        """Note that something is set that later text may depend on."""
         if self._open:
             self._open = [one for one in self._open if len(one.places) <= one.count]
             for one in self._open:
                 one.effect = len(one.places) - 1
 
     def text(self) -> Text:
-        """What came of it."""
+        """The text of the run, with its turns."""
         ends = [0, *accumulate(map(len, self.pieces))]
         text = "".join(self.pieces)
         generations = [(ends[begin], ends[end]) for begin, end in self.generations]
@@ -136,20 +138,20 @@ class Run:
         ]
         preamble = ends[main[0].places[0]]
         if preamble and len(turns) > 1 and (turns[0] is None or turns[0][0] == turns[0][1]):
-            # A system message, written before the loop.
+            # The template has written a system message before the loop.
             turns[0] = None if self.messages[0].get("role") == "assistant" else (0, preamble)
         states = [()] * first + self.states if len(self.states) == count else []
         return Text(text, turns, ends[main[-1].places[-1]], generations, Seen(looks, states))
 
     def _main(self) -> list[Pass]:
-        """The loop that writes, with what it may have inside; nothing where there are several.
+        """The loop that writes the messages, with loops inside of it; [] if there are several.
 
-        Several that go on one after the other, with nothing between them, are one.
+        Loops that continue each other, with nothing written in between, count as one.
         """
         writing = [one for one in self.passes if one.places[-1:] > one.places[:1]]
         if not writing or self.is_disordered:
             return []
-        if len(writing) == 1 and not self._copies:  # as nearly always
+        if len(writing) == 1 and not self._copies:  # the usual case
             return writing if len(writing[0].places) > writing[0].count else []
         main = writing[:1]
         for one in writing[1:]:
@@ -164,15 +166,15 @@ class Run:
         return main if inside and all(len(one.places) > one.count for one in main) else []
 
     def _between(self, begin: int, end: int | None = None) -> str:
-        """What is written between two pieces, but white space."""
+        """The text written between two pieces, without outer white space."""
         return "".join(self.pieces[begin:end]).strip()
 
 
 class Seen(NamedTuple):
-    """What was seen of messages while they were written.
+    """What the template looked at while it wrote the messages.
 
-    ``looks`` are (place in the text, number of the message that decides it). ``states`` are what
-    decides a generation prompt before each message; none where that is unknown.
+    ``looks`` are (place in the text, number of the message that decides the look). ``states`` are
+    the values that decide a generation prompt before each message; empty if they are not known.
     """
 
     looks: list[tuple[int, int]]
@@ -182,9 +184,9 @@ class Seen(NamedTuple):
 class Text:
     """A rendered conversation.
 
-    ``turns`` has the span of what was written for each message, None for one that the template's
-    loop did not come by; it is None where there is no such loop. ``end`` is where they end: some
-    templates write more behind. ``generations`` are the spans of ``{% generation %}``.
+    ``turns`` has the span of text for each message, or None for a message that the template's loop
+    did not reach; it is None as a whole if there is no such loop. ``end`` is the end of the last
+    turn: some templates write more after it. ``generations`` are the spans of ``{% generation %}``.
     """
 
     __slots__ = ("_seen", "end", "generations", "text", "turns")
@@ -201,7 +203,7 @@ class Text:
         self._seen = seen
 
     def is_plain(self, number: int) -> bool:
-        """Whether the text to the end of a message is that of the messages up to it alone."""
+        """Whether the text up to the end of a message is that of the messages up to it alone."""
         turn = self.turns[number] if self.turns else None
         if turn is None:
             return False
@@ -209,9 +211,10 @@ class Text:
         return not looks or not any(number < later and at < turn[1] for at, later in looks)
 
     def state(self, number: int) -> tuple[Any, ...] | None:
-        """What decides a generation prompt in the place of a message; None where that is unknown.
+        """The values that decide a generation prompt in place of a message; None if they are not
+        known.
 
-        Nobody must have looked at the message before.
+        They are not known if the template has looked at the message before.
         """
         states = self._seen.states
         return states[number] if number < len(states) and self.is_asked(number) else None
@@ -225,7 +228,9 @@ class Text:
 
 
 class Messages:
-    """The messages of a run, or some in a row, from number ``first`` on; for a template a list."""
+    """The messages of a run, or a part of them from number ``first`` on; a list for the
+    template.
+    """
 
     __slots__ = ("_first", "_items", "_run")
 
@@ -233,12 +238,14 @@ class Messages:
         self._run, self._items, self._first = run, items, first
 
     def __iter__(self) -> Iterator[Any]:
-        """All of them; whoever takes them may do with them what he likes."""
+        """All of them. What takes them, such as a filter, may do anything, so it is a look at
+        all.
+        """
         self._run.look(EVERY)
         return self.rounds(writes=True)
 
     def rounds(self, *, writes: bool) -> Iterator[Any]:
-        """Those of a loop."""
+        """The messages of a loop, with a note at each round."""
         pieces = self._run.pieces
         add = self._run.begin(self._first, len(self._items), writes=writes).places.append
         for message in self._items:
@@ -275,7 +282,7 @@ class Messages:
         return one in self._all()
 
     def __reversed__(self) -> Any:
-        return self._all()[::-1]  # a list, which `Run.copy` knows
+        return self._all()[::-1]  # a list of messages, which `Run.copy` recognizes
 
     def __eq__(self, other: object) -> bool:
         return bool(self._all() == other)
@@ -293,7 +300,7 @@ class Messages:
 
 
 class Rounds:
-    """Messages in a loop of a template, which ``writes`` or may only have other effects."""
+    """Messages in a loop of a template that ``writes``, or else may only have other effects."""
 
     __slots__ = ("messages", "writes")
 
@@ -305,7 +312,7 @@ class Rounds:
 
 
 class WatchedLoop(LoopContext):
-    """``loop`` in templates; one over messages tells where each round begins."""
+    """``loop`` in templates; over messages, it notes where each round begins."""
 
     _run: Run | None = None
     _first = 0
@@ -330,7 +337,7 @@ class WatchedLoop(LoopContext):
 
     @property
     def length(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         self._look(EVERY)
         return super().length
 
@@ -340,13 +347,13 @@ class WatchedLoop(LoopContext):
 
 
 class LoopMaker:
-    """Makes loops for a program, whose run is always the current one."""
+    """Makes loops for a program; ``run`` is always its current run."""
 
     def __init__(self) -> None:
         self.run: Run | None = None
 
     def __call__(self, iterable: Any, *others: Any, **named: Any) -> WatchedLoop:
-        """A loop. Those over what a generator gives may look at the next one before its turn."""
+        """A loop. One over a generator may take the next element from that before its turn."""
         loop = WatchedLoop(iterable, *others, **named)
         if loop._run is None and hasattr(iterable, "__next__"):
             loop.__class__ = _LazyLoop
@@ -355,10 +362,10 @@ class LoopMaker:
 
 
 class _LazyLoop(WatchedLoop):
-    """A loop over what a generator gives, which may take it from messages.
+    """A loop over a generator, which may take its elements from messages.
 
-    To look at the next one, or for the length, is to take it before its turn: then nobody knows
-    where the turns of messages are.
+    Looking at the next element, or at the length, takes elements before their turn. Then it is not
+    known where the turns of messages are.
     """
 
     def _peek_next(self) -> Any:
@@ -366,7 +373,7 @@ class _LazyLoop(WatchedLoop):
 
     @property
     def length(self) -> int:
-        """How many rounds there are."""
+        """The number of rounds."""
         self._taken(partial(LoopContext.length.__get__, self))
         return self._length or 0
 
@@ -380,7 +387,8 @@ class _LazyLoop(WatchedLoop):
         return value
 
 
-# What templates may call: what transformers gives them, and nothing that leads elsewhere.
+# Templates may call the functions that transformers gives them, and nothing through which they
+# could reach anything else.
 
 
 def tojson(
@@ -390,7 +398,7 @@ def tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as transformers' templates get it: nothing is made safe for HTML."""
+    """JSON in the form of transformers' templates: characters of HTML are not escaped."""
     return json.dumps(
         list(value) if value.__class__ is Messages else value,
         ensure_ascii=ensure_ascii,
@@ -405,13 +413,15 @@ def raise_exception(message: str) -> None:
 
 
 class FixedClock:
-    """``strftime_now``: the day that the request names, since the same request has one result."""
+    """``strftime_now`` with the day of the request, so that the same request has the same
+    result.
+    """
 
     def __init__(self, day: date | None) -> None:
         self._day = day
 
     def __call__(self, form: str) -> str:
-        """The day in a format of ``strftime``. UsageError where the request names none."""
+        """The day in a format of ``strftime``. UsageError if the request names none."""
         if self._day is None:
             raise UsageError(
                 "the chat template asks for today's date, which would make other tokens tomorrow: "
@@ -421,7 +431,7 @@ class FixedClock:
 
 
 def day_of(value: object) -> date | None:
-    """The day, or the moment, that a request names. UsageError."""
+    """The day, or the time, that a request names; None for none. UsageError."""
     if value is None:
         return None
     try:
@@ -433,25 +443,25 @@ def day_of(value: object) -> date | None:
 
 
 class DictMaker:
-    """``dict`` in templates: no class, whose attributes lead elsewhere."""
+    """``dict`` in templates: not the class itself, whose attributes lead elsewhere."""
 
     def __call__(self, *values: Any, **named: Any) -> dict[Any, Any]:
         return dict(*values, **named)
 
     def fromkeys(self, *values: Any) -> dict[Any, Any]:
-        """As ``dict.fromkeys``."""
+        """``dict.fromkeys``."""
         return dict.fromkeys(*values)
 
 
 class SafeNamespace(Namespace):
     """``namespace`` in templates, without names that begin with an underscore."""
 
-    def __init__(*args: Any, **named: Any) -> None:  # a variable may be named self
+    def __init__(*args: Any, **named: Any) -> None:  # without self: a variable may have that name
         self, *values = args
         for name, value in dict(*values, **named).items():
             self[name] = value
 
-    __getattribute__ = object.__getattribute__  # jinja2's looks into a dict of its own
+    __getattribute__ = object.__getattribute__  # jinja2's own would read another dict
 
     def __setitem__(self, name: str, value: Any) -> None:
         if str(name).startswith("_"):
@@ -467,10 +477,10 @@ _MISSING = object()
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """An environment with what transformers gives templates.
+    """An environment with the functions that transformers gives to templates.
 
-    What would be an unsafe access raises SecurityError at once. ``day`` answers ``strftime_now``.
-    ``effect`` is called where something is changed that outlasts the round of a loop.
+    An unsafe access raises SecurityError at once. ``day`` is the answer of ``strftime_now``.
+    ``effect`` is called when something is changed that outlasts the round of a loop.
     """
 
     effect: Callable[[], None]
@@ -499,7 +509,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self.getattr(obj, name)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """An attribute, or an element by that name; of what is common without a detour."""
+        """An attribute, or an element by that name; for common types without a detour."""
         if obj.__class__ in _OPEN and attribute[:1] != "_":
             value = getattr(obj, attribute, _MISSING)
             return self.undefined(obj=obj, name=attribute) if value is _MISSING else value
@@ -508,25 +518,25 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
-        """Refuse what jinja2 refuses only when it is used."""
+        """Refuse at once what jinja2 would refuse only when it is used."""
         raise SecurityError(f"access to attribute {attribute!r} of {type(obj).__name__}")
 
     def call(self, context: Context, function: Any, /, *values: Any, **named: Any) -> Any:
-        """Call what a template calls: a method, a macro, a global function."""
+        """Call a method, a macro or a global function."""
         owner = getattr(function, "__self__", None)
         if isinstance(function, Joiner) or isinstance(owner, Cycler | LoopContext):
             self.effect()
         return super().call(context, function, *values, **named)
 
     def method(self, context: Context, obj: Any, name: str, *values: Any) -> Any:
-        """Call a method, which is nearly always one of STR_METHODS."""
+        """Call a method, nearly always one of STR_METHODS."""
         if obj.__class__ is str:
             return getattr(obj, name)(*values)
         return self.call(context, self.getattr(obj, name), *values)
 
 
 def plain_environment(day: date | None) -> ImmutableSandboxedEnvironment:
-    """What transformers runs templates in, without anything that this module adds."""
+    """The environment that transformers uses, without anything that this module adds."""
     plain = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_PlainGeneration, loopcontrols]
     )
@@ -538,7 +548,7 @@ def plain_environment(day: date | None) -> ImmutableSandboxedEnvironment:
 class GenerationTag(Extension):
     """``{% generation %}``: a scope whose text an assistant has written.
 
-    It begins and ends with a statement that a template cannot have itself.
+    It begins and ends with a statement of Python that a template cannot contain itself.
     """
 
     tags = {"generation"}  # noqa: RUF012 - so it is declared there
@@ -552,7 +562,7 @@ class GenerationTag(Extension):
 
 
 class _PlainGeneration(Extension):
-    """``{% generation %}`` as a scope alone."""
+    """``{% generation %}`` as a scope and nothing else."""
 
     tags = {"generation"}  # noqa: RUF012 - so it is declared there
 
@@ -564,11 +574,11 @@ class _PlainGeneration(Extension):
 
 
 def code(python: str, line: int) -> ExprStmt:
-    """A statement of Python, which no template can have itself."""
-    name = object.__new__(InternalName)  # written as it is
+    """A statement of Python, which no template can contain itself."""
+    name = object.__new__(InternalName)  # the compiler writes its name as it is
     Node.__init__(name, python, lineno=line)
     return ExprStmt(name, lineno=line)
 
 
-# Kinds with nothing to hide but what begins with an underscore.
+# Types whose attributes are all safe, except those that begin with an underscore.
 _OPEN = frozenset([LoopContext, WatchedLoop, SafeNamespace])

@@ -1,4 +1,4 @@
-"""The chat template of a tokenizer: where its files have one, or as a request gives it."""
+"""The chat template of a tokenizer, from its files or from a request."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
 
 _SPECIAL = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
-_MOST_BYTES = 1 << 22  # of a file with a template
+_MOST_BYTES = 1 << 22  # the largest file with a template
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A template's text, with the special tokens that it may name.
+    """The text of a template, with the special tokens that it may name.
 
-    ``tool_use`` is the template for conversations with tools, where there is another one.
-    ``tokens`` are the tokenizer's special tokens, such as ``bos_token``; None where its files do
-    not say them. ``where`` is its place, for messages.
+    ``tool_use`` is the template for conversations with tools, if there is a separate one.
+    ``tokens`` are the tokenizer's special tokens, such as ``bos_token``; None if its files do not
+    tell them. ``where`` is its place, for messages.
     """
 
     source: str
@@ -40,7 +40,7 @@ class ChatTemplate:
 
     @property
     def digest(self) -> str:
-        """sha256 of its text, in hex; of both, where there are two."""
+        """The sha256 of its text, in hex; of both texts, if there are two."""
         both = self.source if self.tool_use is None else f"{self.source}\0{self.tool_use}"
         return hashlib.sha256(both.encode(errors="surrogatepass")).hexdigest()
 
@@ -48,9 +48,9 @@ class ChatTemplate:
 def load_template(tokenizer: Tokenizer, options: ChatOptions) -> ChatTemplate:
     """The template for a tokenizer's conversations. UsageError, TokenizerError.
 
-    As transformers: a chat_template.jinja beside the tokenizer, with additional_chat_templates,
-    comes before the ``chat_template`` of its tokenizer_config.json. ``options.template`` is a file,
-    the name of one of the tokenizer's templates, or a template's text.
+    As in transformers, a chat_template.jinja beside the tokenizer, with additional_chat_templates,
+    takes precedence over the ``chat_template`` in its tokenizer_config.json. ``options.template``
+    is a file, the name of one of the tokenizer's templates, or a template's text.
     """
     folders = list(_folders(tokenizer))
     named, where = next((one for one in map(_templates, folders) if one[0]), ({}, tokenizer.name))
@@ -103,14 +103,14 @@ def _asked(
 def _folders(tokenizer: Tokenizer) -> Iterator[Path]:
     """The folders that may have a tokenizer's other files."""
     if is_url(tokenizer.name):
-        return  # its file is in a cache, alone
+        return  # its file lies alone in a cache
     yield from dict.fromkeys(path.parent for path in tokenizer.files.values())
     if hub.is_repository(tokenizer.name):
         yield from hub.hub_snapshots(tokenizer.name)
 
 
 def _templates(folder: Path) -> tuple[dict[str, str], str]:
-    """The templates in a folder by their names, and where they are."""
+    """The templates in a folder by their names, and their place."""
     files = {"default": folder / "chat_template.jinja"}
     for path in sorted((folder / "additional_chat_templates").glob("*.jinja")):
         files[path.name.removesuffix(".jinja")] = path
@@ -128,7 +128,7 @@ def _templates(folder: Path) -> tuple[dict[str, str], str]:
 
 
 def _by_name(value: Any, path: Path) -> dict[str, str]:
-    """One template as the default, or several in a list with names."""
+    """One template as the default, or several of a list by their names."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -142,7 +142,7 @@ def _by_name(value: Any, path: Path) -> dict[str, str]:
 
 
 def _tokens(folder: Path) -> dict[str, str] | None:
-    """The special tokens that the files in a folder name; None where they are not there."""
+    """The special tokens that the files in a folder name; None if there are no such files."""
     tokens: dict[str, str] | None = None
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         path = folder / name
@@ -160,7 +160,7 @@ def _tokens(folder: Path) -> dict[str, str] | None:
 def _read(path: Path) -> str:
     raw = read_whole(path, most=_MOST_BYTES, missing=UsageError, wrong=UsageError)
     try:
-        # As a text file is read: whatever ends lines, templates see "\n".
+        # Like a text file: whatever ends the lines, the template sees "\n".
         return raw.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise UsageError(f"{path}: the chat template is not UTF-8") from None

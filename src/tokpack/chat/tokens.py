@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _NAMES = {one.name for one in fields(ChatOptions)}
 _BEGIN, _END = "\N{LEFT DOUBLE ANGLE BRACKET}", "\N{RIGHT DOUBLE ANGLE BRACKET}"
-_OF_ENCODE = {"chat_template": "template", "template_var": "variables"}  # by other names there
+_OF_ENCODE = {"chat_template": "template", "template_var": "variables"}  # other names in encode
 
 
 class RenderedTokens(NamedTuple):
-    """A conversation as a dataset has it.
+    """A conversation as it would be in a dataset.
 
-    ``ids`` int32 [n] are its tokens, ``mask`` uint8 [n] is 1 where one is trained. ``trained`` are
-    the trained spans of characters of ``text``, [begin, end), ``turns`` those of its messages, with
-    who speaks. ``weight`` is that of its tokens.
+    ``ids`` int32 [n] are its tokens, ``mask`` uint8 [n] is 1 for those that are trained.
+    ``trained`` are the trained spans of characters of ``text``, [begin, end), ``turns`` those of
+    its messages, with the role that speaks. ``weight`` is that of its tokens.
     """
 
     text: str
@@ -48,7 +48,7 @@ class RenderedTokens(NamedTuple):
         return f"<RenderedTokens: {len(self.ids)} tokens, {int(self.mask.sum())} of them trained>"
 
     def __str__(self) -> str:
-        """The text, with what is trained of it in double angle brackets."""
+        """The text, with the trained parts in double angle brackets."""
         pieces, at = [], 0
         for begin, end in self.trained:
             pieces += [self.text[at:begin], _BEGIN, self.text[begin:end], _END]
@@ -59,13 +59,14 @@ class RenderedTokens(NamedTuple):
 def render(
     record: Mapping[str, Any], *, tokenizer: Tokenizer | PathLike, **options: Any
 ) -> list[RenderedTokens]:
-    """What ``tokpack.encode`` makes of one record with ``chat=True`` and the same ``options``.
+    """The conversations that ``tokpack.encode`` makes of one record with ``chat=True`` and
+    ``options``.
 
-    That is one conversation; of a pair the preferred and the rejected one; with
-    ``rewriting="split"`` one for each turn of the assistant. Nothing is cut or left out for its
-    length. Raises ConversationError for a record that is no conversation, UsageError and
-    TokenizerError as encode does, LimitError for a template that takes too much time or memory: it
-    runs in a process of its own.
+    Usually that is one; for a pair the preferred and the rejected one; with ``rewriting="split"``
+    one for each turn of the assistant. Nothing is cut or left out for its length. Raises
+    ConversationError for a record that is no conversation, UsageError and TokenizerError as encode
+    does, LimitError for a template that takes too much time or memory: it runs in a process of its
+    own.
     """
     names = {_OF_ENCODE.get(name, name): value for name, value in options.items()}
     for name in names:
@@ -102,7 +103,7 @@ def render(
 
 
 class _Kept(threading.local):
-    """The process of the last template and options that a thread has rendered by."""
+    """The process for the last template and options that a thread has used."""
 
     key = ""
     process: Apart | None = None
@@ -112,7 +113,7 @@ _kept = _Kept()
 
 
 def process_for(template: ChatTemplate, options: ChatOptions) -> Apart:
-    """The process that renders by a template: the one of the call before, or a new one."""
+    """The process that renders with a template: that of the last call, or a new one."""
     key = repr((template, options))
     process = _kept.process
     if process is None or not process.is_there or _kept.key != key:
@@ -124,7 +125,7 @@ def process_for(template: ChatTemplate, options: ChatOptions) -> Apart:
 
 
 class Rendering:
-    """What becomes of records, within limits; the template is compiled within them, too."""
+    """Renders records within limits; the template is also compiled within them."""
 
     def __init__(self, template: ChatTemplate, options: ChatOptions) -> None:
         self._make = partial(Renderer, template, options)

@@ -1,12 +1,14 @@
-"""Where the turns of a conversation are in its text, and what of them an assistant has written.
+"""The turns of a conversation in its text, and the parts of them that an assistant has written.
 
 The definition is by beginnings. Let P(n) be the text of the first n messages, up to the end of the
-loop over them, and G(n) the text with a generation prompt. What assistant message i has written is
-what P(i + 1) has behind G(i). Where the whole text does not begin with P(i + 1), or this not with
-P(i), the template *rewrites* messages once others follow them.
+loop over them, and G(n) that text with a generation prompt. Then the text of assistant message i is
+what follows G(i) in P(i + 1). If the whole text does not begin with P(i + 1), or P(i + 1) not with
+P(i), the template *rewrites* messages when others follow them.
 
-Most of it one render says (`watched`): the text up to the end of a message before which nobody
-looked at a later one is P(i + 1), and a generation prompt that no message decides is rendered once.
+By this definition a conversation would be rendered twice for each answer. Usually once is enough,
+because the render is watched (`sandbox`): if the template has not looked at a later message before
+the end of message i, the text up to there is P(i + 1). And a generation prompt that no message
+decides is the same everywhere, so it is rendered only once.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from tokpack.chat.program import Program
 
-_SAID = "7351846201937426"  # what nobody says, and no filter of letters changes
+_SAID = "7351846201937426"  # a text that no template writes, and no filter of letters changes
 _QUESTION = {"role": "user", "content": "?"}
 _ANSWER = {"role": "assistant", "content": _SAID}
 _ALIKE = {"developer": "system", "function": "tool"}
@@ -40,10 +42,11 @@ _Prompt = Sequence[tuple[str, str]]  # see `prompts`
 class Turns:
     """Finds turns with a program.
 
-    ``variables`` are those of every conversation. ``ends`` are the end-of-turn tokens, found by
-    trying, as are the ``header`` of an assistant's turns, how ``arguments`` of calls are taken
-    (`calls`), whether a content may be none, and of which roles it may be ``parts``. UsageError
-    where the template cannot be used at all.
+    ``variables`` are those of every conversation. What a template does is found by trying it:
+    ``ends`` are the end-of-turn tokens, ``header`` begins an assistant's turns, ``arguments`` is
+    how arguments of calls are taken (`calls`), ``takes_none`` whether a content may be none, and
+    ``parts`` tells for which roles it may be parts. UsageError if the template cannot be used at
+    all.
     """
 
     def __init__(self, program: Program, variables: Mapping[str, Any]) -> None:
@@ -69,7 +72,10 @@ class Turns:
     def answers(
         self, whole: Text, messages: Messages, numbers: list[int], variables: Mapping[str, Any]
     ) -> dict[int, Answer]:
-        """What some messages add to the whole text. Raises ConversationError."""
+        """What some messages add to the whole text. Raises ConversationError.
+
+        Found from the one render, or else by the definition.
+        """
         text, turns, last = whole.text, whole.turns, len(messages) - 1
         result = {}
         for i in numbers:
@@ -107,8 +113,9 @@ class Turns:
         if up_to.turns is None and end == len(whole.text):
             more = self.render([*messages, self._question], variables).text
             if not more.startswith(up_to.text.rstrip()) or more == up_to.text:
-                raise not_found(i)  # something is behind all messages, or no more is written
-        prompt = None if i else self._prompt(whole, messages, i, variables)  # nothing is before
+                raise not_found(i)  # text follows all messages, or a further one is not written
+        # Before the first message there is nothing to render: its prompt must be known otherwise.
+        prompt = None if i else self._prompt(whole, messages, i, variables)
         if turn is not None and prompt is not None:
             begun = _behind(up_to.text, turn[0], prompt)
         else:
@@ -117,7 +124,7 @@ class Turns:
             before = self.render(messages[:i], variables)
             kept = up_to.text.startswith(before.text[: before.end])
             raise _no_prompt(i) if kept else _rewritten(i)
-        if turn is not None and begun[0] < turn[0]:  # more is written of messages before
+        if turn is not None and begun[0] < turn[0]:  # earlier messages are longer now than alone
             prompt_before = self._ask(messages[:i], variables)
             begun = None if prompt_before is None else _behind(up_to.text, turn[0], prompt_before)
             if begun is None:
@@ -125,13 +132,13 @@ class Turns:
         begin, closing = begun
         again = self.header and up_to.text.startswith(self.header, begin)
         if again and up_to.text.find(self.header, turn[0] if turn else 0, begin) < 0:
-            begin += len(self.header)  # the text begins a turn anew, where a prompt goes on
+            begin += len(self.header)  # the text begins another turn where a prompt would go on
         return Answer(begin, end, closing)
 
     def check_kept(
         self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
     ) -> None:
-        """Raise ConversationError where what was written up to message i is rewritten."""
+        """Raise ConversationError if the text up to message i is rewritten later."""
         if i < len(messages) - 1 and not whole.is_plain(i):
             up_to = self.render(messages[: i + 1], variables)
             if not whole.text.startswith(up_to.text[: up_to.end]):
@@ -153,7 +160,9 @@ class Turns:
             raise _no_prompt(i)
         end = turn[1]
         follows = messages[i + 1]["role"] if i < len(messages) - 1 else ""
-        if follows in ("tool", "function"):  # may be written with the call
+        # A template may write the result of a call inside of the turn with the call. So the end of
+        # the answer is found by its text when it is the last message.
+        if follows in ("tool", "function"):
             alone = self.render(messages[: i + 1], variables)
             turn_alone = alone.turns[i] if alone.turns else None
             first = _behind(alone.text, turn_alone[0], prompt) if turn_alone else None
@@ -169,9 +178,10 @@ class Turns:
         return Answer(begun[0], end, begun[1])
 
     def alone(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, Answer]:
-        """The text in which the last message is an answer to what a model would have seen.
+        """The text in which the last message answers what a model would have seen before it.
 
-        That is P(n), unless it rewrites earlier messages: then G(n - 1) with the answer behind it.
+        This is P(n), unless the last message makes the template rewrite earlier ones: then it is
+        G(n - 1) followed by the answer.
         """
         whole, i = self.render(messages, variables), len(messages) - 1
         self._check_prompt(i)
@@ -197,10 +207,10 @@ class Turns:
         return rendered, Answer(len(prompted.text), end, begun[1])
 
     def stop(self, variables: Mapping[str, Any], *, with_calls: bool) -> str:
-        """The token that ends the turn of an answer once another message follows.
+        """The token that ends the turn of an answer when another message follows.
 
-        That is a question, or behind calls the result of one. Where there is none, it is the
-        end-of-sequence token. UsageError where there is none of both.
+        That message is a question, or after calls the result of one. If there is no such token, it
+        is the end-of-sequence token. UsageError if there is neither.
         """
         if with_calls not in self._stops:
             self._stops[with_calls] = self._find_stop(variables, with_calls)
@@ -226,8 +236,8 @@ class Turns:
         return str(variables["eos_token"])
 
     def _taken(self, variables: Mapping[str, Any]) -> tuple[str, bool, str]:
-        """How the template takes arguments of calls, whether a content that is none, and what it
-        ends a turn with calls with.
+        """How the template takes arguments of calls, whether it takes a content that is none, and
+        the token with which it ends a turn with calls.
         """
         none: list[str] = []
         for tools in (TOOLS, None):
@@ -241,8 +251,8 @@ class Turns:
         return arguments_taken(mapping, text), any(none), end * (not end.startswith("</"))
 
     def _parts(self, variables: Mapping[str, Any]) -> dict[str, bool]:
-        """The roles whose contents may be parts, and whether they may not be texts."""
-        as_it_is = re.compile(rf"text['\"]: ?['\"]{_SAID}")  # a part, and not what it says
+        """The roles whose contents may be parts, each with whether they must be."""
+        as_it_is = re.compile(rf"text['\"]: ?['\"]{_SAID}")  # the part was printed as a mapping
         taken = {}
         for role in ("system", "user", "assistant", "tool"):
             said = {"role": role, "content": _SAID, "tool_call_id": "c00000001", "name": "find"}
@@ -267,7 +277,7 @@ class Turns:
         return "" if text is None else text.text
 
     def _written(self, messages: Messages, variables: Mapping[str, Any]) -> Text | None:
-        """What is made of messages that are tried; None where it is nothing of what they say."""
+        """The text of messages that are tried; None if it does not contain what they say."""
         try:
             text = self.render(messages, variables)
         except ConversationError:
@@ -277,9 +287,9 @@ class Turns:
     def _prompt(
         self, whole: Text, messages: Messages, i: int, variables: Mapping[str, Any]
     ) -> _Prompt | None:
-        """The generation prompt before message i, as it was found once; None where it is unknown.
+        """The generation prompt before message i, rendered once for all; None if it is not known.
 
-        What decides it is known: nothing but the variables, or the state of some namespaces.
+        What decides it is known: only the variables, or the state of some namespaces, too.
         """
         decides = self._program.syntax.decides
         state = whole.state(i) if decides else decides
@@ -293,19 +303,19 @@ class Turns:
         return self._prompts[key]
 
     def _asked(self, messages: Messages, variables: Mapping[str, Any]) -> tuple[Text, _Prompt]:
-        """The text of messages with a generation prompt, and up to where an answer may begin."""
+        """The text of messages with a generation prompt, and its beginnings of an answer."""
         prompted = self._program.run(messages, variables, prompt=True)
         beginnings = prompts(prompted.text)
         if len(beginnings) > 1 and len(beginnings[1][0]) < self.render(messages, variables).end:
-            beginnings = [(prompted.text, "")]  # a message ends like a prompt
+            beginnings = [(prompted.text, "")]  # the last message itself ends like such a prompt
         return prompted, beginnings
 
     def _ask(
         self, messages: Messages, variables: Mapping[str, Any], *, placed: bool = False
     ) -> _Prompt | None:
-        """The generation prompt behind messages; None where more than that is different.
+        """The generation prompt after messages; None if more than that is different.
 
-        ``placed``: also None where it is not known where the messages end.
+        ``placed``: also None if it is not known where the messages end.
         """
         before = self.render(messages, variables)
         if placed and before.turns is None:
@@ -315,12 +325,17 @@ class Turns:
         return prompts(prompted[len(start) :]) if prompted.startswith(start) else None
 
     def _try(self, variables: Mapping[str, Any], call_end: str) -> Ends:
-        """What ends turns, and what begins an assistant's; ``call_end`` ends calls."""
+        """The tokens that end turns; sets the header of an assistant's turns. ``call_end`` ends
+        calls.
+
+        Conversations of one to three answers are rendered, and the texts after their answers
+        compared.
+        """
         program, question = self._program, self._question
         texts = [str(variables.get("eos_token") or "").strip()]
         follows = False
-        last: set[str] = set()  # what is behind the last answers of conversations
-        earlier: set[str] = set()
+        last: set[str] = set()  # the texts after the last answer of each conversation
+        earlier: set[str] = set()  # and after the other answers
         for count in (1, 2, 3):
             messages = [dict(one) for _ in range(count) for one in (question, self._answer)]
             try:
@@ -332,7 +347,7 @@ class Turns:
                 continue
             self.header = header[-1][0] if header else ""
             if whole.text.count(_SAID) < count:
-                continue  # which of them are left out is not known
+                continue  # some answers are left out, and it is not known which
             spans = [(0, len(whole.text))] if whole.turns is None else whole.turns[1::2]
             ends = [one[1] for one in spans if one is not None]
             tails = [self._tail(whole.text[:end]) for end in ends]
@@ -345,15 +360,15 @@ class Turns:
             last.update(tails[-1:])
             earlier.update(tails[:-1])
         for same in (last, {*map(last_mark, last)}, earlier, {*map(last_mark, earlier)}):
-            texts += same if len(same) == 1 else ()  # what varies ends no turn
+            texts += same if len(same) == 1 else ()  # a text that varies is no end of a turn
         texts += [] if follows else [call_end]
         return Ends(texts, header=self.header if follows else None)
 
     def _is_prompt_fit(self, variables: Mapping[str, Any]) -> bool:
         """Whether the plainest answer begins with the generation prompt.
 
-        Where it does not, others do by chance alone, as an empty one whose end-of-turn token the
-        template writes behind all messages, prompt or not.
+        If it does not, others begin with it only by accident: for instance an empty answer, if the
+        template writes the end-of-turn token after all messages.
         """
         messages = [self._question, self._answer]
         try:
@@ -367,7 +382,7 @@ class Turns:
             raise _no_prompt(i)
 
     def _tail(self, text: str) -> str:
-        """What a text has behind its last answer, but the beginning of another one."""
+        """The text after the last answer in a text, without the beginning of another one."""
         return text.rpartition(_SAID)[2].strip().removesuffix(self.header.strip()).strip()
 
 
@@ -390,9 +405,9 @@ def _rewritten(i: int) -> ConversationError:
 
 
 def _end_of(answer: str, thought: int, text: str, own: Answer) -> int:
-    """Where an answer ends that stands at the beginning of its turn; -1 where it does not.
+    """The end of an answer that is at the beginning of its turn; -1 if it is not there.
 
-    What it thinks, ``thought`` characters, may stand there otherwise, or not at all.
+    Its thinking, ``thought`` characters, may be written differently there, or not at all.
     """
     begin, end, closing = own
     begin = end - len(text[begin:end].lstrip())
@@ -407,7 +422,9 @@ def _end_of(answer: str, thought: int, text: str, own: Answer) -> int:
 
 
 def _behind(text: str, begin: int, prompt: _Prompt) -> tuple[int, str] | None:
-    """The place behind a generation prompt, and the mark that ends the thinking it begins."""
+    """The place after a generation prompt, and the mark that ends a thinking begun in it; or
+    None.
+    """
     for one, closing in prompt:
         if text.startswith(one, begin):
             return begin + len(one), closing

@@ -1,4 +1,4 @@
-"""The command line. Nothing but ``python -m tokpack`` and the trainer's commands imports it."""
+"""The command line. Only ``python -m tokpack`` and the trainer's commands import it."""
 
 from tokpack.cli.main import main
 

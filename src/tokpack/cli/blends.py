@@ -43,7 +43,7 @@ def positive(text: str) -> float:
 
 
 def setting(name: str, *aliases: str) -> Flag:
-    """The flag of a setting, whose value is None where it is not given."""
+    """The flag of a setting, with the value None if it is not given."""
     one = _FIELDS[name]
     about, kind = one.metadata, str(one.type).removesuffix(" | None")
     settings: dict[str, Any] = {}
@@ -105,7 +105,7 @@ CACHES = Group(
 
 
 def is_asked(arguments: argparse.Namespace) -> bool:
-    """Whether index arrays are to be built. UsageError where both kinds are."""
+    """Whether index arrays are to be built. UsageError if both kinds are requested."""
     if arguments.cache and arguments.megatron_cache:
         raise UsageError("--cache and --megatron-cache: give one of them, twice if need be")
     for name in ("tokenizer_ids", "rename", "fused"):
@@ -115,7 +115,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 
 def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
-    """The spec with 0 samples where a program's order must know how many, and notes of that."""
+    """The spec with 0 samples where a program's order needs their number, and notes about that."""
     from tokpack.samples.orders.rules import rules_of
 
     parts = {"valid_samples": "validation", "test_samples": "test"}
@@ -130,7 +130,9 @@ def without_unasked(spec: BlendSpec) -> tuple[BlendSpec, list[str]]:
 
 
 def build(plan: BlendPlan, arguments: argparse.Namespace) -> list[Any]:
-    """Build what is asked for: a list of CachedIndex, or of IndexFiles. Raises as those do."""
+    """Build what is requested. Returns CachedIndex or IndexFiles objects. Raises as those functions
+    do.
+    """
     from tokpack.samples.blend.open import index_files, prebuild
 
     if arguments.cache:
@@ -185,7 +187,9 @@ def _print_index_files(files: Sequence[IndexFiles]) -> None:
 
 
 def _tokenizer_ids(text: str | None) -> dict[str, Any] | None:
-    """JSON itself, or a file of it; the tokenizer of a description that Megatron-core wrote."""
+    """The JSON given as text or in a file; the tokenizer in a description that Megatron-core
+    wrote.
+    """
     if text is None:
         return None
     where = "--tokenizer-ids"
@@ -228,7 +232,7 @@ def print_plan(plan: BlendPlan) -> None:
 
 
 def print_shared(plan: BlendPlan, shared: Mapping[str, CrossDuplicates]) -> None:
-    """Print how many documents of each dataset are in another one too."""
+    """Print how many documents of each dataset are in another one as well."""
     sizes = {dataset.path_prefix: dataset.token_count for dataset in plan.datasets}
     put()
     rows = [["documents in others too", "documents", "tokens", ""]]

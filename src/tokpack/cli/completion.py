@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def completion_script(shell: str, pages: Sequence[Page], aliases: Mapping[str, str]) -> str:
-    """The script for a shell. UsageError for one that shtab does not know."""
+    """The script for a shell. UsageError for a shell that shtab does not know."""
     if shell not in shtab.SUPPORTED_SHELLS:
         shells = ", ".join(shtab.SUPPORTED_SHELLS)
         raise UsageError(f"--completion {shell or '(nothing)'}: name one of {shells}")
@@ -24,7 +24,7 @@ def completion_script(shell: str, pages: Sequence[Page], aliases: Mapping[str, s
 
 
 def _parser(pages: Sequence[Page], aliases: Mapping[str, str]) -> argparse.ArgumentParser:
-    """All commands as an argparse parser, which is what shtab reads."""
+    """All commands as an argparse parser, which shtab can read."""
     parser = argparse.ArgumentParser("tokpack")
     parser.add_argument("--version", action="store_true", help="show versions")
     levels: dict[str, Any] = {"": parser.add_subparsers()}
@@ -34,7 +34,7 @@ def _parser(pages: Sequence[Page], aliases: Mapping[str, str]) -> argparse.Argum
             levels[group] = levels[""].add_parser(group, help="").add_subparsers()
         command = levels[group].add_parser(name, help=page.summary, add_help=False)
         _add_flags(command, page)
-        if name == "tokenizer":  # a command, and the first word of another
+        if name == "tokenizer":  # a command itself, and the first word of another
             levels[name] = command.add_subparsers()
         for alias in (word for word, target in aliases.items() if target == page.command):
             _add_flags(levels[""].add_parser(alias, help=page.summary, add_help=False), page)

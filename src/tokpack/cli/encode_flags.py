@@ -1,4 +1,4 @@
-"""The flags with which text becomes ids, as ``encode`` and ``plan`` take them."""
+"""The flags with which text becomes ids, for ``encode`` and ``plan``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# The flags of the preprocess_data.py scripts, with the meaning that they have there.
-#
-# Of Megatron-LM, GPT-NeoX and both Megatron-DeepSpeed forks.
+# The flags of the preprocess_data.py scripts of Megatron-LM, GPT-NeoX and both Megatron-DeepSpeed
+# forks, with the same meaning.
 
 _TRAINER = "padding the vocabulary is the trainer's work"
 _CORES = "one run keeps all --workers busy on any number of files"
 _TOKENIZER = "the tokenizer's files say it"
 _NO_NEED = "nothing to do here"
-_VOCAB_SIZE = "--vocab-size"  # which a TikTokenizer needs
+_VOCAB_SIZE = "--vocab-size"  # needed by a TikTokenizer
 _NONE_ADDED = "--tokenizer-hf-no-include-special-tokens"
 
-# Flags that ask for nothing that would change the files: name, number of values, why.
+# Flags that do not change the files: name, number of values, the reason.
 IGNORED: dict[str, tuple[int | str | None, str]] = {
     "--partitions": (None, _CORES),
     "--keep-sequential-samples": (0, "documents always keep the order of the inputs"),
@@ -56,7 +55,7 @@ IGNORED: dict[str, tuple[int | str | None, str]] = {
     "--trust-remote-code": (0, "no code of a tokenizer's repository is run"),
 }
 
-# Flags of NeoX's preprocess_data_with_chat_template.py: name, number of values, what is given here.
+# Flags of NeoX's preprocess_data_with_chat_template.py: name, number of values, the flag here.
 _OF_CONVERSATIONS: dict[str, tuple[int | None, str]] = {
     "--tokenizer-path": (None, "give --tokenizer DIR"),
     "--generation-role": (None, "give --role-map ROLE=assistant"),
@@ -114,7 +113,7 @@ GROUP = Group(
 
 
 def check_legacy(arguments: argparse.Namespace) -> None:
-    """Refuse what those scripts can do and tokpack does not, and what contradicts itself."""
+    """Refuse requests of those scripts that tokpack cannot fulfil, and contradictory ones."""
     if arguments.dataset_impl != "mmap":
         raise UsageError(
             f"--dataset-impl {arguments.dataset_impl} is an old format that tokpack does not "
@@ -147,7 +146,7 @@ def notes_of_legacy(arguments: argparse.Namespace) -> list[str]:
 
 
 def bos_notes(arguments: argparse.Namespace) -> list[str]:
-    """One line where the script that has the tokenizer type begins each document with BOS."""
+    """One line, if the script with this tokenizer type begins each document with BOS."""
     if (arguments.tokenizer_type or "").lower() != "llama2tokenizer":
         return []
     before = "no BOS before documents, as Megatron-LM before 2026 puts it with Llama2Tokenizer"
@@ -155,7 +154,7 @@ def bos_notes(arguments: argparse.Namespace) -> list[str]:
 
 
 def is_whitespace(arguments: argparse.Namespace) -> bool:
-    """True for the vocabulary of whole words, which has a script and conventions of its own."""
+    """Whether it is the vocabulary of whole words, which has its own script and conventions."""
     return _is_type(arguments, "whitespace", "whitespacetokenizer")
 
 
@@ -173,7 +172,7 @@ def _error_policy(text: str) -> tuple[str, int | None]:
 
 
 def _variable(text: str) -> tuple[str, Any]:
-    """NAME=VALUE, of which the value is JSON, or a text as it is."""
+    """The name and value of NAME=VALUE; the value is JSON, or else a text."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -239,7 +238,7 @@ OUTPUT = flags_of(
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
-    """Turn flags into the library's options, and into what the user should be told about them."""
+    """The library's options from flags, and notes for the user about them."""
     check_legacy(arguments)
     notes = notes_of_legacy(arguments)
     inputs = (*arguments.inputs, *arguments.input)
@@ -267,7 +266,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
         "output_names": names,
         "tokenizer": arguments.tokenizer or arguments.tokenizer_name_or_path,
         "keys": keys,
-        # Who uses preprocess_data.py's name for the output looks for one .bin of this name.
+        # Users of preprocess_data.py's name for the output expect one .bin with this name.
         "files": options.get("files") or (1 if arguments.output_prefix else None),
         "keep": _keys(arguments.keep),
         "append_eod": append_eod,
@@ -281,7 +280,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[EncodeOptions, list[str]]:
 
 
 def _keys(texts: Sequence[str]) -> tuple[str, ...]:
-    """The keys, also those of comma lists."""
+    """The keys, with comma lists split."""
     return tuple(key for text in texts for key in map(str.strip, text.split(",")) if key)
 
 

@@ -54,12 +54,12 @@ def dim(text: str) -> str:
 
 
 def green(text: str) -> str:
-    """What stands for trained tokens."""
+    """Text for trained tokens."""
     return f"\x1b[32m{text}\x1b[0m" if is_coloured() else text
 
 
 def rendered(what: Any, columns: int) -> list[str]:
-    """The lines that rich makes of something, no wider than ``columns`` where that is possible."""
+    """The lines that rich makes of an object, no wider than ``columns`` if possible."""
     from rich.console import Console
 
     colours: Any = "256" if is_coloured() else None
@@ -79,10 +79,10 @@ def wrapped(line: str, columns: int) -> list[str]:
 def table(
     rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,), bars: Iterable[float] = ()
 ) -> None:
-    """Print columns, those numbered in ``left`` to the left, the others to the right.
+    """Print columns; those numbered in ``left`` are aligned to the left, others to the right.
 
-    ``bars`` are shares, shown in the room that is left behind the rows below the first. Where there
-    is too little room, columns to the left are wrapped.
+    ``bars`` are shares, drawn in the space that is left after the rows below the first. If there is
+    too little space, columns on the left are wrapped.
     """
     from rich.bar import Bar
     from rich.cells import cell_len
@@ -107,19 +107,19 @@ def table(
 
 
 def sentence(text: str) -> None:
-    """Print words, on several lines where one is too short."""
+    """Print words, on several lines if they do not fit on one."""
     for line in textwrap.wrap(text, width(), subsequent_indent="  ", break_on_hyphens=False):
         put(line)
 
 
 def name(prefix: str, columns: int) -> str:
-    """A path, its end where it is too long."""
+    """The path, or its end if it is too long."""
     text = shown(prefix)
     return text if len(text) <= columns else "…" + text[1 - columns :]
 
 
 def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
-    """Print the figures of datasets: side by side, then what is long, one after the other."""
+    """Print the figures of datasets: side by side, then long ones one after the other."""
     names = labels(datasets)
     columns = [facts(stats) for stats in datasets]
     length_rows = [dict(s.lengths.rows()) if s.lengths else {} for s in datasets]
@@ -146,7 +146,7 @@ def print_stats(datasets: Sequence[Stats], *, top: int) -> None:
 
 
 def _print_facts(names: Sequence[str], datasets: Sequence[dict[str, str]]) -> None:
-    """Print the facts of datasets side by side, of as many at a time as there is room for."""
+    """Print the facts of datasets side by side, as many at a time as fit."""
     keys = list(datasets[0])
     many = max(1, (width() - max(map(len, keys)) - 2) // (_FACT + 2))
     for begin in range(0, len(datasets), many):
@@ -194,7 +194,7 @@ def _print_histogram(stats: Stats) -> None:
 
 
 def print_table(one: Table | None) -> None:
-    """Print a table of a report, behind a blank line."""
+    """Print a table of a report, after a blank line."""
     if one is None:
         return
     put()

@@ -1,4 +1,4 @@
-"""Inputs that commands are given: datasets by a pattern, texts in a format, a tokenizer."""
+"""The inputs of commands: datasets by a pattern, texts in a format, a tokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokpack.tokenizers import TokenizerFiles
 
-# The flags that name a tokenizer: the same in every command that needs one.
+# The flags that name a tokenizer, the same in all commands.
 
 FILES = tuple(
     map(flag_of, ("vocab_file", "merge_file", "tokenizer_model", "tokenizer_type", "pattern"))
@@ -28,7 +28,7 @@ SPECIAL_TOKENS_COUNT = flag_of("special_tokens_count")
 
 
 def tokenizer_flag(otherwise: str) -> Flag:
-    """``--tokenizer``; ``otherwise`` says which one is taken where it is not given."""
+    """``--tokenizer``; ``otherwise`` is the tokenizer that is used without it, in words."""
     return flag_of("tokenizer", otherwise=otherwise)
 
 
@@ -36,12 +36,12 @@ RARE = Group("other ways to name a tokenizer", FILES, rare=True)
 
 
 def of_dataset(title: str = "tokenizer") -> tuple[Group, Group]:
-    """``--tokenizer`` with that of the manifest as its default, and the rare flags of one."""
+    """``--tokenizer`` with the manifest's as its default, and the rare flags of a tokenizer."""
     return Group(title, (tokenizer_flag("as the manifest says"),)), RARE
 
 
 def tokenizer_given(arguments: argparse.Namespace) -> TokenizerFiles:
-    """What the flags say of a tokenizer, as load_tokenizer takes it."""
+    """The tokenizer that flags name, in the form of load_tokenizer's arguments."""
     return {
         "tokenizer": arguments.tokenizer,
         "vocab_file": arguments.vocab_file,
@@ -59,8 +59,6 @@ def tokenizer_paths(arguments: argparse.Namespace) -> list[str]:
     return [path for name in TOKENIZER_PATHS if (path := getattr(arguments, name))]
 
 
-# Inputs: their format, and datasets by a folder or a pattern.
-
 INPUT_FORMAT = flag_of(
     "input_format",
     choices=(
@@ -74,9 +72,9 @@ _FILES = (*_PAIR, ".json")
 
 
 def datasets_in(folder: str) -> list[str]:
-    """The datasets that lie in a folder, by name, as Megatron-LM's merge_datasets.py takes them.
+    """The datasets in a folder, by name, as Megatron-LM's merge_datasets.py takes them.
 
-    InputError where there is none, or a .bin or .idx without the other.
+    InputError if there is none, or a .bin or .idx without the other.
     """
     with cannot_read(folder), os.scandir(folder) as entries:
         names = {entry.name for entry in entries if entry.is_file()}
@@ -93,9 +91,9 @@ def datasets_in(folder: str) -> list[str]:
 
 
 def matching_datasets(names: Iterable[str]) -> list[str]:
-    """The names; a pattern that the shell did not expand becomes the datasets that match it.
+    """The names, with patterns that the shell has not expanded replaced by the datasets that match.
 
-    InputError where none does.
+    InputError if none does.
     """
     from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.format import prefixes_of

@@ -1,4 +1,6 @@
-"""What is installed beside tokpack: what can decide bytes, and what extras need."""
+"""The packages that are installed besides tokpack: those that can decide bytes, and those of
+extras.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _NOT_FOR_USERS = ("dev", "all")
 
 
 def version(package: str) -> str | None:
-    """The version of a package that is installed, else None."""
+    """The version of a package, or None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -24,14 +26,14 @@ def version(package: str) -> str | None:
 
 
 def instructions() -> list[str]:
-    """The instruction sets of this processor that the core has kernels for; the last is used."""
+    """The instruction sets of this processor for which the core has kernels; the last is used."""
     from tokpack import _core
 
     return list(_core.simd_levels())
 
 
 def version_text() -> str:
-    """tokpack's version, then what else decides bytes, a line each."""
+    """tokpack's version, and then a line for each package that can decide bytes."""
     versions = {package: version(package) for package in DECIDING}
     libraries = ", ".join(f"{package} {number}" for package, number in versions.items() if number)
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -44,7 +46,7 @@ def version_text() -> str:
 
 
 def packages_by_extra() -> dict[str, dict[str, str | None]]:
-    """The packages of each extra, with their versions; under "" those that are always needed."""
+    """The packages of each extra, with their versions; those under "" are always needed."""
     packages: dict[str, dict[str, str | None]] = {"": {}}
     for line in metadata.requires("tokpack") or []:
         package = re.match(r"[\w.-]+", line)

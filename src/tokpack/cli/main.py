@@ -1,4 +1,4 @@
-"""Find the command, run it, and turn what it raises into one message and an exit code.
+"""Find the command, run it, and turn its error into one message and an exit code.
 
 Exit codes: 0 done, 1 the input or the request is wrong, 2 the program failed, 130 interrupted.
 """
@@ -26,20 +26,23 @@ if TYPE_CHECKING:
     from tokpack.cli.parser import Page
 
 INTERRUPTED = 130
-_TAKE_SETTINGS = ("train", "blend", "samples", "index")  # files of options, among their words
+_TAKE_SETTINGS = ("train", "blend", "samples", "index")  # commands that take files of options
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What errors say that are of no memory and no MemoryError: of a library, a map, a thread.
+# Messages of errors that mean too little memory and are no MemoryError: of libraries, maps,
+# threads.
 _NO_MEMORY = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
 class CommandEntry(NamedTuple):
-    """What `tokpack --help` says of a command, and whether a run that was stopped goes on."""
+    """The line of a command in `tokpack --help`, and whether a stopped run of it can be
+    continued.
+    """
 
     summary: str
     resumable: bool = False
 
 
-# By what they are for; a command of two words is in the module shards_plan, ...
+# Grouped by purpose; a command of two words is in a module such as shards_plan.
 GROUPS = {
     "make": {
         "encode": CommandEntry("text -> token ids in .bin and .idx", resumable=True),
@@ -78,7 +81,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
-# Former names, and short ones for what is typed often.
+# Former names, and short names for commands that are typed often.
 ALIASES = {
     "plan": "shards plan",
     "status": "shards status",
@@ -90,7 +93,7 @@ ALIASES = {
 }
 _IMPLIED = {"trace": ["--trace"]}
 
-# Former commands, and what does their work.
+# Former commands, and those that do their work now.
 MOVED = {
     "index": "tokpack blend BLEND --cache DIR",
     "completion": "tokpack --completion SHELL",
@@ -125,8 +128,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         resumable = name in COMMANDS and COMMANDS[name].resumable
         hint = "run the same command again to resume" if resumable else ""
         hint = str(interrupt) or hint
-        # Python notes an interrupt inside of an exec, as of a dataclass that was being defined, and
-        # would end by SIGINT after all, though it was caught. Another exec makes it forget.
+        # Python remembers an interrupt that happens inside of an exec, for instance while a
+        # dataclass is being defined, and would end by SIGINT although it was caught. Another exec
+        # makes it forget.
         exec("")
         tell(f"tokpack: interrupted{'; ' if hint else ''}{hint}")
         return INTERRUPTED
@@ -160,7 +164,7 @@ def _dispatch(name: str, arguments: Sequence[str]) -> int:
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
-    """Run a command, which is loaded by name, with all that it imports, when it is asked for."""
+    """Run a command. Its module, with everything that this imports, is loaded only now."""
     with without_collection():
         command = module_of(name)
         from tokpack.cli.parser import help_asked, parse
@@ -178,7 +182,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 
 
 def _text_of(name: str, arguments: Sequence[str]) -> str:
-    """What is printed for a word that is no command. UsageError."""
+    """The output for a word that is no command, such as --help. UsageError."""
     if name in ("-h", "--help", "--help-all", "help"):
         lines = []
         for title, group in GROUPS.items():
@@ -205,7 +209,9 @@ def pages() -> list[Page]:
 
 
 def _say_amounts() -> None:
-    """How much this process, without its workers, read from stores and wrote to them."""
+    """Print how much this process, without its workers, has read from stores and written to
+    them.
+    """
     from tokpack.storage.objects.access import objects
 
     with suppress(TokpackError):
@@ -216,7 +222,9 @@ def _say_amounts() -> None:
 
 
 def module_of(name: str) -> Any:
-    """The module of a command, loaded when it is asked for; those of training are the trainer's."""
+    """The module of a command, loaded when it is first needed; commands of training are the
+    trainer's.
+    """
     module = name.replace(" ", "_")
     if name in GROUPS["train"]:
         return wall.entry_point(module, wall.COMMANDS)
@@ -224,7 +232,7 @@ def module_of(name: str) -> Any:
 
 
 def _second_words(name: str) -> list[str]:
-    """The commands of two words that begin with a word which is none by itself."""
+    """The commands of two words that begin with a word which is no command itself."""
     return [key for key in COMMANDS if key.startswith(f"{name} ") and name not in COMMANDS]
 
 
@@ -249,7 +257,7 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
         terminal.error(error.worded(flags))
         return error.exit_code
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
-        # Every file of ours is written under its name, so this is what the shell redirected.
+        # tokpack writes its own files under their names, so this is a redirection of the shell.
         terminal.error(f"cannot write standard output: {error.strerror}")
         discard(sys.stdout)
     elif isinstance(error, OSError):
@@ -264,7 +272,7 @@ def _explain(error: Exception, name: str, arguments: Sequence[str]) -> int:
 
 def _flags_of(command: str) -> dict[str, str]:
     """The flags of a command that was loaded, by the names of its settings in Python."""
-    if command not in COMMANDS or "tokpack.cli.parser" not in sys.modules:  # it was not loaded
+    if command not in COMMANDS or "tokpack.cli.parser" not in sys.modules:  # not loaded
         return {}
     from tokpack.cli import parser
 
@@ -272,7 +280,8 @@ def _flags_of(command: str) -> dict[str, str]:
 
 
 def _prepare_streams() -> None:
-    # Started with `>&-` there is no such stream, and the next file opened would take its number.
+    # If it was started with `>&-` there is no such stream, and the next file that is opened would
+    # get its number.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115

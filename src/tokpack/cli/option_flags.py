@@ -1,4 +1,4 @@
-"""The flags of the options of encode, made from the record of what these are."""
+"""The flags of the options of encode, made from the record that describes these."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _FLAGS = {name: f"--{name.replace('_', '-')}" for name in _FIELDS}  # but for al
 
 
 def flag_of(name: str, *, otherwise: str = "", **settings: Any) -> Flag:
-    """The flag of an option; ``settings`` go before what argparse is told otherwise.
+    """The flag of an option; ``settings`` override arguments of argparse.
 
-    ``otherwise`` says what holds without it, where that is not what encode does.
+    ``otherwise`` is the effect of leaving it out, if that is not the one in encode.
     """
     one = _FIELDS[name]
     described, default = about(one), default_of(one)

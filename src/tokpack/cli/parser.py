@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 _COLUMN, _WIDE_COLUMN = 30, 34  # where help begins
 _HELP = ("-h", "--help", "--help-all")
-_FROM_THE_END = re.compile(r"-\d+[:,].*")  # documents -3:, which argparse takes for a flag
+_FROM_THE_END = re.compile(r"-\d+[:,].*")  # documents such as -3:, which look like a flag
 _ROW = re.compile(r"(-[\w-]+(?:, -[\w-]+)*)(?: (\S+))?")
 _CHOICES = re.compile(r"[a-z0-9]+(\|[a-z0-9]+)+")
 
 
 class Flag(NamedTuple):
-    """One option: its names, and what ``argparse.add_argument`` is told about it."""
+    """An option: its names, and its arguments for ``argparse.add_argument``."""
 
     names: tuple[str, ...]
     settings: dict[str, Any]
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """The names that pages show: a short one, and the first long one; others are aliases."""
+        """The names on pages: a short one, and the first long one; others are aliases."""
         return self.names[: 2 if len(self.names[0]) == 2 else 1]
 
     @property
     def text(self) -> str:
-        """How pages show it: its names, and its value."""
+        """Its names and its value, as pages show them."""
         names = ", ".join(self.shown_names)
         if self.settings.get("action") is argparse.BooleanOptionalAction:
             names = names.replace("--", "--[no-]")
@@ -49,7 +49,8 @@ class Flag(NamedTuple):
 class Group(NamedTuple):
     """Options that the help page shows together.
 
-    ``rare`` ones are shown by ``--help-all`` alone, ``hidden`` ones, of other programs, by none.
+    ``rare`` ones are only on the page of ``--help-all``; ``hidden`` ones, of other programs, on
+    none.
     """
 
     title: str
@@ -59,9 +60,9 @@ class Group(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One command: what its help page says and which flags it takes.
+    """A command: the content of its help page, and its flags.
 
-    A command that ``takes_words`` parses them itself, and has no flags but those of ``groups``.
+    A command that ``takes_words`` parses them itself, and has no flags except those of ``groups``.
     """
 
     command: str
@@ -84,12 +85,12 @@ def flag(*names: str, **settings: Any) -> Flag:
 
 
 def flags(table: str, **more: dict[str, Any]) -> tuple[Flag, ...]:
-    """Declare the options of a table, which is written as the help page shows it.
+    """Declare the options of a table, which is written like the help page.
 
-    A row has the names of an option, its value, two blanks or more, and its help, which may go on
-    in lines that are indented. What has no value is a switch; ``N`` is a whole number of at least
-    1, ``SIZE`` a number of bytes, ``a|b`` one of these words, ``NAME...`` several. ``more`` has, by
-    an option's first long name, what argparse is told besides.
+    A row has the names of an option, its value, two or more blanks, and its help, which may
+    continue in indented lines. An option without a value is a switch; ``N`` is a whole number of at
+    least 1, ``SIZE`` a number of bytes, ``a|b`` one of these words, ``NAME...`` several. ``more``
+    has further arguments for argparse, by an option's first long name.
     """
     rows: list[str] = []
     for line in textwrap.dedent(table).strip().splitlines():
@@ -125,9 +126,9 @@ def _python_name(names: Sequence[str]) -> str:
 def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments of one command.
 
-    Underscores in a flag's name are dashes, ``--flag=value`` is ``--flag value``, inputs and flags
-    may be mixed; what is behind ``--`` is an input, whatever it looks like. Raises UsageError, with
-    the nearest known flag for an unknown one.
+    Underscores in a flag's name count as dashes, ``--flag=value`` as ``--flag value``; inputs and
+    flags may be mixed. Everything after ``--`` is an input. Raises UsageError, with the most
+    similar flag for an unknown one.
     """
     end = list(argv).index("--") if "--" in argv else len(argv)
     words = _with_dashes(argv[:end])
@@ -145,11 +146,11 @@ def parse(page: Page, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_usage(page: Page, arguments: argparse.Namespace) -> None:
-    """Refuse fewer or more inputs, or no output, than the usage line has. UsageError."""
+    """Refuse fewer or more inputs than the usage line has, or a missing output. UsageError."""
     before, _, output = page.usage.removesuffix(" [flags]").partition(" -o ")
     names, inputs = before.split(), arguments.inputs
     least = sum(not name.startswith("[") for name in names)
-    if "..." in before:  # the command says better what these inputs are
+    if "..." in before:  # the command itself has a better message about these inputs
         wrong = bool(output) and not inputs and not arguments.output
     else:
         wrong = not least <= len(inputs) <= len(names)
@@ -162,7 +163,7 @@ def _check_usage(page: Page, arguments: argparse.Namespace) -> None:
 
 
 def flag_names(*groups: Group) -> dict[str, str]:
-    """The flag of each name that the command's settings have in Python."""
+    """The flag for each name of the command's settings in Python."""
     return {
         one.settings.get("dest") or _python_name(one.names): next(
             name for name in one.names if name.startswith("--")
@@ -173,7 +174,7 @@ def flag_names(*groups: Group) -> dict[str, str]:
 
 
 def options_of(function: Callable[..., Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """The flags of a command that its function has as parameters behind the ``*``, by name."""
+    """The flags of a command that are keyword-only parameters of its function, by name."""
     from inspect import Parameter, signature
 
     parameters = signature(function).parameters.values()
@@ -261,14 +262,14 @@ def _refuse_unknown(words: Sequence[str], names: Sequence[str]) -> None:
 
 
 def help_asked(page: Page, argv: Sequence[str]) -> str:
-    """The help page where ``argv`` asks for it, else ""."""
+    """The help page if ``argv`` requests it, else ""."""
     end = list(argv).index("--") if "--" in argv else len(argv)
     flags_of_help = {word.replace("_", "-") for word in argv[:end]}.intersection(_HELP)
     return help_page(page, rare="--help-all" in flags_of_help) if flags_of_help else ""
 
 
 def help_page(page: Page, *, rare: bool = False) -> str:
-    """What ``--help`` prints; with ``rare`` what ``--help-all`` prints."""
+    """The output of ``--help``; with ``rare`` that of ``--help-all``."""
     width = max(60, min(shutil.get_terminal_size().columns, 100))
     column = _WIDE_COLUMN if page.takes_words else _COLUMN
     groups = page.shown_groups
@@ -292,7 +293,7 @@ def _row(one: Flag, width: int, column: int) -> list[str]:
 
 
 class FlagParser(argparse.ArgumentParser):
-    """Raises UsageError where argparse would print and exit."""
+    """A parser that raises UsageError where argparse would print and exit."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")

@@ -1,4 +1,4 @@
-"""What plan, encode --plan, status and commit share: flags, and what they say of shards."""
+"""The flags of plan, encode --plan, status and commit, and what these print about shards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _BESIDE_A_PLAN = frozenset(
 
 
 def encode(arguments: argparse.Namespace, page: Page) -> int:
-    """Make the shards that ``encode --plan`` asks for, one after the other."""
+    """Make the shards of ``encode --plan``, one after the other."""
     from tokpack.shards.cut import encode_shard
     from tokpack.shards.drive import numbers_of
     from tokpack.shards.plan import load_plan
@@ -85,7 +85,7 @@ def encode(arguments: argparse.Namespace, page: Page) -> int:
 
 @contextmanager
 def _outcome_is_told() -> Iterator[None]:
-    """Let whoever started this know by the exit code whether it may succeed another time."""
+    """Tell the caller by the exit code whether another try may succeed."""
     from tokpack.shards.drive import BUSY
 
     try:
@@ -100,7 +100,7 @@ def _outcome_is_told() -> Iterator[None]:
 
 
 def check_engine(arguments: argparse.Namespace) -> None:
-    """Refuse flags that are for an engine where none is asked for. UsageError."""
+    """Refuse flags for an engine if none is requested. UsageError."""
     for name, is_set in (
         ("--ray-address", arguments.ray_address is not None),
         ("--shard-size", arguments.shard_size != SIZE.settings["default"]),
@@ -110,7 +110,7 @@ def check_engine(arguments: argparse.Namespace) -> None:
 
 
 def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) -> int:
-    """Make all of ``encode --engine``: plan, a task for each shard, commit."""
+    """Do everything of ``encode --engine``: plan, a task for each shard, commit."""
     from tokpack.shards.commit import commit
     from tokpack.shards.cut import make_shard_plan
     from tokpack.shards.drive import ShardRunner
@@ -121,7 +121,7 @@ def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) ->
         raise UsageError("--files is for one machine: here each shard is one, of --shard-size")
     prefix = options.output if is_url(options.output) else os.path.abspath(options.output)
     plan = make_shard_plan(options, arguments.shard_size)
-    with redirect_stdout(sys.stderr):  # where Ray says what happens to nodes
+    with redirect_stdout(sys.stderr):  # since Ray prints what happens to nodes
         engine = RayEngine(arguments.ray_address, arguments.workers or None)
         more = ["--workers", str(engine.cpus), "--quiet"]
         more += ["--scratch", arguments.scratch] if arguments.scratch else []
@@ -139,7 +139,7 @@ def encode_with_engine(arguments: argparse.Namespace, options: EncodeOptions) ->
 def show_committed(
     plan: ShardPlan, prefix: str, manifests: Sequence[Manifest], arguments: argparse.Namespace
 ) -> None:
-    """Say, and print, which datasets the shards have become."""
+    """Print the datasets that the shards have become."""
     results = list(zip(plan.whole(prefix).values(), manifests, strict=True))
     for name, manifest in results:
         terminal.say(f"{summary.describe(name, manifest)} in {_shards(plan)}")
@@ -148,7 +148,7 @@ def show_committed(
 
 
 def tell_plan(plan: ShardPlan, prefix: str) -> None:
-    """Say what was planned, and what to type next."""
+    """Print what was planned, and the next command."""
     stored = bytes_text(plan.size)
     inputs = counted(plan.inputs, "input")
     terminal.say(f"{prefix}: {_shards(plan)} of {inputs}, {stored} as they are stored")
@@ -159,7 +159,7 @@ def tell_plan(plan: ShardPlan, prefix: str) -> None:
 
 
 def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
-    """The same for programs."""
+    """The facts about a plan, for programs."""
     return {
         "prefix": prefix,
         "plan": plan.id,
@@ -170,7 +170,7 @@ def plan_facts(plan: ShardPlan, prefix: str) -> dict[str, Any]:
 
 
 def status_facts(plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus]) -> dict[str, Any]:
-    """How far a plan is, for programs."""
+    """The progress of a plan, for programs."""
     from tokpack.shards.commit import missing
 
     return {
@@ -190,7 +190,7 @@ def _shard_facts(one: ShardStatus) -> dict[str, Any]:
 
 
 def run_facts(run: RunStatus) -> dict[str, Any]:
-    """How far a run on this machine is, for programs."""
+    """The progress of a run on this machine, for programs."""
     from dataclasses import asdict
 
     report = counts_last(asdict(run.report)) if run.report else {}
@@ -198,7 +198,7 @@ def run_facts(run: RunStatus) -> dict[str, Any]:
 
 
 def show_run(run: RunStatus) -> None:
-    """Print how far a run on this machine is."""
+    """Print the progress of a run on this machine."""
     report = run.report
     if report is None:
         terminal.put(f"{run.folder}: {run.state}")
@@ -222,7 +222,7 @@ def show_run(run: RunStatus) -> None:
 def show_status(
     plan: ShardPlan, prefix: str, statuses: Sequence[ShardStatus], *, every: bool
 ) -> None:
-    """Print how far a plan is: counts, the shards that want attention, the next command."""
+    """Print the progress of a plan: counts, the shards that need attention, the next command."""
     from tokpack.shards.commit import missing, ranges
 
     counts = ", ".join(f"{count:,} {state}" for state, count in _counts(statuses).items())
@@ -234,7 +234,7 @@ def show_status(
         terminal.put(f"  and {len(listed) - _SHOWN:,} more: --all lists them")
     left = missing(statuses)
     name = shlex.quote(prefix)
-    # Of a shard that was done files have gone since: what is left of it is replaced.
+    # Files of a shard that was done are gone: the rest of it will be replaced.
     incomplete = [one.number for one in statuses if one.state == "open" and one.report]
     whole = sorted({*left} - {*incomplete})
     for numbers, flag in ((whole, ""), (incomplete, " --overwrite")):

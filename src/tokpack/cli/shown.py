@@ -1,4 +1,4 @@
-"""Tokens on a terminal: as a text, or one by one above their ids; trained ones are marked."""
+"""Tokens on a terminal, as a text, or one by one above their ids; trained ones are marked."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _BLANK = "\N{OPEN BOX}"
 
 
 def text_of(ids: Sequence[int], spelling: Spelling | None) -> str:
-    """What tokens stand for; without a tokenizer the ids."""
+    """The text of tokens; without a tokenizer the ids."""
     return spelling.text(ids).decode("utf-8", "replace") if spelling else " ".join(map(str, ids))
 
 
 def print_text(
     ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None = None
 ) -> None:
-    """Print the text of tokens. With ``trained``, 1 for those that are, these are green.
+    """Print the text of tokens. With ``trained``, 1 for each that is, trained ones are green.
 
-    Where there are no colours, they stand in [[ ]].
+    Without colours they are put in [[ ]].
     """
     runs = []
     for is_trained, run in groupby(zip(ids, trained or [0] * len(ids), strict=True), itemgetter(1)):
@@ -69,7 +69,7 @@ def _marked(text: str) -> str:
 
 
 class _Cell(NamedTuple):
-    """Some tokens at a time: their text, their ids, and whether a line of the document ends."""
+    """Some tokens together: their text, their ids, and whether a line of the document ends."""
 
     text: str
     ids: str
@@ -80,7 +80,9 @@ class _Cell(NamedTuple):
 def print_tokens(
     ids: Sequence[int], spelling: Spelling | None, trained: Sequence[int] | None = None
 ) -> None:
-    """Print tokens in alternating colours, their ids below; ``trained`` is 1 for those that are."""
+    """Print tokens in alternating colours, with their ids below; ``trained`` is 1 for trained
+    ones.
+    """
     for line in _lines(_cells(ids, spelling, trained), width() - 2):
         for row in line:
             put(f"  {row}".rstrip())
@@ -108,7 +110,7 @@ def _lines(cells: Iterator[_Cell], columns: int) -> Iterator[list[str]]:
     text_row, id_row, used, colour = "", "", 0, 0
     has_text = False
     for cell in cells:
-        # A colour tells where a token ends; without colours a bar does, and blanks are seen.
+        # A colour shows where a token ends. Without colours a bar does, and blanks are visible.
         text = cell.text if is_coloured() else cell.text.replace(" ", _BLANK)
         size = max(cell_len(text), cell_len(cell.ids)) + 1
         if used and used + size > columns:
@@ -128,8 +130,6 @@ def _lines(cells: Iterator[_Cell], columns: int) -> Iterator[list[str]]:
     if used:
         yield [text_row, id_row] if has_text else [id_row]
 
-
-# A dataset on one screen, and its documents.
 
 _MOST_SOURCES = 8
 
@@ -182,7 +182,7 @@ def _loss_tracks(facts: Overview) -> list[str]:
 
 
 def _trained(facts: Overview) -> str:
-    """How many tokens are trained, and which tracks there are."""
+    """How many tokens are trained, and which tracks exist, in words."""
     tracks = " and ".join(f"{name} ({facts.tracks[name]})" for name in _loss_tracks(facts))
     if facts.trained is None:
         return f"by {tracks}"
@@ -212,7 +212,7 @@ def print_document(
 ) -> None:
     """Print a document: text above, ids below.
 
-    ``shown_tokens`` are the first one, and how many (0: all).
+    ``shown_tokens`` are the number of the first token, and how many (0: all).
     """
     tokens = dataset.document(number)
     begin, limit = shown_tokens
@@ -244,15 +244,13 @@ def print_document(
     put()
 
 
-# The first conversations of a request, with what is trained of them: encode --dry-run.
-
 _SHOWN = 3  # conversations
 
 
 def print_sample(options: EncodeOptions) -> None:
     """Print some of the first conversations, and what becomes of all of the first ones.
 
-    Raises as encode does before any work.
+    For encode --dry-run. Raises as encode does before any work.
     """
     samples = encode_sample(options)
     chat, tokenizer = samples.settled, samples.tokenizer
@@ -281,8 +279,6 @@ def print_sample(options: EncodeOptions) -> None:
     put()
     put(dim("nothing was written: leave out --dry-run to encode"))
 
-
-# Samples of training on a terminal and as JSON: their documents, and the steps that take them.
 
 _LEAST = 8  # tokens of a document
 _MOST_LISTED = 12
@@ -376,7 +372,7 @@ def _first(plan: BlendPlan, most: int) -> Iterator[SampleView]:
 
 
 class _SamplePrinter:
-    """What is said of the samples of a plan: with their text, by the tokenizer of its datasets."""
+    """Prints samples of a plan, with their text by the tokenizer of its datasets."""
 
     def __init__(self, plan: BlendPlan, arguments: argparse.Namespace) -> None:
         named = [one for one in plan.datasets if one.tokenizer is not None]
@@ -385,9 +381,9 @@ class _SamplePrinter:
         self._sources: dict[str, Sources] = {}
 
     def print(self, sample: SampleView, place: str, most: int | None) -> None:
-        """Print the documents of a sample, ``most`` tokens in all (0: all; None: a line of each).
+        """Print the documents of a sample, ``most`` tokens in all (0: all; None: one line each).
 
-        Where a dataset says which tokens are trained, these are marked.
+        If a dataset tells which tokens are trained, these are marked.
         """
         epoch = "" if sample.epoch is None else f", epoch {sample.epoch}"
         put()
@@ -458,12 +454,12 @@ def _mask(sample: SampleView, piece: SamplePiece) -> list[int]:
 
 
 def _share(sample: SampleView, most: int | None) -> int | None:
-    """Tokens to show of each document, so that something of each is seen."""
+    """The number of tokens to show of each document, so that each is shown; None for all."""
     return max(most // len(sample.pieces), _LEAST) if most else None
 
 
 def _marks(sample: SampleView) -> Iterator[str]:
-    """What else of a sample is not as in a running text of which all is learned."""
+    """How a sample differs from a running text that is trained as a whole, in words."""
     length = len(sample.arrays["tokens"])
     if sample.filled < length:
         yield f"padding from {sample.filled:,} on"
@@ -481,7 +477,7 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _source_text(sources: Sources, document: int) -> str:
-    """Where a document came from, as far as it is known."""
+    """The origin of a document, as far as it is known."""
     return "".join(f", {one}" for one in sources.find(document).words)
 
 

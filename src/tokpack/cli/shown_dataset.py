@@ -1,4 +1,4 @@
-"""How a dataset that a command shows is opened, with its tokenizer."""
+"""Open a dataset that a command shows, with its tokenizer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.spelling import Spelling
 
-MAX_TOKENS = 256  # of a document, unless asked for more
+MAX_TOKENS = 256  # of a document, by default
 
 
 def load(prefix: str, arguments: argparse.Namespace) -> tuple[MMapIndexedDataset, Spelling | None]:
-    """Open a dataset and its tokenizer, and tell the user what is missing."""
+    """Open a dataset and its tokenizer, and warn if something is missing."""
     from tokpack.dataset import MMapIndexedDataset
     from tokpack.dataset.sources import doubt
     from tokpack.dataset.spelling import Spelling, find_tokenizer

@@ -1,4 +1,6 @@
-"""What a command prints, and what it says while it works: always on stderr, for stdout is data."""
+"""The output of a command, and its messages while it works: always on stderr, for stdout is
+data.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,15 @@ PLAIN_SECONDS = 10.0
 LIVE_SECONDS = 0.1
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
-# What JSON itself does not escape: DEL, C1, formats and direction marks, what is no character.
+# Characters that JSON does not escape: DEL, C1, formats, direction marks, noncharacters.
 _NOT_ASCII = re.compile(r"[^\x00-\x7e]")
-# A file name that is no UTF-8 goes to a program as it is, but for controls of 8 bits. Python holds
-# its bytes as these.
+# The characters with which Python stands for bytes of file names that are not UTF-8. They are
+# passed to a program as they are, except control characters of 8 bits.
 _BYTES_OF_NAMES = "".join(map(chr, range(0xDCA0, 0xDD00)))
 
 
 def put(line: str = "") -> None:
-    """Print a line to stdout, whatever its encoding can write; only colours pass as they are."""
+    """Print a line to stdout in any encoding; only colours are passed to a terminal as they are."""
     words = _COLOUR.split(line) if is_coloured() else [line]
     keep = "" if sys.stdout.isatty() else _BYTES_OF_NAMES
     text = "".join(word if _COLOUR.fullmatch(word) else shown(word, keep=keep) for word in words)
@@ -49,7 +51,7 @@ def put(line: str = "") -> None:
 
 
 def put_text(text: bytes) -> None:
-    """Print a text to stdout as it is; to a terminal without what that would obey."""
+    """Print a text to stdout as it is; to a terminal without characters that it would obey."""
     if sys.stdout.isatty():
         for line in text.decode("utf-8", "replace").split("\n")[:-1]:
             put(line)
@@ -61,9 +63,9 @@ def put_text(text: bytes) -> None:
 
 
 def put_json(value: Any, *, indent: int | None = None) -> None:
-    """Print one JSON value to stdout: letters as they are, and nothing that a terminal obeys.
+    """Print one JSON value to stdout, with letters as they are and nothing that a terminal obeys.
 
-    Data classes are objects of their fields.
+    Data classes become objects with their fields.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=asdict)
     sys.stdout.write(_NOT_ASCII.sub(_json_escape, text) + "\n")
@@ -81,13 +83,13 @@ def is_coloured() -> bool:
 
 
 def say(text: str) -> None:
-    """Say something on stderr, unless the user wants to hear nothing but errors."""
+    """Print a line to stderr, unless the user wants only errors."""
     if not _quiet:
         tell(text)
 
 
 def note(text: str) -> None:
-    """Say what the user may want to know but need not act on."""
+    """Print information that the user need not act on."""
     say(message(f"tokpack: note: {worded(text, _flags())}"))
 
 
@@ -97,7 +99,7 @@ _flags: Callable[[], Mapping[str, str]] = dict
 
 @contextlib.contextmanager
 def talk(*, quiet: bool, flags: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-    """Say what the library logs as notes; with ``quiet`` nothing is said but errors.
+    """Print the notes that the library logs; with ``quiet`` only errors.
 
     ``flags`` gives the flags that options have in notes.
     """
@@ -120,14 +122,14 @@ class _Notes(logging.Handler):
 
 
 def error(text: str) -> None:
-    """Say what went wrong and what to do about it."""
+    """Print what went wrong and what to do about it."""
     colour = is_live() and not os.environ.get("NO_COLOR")
     before = "\x1b[1;31merror:\x1b[0m " if colour else "error: "
     tell(message(text), before="tokpack: " + before)
 
 
 def folded(line: str, stream: TextIO, indent: int = 2) -> list[str]:
-    """A line as lines that fit the terminal; what goes elsewhere stays one."""
+    """A line as lines that fit the terminal; if stderr is no terminal, it stays one line."""
     if not stream.isatty():
         return [line]
     return textwrap.wrap(
@@ -140,19 +142,19 @@ def folded(line: str, stream: TextIO, indent: int = 2) -> list[str]:
 
 
 def say_folded(line: str, indent: int = 2) -> None:
-    """Say a line that may be longer than the terminal is wide."""
+    """Print a line that may be longer than the terminal is wide."""
     for part in folded(line, sys.stderr, indent):
         say(part)
 
 
 def print_paths(*paths: str) -> None:
-    """Print what was made to stdout, for scripts; not to a person who was already told."""
+    """Print what was made to stdout, for scripts; not if a person was told already."""
     if _quiet or not sys.stdout.isatty():
         sys.stdout.write(data_text("".join(f"{path}\n" for path in paths)))
 
 
 def is_live() -> bool:
-    """True when stderr is a terminal that can redraw a line."""
+    """Whether stderr is a terminal that can redraw a line."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -167,7 +169,7 @@ class Reporter:
     """Shows a run's progress: a live line on a terminal, a plain line now and then elsewhere.
 
     Use it as a context manager and call it with each Progress. ``first`` is the first one, with
-    what an earlier run had done; it stays None when there is nothing to do.
+    what an earlier run had done; it stays None if there is nothing to do.
     """
 
     def __init__(self, interval: LineInterval | None = None) -> None:
@@ -190,7 +192,7 @@ class Reporter:
 
     @property
     def seconds(self) -> float:
-        """How long it has been there."""
+        """How long it has existed."""
         return time.monotonic() - self._began
 
     def __call__(self, progress: Progress) -> None:
@@ -212,7 +214,7 @@ class Reporter:
         if now - self._drawn < LIVE_SECONDS and progress.stage == self._stage:
             return
         self._drawn, self._stage = now, progress.stage
-        # What stands before the text: the stage, a bar of 12, and blanks.
+        # The columns before the text: the stage, a bar of 12, and blanks.
         columns = shutil.get_terminal_size().columns - max(len(progress.stage), 6) - 14
         if self._live is None:
             self._live = _live_line()
@@ -263,7 +265,7 @@ def _live_line() -> Any:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
-    # No refresh thread: the run forks workers, and a fork with threads about is not safe.
+    # No refresh thread: the run forks workers, and it is not safe to fork while there are threads.
     return Progress(
         TextColumn("{task.description}", table_column=Column(min_width=6)),
         BarColumn(bar_width=12),

@@ -1,4 +1,4 @@
-"""Give a dataset a table of its documents, and one of another program a manifest too."""
+"""Give a dataset a table of its documents, and a dataset of another program also a manifest."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
-_ROWS = 1 << 12  # documents of the table that are hashed at a time
+_ROWS = 1 << 12  # documents that are hashed at a time
 
 
 @with_bar
@@ -62,19 +62,19 @@ def adopt(
     progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Manifest:
-    """Write PREFIX.docs.parquet for a dataset that has none; gives its manifest.
+    """Write PREFIX.docs.parquet for a dataset that has none. Returns its manifest.
 
-    For a dataset of another program PREFIX.json is written too. The tokenizer that made it is named
-    as for load_tokenizer. Every token is read: each id must be in its vocabulary, and each document
-    that has tokens must end with the EOD if the first one does; ``append_eod`` says that they do,
-    or need not. ``eod_token`` is the EOD where it is not the usual one. In the table ``source`` is
-    the name of the dataset and ``line`` the number of the document, from 1.
+    For a dataset of another program PREFIX.json is written, too. The tokenizer that made it is
+    named as for load_tokenizer. Every token is read: each id must be in its vocabulary, and if the
+    first document with tokens ends with the EOD, each of them must; ``append_eod`` says that they
+    must, or need not. ``eod_token`` is the EOD if it is not the usual one. In the table ``source``
+    is the name of the dataset and ``line`` the number of the document, from 1.
 
-    A dataset with a manifest needs no tokenizer; of a virtual one the shards get tables. ``source``
-    is the input then, as far as the manifest knows it, and ``line`` null. The text as it was is not
-    known, so ``bytes`` and ``text_xxh3`` are null. Neither .bin nor .idx is changed. OutputError
-    where the dataset has a table, UsageError without a tokenizer that is needed and for a view,
-    FormatError for a broken dataset, or one that another tokenizer made.
+    A dataset with a manifest needs no tokenizer; for a virtual one the shards get tables. Then
+    ``source`` is the input, as far as the manifest tells it, and ``line`` is null. The original
+    text is not known, so ``bytes`` and ``text_xxh3`` are null. Neither .bin nor .idx is changed.
+    OutputError if the dataset has a table, UsageError if a tokenizer is needed and not given, and
+    for a view, FormatError for a broken dataset, or one that another tokenizer made.
     """
     with MMapIndexedDataset(prefix) as dataset:
         name, manifest = dataset.path_prefix, dataset.manifest
@@ -118,7 +118,7 @@ def adopt(
 
 
 def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: ProgressStage) -> None:
-    """Write the tables of a dataset's shards that have none."""
+    """Write tables for those shards of a dataset that have none."""
     if dataset.view is not None:
         raise UsageError(
             f"{dataset.path_prefix}: is a view, of which no table is made: adopt the datasets that "
@@ -137,10 +137,10 @@ def _add_tables(dataset: MMapIndexedDataset, manifest: Manifest, stage: Progress
 
 
 def _write(shard: Shard, manifest: Manifest, rows: Iterator[Any]) -> Manifest:
-    """Write the table of a shard and its manifest; gives the latter."""
+    """Write the table of a shard and its manifest. Returns the manifest."""
     name = shard.prefix
     outputs = [(table_path(name), TABLE), (manifest_path(name), MANIFEST)]
-    # A table that is there can only be what a stopped run has left.
+    # The manifest names no table, so one that exists can only be left by a stopped run.
     with NewFiles(outputs, [bin_path(name), idx_path(name)], overwrite=True) as new:
         table = HashingReader(table_chunks(table_schema({}), rows, table_metadata(manifest.bin)))
         new.write(table_path(name), table)
@@ -163,7 +163,9 @@ def _ends_with_eod(shard: Shard, ends: Int64s, tokenizer: Tokenizer) -> bool:
 def _check(
     shard: Shard, tokenizer: Tokenizer, stage: ProgressStage, *, has_eod: bool
 ) -> FileDigest:
-    """Read all tokens, once; the checksums of the .bin. FormatError at the first wrong one."""
+    """Read all tokens once. Returns the checksums of the .bin. FormatError at the first wrong
+    token.
+    """
     after = [tokenizer.eod_id] if has_eod and tokenizer.eod_id is not None else []
     check = TokenCheck(shard, tokenizer.vocab_size, ([], after))
 
@@ -185,7 +187,7 @@ def _check(
 def _rows_by_manifest(
     shard: Shard, ends: Int64s, manifest: Manifest, stage: ProgressStage
 ) -> Iterator[Any]:
-    """The rows of a shard with a manifest. FormatError where its .bin has changed since."""
+    """The rows of a shard that has a manifest. FormatError if its .bin has changed since."""
     arrow, first = import_parquet(), 0
     counts = [entry.get("documents", 0) + entry.get("empty", 0) * _keeps_empty(manifest)
               for entry in manifest.inputs]  # fmt: skip
@@ -209,7 +211,7 @@ def _rows_by_manifest(
 
 
 def _keeps_empty(manifest: Manifest) -> bool:
-    """Whether documents without a token are among the others."""
+    """Whether documents without a token have an entry in the index."""
     return manifest.options.get("empty") == "document"
 
 
@@ -226,7 +228,7 @@ def _rows(shard: Shard, ends: Int64s) -> Iterator[Any]:
 
 
 def _hashed(shard: Shard, ends: Int64s) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
-    """What tokens alone tell of documents, as Arrow tables, and the tokens."""
+    """The columns that follow from the tokens alone, as Arrow tables, each with its tokens."""
     arrow = import_parquet()
     for first in range(0, len(ends) - 1, _ROWS):
         bounds = ends[first : first + _ROWS + 1]
@@ -252,13 +254,13 @@ def _facts(
     *,
     has_eod: bool,
 ) -> dict[str, Any]:
-    """The manifest's keys that files do not tell."""
+    """The keys of the manifest that do not follow from files."""
     total, empty = len(ends) - 1, int(np.count_nonzero(np.diff(ends) == 0))
     facts = plain_facts(name, total, int(ends[-1]), binary["bytes"])
     counts = {"documents": total - empty, "empty": empty}
     options: dict[str, Any] = {"adopted": True, "append_eod": has_eod}
     if empty:
-        options["empty"] = "document"  # which have an entry in the index
+        options["empty"] = "document"  # documents without tokens have an entry in the index
     return {
         **facts,
         **counts,

@@ -1,4 +1,4 @@
-"""Datasets opened for reading, by people and by every room above: ``MMapIndexedDataset``."""
+"""Datasets opened for reading, by users and by every room above: ``MMapIndexedDataset``."""
 
 from __future__ import annotations
 
@@ -37,18 +37,19 @@ if TYPE_CHECKING:
     from tokpack.dataset.shards import Shard
 
 
-# Access to the sequences and documents of a dataset: to their tokens, or to values of a track.
-
 Values = npt.NDArray[Any]
 
 
 class Sequences(ABC):
-    """Values of sequences by their numbers: one-dimensional read-only arrays of ``dtype``."""
+    """The sequences and documents of a dataset, or a track's values of them, by their numbers.
+
+    Values are one-dimensional read-only arrays of ``dtype``.
+    """
 
     @property
     @abstractmethod
     def path_prefix(self) -> str:
-        """The dataset's name."""
+        """The name of the dataset."""
 
     @property
     @abstractmethod
@@ -81,9 +82,10 @@ class Sequences(ABC):
         return (self._at(number) for number in range(len(self)))
 
     def get(self, idx: SupportsIndex, offset: int = 0, length: int | None = None) -> Values:
-        """``length`` values of sequence ``idx`` from number ``offset``; all the rest without it.
+        """``length`` values of sequence ``idx`` from number ``offset`` on; without ``length`` all
+        the rest.
 
-        IndexError where the piece does not lie inside the sequence.
+        IndexError if they do not lie inside the sequence.
         """
         values = self._at(self._position(idx))
         begin = as_integer(offset)
@@ -96,9 +98,9 @@ class Sequences(ABC):
         return values[begin:end]
 
     def document(self, number: int) -> Values:
-        """Those of document ``number``, in [0, documents): of its sequences in a row.
+        """The values of document ``number``, in [0, documents), which are those of its sequences.
 
-        They are copied only where they are several. IndexError where there is no such document,
+        They are copied only if it has several sequences. IndexError if there is no such document,
         FormatError for a broken index.
         """
         bounds = self.doc_idx
@@ -126,8 +128,9 @@ class Sequences(ABC):
 class DatasetTrack(Sequences):
     """A track of a dataset: ``track[i]`` has a value for each token of ``dataset[i]``.
 
-    Slices, ``get`` and ``document`` are as those of the dataset. Where a shard has no such track
-    but another one has, every token counts: its mask and its weight are 1, its label is itself.
+    Slices, ``get`` and ``document`` work as for the dataset. If a shard has no such track but
+    another one has, every token of it counts: its mask and its weight are 1, its label is the token
+    itself.
     """
 
     def __init__(
@@ -137,7 +140,7 @@ class DatasetTrack(Sequences):
 
     @property
     def path_prefix(self) -> str:
-        """The dataset's name."""
+        """The name of the dataset."""
         return self._dataset.path_prefix
 
     @property
@@ -147,7 +150,7 @@ class DatasetTrack(Sequences):
 
     @property
     def doc_idx(self) -> npt.NDArray[np.int64]:
-        """That of the dataset."""
+        """The ``doc_idx`` of the dataset."""
         return self._dataset.doc_idx
 
     def __len__(self) -> int:
@@ -165,30 +168,29 @@ _log = logging.getLogger(__name__)
 class MMapIndexedDataset(Sequences):
     """The sequences of a Megatron dataset, as read-only arrays that lie in the page cache.
 
-    ``path_prefix`` is the dataset's name without ``.bin`` and ``.idx`` (with either is fine too).
+    ``path_prefix`` is the dataset's name without ``.bin`` and ``.idx`` (with either is fine, too).
     ``ds[i]`` is sequence i, ``ds[a:b:step]`` a list of sequences, ``ds.get(i, offset, length)`` a
-    piece of one: one-dimensional arrays of ``ds.dtype``, not copied, valid for as long as somebody
-    holds them, also after the dataset is closed or gone.
+    piece of one: one-dimensional arrays of ``ds.dtype``, not copied, valid as long as they are
+    referenced, even after the dataset is closed or deleted.
 
-    Opening takes constant time: it checks the header, the sizes of both files and the ends of
-    the index. Every access checks its own entry. ``verify=True``, or ``validate()``, checks all
+    Opening takes constant time: it checks the header, the sizes of both files and the ends of the
+    index. Every access checks its own entry. ``verify=True``, or ``validate()``, checks all
     entries. A broken file is a FormatError, a missing one an InputError, an index out of range an
-    IndexError. The dataset may be used from threads and across fork; a pickle holds the path only.
-    A dataset that is replaced while it is opened is the old one or the new one, whole.
+    IndexError. The dataset may be used from threads and across fork; a pickle contains only the
+    path. A dataset that is replaced while it is opened is the old one or the new one, as a whole.
 
-    A virtual dataset (`tokpack merge --virtual`) is opened by its prefix, like any other, and reads
-    like any other. Opening takes as long as reading its manifest; its pieces, the ``shards``, are
-    opened when they are needed, and at most OPEN_SHARDS stay open besides those whose arrays
-    somebody holds. A piece that is not what it was is a FormatError that names it. ``sizes`` and
-    ``doc_idx`` open all pieces once and take 4 bytes a sequence and 8 a document; ``tokens`` and
-    ``pointers`` do not exist.
+    A virtual dataset (`tokpack merge --virtual`) is opened by its prefix and read like any other.
+    Opening takes as long as reading its manifest. Its pieces, the ``shards``, are opened when they
+    are needed, and at most OPEN_SHARDS stay open, besides those whose arrays are referenced. A
+    piece that has changed is a FormatError that names it. ``sizes`` and ``doc_idx`` open all pieces
+    once and take 4 bytes a sequence and 8 a document; ``tokens`` and ``pointers`` do not exist.
 
-    A dataset on a store, ``s3://bucket/pile``, reads like any other too: its .idx is copied into
-    a cache and mapped, of the .bin ranges are read when they are asked for, into new arrays.
+    A dataset on a store, ``s3://bucket/pile``, is read like any other, too: its .idx is copied into
+    a cache and mapped; ranges of the .bin are read when they are needed, into new arrays.
     ``tokens`` does not exist. A .bin that is replaced meanwhile is an InputError.
 
-    What takes a pass over the lengths (``fingerprint``, ``tokens_in``) or a look at the manifest is
-    computed when it is first asked for, and kept. ``skip_warmup`` is what fairseq's users pass;
+    What needs a pass over the lengths (``fingerprint``, ``tokens_in``) or the manifest is computed
+    at its first use, and kept. ``skip_warmup`` is accepted for users of fairseq, and ignored:
     nothing is ever read ahead.
     """
 
@@ -206,7 +208,7 @@ class MMapIndexedDataset(Sequences):
 
     @staticmethod
     def exists(path_prefix: str | os.PathLike[str]) -> bool:
-        """Whether both files of the dataset are there, or the manifest of a virtual one."""
+        """Whether both files of the dataset exist, or the manifest of a virtual one."""
         prefix = prefix_of(path_prefix)
         files = is_file(idx_path(prefix)) and is_file(bin_path(prefix))
         return files or is_virtual(prefix)
@@ -216,7 +218,7 @@ class MMapIndexedDataset(Sequences):
         return self._shards.sequences
 
     def __iter__(self) -> Iterator[Tokens]:
-        shards = self.shards()  # a walk outlives close()
+        shards = self.shards()  # so that an iteration goes on after close()
         return (sequence for shard in shards for sequence in shard)
 
     @property
@@ -228,8 +230,7 @@ class MMapIndexedDataset(Sequences):
     def tokens(self) -> Tokens:
         """All tokens, one sequence after the other: a read-only view of the .bin.
 
-        UsageError where the dataset is virtual, a view, or on a store: they do not lie in one file
-        here.
+        UsageError if the dataset is virtual, a view, or on a store, and so is no single file here.
         """
         tokens = self._only("tokens").tokens
         if not isinstance(tokens, np.ndarray):
@@ -240,13 +241,13 @@ class MMapIndexedDataset(Sequences):
     def pointers(self) -> npt.NDArray[np.int64]:
         """First byte of each sequence in the .bin: int64 [S], a read-only view, not aligned.
 
-        UsageError where the dataset is virtual, or a view.
+        UsageError if the dataset is virtual, or a view.
         """
         return self._only("pointers").index.pointers
 
     @property
     def sizes(self) -> npt.NDArray[np.int32]:
-        """Tokens in each sequence: int32 [S], read-only, a view of the file where there is one."""
+        """Tokens in each sequence: int32 [S], read-only, a view of the file if there is one."""
         only = self._shards.only
         return self._sizes if only is None else only.index.lengths
 
@@ -285,7 +286,7 @@ class MMapIndexedDataset(Sequences):
 
     @property
     def on_store(self) -> bool:
-        """Whether tokens of it lie on a store."""
+        """Whether some of its tokens are on a store."""
         records = self.records if self.view is None else self.view.base.records
         return is_url(self._prefix) or any(is_url(record.prefix) for record in records)
 
@@ -295,7 +296,9 @@ class MMapIndexedDataset(Sequences):
         return self._prefix
 
     def shards(self) -> Iterator[Shard]:
-        """The pairs of files that hold the dataset, in order, each opened when its turn comes."""
+        """The pairs of files that make up the dataset, in order, each opened when its turn
+        comes.
+        """
         return iter(self._shards)
 
     def shard(self, number: int) -> Shard:
@@ -309,12 +312,12 @@ class MMapIndexedDataset(Sequences):
 
     @property
     def records(self) -> tuple[ShardRecord, ...]:
-        """What the manifest of a virtual dataset says of each shard; () where it is none."""
+        """The records of a virtual dataset's shards in its manifest; () for any other dataset."""
         return self._shards.records
 
     @property
     def view(self) -> ViewIndex | None:
-        """What a view lists of which datasets; None where the dataset is none."""
+        """The index of a view, or None if the dataset is none."""
         only = self._shards.only
         return only.index if only is not None and isinstance(only.index, ViewIndex) else None
 
@@ -330,29 +333,29 @@ class MMapIndexedDataset(Sequences):
         return sum(self._shards.token_counts)
 
     def tokens_in(self, begin: int, end: int) -> int:
-        """Tokens of the sequences [begin, end), as the index has them."""
+        """Number of tokens in the sequences [begin, end), by the index."""
         return self.length_sums.total(begin, end)
 
     @property
     def length_sums(self) -> LengthSums:
-        """Sums of ``sizes``, for any range of them."""
+        """Sums of ``sizes`` over any range of sequences."""
         return self._identified[1]
 
     @property
     def fingerprint(self) -> int:
-        """64 bits that tell documents from others: every length, and tokens of three places.
+        """64 bits that identify the documents: by every length, and tokens at three places.
 
-        The same however they lie in files: under any name, in one .bin or many, in any dtype. Its
-        version is FINGERPRINT_VERSION.
+        They do not depend on names, on the number of .bin files, or on the dtype. The version of
+        their definition is FINGERPRINT_VERSION.
         """
         return self._identified[0]
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The dataset's manifest; None where it has none, or plainly another file has its name.
+        """The manifest of the dataset, or None if it has none, or another file has that name.
 
-        FormatError where it is broken or of a newer version, InputError where it cannot be read,
-        or is that of a dataset which has replaced this one since it was opened.
+        FormatError if it is broken or of a newer version, InputError if it cannot be read, or is of
+        a dataset that has replaced this one since it was opened.
         """
         shards = self._shards
         if shards.only is None or self.view is not None:
@@ -363,9 +366,9 @@ class MMapIndexedDataset(Sequences):
     def pairs(self) -> bool:
         """Whether documents 2i and 2i + 1 are the two answers of one record, as its manifest says.
 
-        Earlier versions tore pairs apart when they merged, split or chose documents. What they have
-        made of pairs has some where the lines in its table, or the numbers of a view, say so.
-        FormatError where the manifest tells of pairs, but documents are odd in number.
+        Earlier versions separated pairs when they merged, split or chose documents. A dataset that
+        they made from pairs has some if the lines in its table, or the numbers of a view, show it.
+        FormatError if the manifest says that there are pairs, but the number of documents is odd.
         """
         manifest = self.manifest
         if manifest is None or not (manifest.pairs or manifest.options.get("pairs")):
@@ -385,9 +388,9 @@ class MMapIndexedDataset(Sequences):
         return whole and all(part.pairs for part in parts)
 
     def check_pairs(self, what: str) -> None:
-        """UsageError, for ``what`` needs pairs, where there are none by the manifest.
+        """Raise UsageError if there are no pairs by the manifest, since ``what`` needs pairs.
 
-        A warning of a dataset whose manifest does not say how it was made, as of other programs.
+        Warns if no manifest says how the dataset was made, as for those of other programs.
         """
         if self.pairs:
             return
@@ -411,14 +414,14 @@ class MMapIndexedDataset(Sequences):
 
     @property
     def tracks(self) -> dict[str, np.dtype[Any]]:
-        """The tracks that the dataset has, beside its tokens: mask, weights, labels, and dtypes."""
+        """The tracks of the dataset and their dtypes: mask, weights, labels, roles."""
         return {} if self.manifest is None else self.manifest.track_dtypes
 
     def track(self, name: str) -> DatasetTrack:
-        """A track, which is read like the dataset itself. UsageError where it has none such.
+        """A track, which is read like the dataset itself. UsageError if it has no such track.
 
-        Reading it is an InputError where its file is missing, and a FormatError where that has not
-        a value for each token.
+        Reading it is an InputError if its file is missing, and a FormatError if that does not have
+        one value for each token.
         """
         if name not in self.tracks:
             raise UsageError(
@@ -428,20 +431,20 @@ class MMapIndexedDataset(Sequences):
 
     @property
     def mask(self) -> DatasetTrack | None:
-        """Which tokens are trained: uint8, 1 for those that are; None where no track says that."""
+        """The tokens that are trained: uint8, 1 for each of these; None if no track tells it."""
         return self.track("mask") if "mask" in self.tracks else None
 
     @property
     def tokenizer(self) -> DatasetTokenizer | None:
         """The tokenizer that made the dataset: a mapping, with ``encode`` and ``decode``.
 
-        None where there is no manifest.
+        None if there is no manifest.
         """
         return None if self.manifest is None else DatasetTokenizer(self.manifest.tokenizer, self)
 
     @cached_property
     def spelling(self) -> Any:
-        """A ``Spelling`` of the manifest's tokenizer; TokenizerError if it is not found."""
+        """A ``Spelling`` of the manifest's tokenizer. TokenizerError if it is not found."""
         from tokpack.dataset.spelling import spelling_of
 
         return spelling_of(self)
@@ -449,9 +452,9 @@ class MMapIndexedDataset(Sequences):
     def text(self, number: SupportsIndex) -> str:
         """The text of document ``number``, decoded by the tokenizer that made the dataset.
 
-        What frames documents (EOD, BOS) is left out; bytes that are no character become U+FFFD. It
-        is what the tokenizer gives back: one that normalizes does not keep every letter. IndexError
-        where there is no such document, TokenizerError where the tokenizer is not found.
+        Tokens around documents (EOD, BOS) are left out; bytes that are no character become U+FFFD.
+        A tokenizer that normalizes may not return every letter of the original. IndexError if there
+        is no such document, TokenizerError if the tokenizer is not found.
         """
         count, wanted = self.documents, as_integer(number)
         if not -count <= wanted < count:
@@ -462,21 +465,21 @@ class MMapIndexedDataset(Sequences):
         return text.decode("utf-8", "replace")
 
     def table(self, columns: Sequence[str] | None = None) -> Any:
-        """A ``pyarrow.Table`` with a row for each document, in order; ``columns`` are read alone.
+        """A ``pyarrow.Table`` with a row for each document, in order; only ``columns`` are read.
 
         They are source, line, bytes, tokens, text_xxh3, tokens_xxh3 and the kept ones. A virtual
-        dataset has the rows of its shards, a view those of the documents that it lists. InputError
-        where there is no table, UsageError for an unknown column, FormatError for a table that is
-        broken or of another dataset.
+        dataset has the rows of its shards, a view those of its documents. InputError if there is no
+        table, UsageError for an unknown column, FormatError for a table that is broken or of
+        another dataset.
         """
-        for _ in () if self.view is None else self.view.base:  # FormatError: not what it was
+        for _ in () if self.view is None else self.view.base:  # FormatError if one has changed
             pass
         return DocumentTable(self._prefix).read(columns)
 
     def describe(self) -> dict[str, Any]:
-        """What `tokpack inspect --json` prints, as a dict: counts, tokenizer, lengths, inputs.
+        """The output of `tokpack inspect --json` as a dict: counts, tokenizer, lengths, inputs.
 
-        It reads the whole index. FormatError where an entry of it is broken.
+        It reads the whole index. FormatError if an entry of it is broken.
         """
         from tokpack.dataset.overview import describe
 
@@ -491,7 +494,7 @@ class MMapIndexedDataset(Sequences):
                 check_digest(self._prefix, shard, records[number])
 
     def close(self) -> None:
-        """Let go of the files. Arrays handed out stay valid, and keep their file mapped."""
+        """Close the files. Arrays from them stay valid, and keep their file mapped."""
         self._open_shards = None
         for kept in ("_sizes", "_doc_idx", "_identified", "modes"):
             self.__dict__.pop(kept, None)
@@ -541,7 +544,7 @@ class MMapIndexedDataset(Sequences):
 
     @cached_property
     def _identified(self) -> tuple[int, LengthSums]:
-        """Fingerprint and sums, from one pass over the lengths."""
+        """The fingerprint and the sums, from one pass over the lengths."""
         return fingerprint(self.sizes, self.token_count, self._shards.tokens_from)
 
     def _at(self, number: int, track: str | None = None) -> Tokens:

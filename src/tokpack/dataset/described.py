@@ -1,4 +1,4 @@
-"""What a dataset is asked that takes rooms above this one: its tokenizer at work, its facts."""
+"""Answers about a dataset that need a tokenizer: its text, its facts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class DatasetTokenizer(dict[str, Any]):
-    """What the manifest says of a dataset's tokenizer, which ``encode`` and ``decode`` load.
+    """The tokenizer of a dataset as the manifest describes it; ``encode`` and ``decode`` load it.
 
-    It is the mapping that the manifest has: ``name``, ``kind``, ``sha256``, ``vocab_size``,
-    ``eod_id``, ``special_ids`` and more. The tokenizer's files are looked for among the copies that
-    ``tokpack.encode`` has kept on this machine, beside the dataset, and at their old place; what is
-    loaded has the checksum of the one that made the dataset.
+    It is the mapping in the manifest: ``name``, ``kind``, ``sha256``, ``vocab_size``, ``eod_id``,
+    ``special_ids`` and more. The tokenizer's files are looked for among the copies that
+    ``tokpack.encode`` has kept on this machine, beside the dataset, and at their old place; they
+    must have the checksum of those that made the dataset.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class DatasetTokenizer(dict[str, Any]):
         self._dataset = dataset
 
     def load(self) -> Any:
-        """The tokenizer, as ``tokpack.load_tokenizer`` gives it. TokenizerError if not found."""
+        """The tokenizer, as ``tokpack.load_tokenizer`` returns it. TokenizerError if not found."""
         if self._dataset is None:
             raise TokenizerError("a description without its dataset: use load_tokenizer(...)")
         return self._dataset.spelling.tokenizer
@@ -38,12 +38,12 @@ class DatasetTokenizer(dict[str, Any]):
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that are no character become U+FFFD.
 
-        TokenizerError where the tokenizer is not found, or has no such id.
+        TokenizerError if the tokenizer is not found, or has no such id.
         """
         text: str = self.load().decode(ids)
         return text
 
     def encode(self, text: str, *, special_tokens: str = "auto") -> list[int]:
-        """The ids of one text, without an EOD. TokenizerError where the tokenizer is not found."""
+        """The ids of one text, without an EOD. TokenizerError if the tokenizer is not found."""
         ids: list[int] = self.load().encode(text, special_tokens=special_tokens)
         return ids

@@ -1,7 +1,7 @@
 """The ``.bin/.idx`` format, described in docs/format.md: the only module that knows its bytes.
 
-Nothing in a file is believed. Sizes are computed with Python integers, which cannot overflow, and
-are compared with the size of the file before anything behind the header is looked at.
+Nothing in a file is trusted. Sizes are computed with Python integers, which cannot overflow, and
+are compared with the size of the file before anything after the header is read.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-# The lengths of a dataset's sequences, read once: what identifies it, and sums of any range.
-
-STEP = 1 << 20  # sequences between two sums that are kept
+STEP = 1 << 20  # sequences between two sums
 
 
 @dataclass(frozen=True, eq=False)
 class LengthSums:
-    """Sums of ``lengths`` (int32 [S]) before every STEP-th of them, and of all at the end."""
+    """Sums of ``lengths`` (int32 [S]): before every STEP-th of them, and of all at the end.
+
+    So the sum of any range of sequences is known after reading at most two times STEP lengths.
+    """
 
     lengths: npt.NDArray[np.int32]
     before: npt.NDArray[np.int64]
@@ -42,7 +43,9 @@ class LengthSums:
         lengths: npt.NDArray[np.int32],
         look: Callable[[npt.NDArray[np.int32]], object] = lambda chunk: None,
     ) -> LengthSums:
-        """Read all lengths once, in constant memory; ``look`` is given them, STEP at a time."""
+        """Read all lengths once, in constant memory; ``look`` is called with STEP of them at a
+        time.
+        """
         sums = [0]
         for start in range(0, len(lengths), STEP):
             chunk = np.ascontiguousarray(lengths[start : start + STEP], "<i4")
@@ -52,11 +55,11 @@ class LengthSums:
         return cls(lengths, np.array(sums, np.int64))
 
     def total(self, begin: int, end: int) -> int:
-        """Tokens of the sequences [begin, end)."""
+        """The tokens of the sequences [begin, end)."""
         return self._tokens_before(end) - self._tokens_before(begin) if begin < end else 0
 
     def ending_within(self, tokens: int) -> int:
-        """How many sequences, from the first on, end within so many tokens."""
+        """The number of sequences, from the first on, that end within so many tokens."""
         step = int(np.searchsorted(self.before[1:], tokens, side="right"))
         start = min(step * STEP, len(self.lengths))
         ends = np.cumsum(self.lengths[start : start + STEP], dtype=np.int64)
@@ -71,12 +74,13 @@ class LengthSums:
 def by_part(
     starts: Sequence[int] | npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """The parts, of which each goes from one of ``starts`` to the next, that some numbers are in.
+    """The numbers of each part, where a part goes from one of ``starts`` to the next.
 
-    Of each its own number, the places of its numbers among these, and these from its start.
+    Yields for each part that has some: its number, the places of its numbers among all ``numbers``,
+    and these counted from its start.
     """
     parts = np.searchsorted(starts, numbers, side="right") - 1
-    if len(parts) and parts.min() == parts.max():  # most often
+    if len(parts) and parts.min() == parts.max():  # the usual case
         yield int(parts[0]), np.arange(len(parts)), numbers - starts[parts[0]]
         return
     for part in np.unique(parts).tolist():
@@ -87,7 +91,7 @@ def by_part(
 def numbers_in(
     firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.integer[Any]]
 ) -> npt.NDArray[np.int64]:
-    """The numbers of ranges, one range after the other: so many from each first one on."""
+    """The numbers in ranges, one range after the other; each has a first number and a count."""
     before = np.cumsum(counts, dtype=np.int64) - counts
     numbers: npt.NDArray[np.int64] = np.repeat(firsts - before, counts)
     numbers += np.arange(len(numbers))
@@ -97,7 +101,7 @@ def numbers_in(
 def document_ends(
     lengths: npt.NDArray[np.int32], doc_idx: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Tokens before each document, and all of them at the end: int64 [documents + 1]."""
+    """Tokens before each document, and of all documents at the end: int64 [documents + 1]."""
     ends = np.zeros(len(doc_idx), np.int64)
     done, at = 0, 0
     for begin in range(0, max(len(lengths), 1), STEP):
@@ -113,14 +117,14 @@ def document_ends(
 def document_lengths(
     lengths: npt.NDArray[np.int32], doc_idx: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.signedinteger[Any]]:
-    """Tokens of each document, [documents]; ``lengths`` itself where each is one sequence."""
+    """Tokens of each document, [documents]; ``lengths`` itself if each document is one sequence."""
     if len(lengths) == len(doc_idx) - 1 and counts_up(doc_idx):
         return lengths
     return np.diff(document_ends(lengths, doc_idx))
 
 
 def counts_up(doc_idx: npt.NDArray[np.int64]) -> bool:
-    """Whether the entries are 0, 1, 2, ...: every document is one sequence."""
+    """Whether the entries are 0, 1, 2, ...: each document is one sequence."""
     for begin in range(0, len(doc_idx), STEP):
         part = doc_idx[begin : begin + STEP]
         if not np.array_equal(part, np.arange(begin, begin + len(part))):
@@ -130,11 +134,13 @@ def counts_up(doc_idx: npt.NDArray[np.int64]) -> bool:
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Give back the memory of a mapped file's pages; reading them again maps them again."""
+    """Give back the memory of a mapped file's pages; when they are read again they are loaded
+    again.
+    """
     base: Any = array
     while isinstance(base, (np.ndarray, memoryview)):
         base = base.obj if isinstance(base, memoryview) else base.base
-    # Only for a read-only map of a file: any other memory would lose its contents.
+    # Only for a read-only map of a file: other memory would lose its content.
     if isinstance(base, mmap.mmap) and memoryview(base).readonly and hasattr(base, "madvise"):
         base.madvise(mmap.MADV_DONTNEED)
 
@@ -170,12 +176,12 @@ _FOREIGN = {
 
 
 def bin_path(prefix: str) -> str:
-    """Where the tokens of the dataset ``prefix`` lie."""
+    """The path of the tokens of the dataset ``prefix``."""
     return prefix + ".bin"
 
 
 def idx_path(prefix: str) -> str:
-    """Where the index of the dataset ``prefix`` lies."""
+    """The path of the index of the dataset ``prefix``."""
     return prefix + ".idx"
 
 
@@ -186,7 +192,7 @@ def best_fitting_dtype(vocab_size: int | None = None) -> np.dtype[Any]:
 
 
 def storage_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """``dtype`` as it is stored (little endian); UsageError where the format has no code for it."""
+    """``dtype`` as it is stored, little endian. UsageError if the format has no code for it."""
     stored: np.dtype[Any] = np.dtype(dtype).newbyteorder("<")
     if stored not in CODES:
         raise UsageError(
@@ -198,7 +204,7 @@ def storage_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class IndexHeader:
-    """What the first 34 bytes of an index say, checked against the size of the file."""
+    """The content of the first 34 bytes of an index, checked against the size of the file."""
 
     dtype: np.dtype[Any]
     sequences: int
@@ -250,7 +256,7 @@ def _check_magic(head: bytes, size: int, name: str) -> None:
 
 
 def dtype_of_code(code: int, name: str) -> np.dtype[Any]:
-    """The dtype for a code of the index ``name``; FormatError where it is none of integers."""
+    """The dtype for a code in the index ``name``. FormatError if it is no dtype of integers."""
     if code in _FLOAT_CODES:
         raise FormatError(
             f"{name}: dtype code is {code}, a floating-point type: programs disagree whether 6 and "
@@ -269,7 +275,7 @@ class Index:
     lengths   int32 [S]  tokens of each sequence
     pointers  int64 [S]  byte of the .bin where each sequence begins
     doc_idx   int64 [D]  first sequence of each document, and S at the end
-    modes     int8 [S]   mode of each sequence; None where the dataset is not multimodal
+    modes     int8 [S]   mode of each sequence; None if the dataset is not multimodal
     """
 
     name: str
@@ -281,7 +287,7 @@ class Index:
 
 
 def view_index(buffer: bytes | mmap.mmap, header: IndexHeader, name: str) -> Index:
-    """Lay the arrays over the bytes of the whole index file."""
+    """The arrays of an index as views of the bytes of the whole file."""
     count = header.sequences
     lengths = np.frombuffer(buffer, _LENGTH, count, HEADER_BYTES)
     pointers = np.frombuffer(buffer, _OFFSET, count, HEADER_BYTES + 4 * count)
@@ -293,10 +299,10 @@ def view_index(buffer: bytes | mmap.mmap, header: IndexHeader, name: str) -> Ind
 
 
 def sequence_span(index: Index, number: int, bin_bytes: int) -> tuple[int, int]:
-    """First token of sequence ``number`` in the .bin, and its length in tokens.
+    """The first token of sequence ``number`` in the .bin, and its length in tokens.
 
-    ``number`` is in [0, S). The span is checked against its neighbour and against ``bin_bytes``,
-    so that a broken index cannot give the bytes of another sequence.
+    ``number`` is in [0, S). The span is compared with its neighbour's and with ``bin_bytes``, so
+    that a broken index cannot give the bytes of another sequence.
     """
     itemsize = index.header.dtype.itemsize
     begin: int = index.pointers.item(number)
@@ -342,7 +348,7 @@ def _entry_fact(index: Index, number: int) -> str:
 
 
 def check_ends(index: Index, bin_bytes: int) -> None:
-    """What can be checked in constant time: both ends of each array, and the size of the .bin."""
+    """Check what needs only constant time: both ends of each array, and the size of the .bin."""
     sequences = index.header.sequences
     first, last = index.doc_idx.item(0), index.doc_idx.item(index.header.entries - 1)
     if first != 0:
@@ -370,7 +376,7 @@ def check_ends(index: Index, bin_bytes: int) -> None:
 def _check_eods(index: Index, bin_bytes: int) -> None:
     last = index.header.sequences - 1
     itemsize = index.header.dtype.itemsize
-    missing = index.header.entries - 1  # one EOD a document
+    missing = index.header.entries - 1  # an EOD for each document
     end = index.pointers.item(last) + index.lengths.item(last) * itemsize
     if bin_bytes == end + missing * itemsize and missing:
         raise FormatError(
@@ -398,7 +404,7 @@ def check_all(index: Index, bin_bytes: int) -> None:
                 f"{_pointer_fact(index, number)}, expected {int(expected[wrong[0]])}, "
                 "the bytes of all sequences before it"
             )
-        if begin > bin_bytes:  # checked here, before a sum of offsets can overflow 63 bits
+        if begin > bin_bytes:  # checked before a sum of offsets can overflow 63 bits
             raise _broken_span(index, min(start + _CHUNK, index.header.sequences) - 1, bin_bytes)
         release(index.lengths)
     descent = first_descent(index.doc_idx)
@@ -410,14 +416,16 @@ def check_all(index: Index, bin_bytes: int) -> None:
 def _pointers(
     lengths: npt.NDArray[Any], itemsize: int, begin: int
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """Pointers of a chunk of sequences whose first begins at byte ``begin``, and its end."""
+    """The pointers of some sequences, the first of which begins at byte ``begin``, and their
+    end.
+    """
     wide = lengths.astype(np.int64)
     ends = np.cumsum(wide)
     return (ends - wide) * itemsize + begin, begin + int(ends[-1]) * itemsize
 
 
 def first_descent(doc_idx: npt.NDArray[Any]) -> int | None:
-    """The first entry that is less than the one before it; None where there is none."""
+    """The number of the first entry that is less than the one before it, or None."""
     for start in range(0, len(doc_idx), _CHUNK):
         chunk = doc_idx[start : start + _CHUNK + 1]
         descents = np.flatnonzero(chunk[1:] < chunk[:-1])
@@ -435,9 +443,9 @@ def index_chunks(
 ) -> Iterator[bytes]:
     """The bytes of the index file, a few MiB at a time.
 
-    ``lengths`` are integers [S], the tokens of each sequence; ``doc_idx`` integers [D], from 0 to
-    S without descent; ``modes`` int8 [S], of a multimodal dataset. UsageError, before the first
-    chunk, where they are not.
+    ``lengths`` are integers [S], the tokens of each sequence; ``doc_idx`` integers [D], from 0 to S
+    and never descending; ``modes`` int8 [S], for a multimodal dataset. UsageError, before the first
+    chunk, for anything else.
     """
     stored = storage_dtype(dtype)
     _check_arrays(stored, lengths, doc_idx)
@@ -483,8 +491,6 @@ def _check_arrays(
         raise UsageError(f"doc_idx descends at entry {descent}")
 
 
-# The prefix of a dataset, from what people name it by.
-
 SUFFIXES = (
     ".bin",
     ".idx",
@@ -499,9 +505,10 @@ SUFFIXES = (
 
 
 def prefix_of(name: str | os.PathLike[str]) -> str:
-    """The prefix of a dataset, from itself or from the name of one of its files.
+    """The prefix of a dataset, from the prefix itself or the name of one of its files.
 
-    UsageError for a URL with a password or a query, which no other object has and no message shows.
+    UsageError for a URL with a password or a query: other files would need their own, and messages
+    must not show it.
     """
     prefix = os.fsdecode(name)
     if is_url(prefix) and shown(prefix) != prefix:
@@ -517,13 +524,15 @@ def prefix_of(name: str | os.PathLike[str]) -> str:
 
 
 def prefixes_of(names: Sequence[str]) -> list[str]:
-    """Prefixes from names: a dataset given by several of its files, as globs do, counts once."""
+    """Prefixes from names. A dataset that is named by several of its files, as by a glob, counts
+    once.
+    """
     suffixes: dict[str, str] = {}
     prefixes = []
     for name in names:
         prefix = prefix_of(name)
         suffix = name.removeprefix(prefix)
-        if suffixes.setdefault(prefix, suffix) == suffix:  # what is given twice is meant twice
+        if suffixes.setdefault(prefix, suffix) == suffix:  # the same name twice is meant twice
             prefixes.append(prefix)
     return prefixes
 

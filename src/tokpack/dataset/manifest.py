@@ -48,17 +48,13 @@ if TYPE_CHECKING:
     from tokpack.dataset.shards import Shard
 
 
-# Size and checksum of files, as manifests have them.
-#
-# A .bin that a store has put together has those of its pieces, any other file its own.
-
 _READ = 1 << 20
 
 
 class FileDigest(TypedDict, total=False):
     """Size and checksum of one file: of the whole of it, or of its blocks (``disk.blocks``).
 
-    A .bin that a store has put together has the digests of its ``pieces`` instead, in order.
+    A .bin that a store has joined has the digests of its ``pieces`` instead, in order.
     """
 
     bytes: Required[int]
@@ -68,13 +64,13 @@ class FileDigest(TypedDict, total=False):
 
 
 class TrackDigest(FileDigest):
-    """That of a track, with the name that numpy has of its dtype."""
+    """The digest of a track, with numpy's name of its dtype."""
 
     dtype: str
 
 
 def check_size(path: str, size: int, digest: FileDigest) -> None:
-    """FormatError where a file of so many bytes is not as large as the manifest says."""
+    """Raise FormatError if a file does not have the size that the manifest says."""
     recorded = digest["bytes"]
     if size != recorded:
         raise FormatError(
@@ -84,9 +80,9 @@ def check_size(path: str, size: int, digest: FileDigest) -> None:
 
 
 def checksum_of(digest: FileDigest) -> str:
-    """The checksum that a digest has, 32 hexadecimal digits; "" where it has none.
+    """The checksum in a digest, 32 hexadecimal digits; "" if it has none.
 
-    Where a file has pieces it is that of their sizes and checksums, a line each.
+    For a file with pieces it is that of their sizes and checksums, each on a line.
     """
     if "pieces" in digest:
         lines = "".join(f"{one['bytes']} {checksum_of(one)}\n" for one in digest["pieces"])
@@ -95,7 +91,9 @@ def checksum_of(digest: FileDigest) -> str:
 
 
 class SummedPiece(NamedTuple):
-    """Bytes [begin, end) of a .bin: what the manifest says of them, and the checksum they have."""
+    """Bytes [begin, end) of a .bin: their digest in the manifest, and the checksum that they
+    have.
+    """
 
     begin: int
     end: int
@@ -105,7 +103,7 @@ class SummedPiece(NamedTuple):
 
 
 class PieceSums:
-    """Takes the bytes of a .bin in order, and gives each piece when its last byte has come."""
+    """Hashes the bytes of a .bin in order, and returns each piece when its last byte has come."""
 
     def __init__(self, digest: FileDigest) -> None:
         self._digests = digest.get("pieces", [digest])
@@ -113,7 +111,7 @@ class PieceSums:
         self._state = self._new_state()
 
     def add(self, data: memoryview) -> Iterator[SummedPiece]:
-        """Take the next bytes."""
+        """Add the next bytes."""
         while len(data):
             yield from self.finish()
             if self._number == len(self._digests):
@@ -127,7 +125,7 @@ class PieceSums:
             data = data[len(some) :]
 
     def finish(self) -> Iterator[SummedPiece]:
-        """The pieces that end here, those without bytes among them."""
+        """The pieces that end here, also those without bytes."""
         while self._number < len(self._digests) and self._at == self._end:
             state, digest = self._state, self._digests[self._number]
             checksum = (
@@ -151,7 +149,7 @@ class PieceSums:
 
 
 def has_digest(path: str, digest: FileDigest) -> bool:
-    """Whether a file has a size and its checksums. InputError where it cannot be read."""
+    """Whether a file has this size and these checksums. InputError if it cannot be read."""
     sums, size = PieceSums(digest), 0
     pieces: list[SummedPiece] = []
     for block in _blocks(path):
@@ -163,7 +161,7 @@ def has_digest(path: str, digest: FileDigest) -> bool:
 
 
 def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
-    """FormatError where the bytes of a file do not have the checksum of its digest."""
+    """Raise FormatError if the checksum of a file's bytes is not that of its digest."""
     recorded = checksum_of(digest)
     if checksum != recorded:
         kind = "xxh3_blocks" if "xxh3_blocks" in digest else "xxh3_128"
@@ -174,13 +172,13 @@ def check_file_digest(path: str, checksum: str, digest: FileDigest) -> None:
 
 
 def check_piece(path: str, piece: SummedPiece) -> None:
-    """FormatError where a piece of a .bin does not have the checksum of its digest."""
+    """Raise FormatError if a piece of a .bin does not have the checksum of its digest."""
     where = "" if piece.is_all else f", bytes {piece.begin:,} to {piece.end:,}"
     check_file_digest(path + where, piece.checksum, piece.digest)
 
 
 def digest_file(path: str | os.PathLike[str]) -> FileDigest:
-    """Size and XXH3-128 (32 hexadecimal digits) of a file, read once, in constant memory."""
+    """The size and XXH3-128 (32 hexadecimal digits) of a file, read once, in constant memory."""
     state, size = xxhash.xxh3_128(), 0
     for block in _blocks(path):
         state.update(block)
@@ -189,7 +187,9 @@ def digest_file(path: str | os.PathLike[str]) -> FileDigest:
 
 
 def _blocks(path: str | os.PathLike[str]) -> Iterator[memoryview]:
-    """The bytes of a file, each block valid until the next. InputError where it cannot be read."""
+    """The bytes of a file, in blocks that are valid until the next. InputError if it cannot be
+    read.
+    """
     buffer = memoryview(bytearray(_READ))
     with cannot_read(path), open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
@@ -197,7 +197,7 @@ def _blocks(path: str | os.PathLike[str]) -> Iterator[memoryview]:
 
 
 class HashingReader:
-    """Passes the chunks of a file on, and computes the digest of all that passed."""
+    """Passes the chunks of a file on, and computes their digest."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -212,12 +212,14 @@ class HashingReader:
 
     @property
     def digest(self) -> FileDigest:
-        """Size and checksum of the chunks that passed."""
+        """The size and checksum of the chunks so far."""
         return {"bytes": self._bytes, "xxh3_128": self._state.hexdigest()}
 
 
 def write_digested(path: str, chunks: Iterable[bytes]) -> FileDigest:
-    """Write a file, and tell what was written: it is not read back for that."""
+    """Write a file and return its digest, computed from what was written, not by reading it
+    back.
+    """
     digested = HashingReader(chunks)
     replace_file(path, digested)
     return digested.digest
@@ -320,7 +322,7 @@ _LINES = 1000  # of a long list, made into text at once
 
 
 def manifest_path(prefix: str | os.PathLike[str]) -> str:
-    """Where the manifest of the dataset ``prefix`` lies."""
+    """The path of the manifest of the dataset ``prefix``."""
     return os.fsdecode(prefix) + ".json"
 
 
@@ -331,7 +333,7 @@ class _TokenizerFile:
 
 @dataclass(frozen=True)
 class _TokenizerEntry:
-    """What has to be right in a manifest's ``tokenizer``, as far as it is there."""
+    """The keys in a manifest's ``tokenizer`` whose types are checked, if they exist."""
 
     name: str | None = None
     kind: str | None = None
@@ -397,13 +399,17 @@ class Manifest(Counts):
         )
 
     def token_fact(self, key: str) -> int | None:
-        """A number that the manifest has of the tokenizer: vocab_size, eod_id."""
+        """A number that the manifest tells of the tokenizer: vocab_size, eod_id; None if it does
+        not.
+        """
         value = self.tokenizer.get(key)
         return value if _is_count(value) and value < 1 << 31 else None
 
     @property
     def frame(self) -> tuple[list[int], list[int]] | None:
-        """The ids before and behind every document that has tokens; None where it does not say."""
+        """The ids before and after every document that has tokens, or None if the manifest has
+        none.
+        """
         frame = self.tokenizer.get("frame")
         if isinstance(frame, dict):
             before, after = frame.get("before"), frame.get("after")
@@ -424,7 +430,9 @@ class Manifest(Counts):
         return self.empty if self.options.get("empty") == "document" else 0
 
     def record(self, prefix: str) -> ShardRecord:
-        """What the manifest of a virtual dataset says of this one, as ``prefix``."""
+        """The record of this dataset for the manifest of a virtual one, in which it is called
+        ``prefix``.
+        """
         return ShardRecord(
             prefix=prefix,
             sequences=self.sequences,
@@ -451,7 +459,7 @@ class Manifest(Counts):
         return b"".join(self.chunks()).decode()
 
     def chunks(self) -> Iterator[bytes]:
-        """The same in pieces: there may be a million inputs."""
+        """The JSON in pieces, since there may be a million inputs."""
         values = counts_last({one.name: getattr(self, one.name) for one in fields(self)})
         if self.pieces is not None:
             values["pieces"] = [record.to_json() for record in self.pieces]
@@ -474,7 +482,7 @@ class Manifest(Counts):
             "manifest": values.pop("format_version"),
             "version": values.pop("tokpack_version"),
         }
-        # Of a list that may be long each entry is a line: it is written a hundred times as fast.
+        # A list that may be long has a line for each entry, which is a hundred times as fast.
         long = {key: values[key] for key in ("inputs", "pieces") if values.get(key)}
         rest = json.dumps({"tokpack": versions, **values, **{key: [] for key in long}}, indent=2)
         for key, entries in long.items():
@@ -489,7 +497,7 @@ class Manifest(Counts):
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "manifest") -> Manifest:
-        """Parse a manifest; FormatError, with ``name``, where it is none or of a newer version."""
+        """Parse a manifest. FormatError, with ``name``, if it is none or of a newer version."""
         values = parse_json(text, name)
         versions = values.get("tokpack") if isinstance(values, dict) else None
         if not isinstance(versions, dict):
@@ -504,7 +512,7 @@ class Manifest(Counts):
             )
         values |= {"format_version": version, "tokpack_version": versions.get("version")}
         tracks = values.get("tracks")
-        if isinstance(tracks, dict):  # those that are not known are passed over
+        if isinstance(tracks, dict):  # unknown tracks are ignored
             values["tracks"] = {track: tracks[track] for track in TRACK_DTYPES if track in tracks}
         manifest = decode(cls, values, name)
         decode(_TokenizerEntry, manifest.tokenizer, f"{name}: tokenizer")
@@ -519,8 +527,8 @@ class Manifest(Counts):
     def load(cls, prefix: str | os.PathLike[str]) -> Manifest:
         """Read the manifest of the dataset ``prefix``.
 
-        InputError where there is none, FormatError where it is broken, of a newer version, or
-        another file altogether.
+        InputError if there is none, FormatError if it is broken, of a newer version, or another
+        kind of file.
         """
         path = manifest_path(prefix)
         text = _read(path)
@@ -530,10 +538,10 @@ class Manifest(Counts):
 
     @classmethod
     def find(cls, prefix: str | os.PathLike[str]) -> Manifest | None:
-        """The manifest of the dataset ``prefix``; None where there is none.
+        """The manifest of the dataset ``prefix``, or None if there is none.
 
-        A file of that name is none if it is plainly somebody else's JSON. FormatError where it is
-        broken or of a newer version, InputError where it cannot be read.
+        A file of that name that is plainly other JSON does not count. FormatError if it is broken
+        or of a newer version, InputError if it cannot be read.
         """
         try:
             return cls.load(prefix)
@@ -550,7 +558,7 @@ class Manifest(Counts):
     def save(self, prefix: str | os.PathLike[str]) -> None:
         """Write the manifest of the dataset ``prefix`` atomically.
 
-        OutputError where the file exists and is no manifest: it may be the very input.
+        OutputError if the file exists and is no manifest: it may be the input.
         """
         path = manifest_path(prefix)
         check_outputs([(path, MANIFEST)], (), overwrite=True)
@@ -633,7 +641,7 @@ def summed(manifests: Sequence[Manifest]) -> dict[str, Any]:
 
 
 def is_manifest(path: str) -> bool:
-    """Whether a file begins like a manifest; False also where there is none that can be read."""
+    """Whether a file begins like a manifest; False also if it cannot be read."""
     return _START.match(head(path, _HEAD_BYTES)) is not None
 
 
@@ -641,22 +649,22 @@ MANIFEST = Kind("a manifest", is_manifest, beside=True)
 
 
 def now() -> str:
-    """The time as manifests give it: ISO 8601 with the offset from UTC."""
+    """The current time in the form of manifests: ISO 8601 with the offset from UTC."""
     return (
         datetime.fromtimestamp(machine.clock.wall(), UTC).astimezone().isoformat(timespec="seconds")
     )
 
 
 def not_a_manifest(path: str) -> str:
-    """Why a file with the name of a manifest is not read as one."""
+    """The reason why a file with the name of a manifest is not read as one."""
     return f'{path}: not a manifest: expected an object with the key "tokpack"'
 
 
 def _read(path: str) -> bytes:
-    """A file, if it begins as a manifest, else its first bytes."""
+    """The content of a file if it begins like a manifest, else its first bytes."""
     with cannot_read(path), open_file(path) as file:
         begin = file.read(_HEAD_BYTES)
-        # Any other file may be somebody's data of any size, and is not read further.
+        # Another file may be data of any size, so no more of it is read.
         return begin + file.read(MAX_BYTES) if _START.match(begin) else begin
 
 
@@ -714,18 +722,17 @@ def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-# What a manifest may name: files in its own folder, and below what the user trusts.
-#
-# A manifest may be anybody's. Without this rule one that is merely looked at could have a command
-# ask hosts with the user's credentials.
+# A manifest may name only files in its own folder, and below what the user trusts: anybody may have
+# written it. Without this rule a manifest that is merely looked at could make a command send
+# requests to hosts with the user's credentials.
 
-TRUST = "TOKPACK_TRUST"  # folders and URLs, with commas between
+TRUST = "TOKPACK_TRUST"  # folders and URLs, separated by commas
 
 
 def piece_path(manifest: str, prefix: str) -> str:
-    """Where the piece lies that a manifest calls ``prefix``.
+    """The path of the piece that a manifest calls ``prefix``.
 
-    FormatError where that is neither beside the manifest nor below a place of $TOKPACK_TRUST.
+    FormatError if it is neither in the folder of the manifest nor below a place in $TOKPACK_TRUST.
     """
     path = _plain(joined(os.path.dirname(manifest), prefix))
     if not is_trusted(manifest, path):
@@ -744,7 +751,7 @@ def is_trusted(manifest: str, path: str) -> bool:
 
 
 def trust_setting(paths: Iterable[str]) -> str:
-    """The variable with which a manifest may name these paths."""
+    """The setting of the variable that allows a manifest to name these paths."""
     folders = {os.path.dirname(path if is_url(path) else os.path.abspath(path)) for path in paths}
     outermost = [
         one for one in folders if not any(_is_below(one, other) for other in folders - {one})
@@ -753,7 +760,7 @@ def trust_setting(paths: Iterable[str]) -> str:
 
 
 def _plain(path: str) -> str:
-    """A path without ``..``, which behind a link would lead elsewhere."""
+    """A path without ``..``, which would lead elsewhere after a link."""
     return path if is_url(path) or ".." not in path.split("/") else os.path.normpath(path)
 
 

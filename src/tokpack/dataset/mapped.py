@@ -39,16 +39,16 @@ _ADVICE = (
 )
 
 
-_TRIES = 100  # of a copy that others remove before it is open
+_TRIES = 100  # to open a copy that other processes may remove again before it is open
 
 
 def map_file(
     path: str, stored: StoredObject | None = None, advice: str = _ADVICE
 ) -> tuple[bytes | mmap.mmap, Identity]:
-    """Map a whole file read-only, whatever happens to its name; of a URL a copy. InputError.
+    """Map a whole file read-only, whatever happens to its name later; for a URL a copy. InputError.
 
-    ``stored`` is the object of the URL, where it was looked up before; ``advice`` ends the error
-    about a missing file.
+    ``stored`` is the object of the URL, if it was looked up before. ``advice`` ends the error for a
+    missing file.
     """
     try:
         if is_url(path):
@@ -60,10 +60,12 @@ def map_file(
         with _opened(path, stored) as file:
             status = os.fstat(file.fileno())
             size, identity = status.st_size, stored or FileIdentity.of(status)
-            if size == 0:  # cannot be mapped
+            if size == 0:  # an empty file cannot be mapped
                 return b"", identity
-            _core.watch_bus_errors()  # a library may have taken the signal since
-            if sys.version_info >= (3, 13):  # keeps no second descriptor open
+            # Reading a map of a file that was cut off is a signal, which the core turns into an
+            # error. A library may have replaced its handler since the last file.
+            _core.watch_bus_errors()
+            if sys.version_info >= (3, 13):  # without a second open descriptor
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, trackfd=False)
             else:
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
@@ -82,24 +84,22 @@ def map_file(
 def _opened(path: str, stored: StoredObject | None) -> BinaryIO:
     for _ in range(_TRIES):
         name = path if stored is None else copies([stored])[0]
-        with suppress(FileNotFoundError):  # others needed the place of the copy
+        with suppress(FileNotFoundError):  # removed meanwhile to make space for another copy
             return open(name, "rb", buffering=0)
         if stored is None:
             break
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
-# The tokens of a .bin on a store: ranges of them are read when they are looked at.
-
 Tokens = npt.NDArray[Any]
 
-LEAST_BYTES = 16 << 10  # of a request; less takes as long
+LEAST_BYTES = 16 << 10  # of a request; a smaller one takes as long
 MOST_BYTES = 4 << 20  # of one request, also for several ranges
-GAP_BYTES = 32 << 10  # two ranges that are no further apart are read with one request
+GAP_BYTES = 32 << 10  # ranges with a smaller gap between them are read with one request
 
 
 class LazyTokens:
-    """All tokens of a shard that are not mapped: a slice of them is a new array, read-only."""
+    """All tokens of a shard that is not mapped: each slice is a new array, read-only."""
 
     dtype: np.dtype[Any]
 
@@ -117,16 +117,16 @@ class LazyTokens:
 
 
 class StoredTokens(LazyTokens):
-    """All tokens of ``stored``, as ``dtype``: a slice is a new array, read-only.
+    """All tokens of the object ``stored``, as ``dtype``: each slice is a new array, read-only.
 
-    Who takes slices that follow each other has more and more read ahead. InputError where the
-    object is another one now, or the store does not give it.
+    If slices follow each other, more and more is read ahead. InputError if the object has been
+    replaced, or if the store does not answer.
     """
 
     def __init__(self, stored: StoredObject, dtype: np.dtype[Any]) -> None:
         self.stored = stored
         self.dtype = dtype
-        self._window: tuple[int, bytes] = 0, b""  # the byte where it begins, and what was read
+        self._window: tuple[int, bytes] = 0, b""  # the last bytes that were read, and their offset
 
     @property
     def nbytes(self) -> int:
@@ -144,7 +144,7 @@ class StoredTokens(LazyTokens):
         if begin == end:
             return b""
         if not at <= begin <= end <= at + len(data):
-            # A read that goes on from the last window doubles what is read ahead.
+            # If this continues the last window, twice as much as that is read.
             ahead = 2 * len(data) if at < begin <= at + len(data) else LEAST_BYTES
             size = max(end - begin, min(ahead, MOST_BYTES))
             data = read(self.stored, begin, min(begin + size, self.nbytes))
@@ -153,18 +153,18 @@ class StoredTokens(LazyTokens):
 
 
 def as_integers(values: Tokens) -> Tokens:
-    """The same bytes as integers, which are all that the core copies."""
+    """The same bytes as integers, because the core copies only these."""
     return values if values.dtype.kind in "iu" else values.view(f"<i{values.itemsize}")
 
 
 def read(stored: StoredObject, begin: int, end: int) -> bytes:
-    """Bytes [begin, end) of an object, however many."""
+    """Bytes [begin, end) of an object, in as many requests as needed."""
     pieces = range(begin, end, MOST_BYTES)
     return b"".join(Ranges([(stored, at, min(at + MOST_BYTES, end)) for at in pieces]).take())
 
 
 class Span(NamedTuple):
-    """``length`` tokens of a .bin from token ``begin`` on, which row ``row`` asks for."""
+    """``length`` tokens of a .bin from token ``begin`` on, for row ``row``."""
 
     row: int
     tokens: StoredTokens
@@ -173,7 +173,7 @@ class Span(NamedTuple):
 
 
 class Fetch:
-    """Requests for spans, which are under way; spans that lie close together share a request."""
+    """Requests for spans, sent at once; spans that lie close together share a request."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._spans = sorted(spans, key=lambda span: (span.tokens.stored.url, span.begin))
@@ -193,7 +193,7 @@ class Fetch:
         self._ranges = Ranges(requests)
 
     def take(self) -> Iterator[tuple[int, Tokens]]:
-        """Each row with its tokens, once. InputError."""
+        """Each row with its tokens, in any order. InputError."""
         data = self._ranges.take()
         for span, number in zip(self._spans, self._of, strict=True):
             dtype = span.tokens.dtype
@@ -201,19 +201,18 @@ class Fetch:
             yield span.row, np.frombuffer(data[number], dtype, span.length, at)
 
     def close(self) -> None:
-        """Give up what has not been read."""
+        """Cancel the requests that are not answered."""
         self._ranges.close()
 
 
-# Read a whole .bin once, at the speed of the machine: chunks in threads, results in file order.
-#
-# Files are read, not mapped: one that is cut off meanwhile is an error and not a signal. An object
-# on a store is read from its beginning to its end, with requests ahead.
+# ``scan`` reads a whole .bin once, on all cores. Files are read, not mapped, so that a file that is
+# cut off meanwhile is an error and not a signal. An object on a store is read from its beginning to
+# its end, with requests ahead.
 
 Result = TypeVar("Result")
 ByteBlock = npt.NDArray[np.uint8]
 
-CHUNK_BYTES = 1 << 21  # a multiple of every item size; stays in the cache of a core
+CHUNK_BYTES = 1 << 21  # a multiple of every item size that fits into the cache of a core
 _MOST_THREADS = 32
 
 
@@ -227,17 +226,17 @@ def scan(
     cuts: npt.NDArray[np.int64] | None = None,
     tokens: LazyTokens | None = None,
 ) -> Generator[tuple[int, ByteBlock, Result], None, None]:
-    """Call ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
+    """The results of ``look(begin, block)`` for the chunks of the first ``size`` bytes of ``path``.
 
-    ``look`` runs in ``threads`` threads (0: as many as the cores can use); what it returns comes in
-    the order of the file, with the chunk's first byte and its bytes, which stay until the next one
-    is asked for. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; with ``cuts``, from 0 up to
-    ``size``, one lies between each two of them. Memory is bounded by two chunks a thread.
-    ``tokens`` are taken in place of a file: those of a view. InputError where the file cannot be
-    read or is shorter.
+    ``look`` runs in ``threads`` threads (0: as many as the cores can use). Its results come in the
+    order of the file, each with the chunk's first byte and its bytes, which stay valid until the
+    next one is taken. A chunk has ``chunk`` bytes, CHUNK_BYTES by default; with ``cuts``, from 0 up
+    to ``size``, there is a chunk between each two of them. Memory is bounded by two chunks a
+    thread. ``tokens``, those of a view, are read instead of a file. InputError if the file cannot
+    be read or is shorter.
     """
     chunk = chunk or CHUNK_BYTES
-    # Two more than there are cores: some wait for the disk.
+    # Two more threads than cores, because some wait for the disk.
     threads = threads or min(_MOST_THREADS, usable_cores() + 2)
     source = _source(path, size) if tokens is None else _GatheredTokens(tokens)
     free = [np.empty(min(chunk, size), np.uint8) for _ in range(2 * threads)]
@@ -260,7 +259,7 @@ def scan(
             at, block, result = waiting.popleft().result()
             yield at, block, result
             whole: ByteBlock = block if block.base is None else block.base
-            # One long chunk must not cost its memory for the rest.
+            # The memory of one long chunk is not kept for the rest of the file.
             free.append(whole if len(whole) <= chunk else np.empty(min(chunk, size), np.uint8))
     finally:
         pool.shutdown(cancel_futures=True)
@@ -276,7 +275,7 @@ def _source(path: str, size: int) -> _FileBlocks | _ObjectBlocks:
 
 
 class _GatheredTokens:
-    """Tokens that are gathered by the threads, in any order."""
+    """Tokens of a view, which the threads gather in any order."""
 
     def __init__(self, tokens: LazyTokens) -> None:
         self._tokens = tokens
@@ -285,7 +284,7 @@ class _GatheredTokens:
         """Called for each block in order, before it is filled."""
 
     def fill(self, block: ByteBlock, begin: int) -> None:
-        """Gather a block, in any thread."""
+        """Gather a block; called in any thread."""
         width = self._tokens.dtype.itemsize
         block[:] = self._tokens[begin // width : (begin + len(block)) // width].view(np.uint8)
 
@@ -294,7 +293,7 @@ class _GatheredTokens:
 
 
 class _FileBlocks:
-    """A file of which blocks are read by the threads, in any order."""
+    """A file whose blocks the threads read in any order."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -305,7 +304,7 @@ class _FileBlocks:
         """Called for each block in order, before it is filled."""
 
     def fill(self, block: ByteBlock, begin: int) -> None:
-        """Read a block, in any thread."""
+        """Read a block; called in any thread."""
         _fill(self._file, self._path, block, begin)
 
     def close(self) -> None:
@@ -335,7 +334,7 @@ class _ObjectBlocks:
 
 
 def _fill(file: int, path: str, block: ByteBlock, begin: int) -> None:
-    """Read a block whole; a read may return less than was asked."""
+    """Read a whole block, in several calls if one returns less."""
     view = memoryview(block.data)
     while view:
         try:

@@ -1,4 +1,4 @@
-"""Make one dataset of several: their files joined, or only a manifest that lists them."""
+"""Make one dataset from several: their files are joined, or only a manifest lists them."""
 
 from __future__ import annotations
 
@@ -62,20 +62,18 @@ if TYPE_CHECKING:
     from tokpack.storage import Identity, PathLike
 
 
-# The tables of documents of datasets that are made of others: rows by their numbers.
-
 _log = logging.getLogger(__name__)
 
 
 class Tables:
-    """The tables of several datasets, one after the other, as one; of a view, of what it lists.
+    """The tables of several datasets as one, in their order; for a view, the rows that it lists.
 
-    ``kept`` are the kept columns with their types, by the rule of ``encode``: one that a dataset
-    lacks is null there.
+    ``kept`` are the kept columns with their types, which follow the rule of ``encode``: a column
+    that a dataset lacks is null there.
     """
 
     def __init__(self, prefixes: Sequence[str]) -> None:
-        """InputError where a table is missing, FormatError where one is of another dataset."""
+        """InputError if a table is missing, FormatError if one is of another dataset."""
         self._parts = [DocumentTable(prefix) for prefix in prefixes]
         self._ends = [0, *accumulate(map(len, self._parts))]
         self.kept = _kept(reader for part in self._parts for reader in part)
@@ -87,7 +85,7 @@ class Tables:
     def write(
         self, prefix: str, new: NewFiles, binary: FileDigest, rows: tuple[int, int]
     ) -> FileDigest:
-        """Write the table of the dataset ``prefix`` of rows [begin, end)."""
+        """Write the table of the dataset ``prefix`` from rows [begin, end)."""
         schema = table_schema(self.kept)
         chunks = table_chunks(schema, self._tables(*rows, schema), table_metadata(binary))
         return _write_chunks(table_path(prefix), chunks, new)
@@ -95,7 +93,9 @@ class Tables:
     def write_dropped(
         self, prefix: str, new: NewFiles, binary: FileDigest, rows: int
     ) -> FileDigest | None:
-        """Write the table of all records that were left out; None where these are not ``rows``."""
+        """Write the table of all records that were left out; None if they are not among
+        ``rows``.
+        """
         readers = [TableReader(near(path), path) for path in self._dropped if exists(path)]
         if not rows or sum(map(len, readers)) != rows:
             return None
@@ -114,12 +114,12 @@ class Tables:
 
 
 def tables_of(prefixes: Sequence[str]) -> Tables | None:
-    """The tables of all of some datasets, None where one has none; said where others have."""
+    """The tables of some datasets, or None if one has none; a warning says so if others have."""
     without = [prefix for prefix in prefixes if not has_table(prefix)]
     if not without:
         try:
             return Tables(prefixes)
-        except InputError as error:  # a dataset is whole without its table
+        except InputError as error:  # a dataset can be used without its table
             _log.warning("%s; what is made has no table of its documents", error)
     elif len(without) < len(prefixes):
         _log.warning(
@@ -131,11 +131,11 @@ def tables_of(prefixes: Sequence[str]) -> Tables | None:
 def all_tables(
     tables: Tables | None, prefix: str, new: NewFiles, binary: FileDigest, facts: Mapping[str, Any]
 ) -> dict[str, FileDigest]:
-    """Write both tables of a dataset with all rows; what its manifest has of them besides facts."""
+    """Write both tables of a dataset with all rows. Returns their digests for the manifest."""
     if tables is None:
         return {}
     empty = facts["empty"] if facts["options"].get("empty") == "document" else 0
-    if len(tables) != facts["documents"] + empty:  # some kept documents without a token, others not
+    if len(tables) != facts["documents"] + empty:  # only some have entries for empty documents
         _log.warning("%s: has no table, as its inputs count empty documents otherwise", prefix)
         return {}
     digests = {"table": tables.write(prefix, new, binary, (0, len(tables)))}
@@ -146,7 +146,7 @@ def all_tables(
 
 
 def _dropped_paths(table: DocumentTable) -> list[str]:
-    """The tables of left out records of a dataset's shards; those of a view's are not its own."""
+    """The tables of left out records of a dataset's shards; a view has none."""
     prefixes = table.prefixes if table.numbers is None else []
     manifests = ((prefix, Manifest.load(prefix)) for prefix in prefixes)
     return [dropped_path(prefix) for prefix, manifest in manifests if manifest.dropped]
@@ -160,7 +160,7 @@ def _in_order(reader: TableReader) -> Iterator[Any]:
 
 
 def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
-    """The kept columns of several tables, in the order in which they come, with their types."""
+    """The kept columns of several tables, in the order in which they appear, with their types."""
     types: dict[str, set[str]] = {}
     for reader in readers:
         for field in reader.schema:
@@ -171,7 +171,7 @@ def _kept(readers: Iterable[TableReader]) -> dict[str, str]:
 
 
 def _fitted(table: Any, schema: Any) -> Any:
-    """A table with the columns of a schema; names of inputs as strings."""
+    """A table with the columns of a schema; the names of inputs are strings in it."""
     arrow = import_parquet()
     columns = []
     for field in schema:
@@ -192,7 +192,7 @@ def _turned(column: Any, goal: Any) -> Any:
         return arrow.nulls(len(column), goal)
     if str(goal) == "double":
         return column.cast(goal, safe=False)
-    # Numbers beside strings: their JSON text.
+    # If others are strings, numbers become their JSON text.
     texts = [None if value is None else json.dumps(value) for value in column.to_pylist()]
     return arrow.array(texts, goal)
 
@@ -204,23 +204,23 @@ def _write_chunks(path: str, chunks: Iterable[bytes], new: NewFiles) -> FileDige
 
 
 class InputShard(NamedTuple):
-    """One .bin with its .idx, as it was when the command began."""
+    """One .bin with its .idx, as they were when the command began."""
 
     record: ShardRecord  # with the full prefix
     identity: Identity
-    digest: FileDigest | None  # of the .bin, as its manifest says
-    multimodal: bool | None  # None where it has no sequence
+    digest: FileDigest | None  # of the .bin, by its manifest
+    multimodal: bool | None  # None if it has no sequence
 
 
 @dataclass(frozen=True)
 class MergeInput:
-    """One dataset that is to be merged, a virtual one as its shards."""
+    """A dataset that is to be merged, as its shards."""
 
-    name: str  # as the user gave it
+    name: str  # as the user has written it
     dtype: np.dtype[Any]
     shards: list[InputShard]
     manifest: Manifest | None
-    pairs: bool  # as the dataset says
+    pairs: bool  # whether its documents are pairs
 
     @property
     def is_view(self) -> bool:
@@ -228,7 +228,7 @@ class MergeInput:
         return self.manifest is not None and self.manifest.selection is not None
 
     def total(self, what: str) -> int:
-        """The sum of a number that each shard's record has."""
+        """The sum of a number over the records of its shards."""
         return sum(getattr(shard.record, what) for shard in self.shards)
 
 
@@ -241,15 +241,15 @@ def merge(
     overwrite: bool = False,
     progress: Show | bool | None = None,
 ) -> Manifest:
-    """Join datasets, in order, into the dataset ``output``, documents and all.
+    """Join datasets, in order, into the dataset ``output``. Returns its manifest.
 
-    ``inputs`` are prefixes (or files) of datasets of one dtype and, as far as their manifests tell,
-    one tokenizer; every entry of their indices is checked. Their tables of documents are joined
-    where all have one. Of tracks it has all that any has: where one is missing, every token counts,
-    which is said. ``virtual`` copies nothing and writes
+    ``inputs`` are prefixes (or files) of datasets with the same dtype and, as far as their
+    manifests tell, the same tokenizer. Every entry of their indices is checked. Their tables of
+    documents are joined if all have one. The output has every track that any input has; where one
+    is missing, every token counts, and a warning says so. ``virtual`` copies nothing and writes
     only ``output``.json, which lists them. ``progress`` is told the bytes of the .bin that are
-    written. UsageError where the datasets do not belong together, FormatError where one is broken,
-    OutputError where the output is taken or cannot be written.
+    written. UsageError if the datasets do not fit together, FormatError if one is broken,
+    OutputError if the output exists or cannot be written.
     """
     output = os.fspath(output)
     prefixes = prefixes_of(paths_of(inputs))
@@ -272,7 +272,7 @@ def merge(
 
 
 def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
-    """The tracks that any of some datasets has."""
+    """The tracks that at least one of some datasets has."""
     manifests = [Manifest.find(prefix) for prefix in prefixes]
     return tuple(
         name for name in TRACK_DTYPES if any(one and name in one.tracks for one in manifests)
@@ -280,7 +280,7 @@ def tracks_of(prefixes: Iterable[str]) -> tuple[str, ...]:
 
 
 def tell_of_tracks(inputs: Sequence[MergeInput]) -> None:
-    """Say which datasets have no track that others have, and what becomes of their tokens."""
+    """Warn which datasets lack a track that others have, and what this means for their tokens."""
     shards = [shard.record for dataset in inputs for shard in dataset.shards]
     for name in LOSS_TRACKS:
         without = [one.prefix for one in shards if one.tokens and name not in one.tracks]
@@ -296,7 +296,7 @@ def _inspect(prefix: str) -> MergeInput:
             manifest = Manifest.find(shard.prefix) if dataset.records else dataset.manifest
             if manifest:
                 check_manifest(manifest, shard)
-            # The bytes of a view are nowhere, so it has no checksum of them.
+            # A view has no .bin, and so no checksum of one.
             digest = manifest.bin if manifest and dataset.view is None else None
             tracks = manifest.track_sums if manifest else {}
             record = ShardRecord.of(
@@ -308,7 +308,7 @@ def _inspect(prefix: str) -> MergeInput:
 
 
 def check_same(inputs: Sequence[MergeInput]) -> None:
-    """UsageError for datasets whose ids cannot stand in one, as far as their manifests tell."""
+    """Raise UsageError for datasets whose ids cannot be mixed, as far as their manifests tell."""
     kinds = {shard.multimodal: dataset.name for dataset in inputs for shard in dataset.shards}
     if True in kinds and False in kinds:
         raise UsageError(
@@ -374,7 +374,7 @@ def _write(
     shards = [shard for dataset in inputs for shard in dataset.shards]
     records = [shard.record for shard in shards]
     stage = ProgressStage(progress, "merge", sum(record.bin_bytes for record in records))
-    # A store can join whole objects, but not the documents that a view lists.
+    # A store can join whole objects, but not the single documents of a view.
     joins = is_url(output) and not any(dataset.is_view for dataset in inputs)
     out = (JoinedDataset if joins else NewDataset)(output, new, tracks)
     lengths = new.scratch(sum(record.sequences for record in records), np.int32)
@@ -442,7 +442,7 @@ def _write_virtual(inputs: list[MergeInput], output: str, new: NewFiles) -> Mani
 
 
 def warn_of_distant(path: str, prefixes: Sequence[str]) -> None:
-    """Say what to do where a manifest names datasets that are not opened because it does."""
+    """Warn if a manifest names datasets that will not be opened just because it names them."""
     if far := [prefix for prefix in prefixes if not is_trusted(path, prefix)]:
         _log.warning(
             "%s lists %s, outside of its own folder; so that commands open it, write it to a "
@@ -454,7 +454,7 @@ def warn_of_distant(path: str, prefixes: Sequence[str]) -> None:
 
 
 def relative_name(output: str, prefix: str) -> str:
-    """How the manifest of ``output`` names a dataset: where it can, from its own folder."""
+    """The name of a dataset in the manifest of ``output``: relative to its folder, if possible."""
     if is_url(output):
         if not is_url(prefix):
             raise UsageError(
@@ -468,15 +468,15 @@ def relative_name(output: str, prefix: str) -> str:
 
 
 def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
-    """What the manifests say, put together: inputs one after the other, counts summed."""
+    """The facts of several manifests as one: inputs one after the other, counts summed."""
     manifests = [dataset.manifest or _plain_manifest(dataset) for dataset in inputs]
     options = dict(manifests[0].options)
-    for manifest in manifests[1:]:  # what all agree on
+    for manifest in manifests[1:]:  # only what all agree on stays
         options = {k: v for k, v in options.items() if manifest.options.get(k) == v}
     named = [m.tokenizer for m in manifests if m.tokenizer.get("sha256")]
     tokenizer = dict(named[0] if named else manifests[0].tokenizer)
     if any(m.frame != manifests[0].frame for m in manifests):
-        tokenizer.pop("frame", None)  # of some it is not known
+        tokenizer.pop("frame", None)  # some manifests do not tell it
     return {
         "tokenizer": tokenizer,
         "options": {**options, "merged": [os.path.basename(dataset.name) for dataset in inputs]},
@@ -487,7 +487,7 @@ def merged_facts(inputs: Sequence[MergeInput]) -> dict[str, Any]:
 
 
 def _plain_manifest(dataset: MergeInput) -> Manifest:
-    """What can be said of a dataset without a manifest: its text is not known."""
+    """The manifest for a dataset that has none: nothing is known of its text."""
     documents, tokens, size = (dataset.total(what) for what in ("documents", "tokens", "bin_bytes"))
     return Manifest.new(
         plain_facts(dataset.name, documents, tokens, size),

@@ -1,4 +1,4 @@
-"""A dataset as what a run reads and what it writes."""
+"""The files of a dataset, as inputs and as outputs of a command."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ SELECTION = Kind("a selection", is_selection, beside=True)
 def dataset_outputs(
     prefix: str, *, tracks: Iterable[str] = (), table: bool = False, selection: bool = False
 ) -> list[Output]:
-    """The files that a new dataset ``prefix`` replaces; it has ``tracks``, with ``table`` tables.
+    """The outputs of a new dataset ``prefix`` that has ``tracks``, and tables with ``table``.
 
-    A track, a table, or the selection of a view, that is there goes even when the new dataset has
-    none; a file of that name which is none stays then. With ``selection`` it is a view.
+    A track, a table, or the selection of a view that exists is replaced even if the new dataset has
+    none; another file with such a name stays then. With ``selection`` the new dataset is a view.
     """
     new = [track_path(prefix, name) for name in tracks]
     beside = [(path, TRACK) for path in dict.fromkeys([*new, *own_tracks(prefix)])]
@@ -75,7 +75,8 @@ def dataset_outputs(
 
 
 def dataset_files(prefix: str) -> list[str]:
-    """The files that reading the dataset ``prefix`` may read: also its pieces', its tokenizer's.
+    """The files that reading the dataset ``prefix`` may read: those of its pieces and tokenizers,
+    too.
 
     Raises FormatError for a virtual dataset that is broken.
     """
@@ -90,7 +91,7 @@ def dataset_files(prefix: str) -> list[str]:
 
 
 def _tokenizer_files(prefix: str) -> list[str]:
-    """The files that the manifest says of its tokenizer."""
+    """The files of the tokenizer that the manifest names."""
     try:
         files = Manifest.load(prefix).tokenizer.get("files") or ()
     except (InputError, FormatError):
@@ -99,8 +100,10 @@ def _tokenizer_files(prefix: str) -> list[str]:
 
 
 def same_data(prefix: str, manifest: Manifest) -> bool:
-    """Whether the dataset that is there has the data that ``manifest`` tells of, by its own
-    manifest and the sizes of its files. InputError where a store does not answer.
+    """Whether the dataset that exists has the data that ``manifest`` describes.
+
+    It is compared by its own manifest and the sizes of its files. InputError if a store does not
+    answer.
     """
     return describes_same_data(prefix, manifest) and all(
         (one := identity(path)) and one.size == size for path, size in sizes(prefix, manifest)
@@ -108,7 +111,7 @@ def same_data(prefix: str, manifest: Manifest) -> bool:
 
 
 def describes_same_data(prefix: str, manifest: Manifest) -> bool:
-    """Whether the manifest that is there is of the same data, which may have been removed."""
+    """Whether the manifest that exists describes the same data, which may have been removed."""
     try:
         there = Manifest.load(prefix)
     except (InputError, FormatError):
@@ -118,10 +121,10 @@ def describes_same_data(prefix: str, manifest: Manifest) -> bool:
 
 
 def sizes(prefix: str, manifest: Manifest, *, tables: bool = True) -> Iterator[tuple[str, int]]:
-    """The files of a dataset, or of its pieces, with the sizes that manifests tell.
+    """The files of a dataset, or of its pieces, with the sizes in their manifests.
 
-    Without ``tables`` those are left out that a dataset can do without. InputError, FormatError
-    where the manifest of a piece cannot be read.
+    Without ``tables``, files that a dataset does not need are left out. InputError or FormatError
+    if the manifest of a piece cannot be read.
     """
     if manifest.selection:
         yield selection_path(prefix), manifest.selection["bytes"]
@@ -140,7 +143,7 @@ def sizes(prefix: str, manifest: Manifest, *, tables: bool = True) -> Iterator[t
 
 
 def _beside(prefix: str, manifest: Manifest, *, tables: bool) -> Iterator[tuple[str, int]]:
-    """The tracks and the tables of a dataset, with their sizes."""
+    """The tracks and tables of a dataset, with their sizes."""
     for name, digest in manifest.tracks.items():
         yield track_path(prefix, name), digest["bytes"]
     if tables and manifest.table:
@@ -149,15 +152,14 @@ def _beside(prefix: str, manifest: Manifest, *, tables: bool) -> Iterator[tuple[
         yield dropped_path(prefix), manifest.dropped["bytes"]
 
 
-# The card of a repository of the hub: what its README.md says of the datasets in it.
-#
-# Each dataset has a section of its own between two comments, made from its manifest. What people
-# write around the sections stays, and a README.md without any is not touched.
+# The card of a repository on the hub is its README.md. Each dataset has a section in it, between
+# two comments, made from its manifest. Text that users write around the sections stays, and a
+# README.md without such a section is not changed.
 
-_MOST_BYTES = 1 << 20  # of a README.md that is read
+_MOST_BYTES = 1 << 20  # of a README.md
 _logger = logging.getLogger(__name__)
 
-# The hub would show the manifests, which are JSON, as the data.
+# Without "viewer: false" the hub would take the manifests, which are JSON, for the data.
 _HEAD = """\
 ---
 viewer: false
@@ -194,9 +196,9 @@ _SECTION = """\
 
 
 def write_hub_card(url: str, manifest: Manifest) -> None:
-    """Tell of the dataset ``url`` in the card of its repository; nothing elsewhere than on the hub.
+    """Describe the dataset ``url`` in the card of its repository, if it is on the hub.
 
-    The dataset is whole without it: what goes wrong is logged.
+    The dataset does not need it, so errors are only logged.
     """
     repository = hub_repository(url)
     if not repository:
@@ -216,7 +218,7 @@ def write_hub_card(url: str, manifest: Manifest) -> None:
 
 
 def section(url: str, prefix: str, manifest: Manifest) -> str:
-    """What the card says of one dataset."""
+    """The section of one dataset in the card."""
     tokenizer = manifest.tokenizer
     name = str(tokenizer.get("name") or "unknown").replace("\\", "/").rpartition("/")[2]
     return _SECTION.format(
@@ -233,7 +235,7 @@ def section(url: str, prefix: str, manifest: Manifest) -> str:
 
 
 def with_section(card: str | None, repository: str, prefix: str, text: str) -> str:
-    """A card with the section ``text``, in the place of the former one, else at its end."""
+    """A card with the section ``text``, in place of the former one, or at its end."""
     if card is None:
         name = repository.partition("/")[2]
         return f"{_HEAD.format(name=name, repository=repository)}\n{text}"
@@ -245,20 +247,19 @@ def with_section(card: str | None, repository: str, prefix: str, text: str) -> s
     return f"{card.rstrip()}\n\n{text}" if "<!-- tokpack " in card else card
 
 
-# The files that a command on datasets makes, on a disk or on a store: all of them, or none.
-
 _SCRATCH_IN_MEMORY = 16 << 20
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 class NewFiles(AtomicFiles):
-    """New files, checked before and after the work that makes them; ``publish`` names them.
+    """The files that a command on datasets makes, on a disk or a store: all of them, or none.
 
-    ``outputs`` are the files that appear together, the one that makes them whole last; ``stale``
-    those of an old output that go before. ``inputs`` are the files that the command reads. What is
-    for a store is first written to a folder of this machine, which goes at the end. UsageError,
-    OutputError as in ``look``; on a store also where nothing can be written. As a context it has
-    the names for itself: BusyError where another run of this machine makes the same.
+    They are checked before and after the work, and ``publish`` gives them their names. ``outputs``
+    are the files that appear together; the one that completes them is the last. ``stale`` are files
+    of an old output that are removed before. ``inputs`` are the files that the command reads. Files
+    for a store are first written to a folder on this machine, which is removed at the end.
+    UsageError and OutputError as in ``look``; for a store also if nothing can be written. As a
+    context it locks the names: BusyError if another run on this machine makes the same files.
     """
 
     def __init__(
@@ -280,7 +281,7 @@ class NewFiles(AtomicFiles):
         self._versions = look(outputs, read, overwrite=overwrite)
         self._stale = [path for path in stale if self._versions.get(path)]
         self._folder: ScratchFolder | None = None
-        self._last: BinaryIO | None = None  # the last output, which is locked from the beginning
+        self._last: BinaryIO | None = None  # the last output, which is locked from the start
         if is_url(paths[-1]):
             check_writable(paths[-1] + UNFINISHED)
             self._folder = ScratchFolder(paths[-1])
@@ -294,7 +295,7 @@ class NewFiles(AtomicFiles):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._last is not None:  # nothing was written to it
+        if self._last is not None:  # not written to: removed as a file without a name
             self.create(self._outputs[-1][0])
         super().__exit__()
         if self._folder:
@@ -306,7 +307,11 @@ class NewFiles(AtomicFiles):
         return super().create(here)
 
     def _opened(self, name: str) -> BinaryIO:
-        """As of ``AtomicFiles``, locked until it is closed."""
+        """A new file, as of ``AtomicFiles``, that stays locked until it is closed.
+
+        The unfinished file is itself the lock: a second run for the same name fails here, and not
+        after hours of work.
+        """
         if self._last is not None and name == self._outputs[-1][0] + UNFINISHED:
             last, self._last = self._last, None
             return last
@@ -314,10 +319,11 @@ class NewFiles(AtomicFiles):
             try:
                 file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
             except OSError as error:
-                if error.errno not in (errno.ELOOP, errno.EACCES):  # somebody else's file, or link
+                if error.errno not in (errno.ELOOP, errno.EACCES):  # a link, or a file of others
                     raise
                 return super()._opened(name)
             locked = try_flock(file)
+            # It must still be the file of this name: the last run may have renamed it meanwhile.
             if locked and same_file(name) == Identity.of(os.fstat(file))[:2]:
                 os.ftruncate(file, 0)
                 return open(file, "rb+", buffering=BUFFER)
@@ -331,7 +337,7 @@ class NewFiles(AtomicFiles):
                 )
 
     def scratch(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array of zeros: in memory, or, where it is large, in a file without a name."""
+        """An array of zeros, in memory or, if it is large, in a file without a name."""
         size = count * np.dtype(dtype).itemsize
         if size <= _SCRATCH_IN_MEMORY:
             return np.zeros(count, dtype)
@@ -341,7 +347,8 @@ class NewFiles(AtomicFiles):
             cannot_write(path),
             tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as file,
         ):
-            if hasattr(os, "posix_fallocate"):  # a full disk would otherwise kill the process
+            # Its space is reserved first: on a full disk, a write to a map kills the process.
+            if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             return np.memmap(file, dtype, "r+", shape=(count,))
 
@@ -353,8 +360,8 @@ class NewFiles(AtomicFiles):
     ) -> None:
         """Give the files their names, all or none, after removing old ones and ``stale``.
 
-        ``joined`` has the ranges of which a store makes an object; ``on_bytes`` is called with the
-        number of bytes each time that some are there.
+        ``joined`` are the ranges from which a store makes an object, by its URL; ``on_bytes`` is
+        called with a number of bytes each time that some were sent.
         """
         if not self._folder:
             check_unchanged(self._versions)
@@ -370,7 +377,7 @@ class NewFiles(AtomicFiles):
                 for url, kind in self._outputs
                 if (joined and url in joined) or os.path.exists(self._here(url))
             ]
-            # Manifests last: by them others know that a dataset is whole.
+            # Manifests last: a reader takes a dataset with a manifest for complete.
             for is_last, url in sorted(outputs):
                 if is_last:
                     objects.write_last(url, Path(self._here(url)).read_bytes())
@@ -388,11 +395,11 @@ class NewFiles(AtomicFiles):
                 write_hub_card(_prefix(url), manifest)
 
     def _here(self, path: str) -> str:
-        """Where the file is written that will be ``path``."""
+        """The path at which the file is written that will become ``path``."""
         return os.path.join(self._folder.name, os.path.basename(path)) if self._folder else path
 
     def _are_made(self) -> bool:
-        """Whether datasets of the same bytes are there, in place of those that are to be sent."""
+        """Whether datasets with the same bytes exist, in place of those that are to be sent."""
         prefixes = [_prefix(url) for url, kind in self._outputs if kind is MANIFEST]
         datasets = [(one, Manifest.find(self._here(one))) for one in prefixes]
         return bool(datasets) and all(
@@ -414,11 +421,13 @@ def new_datasets(
     tracks: Iterable[str] = (),
     beside: Sequence[Output] = (),
 ) -> NewFiles:
-    """The files of datasets, with ``tables`` and ``tracks`` or not, or of ``views``, and others.
+    """The new files of datasets, with ``tables`` and ``tracks``, or of ``views``, and those
+    ``beside``.
 
-    What would say something wrong of a new dataset goes before the old one is replaced; tracks,
-    tables and a selection go only where they are such. Tracks go first, since only the manifest
-    tells that they are some; then it goes, so that it never tells of what is gone.
+    Old files that would say something wrong about a new dataset are removed first; tracks, tables
+    and a selection only if they are such files. Tracks go before the manifest, because only the
+    manifest shows that they are tracks; then the manifest goes, and with it all that would describe
+    files that are gone.
     """
     names = (manifest_path, idx_path, table_path, dropped_path, selection_path)
     outputs = [

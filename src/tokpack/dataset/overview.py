@@ -1,4 +1,4 @@
-"""What a dataset is, on one screen."""
+"""The description of a dataset on one screen."""
 
 from __future__ import annotations
 
@@ -37,17 +37,15 @@ if TYPE_CHECKING:
     Counts = npt.NDArray[np.int64]
 
 
-# Which documents to look at.
-
 _GREP_TOKENS = 1 << 18
 _RANGE = re.compile(r"(-?\d+)|(-?\d+)?:(-?\d+)?")
 
 
 def ranges(text: str, count: int) -> list[range]:
-    """Documents of a request such as ``17``, ``-1``, ``3:8``, ``-5:`` or ``1,7,20:30``.
+    """The documents of a request such as ``17``, ``-1``, ``3:8``, ``-5:`` or ``1,7,20:30``.
 
-    Negative numbers count from the end of ``count`` documents, ranges leave their end out. Raises
-    UsageError where a document does not exist, or a range holds none.
+    Negative numbers count from the end of ``count`` documents; ranges do not include their end.
+    UsageError if a document does not exist, or a range is empty.
     """
     result = []
     for word in text.split(","):
@@ -71,7 +69,7 @@ def ranges(text: str, count: int) -> list[range]:
 
 
 def sample_documents(count: int, most: int) -> list[int]:
-    """``most`` of ``count`` documents, spread evenly, the first and the last among them."""
+    """``most`` of ``count`` documents, spread evenly, with the first and the last."""
     most = min(most, count)
     if most == 1:
         return [0]
@@ -79,13 +77,13 @@ def sample_documents(count: int, most: int) -> list[int]:
 
 
 def random_documents(count: int, most: int, seed: int | None = None) -> list[int]:
-    """``most`` different documents of ``count`` by chance, ascending."""
+    """``most`` different documents of ``count``, chosen at random, ascending."""
     return sorted(random.Random(seed).sample(range(count), min(most, count)))
 
 
 @dataclass(frozen=True)
 class Match:
-    """A document that holds the text: at ``byte`` of its decoded text, in token ``token``."""
+    """A document that contains the text: at ``byte`` of its decoded text, in token ``token``."""
 
     document: int
     byte: int
@@ -100,11 +98,11 @@ def grep(
     progress: Show | None = None,
     within: range | None = None,
 ) -> Iterator[Match]:
-    """Documents whose decoded text holds ``text``, in order, found as they are read.
+    """The documents whose decoded text contains ``text``, in order, as they are found.
 
     ``within`` are the documents that are searched, all by default. The same letters in another
     Unicode normalization are another text. ``progress`` is told how many documents are searched.
-    Raises UsageError for an empty text.
+    UsageError for an empty text.
     """
     if not text:
         raise UsageError("the text to look for is empty")
@@ -112,7 +110,7 @@ def grep(
     needle = text.encode("utf-8", "surrogateescape")
     stage, reported = ProgressStage(progress, "search", len(within), "documents"), within.start
     for first, rows in _batches(dataset, within):
-        # One search over many documents: only where it finds something are they taken one by one.
+        # Many documents are searched at once, and one by one only if something was found in them.
         together = spelling.table is None or needle in spelling.text(np.concatenate(rows))
         for number, row in enumerate(rows if together else (), first):
             byte = spelling.text(row).find(needle)
@@ -127,7 +125,9 @@ def grep(
 def _batches(
     dataset: MMapIndexedDataset, within: range
 ) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
-    """Documents in a row of some hundred thousand tokens together, and the number of the first."""
+    """Documents that follow each other, some 100,000 tokens together, and the number of the
+    first.
+    """
     first, rows, tokens = within.start, [], 0
     for number in within:
         row = dataset.document(number)
@@ -151,17 +151,17 @@ def _token_at(spelling: Spelling, row: npt.NDArray[Any], byte: int) -> int:
     return 0
 
 
-# Lengths of documents: percentiles and a histogram.
-
 PERCENTILES = (1, 10, 50, 90, 99)
 _SHORT = 1 << 16  # lengths that are counted in an array
-_CHUNK = 1 << 20  # documents looked at together
+_CHUNK = 1 << 20  # documents that are read together
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens a document: extremes, mean, and the percentiles of PERCENTILES, which are lengths of
-    documents themselves."""
+    """The lengths of documents in tokens: extremes, mean, and percentiles, see PERCENTILES.
+
+    A percentile is always the length of some document.
+    """
 
     minimum: int
     maximum: int
@@ -169,14 +169,14 @@ class Lengths:
     percentiles: dict[int, int]
 
     def rows(self) -> list[tuple[str, float]]:
-        """Name and value, from the shortest to the longest, then the mean."""
+        """Pairs of name and value, from the shortest to the longest, then the mean."""
         middle = [(f"{share}%", float(value)) for share, value in self.percentiles.items()]
         ends = (("min", float(self.minimum)), ("max", float(self.maximum)))
         return [ends[0], *middle, ends[1], ("mean", self.mean)]
 
 
 def summarize(lengths: Counts, counts: Counts) -> Lengths | None:
-    """Percentiles of a tally; None without documents."""
+    """The percentiles of a tally; None without documents."""
     if not lengths.size:
         return None
     running = np.cumsum(counts)
@@ -192,10 +192,10 @@ def summarize(lengths: Counts, counts: Counts) -> Lengths | None:
 
 
 def tally(chunks: Iterable[Counts]) -> tuple[Counts, Counts]:
-    """The different lengths in arrays of int64, ascending, and how many documents have each.
+    """The different lengths in arrays of int64, ascending, and the number of documents with each.
 
-    Memory grows with the number of different lengths only, which is below the root of twice the
-    tokens.
+    Memory grows only with the number of different lengths, which is less than the square root of
+    twice the tokens.
     """
     short = np.zeros(_SHORT, np.int64)
     long = Counter[int]()
@@ -221,7 +221,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class LengthStats:
-    """How long the documents of a dataset are."""
+    """The lengths of a dataset's documents."""
 
     documents: int
     tokens: int
@@ -230,9 +230,9 @@ class LengthStats:
 
 
 def measure(dataset: MMapIndexedDataset) -> LengthStats:
-    """Read the index of a dataset, some ns a sequence, and none of its tokens.
+    """Read the index of a dataset, a few ns a sequence, and none of its tokens.
 
-    Memory does not grow with the index. FormatError where an entry of it is broken.
+    Memory does not grow with the index. FormatError if an entry of it is broken.
     """
     dataset.validate()
     lengths, counts = tally(_length_chunks(dataset))
@@ -255,7 +255,9 @@ def _length_chunks(dataset: MMapIndexedDataset) -> Iterator[Counts]:
 
 
 def histogram(lengths: Counts, counts: Counts) -> list[Bin]:
-    """Bins of a tally that double every second step, from the shortest document to the longest."""
+    """Bins of a tally, whose width doubles every second bin, from the shortest document to the
+    longest.
+    """
     if not lengths.size:
         return []
     steps = 2 * int(lengths[-1]).bit_length() + 1

@@ -1,8 +1,8 @@
-"""One ``.bin`` with its ``.idx``, mapped together: all that an ordinary dataset is made of.
+"""One ``.bin`` with its ``.idx``, mapped together: an ordinary dataset has one such shard.
 
-A writer that replaces a dataset removes the old .idx, then gives the new .bin its name, then the
-new .idx. So a .bin belongs to an .idx that had its name before the .bin was opened and has it still
-afterwards; what was opened across a replacement is opened again.
+A writer that replaces a dataset removes the old .idx, then renames the new .bin, then the new .idx.
+So if an .idx had its name before the .bin was opened, and has it still afterwards, the two belong
+together. If not, the dataset was replaced in between, and both are opened again.
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ if TYPE_CHECKING:
 
 Tokens = npt.NDArray[Any]
 
-PATIENCE_SECONDS = 2.0  # for a writer that has removed one .idx and not yet named the next
+PATIENCE_SECONDS = 2.0  # to wait for a writer between removing the old .idx and naming the new
 _PAUSE_SECONDS = 0.002
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """The mapped files. Arrays hold the maps, so these live as long as any array handed out.
+    """The two mapped files of a dataset. Arrays keep the maps alive, even after the shard is
+    closed.
 
     ``tokens`` are all of them, one sequence after the other, in the index's dtype; slices of them
-    are arrays. ``identity`` is that of the .idx. Of a dataset on a store a copy of the .idx is
+    are arrays. ``identity`` is that of the .idx. For a dataset on a store a copy of the .idx is
     mapped, and slices of the .bin are read when they are taken.
     """
 
@@ -78,7 +79,7 @@ class Shard:
         return (self.sequence(number) for number in range(len(self)))
 
     def sequence(self, number: int, track: str | None = None) -> Tokens:
-        """Sequence ``number``, in [0, S), or the values that a track has of it."""
+        """Sequence ``number``, in [0, S), or the values that a track has for it."""
         begin, length = sequence_span(self.index, number, self.tokens.nbytes)
         return self.values(track)[begin : begin + length]
 
@@ -89,7 +90,7 @@ class Shard:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest of these files; None where they have none. InputError, FormatError."""
+        """The manifest of these files, or None if they have none. InputError, FormatError."""
         manifest = Manifest.find(self.prefix)
         if manifest is not None:
             self.check_current("read")
@@ -101,9 +102,9 @@ class Shard:
         return {} if self.manifest is None else self.manifest.track_dtypes
 
     def track(self, name: str) -> Values | LazyTokens:
-        """The values of a track, one for each token, of which slices are arrays.
+        """The values of a track, one for each token; slices of them are arrays.
 
-        A ``FilledTrack`` where these files have none. Raises as ``open_track``.
+        A ``FilledTrack`` if these files do not have it. Raises as ``open_track``.
         """
         if name not in self._opened:
             self._opened[name] = open_track(self, name)
@@ -116,9 +117,10 @@ class Shard:
     def token_file(
         self, track: str | None = None, numbers: npt.NDArray[Any] | None = None
     ) -> _core.TokenFile:
-        """What copies tokens of rows, or their values in a track (of weights the bits).
+        """The object of the core that copies tokens of rows, or their values in a track.
 
-        Of files on this machine. With ``numbers`` rows are of a view, which lists these sequences.
+        Only for files on this machine. Weights are copied as their bits. With ``numbers`` rows are
+        those of a view, which lists these sequences.
         """
         values, index, width = self.values(track), self.index, self.dtype.itemsize
         assert isinstance(values, np.ndarray)
@@ -141,7 +143,7 @@ class Shard:
 
     @property
     def is_current(self) -> bool:
-        """Whether the dataset's name still means these files."""
+        """Whether the name of the dataset still means these files."""
         return identity(idx_path(self.prefix)) == self.identity
 
     def open_bin(self, doing: str) -> BinaryIO:
@@ -157,24 +159,27 @@ class Shard:
         return file
 
     def check_current(self, doing: str) -> None:
-        """InputError where other files have the dataset's name by now; ``doing`` says meanwhile."""
+        """Raise InputError if the dataset has been replaced; ``doing`` is what was done with it, in
+        words.
+        """
         if not self.is_current:
             raise InputError(f"{self.prefix}: was replaced while it was {doing}: run again")
 
 
 class StoredFiles(NamedTuple):
-    """The objects of a dataset on a store, which belong together."""
+    """The two objects of a dataset on a store."""
 
     idx: StoredObject
     bin: StoredObject
 
 
 def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
-    """The objects of datasets on stores, whose .idx are copied to this machine, many at a time.
+    """The objects of datasets on stores, many at a time; their .idx are copied to this machine.
 
-    None where they are missing, or replaced meanwhile. InputError.
+    None for those that are missing, or are replaced meanwhile. InputError.
     """
     indices = [idx_path(prefix) for prefix in prefixes]
+    # An .idx that is the same before and after belongs to the .bin in between, see above.
     before, data = stats(indices), stats([bin_path(prefix) for prefix in prefixes])
     files = [
         StoredFiles(idx, one) if idx is not None and one is not None and idx == after else None
@@ -185,10 +190,10 @@ def find_stored_files(prefixes: Sequence[str]) -> list[StoredFiles | None]:
 
 
 def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
-    """Map both files of a dataset, which belong together even while a writer replaces them.
+    """Map both files of a dataset, which belong together even if a writer replaces them meanwhile.
 
-    Objects that were looked up before, ``stored``, are not asked for again. InputError where a
-    file is missing, FormatError where one is broken.
+    ``stored`` are its objects on a store, if they were looked up before. InputError if a file is
+    missing, FormatError if one is broken.
     """
     if stored is not None:
         return _open_both(prefix, *stored)
@@ -202,6 +207,8 @@ def open_shard(prefix: str, stored: StoredFiles | None = None) -> Shard:
                 return shard
         except (FormatError, InputError) as error:
             fault = error
+        # A fault is real if the .idx was the same all the time, or if there is no file at all.
+        # Otherwise a writer is replacing the dataset, and the fault may be gone in a moment.
         after = identity(idx_path(prefix))
         whole = before is not None and before == after
         nothing = before is None and after is None and not exists(bin_path(prefix))
@@ -228,10 +235,8 @@ def _open_both(prefix: str, idx: Identity | None, data: StoredObject | None = No
     return Shard(prefix, index, np.frombuffer(mapped, header.dtype), identity)
 
 
-# What tells documents from others: 64 bits of all their lengths and of some tokens.
-
-FINGERPRINT_VERSION = 2  # of what identifies documents, and samples of them
-_PROBE = 1 << 16  # tokens looked at in each of three places
+FINGERPRINT_VERSION = 2  # of the fingerprints of documents, and of samples of them
+_PROBE = 1 << 16  # tokens at each of three places
 
 
 def fingerprint(
@@ -241,8 +246,9 @@ def fingerprint(
 ) -> tuple[int, LengthSums]:
     """The fingerprint of a dataset, and sums of its lengths, from one pass over them.
 
-    ``lengths`` is int32 [S]; ``tokens_from(begin, end)`` gives tokens [begin, end) of all
-    ``tokens``, or up to the last one, in pieces.
+    It is of all lengths and of some tokens: reading all tokens would take too long. ``lengths`` is
+    int32 [S]; ``tokens_from(begin, end)`` returns tokens [begin, end) of all ``tokens``, or up to
+    the last one, in pieces.
     """
     state = xxhash.xxh3_64(f"version {FINGERPRINT_VERSION}, {len(lengths)} sequences".encode())
     sums = LengthSums.of(lengths, lambda chunk: state.update(chunk.data))
@@ -254,7 +260,7 @@ def fingerprint(
 
 
 def shard_fingerprint(shard: Shard) -> int:
-    """The fingerprint that a dataset has which is one shard."""
+    """The fingerprint of a dataset that is this one shard."""
 
     def tokens_from(begin: int, end: int) -> list[npt.NDArray[Any]]:
         return [shard.tokens[begin:end]] if len(shard.tokens) else []
@@ -262,18 +268,17 @@ def shard_fingerprint(shard: Shard) -> int:
     return fingerprint(shard.index.lengths, len(shard.tokens), tokens_from)[0]
 
 
-# The shards of a dataset: one that is opened, or many that are opened when they are needed.
-
 OPEN_SHARDS = 64  # each has two maps
 
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The shards of an open dataset.
+    """The shards of an open dataset: one that is open, or many that are opened when they are
+    needed.
 
-    ``only`` is its one shard; of a virtual dataset it is None, and ``manifest`` has ``records`` of
-    those that ``open`` opens, of which at most OPEN_SHARDS stay open. ``prepare`` is told which
-    will be opened soon.
+    ``only`` is the one shard, or None for a virtual dataset. Then ``manifest`` has the ``records``
+    of shards, ``open`` opens them, and at most OPEN_SHARDS stay open. ``prepare`` is told which
+    ones will be opened soon.
     """
 
     dtype: np.dtype[Any]
@@ -312,7 +317,7 @@ class Shards:
         return [record.tokens for record in self.records]
 
     def tokens_from(self, begin: int, end: int) -> Iterator[npt.NDArray[Any]]:
-        """Tokens [begin, end), or to the last one, in a piece from each shard that has some."""
+        """Tokens [begin, end), or up to the last one, in a piece from each shard that has some."""
         counts = self.token_counts
         ends = np.cumsum([0, *counts])
         first = int(np.searchsorted(ends, begin, side="right")) - 1
@@ -323,7 +328,7 @@ class Shards:
 
 
 def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array that nobody can write to any more."""
+    """The array, made read-only."""
     array.flags.writeable = False
     return array
 
@@ -331,7 +336,7 @@ def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:
     """The shards of the dataset ``prefix``, which is no view. Raises InputError, FormatError.
 
-    ``manifest`` is that of a virtual one.
+    ``manifest`` is that of a virtual dataset, else None.
     """
     if manifest is None:
         shard = open_shard(prefix)
@@ -343,13 +348,13 @@ def open_shards(prefix: str, manifest: Manifest | None = None) -> Shards:
 def recorded_shards(prefix: str, manifest: Manifest, *, check: bool = False) -> Shards:
     """The shards that a manifest has records of. Raises FormatError.
 
-    With ``check`` each is compared with its checksum, or its fingerprint, as it is opened.
+    With ``check`` the checksum or the fingerprint of each is compared when it is opened.
     """
     records, dtype = manifest.pieces or (), storage_dtype(manifest.dtype)
     counts = [record.sequences for record in records]
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     recorded = _RecordedShards(prefix, manifest, check=check)
-    # lru_cache holds no lock while it opens, so threads and forked processes may use it.
+    # lru_cache holds no lock while it calls the function, so a fork cannot inherit a locked one.
     opener, total = lru_cache(OPEN_SHARDS)(recorded.open), int(starts[-1])
     return Shards(
         dtype, starts, total, opener, recorded.look_at, manifest=manifest, records=records
@@ -364,12 +369,12 @@ def is_virtual(prefix: str) -> bool:
 
 
 def piece_prefix(prefix: str, record: ShardRecord) -> str:
-    """The prefix of a shard of the virtual dataset ``prefix``. FormatError for one elsewhere."""
+    """The prefix of a shard of the virtual dataset ``prefix``. FormatError if it is not trusted."""
     return piece_path(manifest_path(prefix), record.prefix)
 
 
 class _RecordedShards:
-    """The shards of a virtual dataset; of those on a store it is looked once where they are."""
+    """The shards of a virtual dataset; for those on a store, objects are looked up once."""
 
     def __init__(self, prefix: str, manifest: Manifest, *, check: bool) -> None:
         self._prefix, self._records = prefix, manifest.pieces or ()
@@ -379,14 +384,14 @@ class _RecordedShards:
         self._stored: dict[int, StoredFiles | None] = {}
 
     def look_at(self, numbers: range) -> None:
-        """Look where shards on a store are, all at once. InputError."""
+        """Look up the objects of shards on a store, all at once. InputError."""
         new = [n for n in numbers if n not in self._stored and is_url(self._paths[n])]
         if new:
             objects = find_stored_files([self._paths[number] for number in new])
             self._stored |= zip(new, objects, strict=True)
 
     def open(self, number: int) -> Shard:
-        """Open a shard. FormatError where it has changed since it was recorded, InputError."""
+        """A shard, opened. FormatError if it has changed since it was recorded, InputError."""
         record, stored = self._records[number], self._stored.get(number)
         path = self._paths[number]
         where = f"{manifest_path(self._prefix)}: piece {number}, {path},"
@@ -413,7 +418,7 @@ class _RecordedShards:
         return shard
 
     def _check_tracks(self, shard: Shard, record: ShardRecord, where: str) -> None:
-        """FormatError where a shard has other tracks than its record."""
+        """Raise FormatError if a shard has other tracks than its record."""
         now, then = shard.manifest.track_sums if shard.manifest else {}, record.tracks
         for name in sorted(now.keys() | then.keys()):
             if now.get(name) != then.get(name):
@@ -428,7 +433,9 @@ class _RecordedShards:
         return "select" if self._check else "merge"
 
     def _check_content(self, shard: Shard, record: ShardRecord, where: str) -> None:
-        """FormatError where a shard of the same counts has another checksum, or fingerprint."""
+        """Raise FormatError if a shard has the right counts, but another checksum or
+        fingerprint.
+        """
         manifest = Manifest.find(shard.prefix) if record.xxh3_128 else None
         if manifest is not None:
             what, then, now = "xxh3_128", record.xxh3_128, checksum_of(manifest.bin)
@@ -443,7 +450,7 @@ class _RecordedShards:
 
 
 def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
-    """FormatError where the manifest of a shard has another checksum than its record."""
+    """Raise FormatError if the manifest of a shard has another checksum than its record."""
     if not record.xxh3_128 or not exists(manifest_path(shard.prefix)):
         return
     digest = checksum_of(Manifest.load(shard.prefix).bin)
@@ -455,11 +462,11 @@ def check_digest(prefix: str, shard: Shard, record: ShardRecord) -> None:
 
 
 def check_manifest(manifest: Manifest, shard: Shard) -> None:
-    """FormatError where the manifest of a shard tells of another one."""
+    """Raise FormatError if the manifest of a shard describes another one."""
     header = shard.index.header
     empty = manifest.kept_empty
     if "empty" not in manifest.options:
-        # A merge of datasets that keep empty documents and of some that do not: the index counts.
+        # Of merged datasets only some may have entries for empty documents: so the index decides.
         empty = min(max(0, header.entries - 1 - manifest.documents), manifest.empty)
     facts = (
         ("bytes of the .bin", manifest.bin["bytes"], shard.tokens.nbytes),

@@ -1,4 +1,4 @@
-"""What a manifest and a table say of a dataset: who gave to it, and where a document came from."""
+"""The origin of a dataset by its manifest and table: its inputs, and the line of each document."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
     from tokpack.dataset.dataset import MMapIndexedDataset
 
-_MOST = 60  # characters of a value that are shown
+_MOST = 60  # characters of a value in messages
 
 
 def doubt(dataset: MMapIndexedDataset) -> str:
-    """Why the file PREFIX.json is not used as the dataset's manifest; "" where it is, or is absent.
+    """The reason why PREFIX.json is not used as the dataset's manifest; "" if it is, or is missing.
 
-    FormatError where it is a manifest that is broken or of a newer version.
+    FormatError if it is a manifest that is broken or of a newer version.
     """
     path, manifest = manifest_path(dataset.path_prefix), dataset.manifest
     if manifest is None:
@@ -40,12 +40,12 @@ def doubt(dataset: MMapIndexedDataset) -> str:
 
 
 def own_manifest(dataset: MMapIndexedDataset) -> Manifest | None:
-    """The manifest of a dataset, where it has one that belongs to it."""
+    """The manifest of a dataset, or None if it has none that belongs to it."""
     return None if doubt(dataset) else dataset.manifest
 
 
 def bytes_per_token(dataset: MMapIndexedDataset) -> float | None:
-    """UTF-8 bytes of text for each token, EOD included, as the manifest has it."""
+    """UTF-8 bytes of text for each token, EOD included, by the manifest; None if not known."""
     manifest = own_manifest(dataset)
     if manifest is None or not manifest.tokens or not manifest.text_bytes:
         return None
@@ -54,7 +54,7 @@ def bytes_per_token(dataset: MMapIndexedDataset) -> float | None:
 
 @dataclass(frozen=True)
 class SourceShare:
-    """What one input gave to a dataset, by its manifest; ``trained`` of conversations alone."""
+    """The share of one input in a dataset, by its manifest; ``trained`` only for conversations."""
 
     name: str
     documents: int
@@ -64,12 +64,12 @@ class SourceShare:
 
     @property
     def bytes_per_token(self) -> float:
-        """UTF-8 bytes of text for each token; 0 where there is none."""
+        """UTF-8 bytes of text for each token; 0 if there is none."""
         return self.text_bytes / self.tokens if self.tokens else 0.0
 
 
 def shares(dataset: MMapIndexedDataset) -> list[SourceShare]:
-    """What each input gave, in their order; [] without a manifest."""
+    """The share of each input, in their order; [] without a manifest."""
     manifest = own_manifest(dataset)
     return [
         SourceShare(
@@ -83,9 +83,10 @@ def shares(dataset: MMapIndexedDataset) -> list[SourceShare]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a document came from: its input, the line there, from 1, the kept values of its record.
+    """The origin of a document: its input, the line in it, from 1, and the kept values of its
+    record.
 
-    What is not known is "", None and empty.
+    If they are not known they are "", None and empty.
     """
 
     source: str = ""
@@ -98,12 +99,12 @@ class Place:
 
     @property
     def words(self) -> list[str]:
-        """What is known, for people: ``wiki.jsonl:123``, ``id=doc17``."""
+        """What is known, in words: ``wiki.jsonl:123``, ``id=doc17``."""
         return [*filter(None, [shown(str(self))]), *kept_values(self.kept)]
 
 
 def kept_values(kept: Mapping[str, Any]) -> list[str]:
-    """Kept values for people: ``id=doc17``, ``score=0.5``; null is left out."""
+    """Kept values in words: ``id=doc17``, ``score=0.5``; null is left out."""
     return [
         f"{shown(name)}={shown(str(value), limit=_MOST)}"
         for name, value in kept.items()
@@ -112,26 +113,26 @@ def kept_values(kept: Mapping[str, Any]) -> list[str]:
 
 
 class Sources:
-    """Where the documents of a dataset came from."""
+    """Finds the origins of a dataset's documents."""
 
     def __init__(self, dataset: MMapIndexedDataset) -> None:
         self._dataset = dataset
 
     def find(self, number: int) -> Place:
-        """Where document ``number`` came from, as far as a table or else a manifest knows it."""
+        """The origin of document ``number``, as far as a table, or else the manifest, tells it."""
         if self._origins is not None and number < len(self._origins):
-            with suppress(TokpackError):  # of a shard without a table
+            with suppress(TokpackError):  # a shard may have no table
                 origin = self._origins[number]
                 return Place(origin.source, origin.line, origin.kept)
         return Place(self._name(number))
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns of its table, with their types in words; {} without one."""
+        """The columns of its table, with their types in words; {} without a table."""
         return {} if self._origins is None else self._origins.table.columns
 
     def rows(self, numbers: Sequence[int], columns: Sequence[str]) -> list[dict[str, Any]]:
-        """What its table says of documents, in order; FormatError where it is broken."""
+        """The rows of documents in its table, in order. FormatError if it is broken."""
         if self._origins is None or not columns:
             return [{} for _ in numbers]
         return self._origins.table.rows(np.array(numbers, np.int64), columns)
@@ -144,7 +145,7 @@ class Sources:
         try:
             is_there = self._dataset.records or has_table(prefix)
             return Origins(prefix, kept=True) if is_there else None
-        except TokpackError:  # a table of another dataset, which `inspect --trace` explains
+        except TokpackError:  # for a table of another dataset `inspect --trace` tells the reason
             return None
 
     @cached_property

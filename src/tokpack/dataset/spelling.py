@@ -1,4 +1,4 @@
-"""Tokens as text, one by one: what each id stands for."""
+"""Tokens as text, one by one."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 16  # tokens
-_WINDOW = 8  # tokens before one that may change how it is written
+_WINDOW = 8  # the text of a token may depend on so many tokens before it
 _NO_TOKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenText(NamedTuple):
-    """Some tokens that make whole characters together; nearly always one."""
+    """Some tokens that make up whole characters together; nearly always just one."""
 
     ids: tuple[int, ...]
     text: str
 
 
 class Spelling:
-    """The bytes of single tokens of a tokenizer, as far as it can tell.
+    """The bytes of single tokens of a tokenizer, as far as they can be told.
 
-    A byte-level BPE has them in its vocabulary; what other tokenizers write for a token depends
-    on those before it. An id that the tokenizer does not have stands for U+FFFD.
+    A byte-level BPE has them in its vocabulary. With other tokenizers the text of a token depends
+    on those before it. An id that the tokenizer does not have becomes U+FFFD.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -55,13 +55,15 @@ class Spelling:
 
     @cached_property
     def table(self) -> list[bytes] | None:
-        """The bytes of each id, for a tokenizer whose text is their plain sequence; else None."""
+        """The bytes of each id, or None if the text of a document is not simply these in a row."""
         if not isinstance(self.tokenizer, NativeTokenizer):
             return None
         return [self.alone(token) for token in range(self.tokenizer.vocab_size)]
 
     def alone(self, token: int) -> bytes:
-        """The bytes of one token with nothing before it, or after itself if it has none there."""
+        """The bytes of one token with nothing before it, or after itself if it has none
+        otherwise.
+        """
         try:
             first = self.tokenizer.decode_bytes([token])
             return first or self.tokenizer.decode_bytes([token, token])
@@ -69,7 +71,7 @@ class Spelling:
             return _NO_TOKEN.encode()
 
     def text(self, ids: Sequence[int] | npt.NDArray[Any]) -> bytes:
-        """The text of a document as UTF-8; for a byte-level BPE some 20 ns a token."""
+        """The text of a document as UTF-8; takes about 20 ns a token for a byte-level BPE."""
         if self.table is not None:
             array = np.asarray(ids)
             return b"".join(
@@ -84,9 +86,9 @@ class Spelling:
 
     @cached_property
     def _flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """All bytes of the table in a row, and where each token begins and how long it is.
+        """All bytes of the table in a row, the offset of each token in them, and its length.
 
-        One more at the end stands for ids that are no token.
+        One more entry at the end stands for ids that are no token.
         """
         rows = [*(self.table or []), _NO_TOKEN.encode()]
         lengths = np.array([len(row) for row in rows], np.int64)
@@ -131,7 +133,7 @@ class Spelling:
 
 
 def _is_cut(text: bytes) -> bool:
-    """Whether the last character of a text misses bytes."""
+    """Whether the last character of a text is not complete."""
     try:
         text.decode()
     except UnicodeDecodeError as error:
@@ -149,18 +151,18 @@ _IN_PYTHON = "load one with tokpack.load_tokenizer(...), whose decode takes data
 
 
 class TokenizerLookup(NamedTuple):
-    """A tokenizer, or None; ``note`` says what a user should know about that."""
+    """A tokenizer, or None; ``note`` is what a user should know about that."""
 
     tokenizer: Tokenizer | None
     note: str
 
 
 def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles]) -> TokenizerLookup:
-    """Load the tokenizer that is given, else the one that the manifest describes.
+    """The tokenizer that is given, loaded, or else the one that the manifest describes.
 
     A manifest has the paths and checksums of a tokenizer's files. They are looked for among the
-    copies that encode has kept on this machine, beside the dataset, and at their old place; what is
-    found must have the checksum. What is given must load: raises TokpackError.
+    copies that encode has kept on this machine, beside the dataset, and at their old place, and
+    must have the checksum. A tokenizer that is given must load: raises TokpackError.
     """
     if any(files.values()):
         tokenizer = load_tokenizer(**files)
@@ -174,7 +176,7 @@ def find_tokenizer(dataset: MMapIndexedDataset, **files: Unpack[TokenizerFiles])
 def spelling_of(dataset: MMapIndexedDataset) -> Spelling:
     """The tokens of a dataset as text, by the tokenizer that its manifest describes.
 
-    TokenizerError, with what to do, where there is none or it is not found.
+    TokenizerError, with advice, if there is none or it is not found.
     """
     try:
         return Spelling(_own_tokenizer(dataset))
@@ -211,11 +213,8 @@ def _difference(dataset: MMapIndexedDataset, tokenizer: Tokenizer) -> str:
     )
 
 
-# The text of a document, without what frames it.
-
-
 class RoleSpan(NamedTuple):
-    """Tokens [begin, end) of one role, "" where none speaks."""
+    """Tokens [begin, end) of one role; "" if nobody speaks."""
 
     role: str
     begin: int
@@ -223,10 +222,10 @@ class RoleSpan(NamedTuple):
 
 
 def turns_of(dataset: MMapIndexedDataset, number: int, begin: int, end: int) -> list[RoleSpan]:
-    """The tokens [begin, end) of document ``number`` by who speaks, counted from ``begin``.
+    """The turns in tokens [begin, end) of document ``number``, counted from ``begin``.
 
-    Two messages of one role that follow each other are one turn. All of them are of no role where
-    the dataset has no roles. Raises as its ``track``.
+    Two messages of the same role that follow each other are one turn. Without a track of roles all
+    tokens are one turn of the role "". Raises as its ``track``.
     """
     if "roles" not in dataset.tracks:
         return [RoleSpan("", 0, end - begin)]
@@ -242,8 +241,8 @@ def turns_of(dataset: MMapIndexedDataset, number: int, begin: int, end: int) -> 
 def document_text(dataset: MMapIndexedDataset, spelling: Spelling, number: int) -> bytes:
     """The text of document ``number``, in [0, documents), as UTF-8.
 
-    Ids that the manifest says to stand around each document (EOD, BOS) are left out where they are
-    there; without such a word the EOD at the end is. FormatError for a broken index.
+    The ids that the manifest names as the frame of each document (EOD, BOS) are left out if they
+    are there; if it names none, the EOD at the end is. FormatError for a broken index.
     """
     ids = dataset.document(number)
     manifest = own_manifest(dataset)

@@ -49,12 +49,12 @@ def split(
 ) -> list[tuple[str, Manifest]]:
     """Cut a dataset into OUTPUT_00000, OUTPUT_00001, ...; documents, and pairs of them, stay whole.
 
-    Exactly one says how: ``documents`` or ``tokens`` at most in each (a longer document makes one
-    alone), ``parts`` of about as many tokens each, or ``shares`` of the documents, such as
-    (969, 30, 1): three are named OUTPUT_train, _valid and _test, and a share of 0 makes no dataset.
-    Gives each prefix with its manifest. All datasets are there complete or none is. ``progress`` is
-    told the bytes of the .bin that are written. UsageError where a dataset would have no document,
-    FormatError where the dataset is broken, OutputError where an output is taken.
+    Exactly one option says how: at most ``documents`` or ``tokens`` in each (a longer document is a
+    dataset of its own), ``parts`` with about the same number of tokens, or ``shares`` of the
+    documents, such as (969, 30, 1): three are named OUTPUT_train, _valid and _test, and a share of
+    0 makes no dataset. Returns each prefix with its manifest. All datasets are complete, or none
+    exists. ``progress`` is told the bytes of the .bin that are written. UsageError if a dataset
+    would have no document, FormatError if the dataset is broken, OutputError if an output exists.
     """
     prefix, output = os.fspath(input), os.fspath(output)
     _check_request(documents=documents, tokens=tokens, parts=parts, shares=shares)
@@ -101,7 +101,7 @@ def split(
 
 
 def _tell_of_others(output: str, parts: int) -> None:
-    """Warn of datasets that follow in number, as an earlier split into more parts leaves them."""
+    """Warn of datasets with higher numbers, which an earlier split into more parts has left."""
     names = (f"{output}_{number:05d}" for number in itertools.count(parts))
     others = list(itertools.takewhile(lambda name: is_manifest(manifest_path(name)), names))
     if others:
@@ -148,7 +148,7 @@ def _by_parts(ends: npt.NDArray[np.int64], parts: int, prefix: str, kind: str) -
         right = int(np.searchsorted(ends, goal))
         left = max(right - 1, 0)
         near = left if goal - ends[left] < ends[right] - goal else right
-        # At least one document for this dataset, and at least one for each that follows.
+        # At least one document for this dataset, and one is left for each of those that follow.
         bounds.append(min(max(near, bounds[-1] + 1), count - (parts - number)))
     return [*bounds, count]
 
@@ -165,7 +165,7 @@ def _by_shares(shares: Sequence[float], count: int, prefix: str, kind: str) -> l
 
 
 def _named(output: str, bounds: list[int], in_three: bool) -> list[tuple[str, tuple[int, int]]]:
-    """The name of each dataset, with its documents [begin, end); a share of 0 makes none."""
+    """The name of each dataset and its documents [begin, end); a share of 0 makes none."""
     ranges = list(pairwise(bounds))
     names = SHARE_NAMES if in_three else [f"{number:05d}" for number in range(len(ranges))]
     pairs = zip(names, ranges, strict=True)
@@ -175,7 +175,7 @@ def _named(output: str, bounds: list[int], in_three: bool) -> list[tuple[str, tu
 def _rows(
     tables: Tables | None, name: str, cut: tuple[int, int], new: NewFiles
 ) -> Callable[[FileDigest], Mapping[str, FileDigest]]:
-    """What writes the table of a part; records that were left out belong to none of the parts."""
+    """A function that writes the table of a part; records that were left out belong to no part."""
     if tables is None:
         return lambda binary: {}
     return lambda binary: {"table": tables.write(name, new, binary, cut)}
@@ -209,7 +209,9 @@ def _write(
 
 
 def _facts(dataset: MMapIndexedDataset, documents: tuple[int, int], tokens: int) -> dict[str, Any]:
-    """The manifest of a part: which documents of what; its share of the inputs is not known."""
+    """The facts of a part for its manifest: which documents of which dataset. Its inputs are not
+    known.
+    """
     begin, end = documents
     prefix = dataset.path_prefix
     facts = plain_facts(prefix, end - begin, tokens, tokens * dataset.dtype.itemsize)

@@ -1,7 +1,7 @@
 """``PREFIX.docs.parquet``, described in docs/format.md: a row for each document of a dataset.
 
-Records that were left out have their rows in ``PREFIX.dropped.parquet``. The footer of either says
-of which .bin it is, and the manifest has its size and checksum.
+Records that were left out have rows in ``PREFIX.dropped.parquet``. The footer of each file names
+the checksum of its .bin, and the manifest has its own size and checksum.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
 
 TABLE_SUFFIX = ".docs.parquet"
 DROPPED_SUFFIX = ".dropped.parquet"
-# Columns that every table has, in this order; kept ones follow.
+# The columns of every table, in this order; kept columns follow.
 COLUMNS = ("source", "line", "bytes", "tokens", "text_xxh3", "tokens_xxh3")
 DROPPED_COLUMNS = ("source", "line", "reason")
-EMPTY = "empty"  # the reason of a document without a token
+EMPTY = "empty"  # the reason for a document without a token
 ROW_GROUP = 1 << 16  # rows; the last group has fewer
 VERSION = 1
-NO_TOKENS = xxh3_128_intdigest(b"") >> 64  # the upper half of tokens_xxh3 of a document without
+NO_TOKENS = xxh3_128_intdigest(b"") >> 64  # the upper half of tokens_xxh3 without any token
 MARK = b"tokpack.table"  # a key of the footer's metadata
 
 _MAGIC = b"PAR1"
-_TAIL_BYTES = 1 << 16  # of the footer's end, where its metadata is
+_TAIL_BYTES = 1 << 16  # at the end of the footer, where its metadata is
 
-_OPEN = 8  # row groups
+_OPEN = 8  # row groups in memory
 _ADVICE = (
     "`tokpack adopt` makes one from its tokens; to have lines and values of the input in it, "
     "encode with --keep or --trace"
@@ -60,28 +60,29 @@ _ADVICE = (
 
 
 def table_path(prefix: str | os.PathLike[str]) -> str:
-    """Where the table of the documents of the dataset ``prefix`` lies."""
+    """The path of the table of documents of the dataset ``prefix``."""
     return os.fsdecode(prefix) + TABLE_SUFFIX
 
 
 def dropped_path(prefix: str | os.PathLike[str]) -> str:
-    """Where the table of the records that were left out of the dataset ``prefix`` lies."""
+    """The path of the table of records that were left out of the dataset ``prefix``."""
     return os.fsdecode(prefix) + DROPPED_SUFFIX
 
 
 def token_digests(tokens: npt.NDArray[Any], spans: Int64s) -> npt.NDArray[np.uint8]:
     """``tokens_xxh3`` of documents, uint8 [n, 16]: document i has the tokens of spans[i].
 
-    They are hashed as int32, little endian, whatever the dtype of the dataset; those of a document
-    that has others as int64, with a byte of 0 behind them.
+    Tokens are hashed as int32, little endian, whatever the dtype of the dataset. A document with a
+    token that does not fit is hashed as int64, followed by a byte of 0.
     """
     return _core.token_digests(np.require(plain_ids(tokens), requirements=["C", "A"]), spans)
 
 
 def plain_ids(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Token ids as the core compares them: uint16, uint32 or uint64, of this machine's byte order.
+    """Token ids as the core compares them: uint16, uint32 or uint64, in the byte order of this
+    machine.
 
-    Negative ones are the numbers of their bits.
+    A negative id becomes the number with the same bits.
     """
     if tokens.dtype.kind == "u" and tokens.dtype.itemsize in (2, 4, 8):
         return tokens.astype(tokens.dtype.newbyteorder("="), copy=False)
@@ -91,7 +92,7 @@ def plain_ids(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:
-    """Whether a file is a table of documents or of dropped records: no other is replaced by one.
+    """Whether a file is a table of documents or of left out records, so that it may be replaced.
 
     Other tables have another ``mark`` in the metadata of their footer.
     """
@@ -106,21 +107,21 @@ def is_table(path: str | os.PathLike[str], mark: bytes = MARK) -> bool:
             if file.read() != _MAGIC:
                 return False
             file.seek(max(0, size - len(_MAGIC) - 4 - min(footer, _TAIL_BYTES)))
-            # A key, as Thrift's compact protocol has it: its number, its length, its letters.
+            # A key in Thrift's compact protocol: its number, its length, its letters.
             return b"\x18%c%b\x18" % (len(mark), mark) in file.read()
     except OSError:
         return False
 
 
 def table_metadata(binary: FileDigest) -> dict[bytes, bytes]:
-    """The metadata of the tables of a dataset with such a .bin."""
+    """The metadata for the tables of a dataset with this .bin."""
     value = {"version": VERSION, "bin": checksum_of(binary)}
     return {MARK: json.dumps(value).encode()}
 
 
 @cache
 def import_parquet() -> Any:
-    """``pyarrow`` with ``pyarrow.parquet``. UsageError that names the extra where it is missing."""
+    """``pyarrow`` with ``pyarrow.parquet``. UsageError that names the extra if it is missing."""
     with needs_extra("parquet"):
         import pyarrow
         import pyarrow.parquet
@@ -128,18 +129,18 @@ def import_parquet() -> Any:
 
 
 def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
-    """The tables of a dataset's shards, in order, as files of this machine.
+    """The paths of the tables of a dataset's shards, in order, on this machine.
 
-    Of a dataset on a store they are copies, to be opened at once. A view has none of its own:
-    ``DocumentTable`` has the rows of its documents. InputError for one, and where a shard has no
-    table; FormatError where one is of another dataset: by its size, its rows, and the checksum of
-    the .bin that its footer has. All its bytes are compared by ``tokpack verify`` alone.
+    For a dataset on a store they are copies, which must be opened at once. A view has no table of
+    its own: ``DocumentTable`` has the rows of its documents. InputError for a view, or if a shard
+    has no table; FormatError if one is of another dataset: by its size, its rows, and the checksum
+    of the .bin in its footer. Only ``tokpack verify`` compares all its bytes.
     """
     prefix = prefix_of(prefix)
     prefixes = [prefix]
     if is_virtual(prefix):
         manifest = Manifest.load(prefix)
-        if manifest.selection is not None:  # its rows would be those of other documents
+        if manifest.selection is not None:  # its datasets' tables also have rows of other documents
             raise InputError(
                 f"{prefix}: is a view, which has no table of its own: merge writes it out with one"
             )
@@ -148,9 +149,9 @@ def table_paths(prefix: str | os.PathLike[str]) -> list[str]:
 
 
 def has_table(prefix: str) -> bool:
-    """Whether the manifest of the dataset ``prefix`` tells of a table.
+    """Whether the manifest of the dataset ``prefix`` names a table.
 
-    Of a virtual one or a view it is that of each dataset of which it is made.
+    For a virtual dataset or a view: whether those of all datasets that it is made of do.
     """
     if not is_virtual(prefix):
         manifest = Manifest.find(prefix)
@@ -161,7 +162,7 @@ def has_table(prefix: str) -> bool:
 
 
 def table_file(prefix: str) -> str:
-    """The table of one shard; as ``table_paths``."""
+    """The path of the table of one shard. Raises as ``table_paths``."""
     path, manifest = table_path(prefix), Manifest.find(prefix)
     if manifest is None or manifest.table is None:
         if manifest is None and (what := not_a_dataset(prefix)):
@@ -183,7 +184,9 @@ def table_file(prefix: str) -> str:
 
 
 def check_footer(local: str, manifest: Manifest, rows: int, name: str = "") -> Any:
-    """The metadata of a table, which is of a dataset, or FormatError; ``name`` is for messages."""
+    """The metadata of a table. FormatError if it is not of this dataset; ``name`` is for
+    messages.
+    """
     name = name or local
     metadata = read_footer(local, name)
     value = (metadata.metadata or {}).get(MARK)
@@ -200,12 +203,13 @@ def within(numbers: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
     """Those of ascending numbers that are in [begin, end)."""
     if begin == end:
         return numbers[:0]
-    first, last = np.array([begin, end - 1]).astype(numbers.dtype)  # which no search casts all to
+    # In the dtype of the numbers: else a search would convert all of them.
+    first, last = np.array([begin, end - 1]).astype(numbers.dtype)
     return numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, side="right")]
 
 
 def read_footer(local: str, name: str = "") -> Any:
-    """The metadata of a parquet file. FormatError, with ``name``, where it is broken."""
+    """The metadata of a parquet file. FormatError, with ``name``, if it is broken."""
     arrow = import_parquet()
     try:
         return arrow.parquet.read_metadata(local)
@@ -216,7 +220,9 @@ def read_footer(local: str, name: str = "") -> Any:
 
 
 class TableReader:
-    """Rows of one table, by their numbers and by their lines; row groups are read when needed."""
+    """Reads rows of one table by their numbers or lines; row groups are read when they are
+    needed.
+    """
 
     def __init__(self, local: str, name: str = "") -> None:
         arrow = import_parquet()
@@ -247,7 +253,7 @@ class TableReader:
         return tuple(name for name in self.schema.names if name not in COLUMNS)
 
     def is_null(self, column: str) -> bool:
-        """Whether a column has no value at all, as the statistics of its row groups say."""
+        """Whether a column has no value at all, by the statistics of its row groups."""
         metadata = self._file.metadata
         place = self.schema.get_field_index(column)
         for group in range(metadata.num_row_groups):
@@ -260,7 +266,7 @@ class TableReader:
     def take(self, numbers: Int64s, columns: tuple[str, ...]) -> Any:
         """Rows by their numbers, int64 [n], in any order and with repeats, as an Arrow table.
 
-        IndexError where they are not there.
+        IndexError for a row that does not exist.
         """
         arrow = import_parquet()
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < len(self):
@@ -284,9 +290,9 @@ class TableReader:
             raise self._broken(error) from None
 
     def of_rows(self, column: str, rows: npt.NDArray[Any]) -> Iterator[tuple[Any, Int64s]]:
-        """The values of a row group, and which of them ascending ``rows`` are of, with repeats.
+        """For each row group, the values of a column, and which of these belong to ``rows``.
 
-        Groups without any are not read.
+        ``rows`` are ascending, with repeats. Groups without any are not read.
         """
         for group, (begin, end) in enumerate(pairwise(self._ends)):
             inside = within(rows, begin, end)
@@ -294,12 +300,14 @@ class TableReader:
                 yield self._read(group, (column,))[column], inside.astype(np.int64) - begin
 
     def column(self, name: str) -> Iterator[Any]:
-        """A column of all rows, as Arrow arrays; more than a row group is never in memory."""
+        """A column of all rows, as Arrow arrays; at most one row group is in memory."""
         for group in range(len(self._ends) - 1):
             yield from self._read(group, (name,))[name].chunks
 
     def find(self, source: str, line: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        """The rows of a line of an input, each with its ``row``; groups without it are not read."""
+        """The rows of a line of an input, each with its ``row``; groups that cannot have it are not
+        read.
+        """
         from pyarrow import compute
 
         matches: list[dict[str, Any]] = []
@@ -338,14 +346,12 @@ class TableReader:
         return FormatError(f"{self.name}: not a right table of documents: {error}")
 
 
-# Writes these tables: rows as they come, in row groups of a fixed size.
-#
-# The bytes of a table follow from its rows alone, however they were cut on their way here (and from
-# pyarrow's version, which its footer names).
+# Tables are written in row groups of a fixed size. So their bytes follow from the rows alone,
+# however these were cut on their way here (and from pyarrow's version, which the footer names).
 
 _HASHES = ("text_xxh3", "tokens_xxh3")
-_COUNTS = ("line", "bytes", "tokens")  # numbers near their neighbours'
-# Of a column with more bytes of different values than this in a row group no dictionary is made.
+_COUNTS = ("line", "bytes", "tokens")  # numbers that are near those of neighbours
+# A column with more bytes of different values than this in a row group gets no dictionary.
 _DICTIONARY_BYTES = 1 << 16
 
 
@@ -384,9 +390,9 @@ def dropped_schema() -> Any:
 def table_chunks(
     schema: Any, tables: Iterable[Any], metadata: Mapping[bytes, bytes]
 ) -> Iterator[bytes]:
-    """The bytes of a table, for ``replace_file``; of rows in Arrow tables of any size, in order.
+    """The bytes of a table, for ``replace_file``, from Arrow tables of any size, in order.
 
-    Columns that are dictionaries in the schema may come as strings.
+    Columns that are dictionaries in the schema may be strings in these.
     """
     arrow = import_parquet()
     schema = schema.with_metadata(dict(metadata))
@@ -413,7 +419,7 @@ _PLAIN_TYPES = ("bool", "int64", "double")
 
 
 def _groups(tables: Iterable[Any]) -> Iterator[Any]:
-    """The rows in tables of ROW_GROUP rows; the last has fewer."""
+    """The rows in tables of ROW_GROUP rows; the last one may have fewer."""
     arrow = import_parquet()
     waiting: list[Any] = []
     rows = 0
@@ -430,18 +436,18 @@ def _groups(tables: Iterable[Any]) -> Iterator[Any]:
 
 
 def _encoded(column: Any, kind: Any) -> Any:
-    """A column in one chunk; one of a dictionary with its values in the order of the rows."""
+    """A column in one chunk; for a dictionary, its values are in the order of their first rows."""
     arrow = import_parquet()
     if not arrow.types.is_dictionary(kind):
         return column.combine_chunks()
-    if arrow.types.is_dictionary(column.type):  # a chunk has one value: so the order is right
+    if arrow.types.is_dictionary(column.type):  # each chunk has one value, so the order is right
         return column.unify_dictionaries().combine_chunks()
     encoded = column.combine_chunks().dictionary_encode()
     return encoded.combine_chunks() if isinstance(encoded, arrow.ChunkedArray) else encoded
 
 
 class _Sink(io.RawIOBase):
-    """A file that gives away what is written to it."""
+    """A file in memory whose content is taken away as it is written."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
@@ -460,22 +466,19 @@ class _Sink(io.RawIOBase):
         return self._bytes
 
     def take(self) -> list[bytes]:
-        """What was written since the last call."""
+        """The bytes that were written since the last call."""
         chunks, self._chunks = self._chunks, []
         return chunks
 
 
-# The table of a dataset's documents as one, however its files lie: rows by document.
-
-
 class DocumentTable:
-    """The rows of the documents of the dataset ``prefix``, numbered as these are.
+    """The rows of the documents of the dataset ``prefix``, numbered like these.
 
-    Those of a dataset in shards lie in the tables of its shards, those of a view in the tables of
-    the datasets that it selects from; each is opened when it is asked. ``prefixes`` are theirs,
-    ``numbers`` the documents of a view there, None for any other dataset. Opening takes a moment,
-    that of a view a pass over its list. InputError where a table is missing, FormatError where one
-    is broken or of another dataset.
+    A dataset in shards has them in the tables of its shards, a view in the tables of the datasets
+    that it selects from; each table is opened when it is needed. ``prefixes`` are the datasets with
+    the tables. ``numbers`` are the documents of a view in these, or None for any other dataset.
+    Opening takes a moment, for a view a pass over its list. InputError if a table is missing,
+    FormatError if one is broken or of another dataset.
     """
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
@@ -494,19 +497,19 @@ class DocumentTable:
             counts = [len(self.shard(0))]
         self.ends = [0, *accumulate(counts)]
         if self.prefixes:
-            self.shard(0)  # so that what has no table is known at once
+            self.shard(0)  # raises at once if there is no table
 
     def __len__(self) -> int:
         """Number of documents."""
         return self.ends[-1] if self.numbers is None else len(self.numbers)
 
     def __iter__(self) -> Iterator[TableReader]:
-        """The tables of the shards, each opened in turn."""
+        """The tables of the shards, each opened when its turn comes."""
         return map(self.shard, range(len(self.prefixes)))
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """The columns, with their types in words, of the first shards."""
+        """The columns of the first shards, with their types in words."""
         return {
             field.name: "string" if "dictionary" in str(field.type) else str(field.type)
             for reader in islice(self, _OPEN)
@@ -515,12 +518,12 @@ class DocumentTable:
 
     @property
     def kept(self) -> dict[str, str]:
-        """Those of them that were kept of the input."""
+        """The columns that were kept of the inputs, with their types."""
         return {name: kind for name, kind in self.columns.items() if name not in COLUMNS}
 
     @property
     def in_pairs(self) -> bool:
-        """Whether documents 2i and 2i + 1 are different ones of the same line of a source."""
+        """Whether documents 2i and 2i + 1 are different documents of the same line of a source."""
         from pyarrow import compute
 
         table = self.read(["source", "line", "tokens_xxh3"])
@@ -533,16 +536,18 @@ class DocumentTable:
         return bool(np.all(both.to_numpy()))
 
     def parts(self, documents: Int64s) -> Iterator[tuple[TableReader, Int64s, Int64s]]:
-        """The tables that have some documents: of each their places among these, and its rows."""
+        """For each table that has some of ``documents``: the places of these among all, and their
+        rows.
+        """
         if self.numbers is not None:
             documents = self.numbers[documents].astype(np.int64)
         for shard, here, rows in by_part(self.ends, documents):
             yield self.shard(shard), here, rows
 
     def rows(self, documents: Int64s, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Rows as mappings, in the order of the documents; without what a shard has not.
+        """Rows as mappings, in the order of the documents; a column that a shard lacks is missing.
 
-        IndexError where a document is not there.
+        IndexError for a document that does not exist.
         """
         rows: list[dict[str, Any]] = [{}] * len(documents)
         for reader, places, numbers in self.parts(documents):
@@ -555,7 +560,7 @@ class DocumentTable:
     def take(self, documents: Int64s, columns: Sequence[str], fit: Callable[[Any], Any]) -> Any:
         """Rows as an Arrow table, in the order of the documents.
 
-        ``fit`` gives what a table has of ``columns`` the form that it has in all tables.
+        ``fit`` converts the ``columns`` of one table to the form that they have in all tables.
         """
         arrow = import_parquet()
         tables, order = [], []
@@ -569,10 +574,10 @@ class DocumentTable:
         return joined.take(arrow.array(np.argsort(np.concatenate(order))))
 
     def read(self, columns: Sequence[str] | str | None) -> Any:
-        """All rows as an Arrow table: its ``columns``, or all.
+        """All rows as an Arrow table with ``columns``, or all columns.
 
         A kept column that a shard lacks is null there. UsageError for an unknown column, or one
-        whose types in the shards do not go together.
+        whose types in the shards do not fit together.
         """
         arrow = import_parquet()
         names = list(dict.fromkeys(name for reader in self for name in reader.schema.names))
@@ -610,21 +615,17 @@ _WHERE = ("source", "line")
 Became = Literal["document", "empty", "rejected", "unselected", "nothing"]
 
 
-# Which input and line a document came from, and what became of a line, by the inputs' names.
-
-
 @dataclass(frozen=True)
 class Origin:
-    """A line of an input, and what became of it.
+    """A line of an input, and what has become of it.
 
-    ``source`` is the input's name as in the manifest; ``line`` counts from 1: lines of JSON lines
+    ``source`` is the input's name as in the manifest. ``line`` counts from 1: lines of JSON lines
     and plain text (blank ones too, compressed or not), elements of a JSON array, rows of a table,
-    records of an archive; None where it is not known. It became a ``document``, whose number in the
-    dataset is ``document``; or it was left out: ``empty`` (no token), ``rejected`` with a
-    ``reason``, ``unselected`` where it is a document that a view does not list; ``nothing`` is a
-    line that is no record, or one that
-    ``where`` or ``map`` left out, of which nothing is kept. ``kept`` are the kept values of a
-    document, by column, where they were asked for.
+    records of an archive; None if it is not known. ``became`` is ``document``, and then
+    ``document`` is its number in the dataset; or why it was left out: ``empty`` (no token),
+    ``rejected`` with a ``reason``, ``unselected`` for a document that a view does not list; or
+    ``nothing`` for a line that is no record, or one that ``where`` or ``map`` left out, for which
+    no trace is kept. ``kept`` are the kept values of a document, by column, if they were requested.
     """
 
     source: str
@@ -642,11 +643,11 @@ class Origin:
 class Origins:
     """The origins of the documents of the dataset ``prefix``, by its table and manifest.
 
-    A dataset in shards has the tables of its shards, each opened when it is asked, and a view those
-    of the datasets of which it lists documents. InputError where one of these is missing,
-    FormatError where it is broken or of another dataset. Opening takes a moment, that of a view a
-    pass over its list; a question some milliseconds, and less for a document near the one before.
-    With ``kept`` they have the kept values of documents, which takes longer to read.
+    A dataset in shards has the tables of its shards, each opened when it is needed, and a view
+    those of the datasets that it lists. InputError if one of these is missing, FormatError if it is
+    broken or of another dataset. Opening takes a moment, for a view a pass over its list; a
+    question takes some milliseconds, and less for a document near the last one. With ``kept``
+    origins have the kept values of documents, which takes longer to read.
     """
 
     def __init__(self, prefix: str | os.PathLike[str], *, kept: bool = False) -> None:
@@ -654,7 +655,7 @@ class Origins:
         self.table = table = DocumentTable(prefix)
         self._dropped = lru_cache(_OPEN)(_dropped)
         self._manifests = [Manifest.load(table.prefix)]
-        if table.numbers is not None:  # the inputs of a view are datasets, and not what these read
+        if table.numbers is not None:  # the inputs of a view are datasets, not their inputs
             bases = (Manifest.find(one) for one in table.prefixes)
             self._manifests = [one for one in bases if one is not None]
         names = [name for one in self._manifests for name in _names(one)]
@@ -665,7 +666,7 @@ class Origins:
         return len(self.table)
 
     def __getitem__(self, document: int) -> Origin:
-        """Where a document came from; IndexError where there is no document of that number."""
+        """The origin of a document. IndexError if there is no document with this number."""
         number = document + len(self) if document < 0 else document
         if not 0 <= number < len(self):
             raise IndexError(f"{self.table.prefix}: document {document} of {len(self)}")
@@ -685,10 +686,10 @@ class Origins:
             yield Origin(source, line, "document", number, kept=row)
 
     def find(self, source: str, line: int) -> list[Origin]:
-        """What became of a line: an origin for each time that the input was given.
+        """What has become of a line: an origin for each time that the input was given.
 
         ``source`` is an input's name, or the end of it (``wiki.jsonl`` for ``data/wiki.jsonl``).
-        UsageError where there is no such input, or several are meant.
+        UsageError if no input, or more than one, has such a name.
         """
         table = self.table
         name = self.sources[_matching(self.sources, source, table.prefix)]
@@ -704,7 +705,7 @@ class Origins:
         return origins or [Origin(name, line, "nothing", reason=self._no_record(name))]
 
     def _with_number(self, origin: Origin, shard: int, number: int) -> list[Origin]:
-        """An origin with each number that a document of the shards has in the dataset."""
+        """The origin with each number that this document of a shard has in the dataset."""
         if self.table.numbers is None:
             return [replace(origin, document=number)]
         places = np.flatnonzero(self.table.numbers == number).tolist()
@@ -713,7 +714,7 @@ class Origins:
         return [replace(origin, document=place) for place in places] or [left_out]
 
     def _dropped_origins(self, shard: int, source: str, line: int) -> Iterator[Origin]:
-        """Those of the records of a line that a shard has left out."""
+        """The origins of a line's records that a shard has left out."""
         dropped = self._dropped(self.table.prefixes[shard])
         for row in [] if dropped is None else dropped.find(source, line, (*_WHERE, "reason")):
             if row["reason"] == EMPTY:
@@ -722,7 +723,9 @@ class Origins:
                 yield Origin(source, line, "rejected", reason=row["reason"])
 
     def _no_record(self, name: str) -> str:
-        """Why a line of an input is neither a document nor among those that were left out."""
+        """The reason why a line of an input is neither a document nor among the records left
+        out.
+        """
         reasons = ["blank", "behind the last line"]
         manifests = [one for one in self._manifests if name in _names(one)]
         reasons += dict.fromkeys(way for one in manifests for way in one.ways_out())
@@ -732,7 +735,7 @@ class Origins:
 
 
 def _dropped(prefix: str) -> TableReader | None:
-    """The table of the records that a shard has left out, where there are such."""
+    """The table of the records that a shard has left out, or None if there is none."""
     manifest, path = Manifest.load(prefix), dropped_path(prefix)
     if manifest.dropped is None:
         return None
@@ -746,7 +749,7 @@ def _dropped(prefix: str) -> TableReader | None:
 
 
 def _matching(sources: list[str], source: str, prefix: str) -> int:
-    """The number of an input that a user means. UsageError where there is none, or several."""
+    """The number of the input that a user names. UsageError if none or several match."""
     if source in sources:
         return sources.index(source)
     end = "/" + source.lstrip("./")

@@ -1,4 +1,4 @@
-"""Tracks, described in docs/format.md: values aligned to the tokens of a .bin, one for each."""
+"""Tracks, described in docs/format.md: a value for each token of a .bin."""
 
 from __future__ import annotations
 
@@ -38,43 +38,45 @@ if TYPE_CHECKING:
 
 Values = npt.NDArray[Any]
 
-_STEP = 1 << 20  # tokens looked at at a time
+_STEP = 1 << 20  # tokens that are read at a time
 
 
 def track_path(prefix: str | os.PathLike[str], name: str) -> str:
-    """Where the track ``name`` of the dataset ``prefix`` lies."""
+    """The path of the track ``name`` of the dataset ``prefix``."""
     return f"{os.fsdecode(prefix)}.{name}"
 
 
 def own_tracks(prefix: str) -> list[str]:
-    """The paths of the tracks of the dataset ``prefix`` that are there."""
+    """The paths of the tracks of the dataset ``prefix`` that exist."""
     try:
         manifest = Manifest.find(prefix)
     except (FormatError, InputError):
         return []
-    if manifest is None or manifest.pieces is not None:  # those of pieces lie beside these
+    if manifest is None or manifest.pieces is not None:  # pieces have their own
         return []
     return [path for name in manifest.tracks if exists(path := track_path(prefix, name))]
 
 
 def is_track(path: str) -> bool:
-    """Whether a file is a track by the manifest beside it, which alone tells that."""
+    """Whether a file is a track, which only the manifest beside it tells."""
     return path in own_tracks(path.rpartition(".")[0])
 
 
 def check_name(name: str) -> None:
-    """UsageError where no track has such a name."""
+    """Raise UsageError if no track has this name."""
     if name not in TRACK_DTYPES:
         raise UsageError(f"no track is called {name!r}: there are {', '.join(TRACK_DTYPES)}")
 
 
 def count_trained(values: Mapping[str, Values]) -> int:
-    """How many of the same tokens are trained, by their values in one track or more."""
+    """The number of trained tokens, by their values in one or more tracks."""
     return int(np.count_nonzero(are_trained(values)))
 
 
 def are_trained(values: Mapping[str, Values]) -> npt.NDArray[np.bool_]:
-    """Whether each of some tokens is trained: bool [n], of ``values`` [n] in one track or more."""
+    """Whether each of some tokens is trained: bool [n], from ``values`` [n] in one or more
+    tracks.
+    """
     trained = np.ones(len(next(iter(values.values()))), bool)
     for name, kind in TRACKS.items():
         if name in values and kind.trained is not None:
@@ -87,8 +89,8 @@ def read_tracks(
 ) -> Iterator[dict[str, Values]]:
     """The values of tokens [begin, end) of a shard in each track, some at a time.
 
-    Where they are of all its tokens, a track that has not the checksum of its manifest is a
-    FormatError. Else raises as ``open_track``.
+    If that is all its tokens, a track whose checksum is not that of the manifest is a FormatError.
+    Otherwise raises as ``open_track``.
     """
     end = len(shard.tokens) if end is None else end
     tracks = {name: shard.track(name) for name in names}
@@ -111,7 +113,9 @@ def read_tracks(
 
 
 def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:
-    """``count_trained`` of tracks of so many tokens, by the paths of their files. InputError."""
+    """The ``count_trained`` of tracks with this number of tokens, by the paths of their files.
+    InputError.
+    """
     mapped = {name: _opened(path, TRACK_DTYPES[name])[0] for name, path in paths.items()}
     steps = range(0, tokens, _STEP)
     parts = ({name: one[at : at + _STEP] for name, one in mapped.items()} for at in steps)
@@ -121,9 +125,9 @@ def trained_in_files(paths: Mapping[str, str], tokens: int) -> int:
 def trained_ends(
     shards: Iterable[Shard], names: Iterable[str], ends: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Trained tokens of some shards before each of some places: int64 [n].
+    """The number of trained tokens before each of some places in the shards: int64 [n].
 
-    ``ends``, int64 [n], are tokens before each place, none fewer than before the last.
+    ``ends``, int64 [n], are the numbers of tokens before these places, ascending.
     """
     sums = np.zeros(len(ends), np.int64)
     names, at, total, place = list(names), 0, 0, 0
@@ -137,12 +141,14 @@ def trained_ends(
 
 
 def role_name(number: int) -> str:
-    """Who speaks, by a value of the track of roles; "" for what no release of tokpack writes."""
+    """The name of the role with this number in a track; "" for one that no release of tokpack
+    writes.
+    """
     return ROLES[number] if number < len(ROLES) else ""
 
 
 class FilledTrack(LazyTokens):
-    """The track of a shard that has none, where another has: every token counts, nobody speaks."""
+    """The track of a shard that has none while another has: every token counts, nobody speaks."""
 
     def __init__(self, tokens: Values | LazyTokens, name: str) -> None:
         self.dtype = TRACK_DTYPES[name]
@@ -151,7 +157,7 @@ class FilledTrack(LazyTokens):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all values, if they were in a file."""
+        """The bytes that all values would have in a file."""
         return len(self._tokens) * self.dtype.itemsize
 
     def __getitem__(self, which: slice) -> Values:
@@ -161,10 +167,10 @@ class FilledTrack(LazyTokens):
 
 
 def open_track(shard: Shard, name: str) -> Values | LazyTokens:
-    """The values of a track of a shard, one for each token: an array, mapped, or a lazy one.
+    """The values of a track of a shard, one for each token: a mapped array, or a lazy one.
 
-    UsageError for an unknown name; InputError where the file is missing, or the shard was replaced
-    meanwhile; FormatError where it has not a value for each token.
+    UsageError for an unknown name; InputError if the file is missing, or the shard has been
+    replaced; FormatError if it does not have one value for each token.
     """
     check_name(name)
     if name not in shard.tracks:
@@ -189,7 +195,7 @@ def open_track(shard: Shard, name: str) -> Values | LazyTokens:
 
 
 def _opened(path: str, dtype: np.dtype[Any]) -> tuple[Values | LazyTokens, int]:
-    """What can be read of a track, and the size of its file."""
+    """The values of a track's file, and its size."""
     if is_url(path):
         stored = StoredTokens(named(path), dtype)
         return stored, stored.nbytes
@@ -197,11 +203,9 @@ def _opened(path: str, dtype: np.dtype[Any]) -> tuple[Values | LazyTokens, int]:
     return np.frombuffer(buffer, dtype, len(buffer) // dtype.itemsize), len(buffer)
 
 
-# Tracks in the making: values as they come, counted and hashed.
-
-
 class NewTracks:
-    """The tracks ``names`` of the dataset ``prefix``, to files that ``create`` makes of paths.
+    """Writes the tracks ``names`` of the dataset ``prefix``, to files that ``create`` opens by
+    path.
 
     UsageError for an unknown name.
     """
@@ -212,7 +216,7 @@ class NewTracks:
         names = list(dict.fromkeys(names))
         for name in names:
             check_name(name)
-        # In the order of TRACK_DTYPES, however they are asked for.
+        # In the order of TRACK_DTYPES, whatever the order of the request.
         self._new = {
             name: _NewTrack(track_path(prefix, name), TRACK_DTYPES[name], create)
             for name in TRACK_DTYPES
@@ -222,19 +226,20 @@ class NewTracks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tracks, in the order in which manifests have them."""
+        """The tracks, in the order of manifests."""
         return tuple(self._new)
 
     def append(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append values of the same tokens to each track, in their dtypes. OutputError."""
+        """Append values of the same tokens to each track, in its dtype. OutputError."""
         for name, track in self._new.items():
             track.append(values[name])
         self._trained += count_trained(values)
 
     def finish(self, tokens: int) -> dict[str, Any]:
-        """What a manifest says of the tracks of so many tokens: ``tracks`` and ``trained``.
+        """The entries ``tracks`` and ``trained`` of a manifest, for so many tokens; none without
+        tracks.
 
-        Nothing where there are none. OutputError where a track has another number of values.
+        OutputError if a track has another number of values.
         """
         if not self._new:
             return {}
@@ -269,9 +274,9 @@ class _NewTrack:
 
 
 def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Values as a track has them: one dimension of its dtype.
+    """Values in the form of a track: one dimension of its dtype.
 
-    UsageError, about no sequence, for those that it cannot have, as TRACKS says.
+    UsageError, without the number of the sequence, for values that it cannot have by TRACKS.
     """
     array, kind = np.asarray(values).reshape(-1), TRACKS[name]
     if not array.size:
@@ -284,14 +289,11 @@ def track_values(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     return array.astype(kind.dtype)
 
 
-# What is wrong with the tracks of a dataset: their values, and their checksums.
-
-
 def check_tracks(shard: Shard, vocab_size: int | None) -> None:
-    """Read the tracks of a shard, whose sizes are right.
+    """Read and check the tracks of a shard, whose sizes are right.
 
-    FormatError for the first value that a track cannot have, for a checksum, and where the manifest
-    tells of another number of trained tokens. InputError where one cannot be read.
+    FormatError for the first value that a track cannot have, for a wrong checksum, and if the
+    manifest has another number of trained tokens. InputError if one cannot be read.
     """
     manifest = shard.manifest
     if manifest is None:
@@ -315,7 +317,7 @@ def check_tracks(shard: Shard, vocab_size: int | None) -> None:
 
 
 class _Check:
-    """Looks at a chunk: the first fault in it, the sums of its blocks, and its trained tokens."""
+    """Checks a chunk: its first error, the checksums of its blocks, and its trained tokens."""
 
     def __init__(self, name: str, path: str, vocab_size: int | None) -> None:
         self._name, self._path = name, path

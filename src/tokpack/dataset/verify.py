@@ -1,4 +1,4 @@
-"""Check a dataset to its last token, and say where its first fault is."""
+"""Check a dataset to its last token, and report its first fault."""
 
 from __future__ import annotations
 
@@ -46,16 +46,13 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerFiles
 
 
-# What is wrong with the tokens of a dataset whose index is right: looked for chunk by chunk.
-
 _DOCUMENTS = 1 << 17  # document ends looked up at a time
 
 
 class TokenCheck:
-    """Look at a chunk of the .bin: are ids in the vocabulary, and documents in their frame?
+    """Check chunks of a .bin: are ids in the vocabulary, and documents in their frame?
 
-    Each document that has tokens is to begin with the first ids of ``frame``, and to end with the
-    others.
+    Each document that has tokens must begin with the first ids of ``frame``, and end with the last.
     """
 
     def __init__(
@@ -76,13 +73,13 @@ class TokenCheck:
                 self._limit = int(np.iinfo(dtype).max) + 1
 
     def __call__(self, begin: int, block: npt.NDArray[np.uint8]) -> str | None:
-        """The first fault of the chunk at byte ``begin``, or None."""
+        """The first fault of the chunk at byte ``begin``, in words, or None."""
         faults = (self._stranger(begin, block), *self._unframed(begin, block))
         first = min((fault for fault in faults if fault is not None), default=None)
         return None if first is None else self._explain(*first, begin, block)
 
     def _stranger(self, begin: int, block: npt.NDArray[np.uint8]) -> tuple[int, str] | None:
-        """Byte of the first token that is not in the vocabulary, and what is expected there."""
+        """The byte of the first token that is not in the vocabulary, and what is expected there."""
         tokens: npt.NDArray[Any] = block.view(self._unsigned)
         if self._limit is None or not len(tokens) or int(tokens.max()) < self._limit:
             return None
@@ -92,7 +89,7 @@ class TokenCheck:
     def _unframed(
         self, begin: int, block: npt.NDArray[np.uint8]
     ) -> Iterator[tuple[int, str] | None]:
-        """Bytes of the first tokens that are not as the frame has them, and what is expected."""
+        """The bytes of the first tokens that differ from the frame, and what is expected there."""
         for place, expected in enumerate(self.before):
             what = f"expected {expected} as token {place} of a document"
             yield self._other(begin, block, expected, place, what)
@@ -104,14 +101,14 @@ class TokenCheck:
     def _other(
         self, begin: int, block: npt.NDArray[np.uint8], expected: int, place: int, what: str
     ) -> tuple[int, str] | None:
-        """Byte of the first document's token ``place`` in this chunk that is not ``expected``.
+        """The byte of the first document whose token ``place``, in this chunk, is not ``expected``.
 
         A place below 0 counts from the end of the document.
         """
         index, itemsize = self.index, self.index.header.dtype.itemsize
         tokens = block.view(index.header.dtype)
         numbers = range(index.header.entries - 1)
-        # The documents whose token at ``place``, counted from their begin or end, is in this chunk.
+        # Documents whose token at ``place``, counted from their begin or end, is in this chunk.
         shift = place * itemsize
         bound = self._end_of if place < 0 else self._begin_of
         first = bisect_left(numbers, begin - shift, key=bound)
@@ -135,7 +132,9 @@ class TokenCheck:
         return int(self.index.pointers.item(sequence))
 
     def _bytes_of(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where sequences begin; the number after the last is the end of the .bin."""
+        """The byte at which each sequence begins; for the number after the last, the end of the
+        .bin.
+        """
         count = self.index.header.sequences
         begins = self.index.pointers[np.minimum(sequences, count - 1)]
         return np.where(sequences == count, self.bin_bytes, begins)
@@ -159,10 +158,10 @@ CHECKS = ("index", "counts", "checksums", "token ids", "tracks", "EOD", "BOS")
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was found to be right.
+    """The result of a check that found no fault.
 
-    ``checked`` names the checks that were made, ``unchecked`` those that need something that was
-    not there, with the reason; ``bytes_read`` of ``.bin`` and ``.idx`` in ``seconds``.
+    ``checked`` names the checks that were made, ``unchecked`` those that were not, with the reason:
+    something that they need was missing. ``bytes_read`` of ``.bin`` and ``.idx`` in ``seconds``.
     """
 
     prefix: str
@@ -188,14 +187,14 @@ def verify(
 ) -> VerifyReport:
     """Check the dataset ``prefix`` and raise FormatError at its first fault, which says where.
 
-    Always: header, sizes, every length, pointer and document entry, and, where there is a manifest,
-    its counts and the checksum of the .idx. Unless ``quick`` also the .bin, in one read by all
-    cores: its checksum, that token ids are below ``vocab_size``, and that each document that has
-    tokens ends with ``eod``; where these are None, as the manifest says, which also says what else
-    stands around each document; and so the values of tracks, and their checksums. Of a view its
-    selection is checked, and each dataset of which it lists documents, whole. A tokenizer, named
-    as for load_tokenizer, gives a ``vocab_size`` too. ``progress`` is told the bytes of the .bin
-    that are done. InputError where a file cannot be read, or the dataset was replaced meanwhile.
+    Always checked are header, sizes, every length, pointer and document entry, and with a manifest
+    its counts and the checksum of the .idx. Unless ``quick``, the .bin is checked, too, in one read
+    by all cores: its checksum, that token ids are below ``vocab_size``, and that each document with
+    tokens ends with ``eod``. If these are None, they are taken from the manifest, which may also
+    name other tokens around each document. So are the values and checksums of tracks. For a view
+    its selection is checked, and each dataset that it lists documents of, as a whole. A tokenizer,
+    named as for load_tokenizer, also gives a ``vocab_size``. ``progress`` is told the bytes of the
+    .bin that are done. InputError if a file cannot be read, or the dataset is replaced meanwhile.
     """
     began = time.perf_counter()
     if any(tokenizer.values()):
@@ -211,7 +210,7 @@ def verify(
         tokens = sum(record.tokens for record in records) or dataset.token_count
         stage = ProgressStage(progress, "verify", tokens * dataset.dtype.itemsize)
         if view is not None:
-            bytes_read += view.lengths.nbytes  # which checks the selection
+            bytes_read += view.lengths.nbytes  # computing the lengths checks the selection
         if records:
             request = request.filled(dataset.manifest)
             if dataset.manifest is not None:
@@ -245,22 +244,22 @@ def verify(
 
 
 def _bytes_read(shard: Shard) -> int:
-    """Bytes of the .bin and of the tracks."""
+    """The bytes of the .bin and of the tracks."""
     width = sum(dtype.itemsize for dtype in shard.tracks.values())
     return shard.tokens.nbytes + width * len(shard.tokens)
 
 
 @dataclass(frozen=True)
 class _Request:
-    """What is to be checked; None is not known."""
+    """The facts that a dataset is checked against; None if not known."""
 
     quick: bool
     vocab_size: int | None
-    after: list[int] | None  # ids at the end of each document
+    after: list[int] | None  # the ids at the end of each document
     before: list[int] | None = None
 
     def filled(self, manifest: Manifest | None) -> _Request:
-        """With what the manifest says of what was not asked for."""
+        """The request with facts of the manifest where it has none."""
         if manifest is None:
             return self
         size = manifest.token_fact("vocab_size") if self.vocab_size is None else self.vocab_size
@@ -271,9 +270,9 @@ class _Request:
 def _verify_shard(
     shard: Shard, request: _Request, stage: ProgressStage, record: ShardRecord | None
 ) -> dict[str, str]:
-    """Check one .bin with its .idx; why each of CHECKS was left out, "" where it was made.
+    """Check one .bin with its .idx. Returns why each of CHECKS was not made; "" if it was.
 
-    ``record`` is what a virtual dataset or a view says of it.
+    ``record`` is the record of it in a virtual dataset or view.
     """
     recorded = "" if record is None else record.xxh3_128
     manifest = Manifest.find(shard.prefix)
@@ -284,7 +283,7 @@ def _verify_shard(
         check_size(bin_path(shard.prefix), shard.tokens.nbytes, manifest.bin)
         check_manifest(manifest, shard)
         for name in shard.tracks:
-            shard.track(name)  # which compares its size
+            shard.track(name)  # opening it compares its size
         _check_sums(manifest, manifest_path(shard.prefix))
         _check_file(idx_path(shard.prefix), manifest.idx)
         documents = manifest.documents + manifest.kept_empty
@@ -307,7 +306,7 @@ def _verify_shard(
 
 
 def _check_table(path: str, digest: FileDigest | None, manifest: Manifest, rows: int) -> None:
-    """Check one of the tables that a dataset has by its manifest."""
+    """Check one of the tables that the manifest of a dataset names."""
     if digest is None:
         return
     there = identity(path)
@@ -351,9 +350,9 @@ def _check_file(path: str, digest: FileDigest) -> None:
 def _check_tokens(
     check: TokenCheck, manifest: Manifest | None, stage: ProgressStage, recorded: str
 ) -> None:
-    """Read the .bin; the first fault in it wins over its checksum, which cannot say where.
+    """Read the .bin. A fault in its tokens is reported before its checksum, which cannot say where.
 
-    ``recorded`` is a checksum of either kind, where only a virtual dataset has one.
+    ``recorded`` is a checksum of either kind, if only a virtual dataset has one.
     """
     in_blocks = bool(recorded) or (manifest is not None and "xxh3_blocks" in manifest.bin)
     in_order = None if manifest is None or in_blocks else PieceSums(manifest.bin)
@@ -386,7 +385,7 @@ def _check_tokens(
 
 
 def _unchecked(manifest: Manifest | None, request: _Request) -> dict[str, str]:
-    """Why each check was left out, "" where it was made."""
+    """The reason why each check was not made; "" if it was."""
     none = "" if manifest is not None else "no manifest"
     reasons = dict.fromkeys(CHECKS, "")
     reasons["counts"] = none

@@ -46,15 +46,13 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
-# The tokens of a view as one array that lies nowhere: slices of it are gathered.
-
-_STEP = 1 << 20  # tokens handled at a time
+_STEP = 1 << 20  # tokens that are handled at a time
 
 
 class ViewTokens(LazyTokens):
-    """The tokens of a view, one sequence after the other, gathered from where they lie.
+    """The tokens of a view, one sequence after the other, or their values in a ``track``.
 
-    Or, likewise, their values in a ``track``.
+    There is no such array: each slice is gathered from the datasets.
     """
 
     def __init__(self, index: ViewIndex, tokens: int, track: str | None = None) -> None:
@@ -69,7 +67,7 @@ class ViewTokens(LazyTokens):
 
     def __getitem__(self, which: slice) -> Tokens:
         begin, end, step = which.indices(self._count)
-        _ = self._index.lengths  # FormatError where the view has not so many
+        _ = self._index.lengths  # FormatError if the view does not have so many
         out = np.empty(max(end - begin, 0), self.dtype)
         done = 0
         for rows in self._rows(begin, end):
@@ -81,7 +79,7 @@ class ViewTokens(LazyTokens):
         return frozen(out[::step])
 
     def _rows(self, begin: int, end: int) -> Iterator[Int64s]:
-        """The rows that hold tokens [begin, end), some at a time."""
+        """The rows that contain tokens [begin, end), some at a time."""
         lengths, sums = self._index.lengths, self._index.sums
         sequence = sums.ending_within(begin)
         offset = begin - sums.total(0, sequence)
@@ -113,26 +111,23 @@ HEADER_BYTES = _HEADER.size
 _ADVICE = "a view is a manifest with its selection: copy both, or select again"
 
 
-# The file PREFIX.selection: the numbers of the documents of a view, in order.
-
-
 def selection_path(prefix: str) -> str:
-    """Where the numbers of the documents of the view ``prefix`` lie."""
+    """The path of PREFIX.selection, which has the numbers of a view's documents, in order."""
     return prefix + ".selection"
 
 
 def is_selection(path: str) -> bool:
-    """Whether a file begins like a selection; False also where there is none that can be read."""
+    """Whether a file begins like a selection; False also if it cannot be read."""
     return head(path, len(MAGIC)) == MAGIC
 
 
 def selection_dtype(documents: int) -> np.dtype[Any]:
-    """What the numbers of so many documents are stored as."""
+    """The dtype in which numbers of so many documents are stored."""
     return np.dtype("<u4") if documents <= 1 << 32 else np.dtype("<u8")
 
 
 def selection_chunks(numbers: npt.NDArray[Any], documents: int) -> Iterator[bytes]:
-    """The bytes of a selection; ``numbers`` are integers [n], each below ``documents``."""
+    """The bytes of a selection; ``numbers`` are integers [n], each less than ``documents``."""
     dtype = selection_dtype(documents)
     yield _HEADER.pack(MAGIC, VERSION, dtype.itemsize)
     for begin in range(0, len(numbers), _STEP):
@@ -140,7 +135,7 @@ def selection_chunks(numbers: npt.NDArray[Any], documents: int) -> Iterator[byte
 
 
 def are_pairs(numbers: npt.NDArray[np.integer[Any]]) -> bool:
-    """Whether numbers, integers [n], are those of pairs: 2i and 2i + 1, one after the other."""
+    """Whether numbers, integers [n], are those of pairs: 2i followed by 2i + 1."""
     first, second = numbers[::2], numbers[1::2]
     if len(first) != len(second):
         return False
@@ -150,8 +145,8 @@ def are_pairs(numbers: npt.NDArray[np.integer[Any]]) -> bool:
 def map_selection(prefix: str, digest: FileDigest, documents: int) -> tuple[bytes, Numbers]:
     """The header and the numbers of a selection, mapped: unsigned integers [documents].
 
-    FormatError where the file has not the size that the manifest says, or another header;
-    InputError where it is missing. The numbers themselves are not looked at.
+    FormatError if the file does not have the size in the manifest, or has another header;
+    InputError if it is missing. The numbers are not read.
     """
     path = selection_path(prefix)
     buffer, _ = map_file(path, advice=_ADVICE)
@@ -175,11 +170,13 @@ def map_selection(prefix: str, digest: FileDigest, documents: int) -> tuple[byte
 
 
 def open_files(prefix: str) -> Shards:
-    """The shards of the dataset ``prefix``; a view is one. Raises InputError, FormatError."""
+    """The shards of the dataset ``prefix``, which for a view is itself. InputError, FormatError."""
     if not is_virtual(prefix):
         return open_shards(prefix)
     path = manifest_path(prefix)
-    while True:  # a writer that replaces a view removes the manifest first
+    # A writer that replaces a view removes its manifest first and writes the new one last. If it is
+    # the same before and after opening, the files in between belong to it.
+    while True:
         before = identity(path)
         manifest = Manifest.load(prefix)
         if manifest.selection is None:
@@ -208,14 +205,14 @@ class ViewIndex(Index):
     """The index that a view would have if its documents were copied.
 
     ``numbers``, unsigned integers [D], are its documents in the datasets ``base``, numbered through
-    all of them. What takes a pass over the numbers is computed when it is first asked for: then
-    they are checked, and their checksum is.
+    all of them. What needs a pass over the numbers is computed at its first use. Then they are
+    checked, and so is their checksum.
     """
 
     def __init__(
         self, prefix: str, manifest: Manifest, base: Shards, header: bytes, numbers: Numbers
     ) -> None:
-        set_ = object.__setattr__  # an Index is frozen
+        set_ = object.__setattr__  # since an Index is frozen
         set_(self, "name", selection_path(prefix))
         entries = len(numbers) + 1
         dtype = storage_dtype(manifest.dtype)
@@ -246,13 +243,13 @@ class ViewIndex(Index):
 
     @property
     def pointers(self) -> Int64s:
-        """Bytes before each sequence, if the documents were copied: int64 [S], made anew."""
+        """Bytes before each sequence, if the documents were copied: int64 [S], a new array."""
         lengths = self.lengths.astype(np.int64)
         return (np.cumsum(lengths) - lengths) * self.header.dtype.itemsize
 
     @property
     def modes(self) -> None:
-        """None: a view is of text."""
+        """None: a view has only text."""
 
     @cached_property
     def sums(self) -> LengthSums:
@@ -260,15 +257,15 @@ class ViewIndex(Index):
         return LengthSums.of(self.lengths)
 
     def base_rows(self, rows: Int64s) -> Int64s:
-        """Rows (sequence, first token, number of tokens) with the numbers of the base."""
+        """Rows (sequence, first token, number of tokens) with the sequence numbers of the base."""
         base_rows = rows.copy()
         base_rows[:, 0] = self.base_sequences(rows[:, 0])
         return base_rows
 
     def base_sequences(self, sequences: Int64s) -> Int64s:
-        """The numbers that sequences of the view have in the base: int64 [n].
+        """The numbers in the base of some sequences of the view: int64 [n].
 
-        IndexError for one that the view does not have.
+        IndexError for a sequence that the view does not have.
         """
         if len(sequences) and int(sequences.min()) < 0:
             raise IndexError(f"sequence {sequences.min()}")
@@ -281,8 +278,8 @@ class ViewIndex(Index):
     def gather(self, rows: Int64s, targets: Int64s, out: Tokens, track: str | None = None) -> None:
         """Write the tokens of rows to ``out``, or their values in a track.
 
-        Those of row i go to ``targets[i]`` and behind it. ``rows``, int64 [n, 3], are (sequence of
-        the view, first token, number of tokens). FormatError where the base does not have them.
+        Those of row i are written from ``targets[i]`` on. ``rows``, int64 [n, 3], are (sequence of
+        the view, first token, number of tokens). FormatError if the base does not have them.
         """
         base_rows = self.base_rows(rows)
         text = np.empty((1, len(out)), np.int64)
@@ -309,7 +306,7 @@ class ViewIndex(Index):
         out[:] = text[0].astype(as_integers(out).dtype).view(out.dtype)
 
     def check_base(self) -> None:
-        """FormatError where a dataset of the base is broken or has changed."""
+        """Raise FormatError if a dataset of the base is broken or has changed."""
         for number, shard in enumerate(self.base):
             shard.validate()
             check_digest(self._prefix, shard, self.base.records[number])
@@ -320,7 +317,7 @@ class ViewIndex(Index):
 
     @cached_property
     def is_simple(self) -> bool:
-        """Whether every document of the base is one sequence, so that these have its number."""
+        """Whether every document of the base is one sequence, so that both have the same number."""
         for shard in self.base:
             index = shard.index
             if index.header.sequences != index.header.entries - 1:
@@ -331,10 +328,12 @@ class ViewIndex(Index):
 
     @cached_property
     def _entries(self) -> tuple[npt.NDArray[np.int32], Int64s | None]:
-        """``lengths`` and ``doc_idx``, None where that counts up, from one pass that checks all."""
+        """``lengths`` and ``doc_idx``, from one pass that checks everything; None if ``doc_idx``
+        counts up.
+        """
         state = xxhash.xxh3_128(self._head)
         doc_idx = None if self.is_simple else np.zeros(len(self.numbers) + 1, np.int64)
-        # Nothing is believed of the manifest's count: what is allocated follows from the numbers.
+        # The counts of the manifest may be wrong, so memory is allocated by the numbers themselves.
         parts: list[npt.NDArray[np.int32]] = []
         at = tokens = 0
         for begin in range(0, len(self.numbers), _STEP):
@@ -374,7 +373,9 @@ class ViewIndex(Index):
         )
 
     def _checked(self, numbers: Numbers, begin: int) -> Int64s:
-        """Numbers of documents from ``begin`` on, as int64. FormatError for one without."""
+        """Numbers of documents from ``begin`` on, as int64. FormatError if the base has no such
+        document.
+        """
         total = int(self.document_starts[-1])
         if int(numbers.max()) >= total:
             place = int(np.argmax(numbers >= total))
@@ -385,7 +386,9 @@ class ViewIndex(Index):
         return numbers.astype(np.int64)
 
     def _spans(self, documents: npt.NDArray[Any]) -> tuple[Int64s, Int64s]:
-        """The first sequence of documents of the base, and how many each has. FormatError."""
+        """The first sequence of each document of the base, and its number of sequences.
+        FormatError.
+        """
         firsts = np.empty(len(documents), np.int64)
         counts = np.empty(len(documents), np.int64)
         numbers = self._checked(documents, 0) if len(documents) else documents.astype(np.int64)
@@ -402,7 +405,9 @@ class ViewIndex(Index):
         return firsts, counts
 
     def _by_shard(self, numbers: Int64s, starts: Int64s) -> Iterator[tuple[int, Int64s, Int64s]]:
-        """Each shard's number, where its entries stand, and these as it counts them from 0."""
+        """For each shard with some of ``numbers``: its number, the places of these, and their
+        numbers in it.
+        """
         if len(numbers) and not starts[0] <= numbers.min() <= numbers.max() < starts[-1]:
             raise FormatError(f"{self.name}: lists what its datasets do not have")
         return by_part(starts, numbers)
@@ -410,7 +415,7 @@ class ViewIndex(Index):
 
 @dataclass(frozen=True, eq=False)
 class ViewShard(Shard):
-    """A view as the one shard of a dataset. ``identity`` is that of its manifest."""
+    """A view as the only shard of a dataset. ``identity`` is that of its manifest."""
 
     index: ViewIndex
     tokens: ViewTokens
@@ -429,11 +434,11 @@ class ViewShard(Shard):
 
     @property
     def manifest(self) -> Manifest:
-        """The view's own."""
+        """The manifest of the view."""
         return self.index.manifest
 
     def track(self, name: str) -> Tokens | LazyTokens:
-        """The values of a track, gathered as the tokens are."""
+        """The values of a track, gathered like the tokens."""
         if name not in self.tracks:
             return FilledTrack(self.tokens, name)
         return ViewTokens(self.index, len(self.tokens), name)
@@ -445,12 +450,12 @@ class ViewShard(Shard):
 
     @property
     def is_current(self) -> bool:
-        """Whether the view's name still means these files."""
+        """Whether the name of the view still means these files."""
         return identity(manifest_path(self.prefix)) == self.identity
 
 
 def _concatenated(parts: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:
-    """The parts as one array; each goes as soon as it is copied."""
+    """The parts as one array; each is freed once it is copied, to save memory."""
     whole = np.empty(sum(map(len, parts)), np.int32)
     end = len(whole)
     while parts:
@@ -461,15 +466,19 @@ def _concatenated(parts: list[npt.NDArray[np.int32]]) -> npt.NDArray[np.int32]:
 
 
 def numbers_of_view(prefix: str) -> Numbers:
-    """The numbers of a view's documents in its datasets. FormatError where either has changed."""
+    """The numbers of a view's documents in its datasets. FormatError if these or it have
+    changed.
+    """
     shard = open_files(prefix).only
     assert isinstance(shard, ViewShard)
-    _ = shard.index.lengths  # checks the numbers, and their checksum
+    _ = shard.index.lengths  # which checks the numbers and their checksum
     return shard.index.numbers
 
 
 def _spans_of(shard: Shard, rows: Int64s, places: Int64s) -> Iterator[tuple[int, int, int]]:
-    """The place, the first token in the .bin and the tokens of rows. FormatError."""
+    """For each row: its place, its first token in the .bin and its number of tokens.
+    FormatError.
+    """
     for place, (sequence, first, count) in zip(places.tolist(), rows.tolist(), strict=True):
         begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
         if not first + count <= length:

@@ -1,4 +1,4 @@
-"""Write ``.bin/.idx`` datasets: whole, or not at all."""
+"""Write ``.bin/.idx`` datasets, whole or not at all."""
 
 from __future__ import annotations
 
@@ -57,17 +57,15 @@ if TYPE_CHECKING:
     from tokpack.storage.objects.urls import StoredObject
 
 
-# A dataset in the making: ids are appended or copied, then index and manifest follow.
-
 _COPY = 64 << 20
 
 
 class NewDataset:
-    """The dataset ``prefix`` in the making: ids are appended or copied, then ``complete`` ends it.
+    """Writes the dataset ``prefix``: ids are appended or copied, then ``complete`` ends it.
 
     Its files are among those of ``files``, in the order tracks, .bin, .idx, manifest. It has
-    ``tracks``, with the values of what is joined or copied. ``bin_file`` is the path of the .bin
-    where it is not that of the prefix.
+    ``tracks``; when a shard is joined or copied, so are its values. ``bin_file`` is the path of the
+    .bin if it is not that of the prefix.
     """
 
     _version = MANIFEST_VERSION
@@ -87,13 +85,13 @@ class NewDataset:
         self._file = self._files.create(self._path)
 
     def _digest(self) -> FileDigest:
-        """What the manifest says of the .bin."""
+        """The digest of the .bin for the manifest."""
         return FileDigest(bytes=self._bytes, xxh3_blocks=checksum_of_sums(self._sums.finish()))
 
     def append(
         self, ids: npt.NDArray[Any], tracks: Mapping[str, npt.NDArray[Any]] | None = None
     ) -> None:
-        """Append token ids, which are of the dataset's dtype already, and the values of tracks."""
+        """Append token ids, which have the dtype of the dataset, and the values of tracks."""
         if tracks:
             self.tracks.append(tracks)
         view = np.ascontiguousarray(ids).view(np.uint8).data
@@ -107,8 +105,8 @@ class NewDataset:
     ) -> None:
         """Append the whole .bin of a shard, as ``copy`` does.
 
-        FormatError where it does not have the checksums of its ``digest``: damaged bytes do not
-        get a checksum that is right.
+        FormatError if it does not match its ``digest``: otherwise damaged bytes would get a new
+        checksum that says they are right.
         """
         sums = PieceSums(digest) if digest else None
         path = bin_path(shard.prefix)
@@ -131,10 +129,10 @@ class NewDataset:
         *,
         look: Callable[[memoryview], None] = lambda data: None,
     ) -> None:
-        """Append bytes [begin, end) of a shard's .bin; ``on_bytes`` hears how many were copied.
+        """Append bytes [begin, end) of a shard's .bin; ``on_bytes`` is told how many were copied.
 
-        ``look`` is given the bytes, in order. InputError where the shard is replaced meanwhile;
-        ``doing`` says what is done then.
+        ``look`` is called with the bytes, in order. InputError if the shard is replaced meanwhile;
+        ``doing`` is what is done with it, in words.
         """
         width = shard.dtype.itemsize
         self._copy_tracks(shard, begin // width, end // width)
@@ -151,7 +149,8 @@ class NewDataset:
             target = self._file.fileno()
             for at, stop in steps:
                 copy_range(source.fileno(), target, at, stop, self._bytes)
-                # The checksum is of what is there now, which is read from the page cache.
+                # The kernel has copied the bytes, so they are read for the checksum: from the new
+                # file, whose pages are still in memory.
                 for data in read_blocks(target, self._bytes, self._bytes + stop - at):
                     self._sums.add(data)
                     look(data)
@@ -175,10 +174,11 @@ class NewDataset:
         *,
         tables: Callable[[FileDigest], Mapping[str, Any]] = lambda binary: {},
     ) -> Manifest:
-        """Write index and manifest. ``facts`` are the manifest's keys that files do not tell.
+        """Write index and manifest. ``facts`` are keys of the manifest that do not follow from
+        files.
 
-        The arrays are those of ``index_chunks``; ``tables`` writes the tables of a dataset with
-        such a .bin, and gives what the manifest says of them.
+        The arrays are those of ``index_chunks``. ``tables`` writes the tables of a dataset with
+        this .bin, and returns their entries for the manifest.
         """
         stored = storage_dtype(dtype)
         idx = self.write_index(idx_path(self.prefix), stored, lengths, doc_idx, modes)
@@ -206,7 +206,9 @@ class NewDataset:
         doc_idx: npt.NDArray[Any],
         modes: npt.NDArray[np.int8] | None = None,
     ) -> FileDigest:
-        """Write the index alone. OutputError where the .bin has other tokens than it says."""
+        """Write only the index. OutputError if its lengths do not add up to the bytes of the
+        .bin.
+        """
         expected = dtype.itemsize * int(lengths.sum(dtype=np.int64)) if len(lengths) else 0
         if expected != self._bytes:
             raise OutputError(
@@ -219,7 +221,7 @@ class NewDataset:
 
 
 class JoinedDataset(NewDataset):
-    """As NewDataset, for a dataset on a store, which makes the .bin of the ``ranges`` of others."""
+    """As NewDataset, for a dataset on a store, which joins the .bin from ``ranges`` of others."""
 
     _version = PIECES_VERSION
 
@@ -233,9 +235,10 @@ class JoinedDataset(NewDataset):
     def join(
         self, shard: Shard, digest: FileDigest | None, on_bytes: Callable[[int], None]
     ) -> None:
-        """Note that the .bin of a shard comes next; without its ``digest`` it is read here.
+        """Note that the .bin of a shard comes next. Without a ``digest`` it is read here to compute
+        one.
 
-        Nothing is copied yet: ``publish`` calls ``on_bytes``. InputError where the shard is
+        Nothing is copied yet; ``publish`` will, and call ``on_bytes``. InputError if the shard is
         replaced meanwhile.
         """
         size, path = shard.tokens.nbytes, os.path.abspath(bin_path(shard.prefix))
@@ -259,11 +262,11 @@ class JoinedDataset(NewDataset):
 
 
 class HasVocabulary(Protocol):
-    """A tokenizer, of which only the size matters."""
+    """A tokenizer; only its size is needed."""
 
     @property
     def vocab_size(self) -> int:
-        """Ids are below this."""
+        """All ids are less than this."""
         ...
 
 
@@ -321,27 +324,27 @@ class MMapIndexedDatasetBuilder:
         """Append one sequence: a list, an array or a torch tensor of integers, which may be empty.
 
         ``tracks`` are as many values for each track of the builder. UsageError names the first id
-        that does not fit the dtype, and a track that is missing or does not fit the sequence.
+        that does not fit the dtype, or a track that is missing or does not fit the sequence.
         """
         self._check_open()
         tokens = self._convert(tensor)
         values = self._values(tracks, tokens.size)
         try:
             self._new.append(tokens, values)
-        except OutputError:  # a part of it may have been written
+        except OutputError:  # the sequence may have been written in part
             self.abandon()
             raise
         self._lengths.append(tokens.size)
 
     def end_document(self) -> None:
-        """End a document: the sequences since the last end, which may be none."""
+        """End a document: the sequences since the last end, or none."""
         self._check_open()
         self._doc_idx.append(len(self._lengths))
 
     def merge_file_(self, another_file: str | os.PathLike[str]) -> None:
-        """Append the dataset with the prefix ``another_file``, documents and all, once verified.
+        """Append the dataset with the prefix ``another_file`` and its documents, after checking it.
 
-        Ends an open document first. UsageError where the dtypes differ, or it is multimodal.
+        Ends an open document first. UsageError if the dtypes differ, or it is multimodal.
         """
         self._check_open()
         with MMapIndexedDataset(another_file, verify=True) as other:
@@ -374,8 +377,8 @@ class MMapIndexedDatasetBuilder:
         ``index_file`` is the path of the .idx. Sequences after the last ``end_document`` make one
         more document. An index of that name, and the manifest of a dataset that is replaced, are
         removed before the tokens appear, so that a crash in between leaves no dataset rather than a
-        mixed one. UsageError where there are tracks, which belong to the name of the .bin, and the
-        .idx has another one; OutputError where a file of that name is no track or no manifest.
+        mixed one. UsageError if there are tracks, which belong to the name of the .bin, and the
+        .idx has another name; OutputError if a file of such a name is no track or no manifest.
         """
         self._check_open()
         self._end_open_document()
@@ -403,7 +406,7 @@ class MMapIndexedDatasetBuilder:
         self._is_open = False
 
     def abandon(self) -> None:
-        """Remove what was written; nothing happens after ``finalize``."""
+        """Remove what was written. After ``finalize`` this does nothing."""
         self._files.__exit__()
         self._is_open = False
 

@@ -1,4 +1,4 @@
-"""The datasets of which views list documents, and how these are numbered."""
+"""The datasets whose documents views list, and how these documents are numbered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Base:
-    """The datasets that lie under those of a view, each once, and where documents are there."""
+    """The datasets under those of a view, each once, and the numbers of documents in them."""
 
     def __init__(self, datasets: Sequence[MMapIndexedDataset]) -> None:
         self.datasets = datasets
@@ -50,7 +50,7 @@ class Base:
         for one in self.inputs:
             if any(shard.multimodal for shard in one.shards):
                 raise UsageError(f"{one.name} is multimodal: a view is of text only")
-        self.sums: dict[str, str] = {}  # of each .bin that was read and has no manifest
+        self.sums: dict[str, str] = {}  # checksums of .bin files that have no manifest
         places: dict[str, int] = {}
         self.records: list[ShardRecord] = []
         for one in self.inputs:
@@ -66,17 +66,19 @@ class Base:
             self.moves.append((here, self.starts[places_here] - here))
 
     def shards(self) -> Iterator[Shard]:
-        """The shards that have the documents, in the order of ``records``, each opened in turn."""
+        """The shards with the documents, in the order of ``records``, each opened when its turn
+        comes.
+        """
         for record in self.records:
             yield open_shard(record.prefix)
 
     def record(self, number: int, prefix: str) -> ShardRecord:
-        """What a view says of a shard, as ``prefix``, with all that is known of it by now."""
+        """The record of a shard for a view, in which it is called ``prefix``."""
         one = self.records[number]
         return replace(one, prefix=prefix, xxh3_128=one.xxh3_128 or self.sums.get(one.prefix, ""))
 
     def numbers(self, dataset: int, documents: Int64s) -> Int64s:
-        """The numbers that documents of a dataset, counted from 0, have in the base."""
+        """The numbers in the base of documents of a dataset, counted there from 0."""
         if (view := self.datasets[dataset].view) is not None:
             documents = view.numbers[documents].astype(np.int64)
         here, moves = self.moves[dataset]
@@ -87,7 +89,9 @@ class Base:
         return documents
 
     def places(self, dataset: int, documents: slice) -> Int64s | slice:
-        """``numbers`` of consecutive documents; a slice where they are consecutive there too."""
+        """The ``numbers`` of consecutive documents; a slice if they are consecutive in the base,
+        too.
+        """
         _, moves = self.moves[dataset]
         if self.datasets[dataset].view is None and len(moves) == 1:
             return slice(documents.start + int(moves[0]), documents.stop + int(moves[0]))
@@ -122,12 +126,10 @@ def starts(counts: Sequence[int]) -> Int64s:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
-# Passes over the documents of a dataset, on all cores: whole documents, results in order.
-
 Result = TypeVar("Result")
 Ids = npt.NDArray[Any]
 
-RUN_BYTES = 1 << 21  # stays in the cache of a core
+RUN_BYTES = 1 << 21  # fits into the cache of a core
 
 
 def scan_documents(
@@ -139,15 +141,16 @@ def scan_documents(
     tracks: Sequence[str] = (),
     sums: dict[str, str] | None = None,
 ) -> Generator[tuple[int, Result], None, None]:
-    """Call ``look(first, tokens, spans)`` for runs of documents, in threads.
+    """The results of ``look(first, tokens, spans)`` for runs of documents, called in threads.
 
-    ``ends`` are the tokens before each document, and all of them at the end: int64 [documents + 1].
-    A run is of whole documents, about RUN_BYTES or one that is longer; ``first`` is the number of
-    its first, document i of it has the tokens [spans[i, 0], spans[i, 1]), of the dtypes that
-    ``plain_ids`` gives. With ``tracks``, which say what is trained, only trained tokens are there.
-    The checksums of .bin files that no manifest tells are written to ``sums``, by their prefixes.
-    Gives, in order, the bytes of a run and what ``look`` returned; documents without a token at the
-    end of a shard may be in no run. InputError where a file cannot be read or is replaced.
+    ``ends`` are the tokens before each document, and of all at the end: int64 [documents + 1]. A
+    run has whole documents, of about RUN_BYTES together, or one longer document. ``first`` is the
+    number of its first document; document i of the run has the tokens [spans[i, 0], spans[i, 1]),
+    in the dtypes that ``plain_ids`` returns. With ``tracks``, which tell what is trained, only
+    trained tokens are there. The checksums of .bin files that no manifest tells are written to
+    ``sums``, by their prefixes. Yields, in order, the bytes of a run and its result; documents
+    without a token at the end of a shard may be in no run. InputError if a file cannot be read or
+    is replaced.
     """
     first = 0
     for shard in dataset.shards():
@@ -205,21 +208,18 @@ def _scan_shard(
 
 
 def trained_tracks(dataset: MMapIndexedDataset) -> tuple[str, ...]:
-    """The tracks of a dataset by which its tokens are trained or not; none: all of them are."""
+    """The tracks that tell which tokens of a dataset are trained; none if all are."""
     return tuple(name for name in TRAINED_TRACKS if name in dataset.tracks)
 
 
-# What callers give in Python for what the command line has as text: numbers, shares, tables.
-
-
 def as_count(name: str, value: Any) -> int | None:
-    """A whole number: 1500, 1.5e6, "1.5M". UsageError."""
+    """A whole number, given as 1500, 1.5e6 or "1.5M". UsageError."""
     number = _number(name, value, count_of, "a whole number such as 1500 or '1.5M'")
     return None if number is None else int(number)
 
 
 def as_share(name: str, value: Any) -> float | None:
-    """A share: 0.1, "0.1", "10%". UsageError."""
+    """A share, given as 0.1, "0.1" or "10%". UsageError."""
     return _number(name, value, share_of, "a share such as 0.1 or '10%'")
 
 

@@ -1,8 +1,8 @@
-"""Are the documents of a dataset those of its inputs, each as often as there.
+"""Check that the documents of a dataset are those of its inputs, each as often as there.
 
-The inputs are read and encoded again. What is compared is how often each row of tokens comes, by 64
-bits of XXH3, so the order does not matter: it holds for a dataset that was shuffled, merged or
-split and merged. Two rows that have one hash count as one kind, on both sides.
+The inputs are read and encoded again. What is compared is how often each row of tokens occurs, by
+64 bits of XXH3, so the order does not matter: the dataset may have been shuffled, merged, or split
+and merged. Two rows with the same hash count as one kind, on both sides.
 """
 
 from __future__ import annotations
@@ -44,21 +44,19 @@ if TYPE_CHECKING:
     Wanted = dict[str, dict[int, list[int]]]
 
 
-# Inputs, read and encoded again as the manifest of a dataset says that it was made from them.
-#
-# Without the parts, pieces and joins of the run that made it. What the encoder gives is decoded and
-# compared with the text, where a tokenizer loses nothing of it: the encoder that is asked again
-# could be wrong in the same way.
+# The inputs are encoded again as the manifest of the dataset describes, but without the parts,
+# pieces and joins of the run that made it. If the tokenizer loses nothing of a text, the ids are
+# also decoded and compared with it: the encoder could be wrong in the same way a second time.
 
-# Options after which a document is not the text of one record.
+# Options with which a document is not the text of one record.
 _OTHERWISE = ("split_sentences", "ftfy", "where", "map", "chat")
 
 
 class ReencodedBatch(NamedTuple):
     """Documents of a source and their tokens: document i has those of spans[i], none if empty.
 
-    ``records`` were read for them, ``rejected`` of these can be no document; ``unlike`` are the
-    numbers of documents whose tokens are not their text.
+    ``records`` were read for them, ``rejected`` of these cannot be documents; ``unlike`` are the
+    numbers of documents whose tokens do not decode to their text.
     """
 
     documents: Documents
@@ -71,7 +69,7 @@ class ReencodedBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodeRecipe:
-    """How texts became the tokens of a dataset."""
+    """How texts were turned into the tokens of a dataset."""
 
     tokenizer: Tokenizer
     frame: Frame
@@ -79,11 +77,13 @@ class EncodeRecipe:
     key: str
     special_tokens: str
     max_document_bytes: int
-    limits: tuple[int, ...] | None  # records of each input, where not all of them were read
+    limits: tuple[int, ...] | None  # records of each input, if not all of them were read
 
     @classmethod
     def of(cls, dataset: MMapIndexedDataset, **tokenizer: Unpack[TokenizerFiles]) -> EncodeRecipe:
-        """What a manifest says. InputError, UsageError where documents are no records' texts."""
+        """The recipe in a manifest. InputError, UsageError if documents are not the texts of
+        records.
+        """
         manifest, prefix = dataset.manifest, dataset.path_prefix
         if manifest is None:
             raise InputError(
@@ -125,7 +125,7 @@ class EncodeRecipe:
 def inputs_of(
     dataset: MMapIndexedDataset, names: Sequence[str], input_format: str | None
 ) -> list[Source]:
-    """The inputs ``names`` of a dataset, read in a format, or as its manifest says. InputError."""
+    """The inputs ``names`` of a dataset, in a format or as its manifest says. InputError."""
     manifest = dataset.manifest
     entries = manifest.inputs if manifest else ()
     formats = {entry.get("format") for entry in entries if isinstance(entry, dict)}
@@ -135,7 +135,7 @@ def inputs_of(
 
 
 class Reencoder:
-    """Reads and encodes parts of sources as a recipe says; in threads."""
+    """Reads and encodes parts of sources as a recipe says; may be used by threads."""
 
     def __init__(self, recipe: EncodeRecipe, sources: Sequence[Source]) -> None:
         self._recipe, self._sources = recipe, sources
@@ -146,7 +146,7 @@ class Reencoder:
     ) -> Generator[tuple[int, ReencodedBatch]]:
         """The documents of a part, or of some lines, with the numbers of their sources. InputError.
 
-        They are valid until the next ones are asked for.
+        They are valid until the next ones are taken.
         """
         recipe = self._recipe
         purpose = Reencoder, recipe.special_tokens, recipe.frame
@@ -185,7 +185,7 @@ class Reencoder:
     def _unlike(
         self, documents: Documents, encoded: Encoded, spans: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """The documents whose tokens, without the frame, are not their text."""
+        """The documents whose tokens, without the frame, do not decode to their text."""
         if self._bytes is None or not len(documents):
             return np.empty(0, np.int64)
         frame, inner = self._recipe.frame, spans.copy()
@@ -194,7 +194,7 @@ class Reencoder:
 
 
 def _alone(part: Part) -> Iterator[tuple[int, Part]]:
-    """The sources of a part, and the part of each."""
+    """The sources of a part, each with its own part."""
     if part.kind == "files":
         yield from ((number, Part(number, "whole", 0, 0, 0)) for number in part.sources)
     else:
@@ -203,19 +203,18 @@ def _alone(part: Part) -> Iterator[tuple[int, Part]]:
 
 Digests = npt.NDArray[np.uint64]
 
-# Random documents of a dataset, encoded again from the records that they came from.
-
 _EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Conservation:
-    """What there is in the inputs, and in the dataset.
+    """The documents of the inputs compared with those of the dataset.
 
     ``records`` = ``documents`` with a token + ``empty`` + ``rejected``, of the inputs. ``missing``
     documents are fewer times in the dataset than in the inputs, ``repeated`` more often, and
-    ``foreign`` ones in no input: each counts copies. ``unlike`` documents have tokens that are not
-    their text, where the tokenizer loses nothing of a text. ``examples`` name some of them.
+    ``foreign`` ones in no input: each counts copies. ``unlike`` documents have tokens that do not
+    decode to their text, though the tokenizer loses nothing of a text. ``examples`` name some of
+    them.
     """
 
     prefix: str
@@ -263,15 +262,15 @@ def compare_with_inputs(
     progress: Show | bool | None = None,
     **tokenizer: Unpack[TokenizerFiles],
 ) -> Conservation:
-    """Count the documents of a dataset against those of the files that it was made from.
+    """Compare the documents of a dataset with those of the files that it was made from, by counts.
 
-    ``inputs`` are named as for ``encode``; without ``input_format`` they are read as those that the
-    manifest names. The tokenizer is the manifest's, where no other is given; ``threads`` 0 is one
-    for each core. Takes 24 bytes of memory a document on either side.
+    ``inputs`` are named as for ``encode``; without ``input_format`` they are read like those that
+    the manifest names. The tokenizer is the manifest's, unless another is given; ``threads`` 0 is
+    one for each core. Takes 24 bytes of memory a document on either side.
 
-    InputError where the dataset or its tokenizer is missing, or an input cannot be read. UsageError
-    where the documents are not the records' texts alone: after ``where``, ``map``, ``ftfy``, of
-    sentences and of conversations; and for a view.
+    InputError if the dataset or its tokenizer is missing, or an input cannot be read. UsageError if
+    documents are not simply the texts of records: after ``where``, ``map`` or ``ftfy``, for
+    sentences and conversations, and for a view.
     """
     dataset = prefix if isinstance(prefix, MMapIndexedDataset) else MMapIndexedDataset(prefix)
     recipe = EncodeRecipe.of(dataset, **tokenizer)
@@ -285,20 +284,20 @@ def compare_with_inputs(
     again = Reencoder(recipe, sources)
     if recipe.limits is None:
         parts = make_parts(sources, ways=workers)
-    else:  # the first records are those of the first part
+    else:  # the first records of an input are those of its first part
         parts = [Part(number, "whole", 0, 0, one.size) for number, one in enumerate(sources)]
     read = _Inputs(again, sources, parts, workers, progress)
     return _compared(dataset, read, _of_dataset(dataset, workers, progress))
 
 
 class _Read(NamedTuple):
-    """The digests of the documents of a part, and what else it had."""
+    """The digests of the documents of a part, and its other counts."""
 
     digests: Digests
     records: int
     empty: int
     rejected: int
-    unlike: list[tuple[int, int]]  # source and line, both from 0
+    unlike: list[tuple[int, int]]  # source and line, both counted from 0
 
 
 def _read(again: Reencoder, part: Part) -> _Read:
@@ -339,7 +338,7 @@ class _Inputs:
         self.counts |= {"documents": len(self.digests), "unlike": sum(map(len, self._unlike))}
 
     def place(self, number: int) -> str:
-        """Where a document is: its part is read again."""
+        """The place of a document in words; its part is read again for this."""
         index = int(np.searchsorted(self._ends, number, side="right")) - 1
         number -= self._ends[index]
         for source, one in self._again.of(self._parts[index]):
@@ -350,7 +349,7 @@ class _Inputs:
         raise IndexError(number)
 
     def unlike(self) -> Iterator[str]:
-        """Where the documents are whose tokens are not their text."""
+        """The places of documents whose tokens do not decode to their text."""
         for part, places in zip(self._parts, self._unlike, strict=True):
             for source, line in places:
                 yield self._named(part, source, line)
@@ -361,7 +360,7 @@ class _Inputs:
 
 
 def _digests(tokens: npt.NDArray[Any], spans: npt.NDArray[np.int64]) -> Digests:
-    """A hash of the tokens of each document; 0 where it has none."""
+    """A hash of the tokens of each document; 0 if it has none."""
     digests = np.ascontiguousarray(token_digests(tokens, spans)).view(np.uint64)[:, 0].copy()
     digests[digests == 0] = 1
     digests[spans[:, 0] == spans[:, 1]] = 0
@@ -421,7 +420,9 @@ def _compared(dataset: MMapIndexedDataset, inputs: _Inputs, ours: Digests) -> Co
 def _counts_of(
     kinds: Digests, counts: npt.NDArray[np.int64], wanted: Digests
 ) -> npt.NDArray[np.int64]:
-    """How often each wanted kind comes, of those that are sorted with their counts."""
+    """How often each wanted kind occurs among ``kinds``, which are sorted, with their
+    ``counts``.
+    """
     if not len(kinds):
         return np.zeros(len(wanted), np.int64)
     places = np.minimum(np.searchsorted(kinds, wanted), len(kinds) - 1)
@@ -429,7 +430,7 @@ def _counts_of(
 
 
 def _places(digests: Digests, kinds: Digests, *, last: bool = False) -> list[int]:
-    """The first documents, by number, of a few of these kinds; or the last ones of each."""
+    """The numbers of the first documents of a few kinds; or of the last ones of each."""
     numbers = np.flatnonzero(_counts_of(kinds, np.ones(len(kinds), np.int64), digests))
     ordered = numbers[::-1] if last else numbers
     _, first = np.unique(digests[ordered], return_index=True)
@@ -439,7 +440,7 @@ def _places(digests: Digests, kinds: Digests, *, last: bool = False) -> list[int
 
 @dataclass(frozen=True)
 class SampleReport:
-    """Of ``documents`` of a dataset so many were encoded again, and ``wrong`` ones are others.
+    """The result of encoding some ``documents`` of a dataset again; ``wrong`` of them differ.
 
     ``examples`` name some of these.
     """
@@ -473,10 +474,10 @@ def verify_sample(
 ) -> SampleReport:
     """Encode ``count`` random documents again, from the inputs that the manifest names.
 
-    The table of documents says which line each came from; without one all documents before it in
-    its input are encoded too. ``inputs`` are where these files lie now, named as for ``encode``.
-    Which documents are taken, ``seed`` decides; None for others each time. InputError where the
-    dataset, its tokenizer or an input is missing; UsageError as ``compare_with_inputs``.
+    The table of documents tells the line of each; without a table all documents before it in its
+    input are encoded, too. ``inputs`` are the current places of these files, named as for
+    ``encode``. ``seed`` decides which documents are taken; None for others each time. InputError if
+    the dataset, its tokenizer or an input is missing; UsageError as ``compare_with_inputs``.
     """
     if count < 1:
         raise UsageError(f"a sample of {count} documents: the least is 1")
@@ -507,7 +508,7 @@ def verify_sample(
 
 
 def _by_line(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
-    """The documents by the lines, from 0, that the table has. UsageError."""
+    """The documents by their lines in the table, counted from 0. UsageError."""
     origins = Origins(dataset.path_prefix)
     wanted: Wanted = defaultdict(lambda: defaultdict(list))
     for number in numbers:
@@ -522,7 +523,7 @@ def _by_line(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
 
 
 def _by_place(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
-    """The documents by how many of the same input are before them. UsageError."""
+    """The documents by how many documents of the same input are before them. UsageError."""
     entries = dataset.manifest.inputs if dataset.manifest else ()
     ends = [0, *accumulate(int(entry.get("documents", 0)) for entry in entries)]
     if ends[-1] != dataset.documents:
@@ -539,7 +540,7 @@ def _by_place(dataset: MMapIndexedDataset, numbers: Sequence[int]) -> Wanted:
 
 
 def _source_of(name: str, sources: Sequence[Source]) -> Source:
-    """The source of that name, or else with such an end. InputError, UsageError."""
+    """The source with that name, or with one that ends like it. InputError, UsageError."""
     chosen = [one for one in sources if one.name == name]
     chosen = chosen or [one for one in sources if _file_name(one.name) == _file_name(name)]
     if not chosen:
@@ -562,7 +563,7 @@ def _wrong(
     *,
     by_line: bool,
 ) -> Iterator[str]:
-    """What is wrong of the documents that came from one source, in words."""
+    """The differences of documents that came from one source, in words."""
     left, seen = dict(places), dict[int, str]()
     lines = np.array(sorted(left)) if by_line else None
     before = 0
@@ -577,7 +578,7 @@ def _wrong(
                 ids = one.ids[slice(*one.spans[document])]
                 others = [n for n in numbers if not np.array_equal(ids, dataset.document(n))]
                 where = f"{name}:{one.documents.lines[document] + 1}"
-                if others:  # which another document of the line may be
+                if others:  # the line may have several documents
                     left[place], seen[place] = others, where
                 if document in one.unlike:
                     same = (n for n in numbers if n not in others)

@@ -37,28 +37,26 @@ if TYPE_CHECKING:
     Shown = Callable[[int, int], str]
 
 
-# Texts of evaluation sets, as the words or the tokens that they are inside of documents.
-
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
 UnitName = Literal["words", "tokens"]
 
-# What may stand before and behind a text inside of a document, and changes the tokens beside it.
+# What may stand before and after an evaluation text in a document, and changes tokens beside it.
 _BEFORE = ("", " ")
 _BEHIND = ("", "\n", "\n\n")
 _VARIANTS = tuple("".join(pair) for pair in product(_BEFORE, _BEHIND))
-_TEXTS_AT_ONCE = 1000  # texts encoded at a time
+_TEXTS_AT_ONCE = 1000  # texts that are encoded at a time
 # 50 characters of a script without spaces count as 13 words.
 _WORD, _CHARACTER = 50, 13
-# How punctuation is left out that a document may lack: put white space for it, or nothing.
+# Punctuation that a document may lack is replaced by white space, or by nothing.
 _WITHOUT_PUNCTUATION: tuple[Literal["spaces", "nothing"], ...] = ("spaces", "nothing")
 
 
 class Form(NamedTuple):
-    """What a text may be inside of a document.
+    """A form in which a text may occur inside of a document.
 
-    ``tokens`` are those that are compared, ``sizes`` how much each counts, of ``Unit.size``, and
-    ``shown`` is what is written for [begin, end) of them.
+    ``tokens`` are those that are compared, ``sizes`` how much each of them counts, as in
+    ``Unit.size``, and ``shown`` returns the text of [begin, end) of them.
     """
 
     tokens: npt.NDArray[np.uint64]
@@ -67,26 +65,28 @@ class Form(NamedTuple):
 
 
 class Unit(Protocol):
-    """What documents and evaluation texts are compared by."""
+    """The unit in which documents and evaluation texts are compared: words or tokens."""
 
     name: UnitName
-    size: int  # of the largest
+    size: int  # how much one unit counts at most
 
     def of_texts(self, texts: Sequence[bytes]) -> Iterator[list[Form]]:
         """The forms of each text, the plain one first."""
 
     def of_document(self, tokens: Ids) -> list[Form]:
-        """Those of a document of an evaluation set, without what frames it."""
+        """The forms of a document of an evaluation set, without its frame."""
 
     def find(self, phrases: _core.Phrases, tokens: Ids, spans: Int64s) -> Int64s:
-        """Where phrases are in documents: (document, begin, end, phrase) in tokens, [hits, 4]."""
+        """The places of phrases in documents: (document, begin, end, phrase) in tokens, [hits,
+        4].
+        """
 
 
 class Words:
-    """Words, as `_core.words` cuts text: of documents by their tokens, of texts as they are.
+    """Words, as `_core.words` cuts text: documents by their tokens, texts as they are.
 
-    A text has other forms where words are joined or cut at its punctuation, and where the tokenizer
-    does not give it back as it is.
+    A text has other forms where words are joined or cut at its punctuation, and if the tokenizer
+    does not decode it to the same text.
     """
 
     name: UnitName = "words"
@@ -101,7 +101,7 @@ class Words:
     def of_texts(self, texts: Sequence[bytes]) -> Iterator[list[Form]]:
         for text in texts:
             forms = _forms_of_text(text)
-            with suppress(TokenizerError):  # it needs not be a text of the tokenizer
+            with suppress(TokenizerError):  # the tokenizer may not be able to encode it
                 encoded = self._encoder.encode(np.frombuffer(text, np.uint8), _whole(text))
                 ids = np.array(encoded.ids, np.uint32)
                 given_back = self._text(ids)
@@ -121,7 +121,7 @@ class Words:
 
 
 class Tokens:
-    """Tokens: a text is encoded with each of what may stand beside it."""
+    """Tokens: a text is encoded once with each text that may stand beside it."""
 
     name: UnitName = "tokens"
     size = 1
@@ -169,7 +169,7 @@ def _forms_of_text(text: bytes) -> list[Form]:
 
 
 def _form(text: bytes, punctuation: Literal["", "spaces", "nothing"] = "") -> Form:
-    """The words of a text as they are in a document that has its punctuation, or not."""
+    """The words of a text as in a document that has its punctuation, or has not."""
     hashes, are_characters, places = _core.words(text, punctuation)
 
     def shown(begin: int, end: int) -> str:
@@ -179,22 +179,22 @@ def _form(text: bytes, punctuation: Literal["", "spaces", "nothing"] = "") -> Fo
 
 
 def spelled(ids: list[int], tokenizer: Tokenizer | None) -> str:
-    """The text of tokens; "" where no tokenizer says."""
+    """The text of tokens; "" without a tokenizer."""
     try:
         return tokenizer.decode(ids) if tokenizer is not None else ""
-    except TokenizerError:  # ids that the tokenizer does not have
+    except TokenizerError:  # the tokenizer does not have these ids
         return ""
 
 
 class EvaluationText(NamedTuple):
-    """A text of an evaluation set; ``line`` is its record or document, from 1, in ``source``."""
+    """The origin of a text: ``line`` is its record or document in ``source``, counted from 1."""
 
     source: int
     line: int
 
 
 class EvaluationSet:
-    """The phrases of evaluation texts, and where each comes from.
+    """The phrases of evaluation texts, and the origin of each.
 
     ``names`` are the sources; ``texts`` counts all texts, ``short`` those of fewer than
     ``shortest`` words or tokens, which have no phrase.
@@ -207,10 +207,10 @@ class EvaluationSet:
         self.short = 0
         self._ngram, self._shortest = ngram, shortest
         self._forms: list[Form] = []
-        self._origins: list[EvaluationText] = []  # of each form
+        self._origins: list[EvaluationText] = []  # the origin of each form
 
     def add(self, origin: EvaluationText, forms: Sequence[Form]) -> None:
-        """Take in a text, first as it is for itself, then as it is beside other text."""
+        """Add a text in all its forms, the plain one first."""
         self.texts += 1
         plain, *others = forms
         least = self._shortest * self.unit.size
@@ -224,7 +224,7 @@ class EvaluationSet:
         self._origins += [origin] * len(chosen)
 
     def phrases(self) -> Phrases:
-        """What is searched for. UsageError where there is nothing."""
+        """The phrases to search for. UsageError if there are none."""
         if not self._forms:
             raise UsageError(
                 f"{', '.join(self.names)}: none of {self.texts} texts has {self._shortest} "
@@ -245,31 +245,34 @@ class EvaluationSet:
 
 
 class Phrases(NamedTuple):
-    """Phrases by number: the source and line of the first text with each, and where it is there."""
+    """Phrases by number: source and line of the first text with each, and its place in that."""
 
     core: _core.Phrases
     sources: Int64s
     lines: Int64s
     forms: Sequence[Form]
-    numbers: Int64s  # of the form of each
+    numbers: Int64s  # the number of each phrase's form
     begins: Int64s
     lengths: Int64s
 
     def shown(self, phrase: int) -> str:
-        """A phrase as text."""
+        """The text of a phrase."""
         begin = int(self.begins[phrase])
         form = self.forms[int(self.numbers[phrase])]
         return form.shown(begin, begin + int(self.lengths[phrase]))
 
 
 def _parts_of_variants(plain: Form, others: Iterable[Form], ngram: int) -> Iterator[Form]:
-    """Of other encodings of a text what has n-grams that it has not for itself."""
+    """The parts of other encodings of a text that have n-grams which the plain one does not
+    have.
+    """
     short, tokens = [plain.tokens], plain.tokens
     for form in others:
         other = form.tokens
         if len(tokens) < ngram:
-            # A short text is matched whole, and has an n-gram where its own tokens are more here;
-            # with another's tokens beside them it would be matched for these.
+            # A short text is matched as a whole. A longer encoding of it is taken only if no form
+            # so far is inside of that: else it is this form with tokens of the text beside it, and
+            # an n-gram of it could match for these alone.
             if len(other) < ngram or not any(_is_inside(one, other) for one in short):
                 short.append(other)
                 yield form
@@ -282,7 +285,7 @@ def _parts_of_variants(plain: Form, others: Iterable[Form], ngram: int) -> Itera
         begin = max(0, same_begin - ngram + 1)
         end = min(len(other), len(other) - same_end + ngram - 1)
         if same_begin == len(other) or same_end == len(other):
-            continue  # all of it is in the plain text
+            continue  # the plain text has all of it
         if end - begin >= ngram or len(other) < ngram:
             sizes = form.sizes[begin:end]
             yield Form(other[begin:end], sizes, _behind(form.shown, begin))
@@ -314,9 +317,10 @@ def read_evaluation_sets(
 ) -> EvaluationSet:
     """Read the texts of files, as encode reads them, and of datasets.
 
-    ``unit`` is of the tokenizer of the datasets that are searched, of which ``like`` is one;
-    ``why_no_text`` says why texts cannot be encoded, if they cannot. InputError for a bad record,
-    TokenizerError where texts cannot be encoded, UsageError for a dataset of another tokenizer.
+    ``unit`` is of the tokenizer of the datasets that are searched; ``like`` is one of these.
+    ``why_no_text`` is the reason why texts cannot be encoded, if they cannot. InputError for a bad
+    record, TokenizerError if texts cannot be encoded, UsageError for a dataset of another
+    tokenizer.
     """
     result = EvaluationSet(unit, ngram, shortest)
     for name in names:
@@ -331,7 +335,7 @@ def read_evaluation_sets(
 
 
 def check_tokenizers(datasets: Sequence[MMapIndexedDataset], advice: str) -> None:
-    """UsageError where manifests say that datasets were made with different tokenizers."""
+    """Raise UsageError if datasets were made with different tokenizers, by their manifests."""
     named = [(one.path_prefix, one.tokenizer) for one in datasets]
     tokenizers = [(prefix, one) for prefix, one in named if one is not None and one.get("sha256")]
     for prefix, tokenizer in tokenizers:
@@ -362,7 +366,9 @@ def _add_source(result: EvaluationSet, source: Source, keys: Sequence[str]) -> N
 
 
 def _texts_in(batch: DocumentBatch, name: str, lines: int) -> list[tuple[int, bytes]]:
-    """The line, from 1, and the text of each document of a batch before which were ``lines``."""
+    """The line, from 1, and the text of each document in a batch; ``lines`` are before the
+    batch.
+    """
     for bad in batch.bad:
         there = bad.keys_there and f"; {bad.keys_there}: name one with {option('keys')}"
         raise InputError(f"{name}:{lines + bad.line + 1}: {bad.reason}{there}")
@@ -387,16 +393,16 @@ def _add_dataset(result: EvaluationSet, name: str, like: MMapIndexedDataset) -> 
 
 
 SPANS_SUFFIX = ".spans.parquet"
-_EXAMPLES = 3  # common phrases that are shown
-_TEXT_TOKENS = 64  # of a span, whose text the table has
-_STEP = 1 << 12  # spans written at a time
+_EXAMPLES = 3  # common phrases in the result
+_TEXT_TOKENS = 64  # tokens of a span whose text is in the table
+_STEP = 1 << 12  # spans that are written at a time
 
 
 @dataclass(frozen=True)
 class DecontaminationShare:
-    """What became of the documents of one dataset: ``read == kept + matched + partners``.
+    """The counts of one dataset: ``read == kept + matched + partners``.
 
-    ``partners`` are documents of pairs of which only the other one has a match.
+    ``partners`` are documents of pairs without a match, whose other document has one.
     """
 
     prefix: str
@@ -410,12 +416,12 @@ class DecontaminationShare:
 
 @dataclass(frozen=True)
 class Decontamination:
-    """What was found.
+    """The result of a search.
 
-    ``manifest`` is that of the view, None where none was asked for. Of ``texts`` in the evaluation
-    sets ``short`` ones were passed over. ``phrases`` are n-grams and whole short texts, of which
-    ``common`` were passed over in a dataset, and ``spared`` documents are kept though they have one
-    of these; ``examples`` are the most frequent ones.
+    ``manifest`` is that of the view, None without an output. Of the ``texts`` in the evaluation
+    sets, ``short`` ones were left out. ``phrases`` are n-grams and whole short texts; ``common`` of
+    them are frequent in a dataset, and so do not count there. ``spared`` documents are kept though
+    they have such a phrase; ``examples`` are the most frequent ones.
     """
 
     manifest: Manifest | None
@@ -448,21 +454,21 @@ def decontaminate(
 ) -> Decontamination:
     """Find documents of datasets that contain an n-gram of an evaluation set.
 
-    ``against`` are files, as encode reads them, whose texts lie under ``keys``, or datasets of the
-    same tokenizer. Every ``ngram`` words in a row of a text are searched for; a text with fewer is
-    searched for whole, unless it has fewer than ``shortest``. Words are compared without case,
+    ``against`` are files, as encode reads them, with texts under ``keys``, or datasets of the same
+    tokenizer. Every ``ngram`` consecutive words of a text are searched for; a text with fewer is
+    searched for as a whole, unless it has fewer than ``shortest``. Words are compared without case,
     accents, punctuation and markup, as docs/dedup.md says, and 50 characters of a script without
     spaces count as 13 words. With ``unit="tokens"`` tokens are compared as they are, also at the
-    beginning and the end of a text. What is in more than ``common`` documents of a dataset, or in
-    more than this share of them (0.05, "5%"), is no contamination of it (0: nothing is common).
+    beginning and the end of a text. A phrase that is in more than ``common`` documents of a
+    dataset, or in more than this share of them (0.05, "5%"), is no contamination of it (0: nothing
+    is common).
 
     ``output`` becomes a view of the other documents; OUTPUT.spans.parquet, or the file ``table``
-    (with which there need be no output), has each matched span. Of pairs (a preferred and a
-    rejected answer) both documents are left out. The tokenizer is the manifest's,
-    or named as for ``stats``. The result does not depend on ``threads`` (0: all cores).
-    ``progress`` is told bytes of .bin. InputError for a bad record of an evaluation set, UsageError
-    for another tokenizer than the datasets', TokenizerError where there is none; otherwise as
-    ``dedup``.
+    (with which no output is needed), has each matched span. Of pairs (a preferred and a rejected
+    answer) both documents are left out. The tokenizer is the manifest's, or named as for ``stats``.
+    The result does not depend on ``threads`` (0: all cores). ``progress`` is told bytes of .bin.
+    InputError for a bad record of an evaluation set, UsageError for a tokenizer other than the
+    datasets', TokenizerError if there is none; otherwise as ``dedup``.
     """
     keys = [keys] if isinstance(keys, str) else list(keys)
     common = _common_of(common)
@@ -550,7 +556,7 @@ def _new_files(
     *,
     overwrite: bool,
 ) -> tuple[NewViews | None, NewFiles | None]:
-    """What is written: a view with its table, the table alone, or nothing."""
+    """The files that are written: a view with its table, the table alone, or nothing."""
     if path is None:
         return None, None
     import_parquet()
@@ -573,13 +579,13 @@ def _files_of(evaluation_set: str) -> list[str]:
 
 
 class _Spans:
-    """Matched spans of documents of one dataset, one array entry each."""
+    """Matched spans in documents of one dataset, with an array entry for each."""
 
     def __init__(self, hits: Int64s) -> None:
-        """Of hits (document, begin, end, phrase), joins those that overlap."""
+        """Join hits (document, begin, end, phrase) that overlap."""
         hits = hits[np.lexsort(hits[:, :3].T[::-1])]
         document, begin, end, phrase = hits.T
-        # Far enough apart that the end of one document is before the beginning of the next.
+        # Documents are put so far apart that no span of one can overlap a span of the next.
         offset = document * (int(end.max(initial=0)) + 1)
         reach = np.maximum.accumulate(end + offset) if len(hits) else end
         is_first = np.ones(len(hits), bool)
@@ -625,7 +631,7 @@ class _Search:
         return np.flatnonzero(np.concatenate([*map(self._are_kept, range(len(self._datasets)))]))
 
     def _are_kept(self, number: int) -> npt.NDArray[np.bool_]:
-        """Which documents of a dataset have no span, nor has the other of their pair."""
+        """Whether each document of a dataset, and the other one of its pair, has no span."""
         are_kept = np.ones(len(self._ends[number]) - 1, np.bool_)
         are_kept[self._spans[number].document] = False
         if self._datasets[number].pairs:
@@ -640,7 +646,7 @@ class _Search:
         threads: int,
         sums: dict[str, str] | None,
     ) -> Int64s:
-        """Where phrases are that are not common: (document, begin, end, phrase), [hits, 4]."""
+        """The places of phrases that are not common: (document, begin, end, phrase), [hits, 4]."""
         unit, core = self._evaluation.unit, self._phrases.core
         most = self._common if self._common >= 1 else self._common * (len(ends) - 1)
         counts = np.zeros(len(self._phrases.lengths), np.int64)
@@ -659,7 +665,7 @@ class _Search:
             is_spared[matches[:, 0]] = True
             here = (matches[:, 0] - matches[0, 0]) * len(counts) + matches[:, 3]
             np.add.at(counts, np.unique(here) % len(counts), 1)
-            # What is common by now is not kept, so that little is.
+            # Hits of phrases that are common by now are dropped, to save memory.
             hits.append(matches[_is_rare(counts, most)[matches[:, 3]]])
         np.maximum(self._documents_with, counts, out=self._documents_with)
         rare = _is_rare(counts, most)
@@ -735,14 +741,14 @@ class _Search:
 
 
 def _is_rare(counts: Int64s, most: float) -> npt.NDArray[np.bool_]:
-    """Which phrases are in no more than ``most`` documents; 0: any number is few."""
+    """Whether each phrase is in at most ``most`` documents; 0: any number counts as few."""
     return counts <= most if most else np.ones(len(counts), bool)
 
 
 def _texts(
     dataset: MMapIndexedDataset, spans: _Spans, part: slice, tokenizer: Tokenizer | None
 ) -> npt.NDArray[Any]:
-    """How spans begin, as text; "" where no tokenizer says."""
+    """The first tokens of spans as text; "" without a tokenizer."""
     result = []
     triples = (spans.document[part], spans.begin[part], spans.end[part])
     for document, begin, end in zip(*(one.tolist() for one in triples), strict=True):

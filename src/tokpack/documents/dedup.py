@@ -31,12 +31,10 @@ if TYPE_CHECKING:
     from tokpack.storage import PathLike
 
 
-# Exact copies of documents, by the 128-bit hash of their tokens.
-
 Int64s = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
-_PART = 1 << 22  # documents sorted at a time, of 24 bytes each
+_PART = 1 << 22  # documents that are sorted at a time, with 24 bytes each
 
 
 def token_hashes(
@@ -50,11 +48,11 @@ def token_hashes(
 ) -> None:
     """Write XXH3-128 of each document's tokens to ``out``, uint64 [documents, 2].
 
-    In [documents, 1] only the upper halves are written.
-    They are hashed as int32, little endian, whatever the dtype of the dataset, and read from the
-    table of its documents where there is one; else ``ends`` are the tokens before each document,
-    which are counted where they are not given. ``on_bytes`` is told how many bytes are done,
-    ``sums`` are those of ``scan_documents``.
+    If ``out`` is [documents, 1] only the upper halves are written. Tokens are hashed as int32,
+    little endian, whatever the dtype of the dataset. The hashes are read from the table of its
+    documents, if there is one; otherwise ``ends`` are the tokens before each document, which are
+    counted if not given. ``on_bytes`` is told how many bytes are done, ``sums`` are those of
+    ``scan_documents``.
     """
     width = out.shape[1]
     if has_table(dataset.path_prefix):
@@ -78,7 +76,9 @@ def token_hashes(
 
 
 def joined_keys(keys: Keys, together: int) -> Keys:
-    """A key for so many documents in a row, of theirs: uint64 [documents / together, 2]."""
+    """One key from those of ``together`` documents that follow each other: uint64 [documents /
+    together, 2].
+    """
     data = np.ascontiguousarray(keys).view(np.uint8).ravel()
     ends = np.arange(0, len(data) + 1, 16 * together)
     digests = _core.text_digests(data.data, np.stack([ends[:-1], ends[1:]], axis=1))
@@ -86,15 +86,18 @@ def joined_keys(keys: Keys, together: int) -> Keys:
 
 
 def equal_documents(keys: Keys, *, threads: int) -> Iterator[Int64s]:
-    """Pairs of documents with equal keys, [pairs, 2]: the first of each key and each of the others.
+    """Pairs of documents with equal keys, [pairs, 2]: the first of each key with each of the
+    others.
 
-    Keys are of one number or of two, uint64 [documents] or [documents, 2].
+    A key is one number or two: uint64 [documents] or [documents, 2].
     """
     yield from pairs_of_parts(keys, neighbours=False, threads=threads)
 
 
 def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[Int64s]:
-    """``_core.equal_pairs`` of all keys, a share of them at a time in each thread, in order."""
+    """The pairs of ``_core.equal_pairs`` for all keys, in order; each thread takes a share at a
+    time.
+    """
     parts = -(-max(len(keys), 1) // _PART)
     threads = min(threads or usable_cores(), parts)
     with ThreadPoolExecutor(threads) as pool:
@@ -106,7 +109,7 @@ def pairs_of_parts(keys: Keys, *, neighbours: bool, threads: int) -> Iterator[In
 
 
 def _read_hashes(table: DocumentTable, out: Keys) -> None:
-    """Write the hashes of all rows of a table, or of those under a view."""
+    """Write the hashes in all rows of a table."""
     at = 0
     for reader in table:
         for column in reader.column("tokens_xxh3"):
@@ -121,22 +124,21 @@ def _halves(digests: Any) -> npt.NDArray[Any]:
     return np.frombuffer(digests, ">u8").reshape(-1, 2)
 
 
-# Near copies: documents that share most of their n-grams, found by MinHash.
-
 MOST_PLACES = 4096  # bands times rows
-_PAIRS = 256  # compared at a time
+_PAIRS = 256  # pairs that are compared at a time
 
 
 Compared = Literal["all", "trained"]
 
 
 class NearRules(NamedTuple):
-    """What near copies are.
+    """The definition of near copies.
 
-    Two documents whose sets of ``ngram`` tokens in a row share ``near`` of all that they have
-    (Jaccard similarity). Signatures of ``bands`` times ``rows`` values find candidates: those that
-    agree in all rows of a band. With ``verify`` their sets are compared, without it any two
-    candidates are near copies. ``on`` says which tokens they have: all, or those that are trained.
+    Two documents are near copies if the sets of their ``ngram`` consecutive tokens have ``near`` of
+    their union in common (Jaccard similarity). MinHash signatures of ``bands`` times ``rows``
+    values find candidates: those that agree in all rows of a band. With ``verify`` their sets are
+    compared; without it all candidates count as near copies. ``on`` says which tokens are compared:
+    all, or those that are trained.
     """
 
     near: float
@@ -147,7 +149,7 @@ class NearRules(NamedTuple):
     on: Compared
 
     def check(self) -> None:
-        """UsageError for values that none of them can have."""
+        """Raise UsageError for values outside of their range."""
         if not 0 < self.near <= 1:
             raise UsageError(
                 f"{option('near', self.near)}: a similarity is above 0 and at most 1, as 0.8"
@@ -167,7 +169,7 @@ class NearRules(NamedTuple):
             )
 
     def check_datasets(self, datasets: Sequence[MMapIndexedDataset], *, pairs: bool) -> None:
-        """UsageError for datasets that they cannot be applied to."""
+        """Raise UsageError for datasets to which the rules cannot be applied."""
         if self.on == "trained" and not any(map(trained_tracks, datasets)):
             raise UsageError(
                 f"{option('on', 'trained')}: no mask beside {datasets[0].path_prefix} says which "
@@ -195,14 +197,14 @@ def find_near(
     threads: int,
     on_bytes: Callable[[int], None],
 ) -> Int64s:
-    """The first near copy of each candidate, itself where it is the first: numbers of documents.
+    """The first near copy of each candidate, or itself if it is the first: numbers of documents.
 
     ``candidates``, ascending, are numbers of documents with tokens, through all datasets; ``ends``
-    those of ``scan_documents`` for each. What is transitive counts: a copy of a copy belongs to the
-    first. With ``together`` 2 they are numbers of pairs, which are found by their first documents,
-    and are copies where both are. The result does not depend on threads. On the disk of ``new`` it
-    takes 8 bytes for each band of a candidate, and 8 more; in memory the sorting of one part of a
-    band.
+    are those of ``scan_documents`` for each. The relation is made transitive: a copy of a copy
+    belongs to the first. With ``together`` 2 they are numbers of pairs, which are found by their
+    first documents, and are copies if both documents are. The result does not depend on threads. It
+    takes 8 bytes for each band of a candidate, and 8 more, on the disk of ``new``; in memory the
+    sorting of one part of a band.
     """
     hashes = new.scratch(rules.bands * len(candidates), np.uint64)
     hashes = hashes.reshape(rules.bands, len(candidates))
@@ -215,19 +217,20 @@ def find_near(
         for band in range(rules.bands):
             for pairs in pairs_of_parts(hashes[band], neighbours=rules.verify, threads=threads):
                 for some in _firsts_and_neighbours(pairs):
-                    # The trees follow from the pairs alone, so those within one need no look.
+                    # Copies are kept as trees. A pair that is in one tree already adds nothing, so
+                    # it need not be compared.
                     apart = _core.separate_pairs(parents, some)
                     if rules.verify:
                         apart = compare.alike(apart, pool)
                     _core.join_pairs(parents, apart)
-    # parents[i] <= i: one pass in order finds every root.
+    # A parent never has a larger number than its child: so one pass in order finds all roots.
     return candidates[_roots(parents)]
 
 
 def have_trained(
     datasets: Sequence[MMapIndexedDataset], ends: Sequence[Int64s]
 ) -> npt.NDArray[np.bool_]:
-    """Which documents of all datasets have a trained token: bool [documents]."""
+    """Whether each document of all datasets has a trained token: bool [documents]."""
     counts = []
     for dataset, bounds in zip(datasets, ends, strict=True):
         tracks = trained_tracks(dataset)
@@ -263,9 +266,9 @@ def _sign(
 
 
 def _firsts_and_neighbours(pairs: Int64s) -> Iterator[Int64s]:
-    """Pairs with the first document of a key, then those with the one before.
+    """Pairs with the first document of a key, and then pairs with the document before.
 
-    Where the first is like all others, as it mostly is, nothing is left to compare of the second.
+    Usually the first document is like all others; then nothing is left to compare in the second.
     """
     again = np.zeros(len(pairs), bool)
     again[1:] = pairs[1:, 1] == pairs[:-1, 1]
@@ -285,7 +288,7 @@ def _roots(parents: Int64s) -> Int64s:
 
 
 class _Comparison:
-    """Compares the sets of n-grams of candidates, and of those ``together`` with them."""
+    """Compares the sets of n-grams of candidates, and of the documents ``together`` with them."""
 
     def __init__(
         self,
@@ -300,7 +303,7 @@ class _Comparison:
         self._firsts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
     def alike(self, pairs: Int64s, pool: ThreadPoolExecutor) -> Int64s:
-        """The pairs that are alike enough, in order."""
+        """The pairs that are similar enough, in order."""
         some = [pairs[begin : begin + _PAIRS] for begin in range(0, len(pairs), _PAIRS)]
         return np.concatenate([pairs[:0], *pool.map(self._alike, some)])
 
@@ -334,7 +337,7 @@ _STEP = 1 << 20
 
 @dataclass(frozen=True)
 class DocumentCount:
-    """Documents of a dataset, and their tokens."""
+    """A number of documents, and of their tokens."""
 
     documents: int
     tokens: int
@@ -342,9 +345,9 @@ class DocumentCount:
 
 @dataclass(frozen=True)
 class DedupShare:
-    """What became of the documents of one dataset: ``read == kept + exact + near``.
+    """The counts of one dataset: ``read == kept + exact + near``.
 
-    ``most_of_one`` of them are near copies of one and the same document.
+    ``most_of_one`` are near copies of one and the same document.
     """
 
     prefix: str
@@ -357,11 +360,11 @@ class DedupShare:
 
 @dataclass(frozen=True)
 class DedupReport:
-    """What became of all documents.
+    """The counts of all datasets.
 
     ``manifest`` is that of the view, ``clusters`` the number of different documents that have
-    copies. ``recall`` is the probability that two documents exactly as alike as ``near`` says are
-    compared at all; None where only exact copies were looked for.
+    copies. ``recall`` is the probability that two documents exactly as similar as ``near`` are
+    compared at all; None if only exact copies were looked for.
     """
 
     manifest: Manifest
@@ -388,23 +391,24 @@ def dedup(
     """Make the view ``output`` of the documents of datasets without their copies.
 
     Of documents with the same tokens the first stays, in the order of ``inputs``; a document
-    without a token is nobody's copy. With ``near`` (0.8, "80%"), so do near copies go: documents
-    whose sets of ``ngram`` tokens in a row share at least this of all that they have (Jaccard
-    similarity), or that are linked by others which do. They are found by MinHash, with ``bands`` of
-    ``rows`` values each; with ``verify`` the sets of those found are then compared, without it all
-    count. Two that are alike to J are found with the probability 1 - (1 - J**rows)**bands, as
-    ``recall`` says. ``on="trained"`` compares trained tokens alone, by the tracks of the datasets:
-    conversations with one long prompt would otherwise be near copies of each other.
+    without a token is never a copy. With ``near`` (0.8, "80%") near copies are removed, too:
+    documents whose sets of ``ngram`` consecutive tokens have at least this share of their union in
+    common (Jaccard similarity), or that are linked by others which do. They are found by MinHash,
+    with ``bands`` of ``rows`` values each; with ``verify`` the sets of those found are then
+    compared, without it all count. Two documents of similarity J are found with the probability 1 -
+    (1 - J**rows)**bands, which ``recall`` tells. ``on="trained"`` compares only trained tokens, by
+    the tracks of the datasets: otherwise conversations with the same long prompt would be near
+    copies of each other.
 
-    Of datasets of pairs (a preferred and a rejected answer) both documents of a pair stay or go: it
-    is a copy of another where both are.
+    In datasets of pairs (a preferred and a rejected answer) both documents of a pair stay or go: it
+    is a copy of another if both are.
 
     Also writes OUTPUT.clusters.parquet (needs pyarrow, the extra ``parquet``): a row for each
     document that has copies or is one. The result does not depend on ``threads`` (0: all cores).
-    Numbers of documents and hashes wait in files without names, in the folder of the output: 16
-    bytes a document, with ``near`` also 8 for each band. ``progress`` is told bytes of .bin.
-    UsageError for datasets that do not belong together, FormatError where one is broken,
-    OutputError where the output is taken or cannot be written.
+    Numbers of documents and hashes are kept in files without names, in the folder of the output: 16
+    bytes a document, with ``near`` 8 more for each band. ``progress`` is told bytes of .bin.
+    UsageError for datasets that do not fit together, FormatError if one is broken, OutputError if
+    the output exists or cannot be written.
     """
     near = as_share("near", near)
     rules = None if near is None else NearRules(near, ngram, bands, rows, verify, on)
@@ -448,7 +452,7 @@ def dedup(
 class _Documents:
     """The documents of several datasets, numbered through, and the first copy of each.
 
-    With ``pairs`` they are compared two by two: ``firsts`` and all else is of pairs then.
+    With ``pairs`` they are compared two by two: then ``firsts`` and everything else is about pairs.
     """
 
     def __init__(
@@ -472,7 +476,7 @@ class _Documents:
         return self._documents(kept)
 
     def find_exact(self, stage: ProgressStage, threads: int, sums: dict[str, str]) -> None:
-        """Find the documents with the tokens of an earlier one; as ``token_hashes``."""
+        """Find the documents with the tokens of an earlier one. Raises as ``token_hashes``."""
         count = self._count * self._size
         keys = self._files.scratch(2 * count, np.uint64).reshape(count, 2)
         begin = 0
@@ -488,7 +492,7 @@ class _Documents:
             self._reasons[copy] = EXACT
 
     def find_near(self, rules: NearRules, stage: ProgressStage, threads: int) -> None:
-        """Find the documents that are near copies of an earlier one that no exact copy is."""
+        """Among documents without an earlier exact copy, find those with an earlier near copy."""
         are_candidates = (self._reasons == KEPT) & self._has_tokens
         if rules.on == "trained":
             has_trained = have_trained(self._datasets, self.ends)
@@ -507,12 +511,12 @@ class _Documents:
         copies = candidates[firsts != candidates]
         self._reasons[copies] = NEAR
         self._firsts[candidates] = firsts
-        for begin in range(0, self._count, _STEP):  # the copies of what is a near copy
+        for begin in range(0, self._count, _STEP):  # exact copies of a near copy follow it
             part = self._firsts[begin : begin + _STEP]
             part[:] = self._firsts[part]
 
     def write_clusters(self, path: str, prefixes: Sequence[str], made_by: dict[str, Any]) -> int:
-        """Write the table of documents with copies; how many different ones there are."""
+        """Write the table of documents with copies. Returns the number of different ones."""
         arrow = import_parquet()
         names = arrow.dictionary(arrow.int32(), arrow.string())
         schema = {
@@ -540,7 +544,7 @@ class _Documents:
         return int(np.count_nonzero(has_copies))
 
     def shares(self, prefixes: Sequence[str]) -> tuple[DedupShare, ...]:
-        """What became of the documents of each dataset."""
+        """The counts of each dataset."""
         result = []
         for number, (prefix, lengths) in enumerate(zip(prefixes, self._lengths, strict=True)):
             part = slice(*self._starts[number : number + 2])
@@ -554,7 +558,7 @@ class _Documents:
         return tuple(result)
 
     def _documents(self, numbers: Int64s) -> Int64s:
-        """The numbers of documents: of each pair both, one after the other."""
+        """The numbers of documents; for a pair those of both, one after the other."""
         if self._size == 1:
             return numbers
         return (self._size * numbers[:, None] + np.arange(self._size)).ravel()

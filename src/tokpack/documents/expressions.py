@@ -1,4 +1,4 @@
-"""What expressions say of the documents of datasets, evaluated by duckdb on their tables."""
+"""Expressions about the documents of datasets, which duckdb evaluates on their tables."""
 
 from __future__ import annotations
 
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
     from tokpack.documents.base import Base
 
 
-# A table that is joined to that of the documents: from files or in memory, and its keys.
-
-IN_MEMORY = "the table in memory"  # as messages name it
-HIDDEN = "tokpack:"  # begins the names of columns that no user sees
-MATCH = f'"{HIDDEN}match"'  # a column of ``joined``: true in each row
-# A folder such as lang=de would otherwise be a column, in place of one of the table's own.
+IN_MEMORY = "the table in memory"  # its name in messages
+HIDDEN = "tokpack:"  # the names of columns that users do not see begin with this
+MATCH = f'"{HIDDEN}match"'  # a column of ``joined`` that is true in each row
+# Without this setting a folder such as lang=de would be a column, and hide one of the table.
 NO_FOLDERS = ", hive_partitioning=false"
 INTEGERS = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG")}
 INTEGERS |= {"INTEGER", "UINTEGER", "HUGEINT", "UHUGEINT"}
@@ -58,10 +56,10 @@ _TEXTS_OF_JSON = {"DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID
 
 
 class JoinedTable:
-    """The view ``joined`` of a connection that has the view ``docs``: a table and its keys.
+    """The view ``joined`` in a connection that has the view ``docs``: a table and its keys.
 
-    ``name`` is what messages call it, ``columns`` are its columns with their types. UsageError for
-    one that cannot be read or has not the keys, InputError for a file that is missing.
+    ``name`` is its name in messages, ``columns`` are its columns with their types. UsageError if it
+    cannot be read or does not have the keys, InputError for a file that is missing.
     """
 
     def __init__(self, connection: Any, request: SelectRequest) -> None:
@@ -75,7 +73,7 @@ class JoinedTable:
         else:
             self._read_files()
         self._check_types()
-        # A key of one name on both sides is one column, so that an expression can name it.
+        # A key with the same name on both sides is one column, so that expressions can use it.
         same = sorted({there for here, there in self._keys if here == there})
         renamed = [f"{quoted(key)} AS {quoted(_KEY + key)}" for key in same]
         left = f" EXCLUDE ({', '.join(map(quoted, same))})" if same else ""
@@ -86,12 +84,12 @@ class JoinedTable:
 
     @property
     def clause(self) -> str:
-        """The documents with the table, as a query has them."""
+        """The FROM clause of a query for the documents with the table."""
         pairs = (f"docs.{quoted(a)} = joined.{quoted(b)}" for a, b in self._keys)
         return f"docs LEFT JOIN joined ON {' AND '.join(pairs)}"
 
     def fault_of_file(self, error: Exception) -> UsageError | None:
-        """The error of a file that cannot be read, where it is about one."""
+        """The error for a file that cannot be read, or None if the error is not about one."""
         for path in self._request.join if self._request.table is None else ():
             if os.path.abspath(near(path)) in str(error):
                 message = str(error).split("\n\n", maxsplit=1)[0].splitlines()
@@ -99,7 +97,7 @@ class JoinedTable:
         return None
 
     def matches_nothing(self, documents: int) -> InputError:
-        """The error of a table of which no row is of a document."""
+        """The error if no row of the table belongs to a document."""
         sides = [
             self._connection.execute(
                 f"SELECT DISTINCT {', '.join(quoted(pair[side]) for pair in self._keys)} "
@@ -113,11 +111,11 @@ class JoinedTable:
         )
 
     def not_unique(self) -> InputError:
-        """The error of a table with several rows for a document."""
+        """The error if several rows of the table belong to one document."""
         names = ", ".join(quoted(there) for _, there in self._keys)
         counts = f"SELECT {names}, count(*) AS times FROM joined GROUP BY ALL HAVING times > 1"
-        other = self._connection.cursor()  # on this one a query is under way
-        if self._request.table is not None:  # which only the connection that it was given to has
+        other = self._connection.cursor()  # the connection itself is still running a query
+        if self._request.table is not None:  # a registered table is not visible in a cursor
             other.register("all_joined", self._request.table)
         several = other.execute(f"SELECT count(*) FROM ({counts})").fetchone()[0]
         order = f"ORDER BY times DESC, {names} LIMIT {_EXAMPLES}"
@@ -162,7 +160,7 @@ class JoinedTable:
         self._look()
 
     def _look(self) -> None:
-        """Look at the columns. UsageError where a key is none of them."""
+        """Read the columns. UsageError if a key is none of them."""
         self.columns = columns_there(self._connection, "all_joined", HIDDEN)
         for here, there in self._keys:
             for key, columns, name in (
@@ -175,9 +173,9 @@ class JoinedTable:
                     )
 
     def _types(self, reader: str) -> str:
-        """An argument for a reader of text which takes keys for numbers, dates or the like.
+        """An argument for a text reader that would take keys for numbers, dates or the like.
 
-        Where they are strings in the documents they stay as they are written: 007 is no 7 then.
+        If they are strings in the documents they stay as they are written, so that 007 is not 7.
         """
         here, there = self._documents, self.columns
         keys = {b: _TEXT for a, b in self._keys if here[a] == _TEXT != there[b]}
@@ -189,7 +187,9 @@ class JoinedTable:
         return ""
 
     def _check_types(self) -> None:
-        """UsageError for keys of two types: a cast would match what is not the same."""
+        """Raise UsageError for keys with two types: a cast would match values that are not the
+        same.
+        """
         for here, there in self._keys:
             kinds = {self._documents[here], self.columns[there]}
             if len(kinds) > 1 and not kinds <= INTEGERS:
@@ -201,7 +201,7 @@ class JoinedTable:
 
 
 def file_literal(path: str) -> str:
-    """A path of a file, which duckdb would otherwise take for a pattern."""
+    """A path as a literal in SQL, which duckdb does not take for a pattern."""
     return literal(_PATTERN.sub(r"[\g<0>]", os.path.abspath(path)))
 
 
@@ -220,18 +220,16 @@ def _struct(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{literal(key)}: {literal(one)}" for key, one in values.items()) + "}"
 
 
-# The tables of several datasets as one for duckdb: a column has one type in all of them.
-
 _NUMBERS = {"int64", "double"}
 
 
 def nulls_of_tables(
     tables: Sequence[str], names: Sequence[str], named: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """Columns of nothing but null in each table, with the type that others have for them.
+    """The columns of each table that have only null, with the type that they have in other tables.
 
-    ``names`` are those of the datasets, ``named`` the columns that matter, and the option that
-    names each. UsageError where one of these is text in some tables and something else in others.
+    ``names`` are those of the datasets, ``named`` the columns that are used, and the option that
+    names each. UsageError if one of these is text in some tables and something else in others.
     """
     schemas = [import_parquet().parquet.read_schema(path) for path in tables]
     nulls: list[dict[str, str]] = [{} for _ in tables]
@@ -256,7 +254,7 @@ def nulls_of_tables(
 
 
 def with_types(nulls: Mapping[str, str]) -> str:
-    """What a query has behind its ``*`` to give columns of nothing but null another type."""
+    """What a query has after its ``*`` to give another type to columns that have only null."""
     columns = ", ".join(f"NULL::{kind} AS {quoted(name)}" for name, kind in nulls.items())
     return f"REPLACE ({columns})" if columns else ""
 
@@ -273,28 +271,28 @@ def _go_together(kinds: Collection[str]) -> bool:
 
 _log = logging.getLogger(__name__)
 _FLOATS = ("DOUBLE", "FLOAT")
-_BATCH = 1 << 18  # rows that come at once
-_MOST_TIMES = 1 << 16  # one document in a view; more is a mistake
+_BATCH = 1 << 18  # rows that are read at once
+_MOST_TIMES = 1 << 16  # how often a document may be in a view; more is a mistake
 _NUMBER = f'"{HIDDEN}number"'
 _UNKNOWN = re.compile(r'Referenced column "(.+)" not found')
 _SHORT = re.compile(r"\s*(\d+)\s+if\s+(.+)", re.DOTALL | re.IGNORECASE)
 
 
 class SelectRequest(NamedTuple):
-    """What is asked of the documents: expressions in SQL, and a table to join by its keys."""
+    """A request about documents: expressions in SQL, and a table to join by its keys."""
 
     where: str | None
     repeat: str | None
     join: Sequence[str]
-    keys: Sequence[tuple[str, str]]  # columns of the documents, and of the joined table
-    table: Any = None  # one of Arrow, in the place of files to join
+    keys: Sequence[tuple[str, str]]  # a column of the documents, and of the joined table
+    table: Any = None  # an Arrow table to join, instead of files
 
 
 class SelectResult(NamedTuple):
-    """Which documents of the base are chosen, bool [documents], and how often each of them comes.
+    """The documents of the base that are chosen, bool [documents], and how often each occurs.
 
-    ``times`` is uint16 [documents], None where each comes once. ``unmatched`` is how many documents
-    have no row in the joined table, None without one.
+    ``times`` is uint16 [documents], or None if each occurs once. ``unmatched`` is the number of
+    documents without a row in the joined table, None without such a table.
     """
 
     chosen: npt.NDArray[np.bool_]
@@ -305,11 +303,11 @@ class SelectResult(NamedTuple):
 def evaluate(request: SelectRequest, base: Base) -> SelectResult:
     """Evaluate expressions on the tables of the documents of all datasets.
 
-    UsageError for an expression that cannot be evaluated, InputError where a table is missing or a
-    join matches nothing or several rows, FormatError where a table is of another dataset.
+    UsageError for an expression that cannot be evaluated, InputError if a table is missing or a
+    join matches nothing or several rows, FormatError if a table is of another dataset.
     """
     if request.where is not None:
-        parse(request.where)  # refuses what is no function of the document alone, as encode does
+        parse(request.where)  # as for encode, it must be a function of the document alone
     if (repeat := repeat_expression(request.repeat)) is not None:
         parse(repeat, option("repeat") + (f" {request.repeat!r}" if repeat.strip() else ""))
     tables = [path for record in base.records for path in table_paths(record.prefix)]
@@ -325,7 +323,7 @@ def evaluate(request: SelectRequest, base: Base) -> SelectResult:
 
 
 class _Query:
-    """One query over all documents, and what is wrong with it."""
+    """One query over all documents, and its errors in words."""
 
     def __init__(
         self,
@@ -346,7 +344,7 @@ class _Query:
         self._joined = JoinedTable(connection, request) if request.join else None
 
     def run(self, documents: int) -> SelectResult:
-        """Go through all documents once."""
+        """Run the query once over all documents."""
         request = self._request
         where = f"coalesce(({request.where}\n), false)" if request.where else "true"
         repeat = repeat_expression(request.repeat)
@@ -355,7 +353,7 @@ class _Query:
         joined = self._joined
         chosen = f"SELECT {_NUMBER} AS number"
         chosen += f", {times} AS times"
-        if joined is not None:  # rows are counted before any is dropped
+        if joined is not None:  # rows are counted before some are dropped
             query = f"{chosen}, {where} AS chosen, {MATCH} IS NOT NULL AS matched FROM {self._from}"
         else:
             query = f"{chosen} FROM docs WHERE {where}"
@@ -365,7 +363,7 @@ class _Query:
         for batch in self._batches(query):
             numbers, values = batch["number"].to_numpy(), batch["times"]
             if joined is not None:
-                rows += len(numbers)  # each document has one at least
+                rows += len(numbers)  # more than one for a document are too many
                 if rows > documents:
                     raise joined.not_unique()
                 matched += int(np.count_nonzero(batch["matched"].to_numpy(zero_copy_only=False)))
@@ -379,14 +377,14 @@ class _Query:
         return SelectResult(result, repeats, None if joined is None else documents - matched)
 
     def warn_of_nan(self, names: Iterable[str]) -> None:
-        """Say how many documents have NaN in one of some columns, which are compared."""
+        """Warn how many documents have NaN in one of some columns that are compared."""
         there = columns_there(self._connection, "docs", HIDDEN)
         if self._joined is not None:
             there |= self._joined.columns
         any_nan = " OR ".join(f"isnan({quoted(one)})" for one in names if there.get(one) in _FLOATS)
         if not any_nan:
             return
-        # With WHERE duckdb 2.0 passes over groups of rows whose statistics have no NaN, as none do.
+        # Not in a WHERE: duckdb 2.0 would skip groups of rows by statistics, which never tell NaN.
         count = f"SELECT count(*) FILTER (WHERE {any_nan}) FROM {self._from}"
         [nans] = self._connection.execute(count).fetchone()
         if nans:
@@ -397,7 +395,7 @@ class _Query:
         return "docs" if self._joined is None else self._joined.clause
 
     def _check(self, where: str | None, times: str) -> None:
-        """UsageError for an expression that duckdb does not take."""
+        """Raise UsageError for an expression that duckdb does not accept."""
         request = self._request
         for name, text, expression in (
             ("where", request.where, where or ""),
@@ -476,13 +474,13 @@ class _Query:
 
 
 def repeat_expression(text: str | None) -> str | None:
-    """An expression for how often a document comes: ``2 if score > 0.9`` is short for a CASE."""
+    """An expression for how often a document occurs: ``2 if score > 0.9`` is short for a CASE."""
     match = _SHORT.fullmatch(text or "")
     return f"case when ({match[2]}\n) then {match[1]} else 1 end" if match else text
 
 
 def _roots(expression: str | None) -> list[str]:
-    """The columns that an expression names, also those of which it names what is inside."""
+    """The columns that an expression names, also those of which it names only a part."""
     return [path[0] for path in parse(expression).columns] if expression is not None else []
 
 
@@ -498,5 +496,5 @@ def _connect() -> Iterator[Any]:
 
 
 def _is_wide(column: Any) -> bool:
-    """Whether there may be integers that do not fit into int64."""
+    """Whether a column may have integers that do not fit into int64."""
     return str(column.type) not in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")

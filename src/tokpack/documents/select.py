@@ -1,4 +1,4 @@
-"""Select documents of datasets: a view of those that pass, which copies nothing."""
+"""Select documents of datasets: a view of the chosen documents, which copies nothing."""
 
 from __future__ import annotations
 
@@ -35,24 +35,23 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 
-# Shares of documents, drawn by their hashes: the same documents wherever and whenever.
-#
-# Whether a document is in a share depends on its tokens and a seed alone. So a larger share
-# contains the smaller ones, a document stays where it is when others are added, and equal documents
-# are together, in one share or in the other.
+# A random share of documents is drawn by their hashes. Whether a document is in it depends only on
+# its tokens and a seed. So a larger share contains the smaller ones, adding documents moves no
+# other document in or out, and equal documents are always in or out together.
 
 Hashes = npt.NDArray[np.uint64]
 
-_STEP = 1 << 16  # numbers handled at a time, so that they stay in the cache
+_STEP = 1 << 16  # numbers that are handled at a time, so that they stay in the cache
 _BUCKET_BITS = 16
 _BUCKET_SHIFT = np.uint64(64 - _BUCKET_BITS)
 
 
 def draw(base: Base, seed: int) -> Hashes:
-    """A number for each document of the base, alike for equal tokens: uint64 [documents].
+    """A random number for each document of the base, the same for equal tokens: uint64 [documents].
 
-    It is uniform, and for another ``seed`` another. Read from the tables of documents where there
-    are some, and else computed from their tokens. Both documents of a pair have that of the first.
+    It is uniform, and different for another ``seed``. Hashes are read from the tables of documents,
+    if they exist, or else computed from their tokens. Both documents of a pair have that of the
+    first.
     """
     numbers = np.full(int(base.starts[-1]), NO_TOKENS, np.uint64)
     for number, record in enumerate(base.records):
@@ -69,7 +68,7 @@ def draw(base: Base, seed: int) -> Hashes:
 
 
 def below(numbers: Hashes, share: float) -> npt.NDArray[np.bool_]:
-    """Which of the numbers are in a share of all, in [0, 1]: bool [n]."""
+    """Whether each of the numbers is in a share of all, in [0, 1]: bool [n]."""
     limit = int(share * 2**64)
     if limit >= 2**64:
         return np.ones(len(numbers), np.bool_)
@@ -78,17 +77,18 @@ def below(numbers: Hashes, share: float) -> npt.NDArray[np.bool_]:
 
 
 def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.bool_]:
-    """The documents of the lowest numbers whose weights are at most ``most`` together: bool [n].
+    """Whether each document is among the lowest numbers with a total weight of at most ``most``:
+    bool [n].
 
-    Those of weight 0 count for nothing and may be among them. Those of one number are together
-    among them, or not.
+    Documents of weight 0 count for nothing and may be among them. All documents with the same
+    number are among them, or none.
     """
     sums, room = np.zeros(1 << _BUCKET_BITS), np.empty(_STEP, np.uint64)
     for begin in range(0, len(numbers), _STEP):
         part = numbers[begin : begin + _STEP]
         buckets = np.right_shift(part, _BUCKET_SHIFT, out=room[: len(part)]).view(np.int64)
         sums += np.bincount(buckets, weights[begin : begin + _STEP], minlength=len(sums))
-    ends = np.cumsum(sums)  # exact: far below 2^53
+    ends = np.cumsum(sums)  # exact, since far below 2^53
     bucket = int(np.searchsorted(ends, most, side="right"))
     if bucket == len(sums):
         return np.ones(len(numbers), np.bool_)
@@ -102,7 +102,7 @@ def lowest(numbers: Hashes, weights: npt.NDArray[np.int64], most: int) -> npt.ND
 
 
 def _in_bucket(numbers: Hashes, bucket: int) -> npt.NDArray[np.int64]:
-    """Where the numbers of a bucket are, ascending."""
+    """The places of a bucket's numbers, ascending."""
     indices = [np.zeros(0, np.int64)]
     for begin in range(0, len(numbers), _STEP):
         part = numbers[begin : begin + _STEP] >> _BUCKET_SHIFT
@@ -111,7 +111,7 @@ def _in_bucket(numbers: Hashes, bucket: int) -> npt.NDArray[np.int64]:
 
 
 def _mix(numbers: Hashes, key: int) -> None:
-    """Splitmix64's finalizer, in place, of the numbers and a key."""
+    """Apply the finalizer of Splitmix64 to the numbers and a key, in place."""
     numbers ^= np.uint64(key)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         numbers ^= numbers >> np.uint64(shift)
@@ -139,22 +139,22 @@ def select(
     A view is a dataset like any other: a manifest, and the numbers of its documents, in the order
     of the inputs. ``where`` is an SQL expression on the columns of the datasets' tables
     (``encode(keep=...)``) and on those of the table ``join`` (.parquet, .csv, .tsv, .jsonl or .json
-    files, a pyarrow Table, a DataFrame of pandas or polars), whose row for a document has its
-    values of the columns ``on`` ("id", or "id=doc_id" where the table calls it otherwise).
-    ``repeat`` is an SQL expression for how often a document comes, or ``"2 if score > 0.9"``.
+    files, a pyarrow Table, a DataFrame of pandas or polars); a row of it belongs to the document
+    with the same values in the columns ``on`` ("id", or "id=doc_id" if the table has another name
+    for it). ``repeat`` is an SQL expression for how often a document occurs, or ``"2 if score >
+    0.9"``.
 
-    Of those that pass, at most one of: ``random`` is a share of the documents (0.1, "10%"), by a
-    hash of their tokens and ``seed``; ``tokens`` (10e9, "10B") takes as many, by the same hash, as
-    have so many tokens, with repeats; ``first`` is a number of documents from the beginning. What
-    these leave out is written to the view ``rest``, each document as often as the inputs list it,
-    without ``repeat``. Of pairs (a preferred and a rejected answer) both documents are kept or
-    dropped: ``where`` has to be true of both, and the hash of the first counts.
+    Of the documents that pass, at most one of these takes a part: ``random`` is a share of them
+    (0.1, "10%"), by a hash of their tokens and ``seed``; ``tokens`` (10e9, "10B") takes as many, by
+    the same hash, as have so many tokens, with repeats; ``first`` is a number of documents from the
+    beginning. The documents that this leaves out are written to the view ``rest``, each as often as
+    the inputs list it, without ``repeat``. Of pairs (a preferred and a rejected answer) both
+    documents are kept or dropped: ``where`` must be true of both, and the hash of the first counts.
 
     The manifest's ``options["select"]`` has the request, and counts that add up: ``documents`` in
     the inputs are ``kept`` and ``dropped``, by reason. UsageError for expressions that cannot be
-    evaluated and where nothing is kept, InputError for a table that is missing, or that ``join``
-    does not match, FormatError for a table of another dataset, OutputError where an output is
-    taken.
+    evaluated and if nothing is kept, InputError for a table that is missing, or that ``join`` does
+    not match, FormatError for a table of another dataset, OutputError if an output exists.
     """
     prefixes = prefixes_of(paths_of(inputs))
     choice = _Choice(
@@ -184,8 +184,11 @@ def select(
 
 @dataclass
 class _Selection:
-    """The numbers of documents in the inputs: those kept, with repeats, and those left out by a
-    share; ``counts`` add up."""
+    """The numbers in the inputs of the documents that are kept, with repeats, and of those left
+    out.
+
+    Left out here are only those outside of a share; ``counts`` add up.
+    """
 
     kept: npt.NDArray[Any]
     left: npt.NDArray[Any]
@@ -193,7 +196,7 @@ class _Selection:
 
     @property
     def shown(self) -> str:
-        """The counts as words."""
+        """The counts in words."""
         dropped = self.counts["dropped"].items()
         reasons = (f"{count:,} are dropped by {option(why)}" for why, count in dropped)
         return ", ".join([f"{self.counts['documents']:,}", *reasons])
@@ -201,7 +204,7 @@ class _Selection:
 
 @dataclass(frozen=True)
 class _Choice:
-    """What is chosen, as ``select`` has it."""
+    """The request of ``select``."""
 
     request: SelectRequest
     random: float | None
@@ -211,12 +214,14 @@ class _Choice:
 
     @property
     def share(self) -> str | None:
-        """The name of the share that is taken, if one is."""
+        """The name of the share that is taken, or None."""
         names = [name for name in ("random", "tokens", "first") if getattr(self, name) is not None]
         return names[0] if names else None
 
     def check(self, has_rest: bool) -> None:
-        """UsageError for a request that says too much, or too little."""
+        """Raise UsageError for a request with options that contradict each other, or with too
+        few.
+        """
         request = self.request
         shares = [n for n in ("random", "tokens", "first") if getattr(self, n) is not None]
         if len(shares) > 1:
@@ -248,7 +253,7 @@ class _Choice:
             )
 
     def to_json(self, part: str) -> dict[str, Any]:
-        """The request, as a manifest has it."""
+        """The request as JSON for a manifest."""
         request = self.request
         values = {
             "where": request.where,
@@ -263,15 +268,17 @@ class _Choice:
         return {name: value for name, value in values.items() if value is not None}
 
     def of(self, base: Base, *, with_left: bool) -> _Selection:
-        """Choose among the documents of datasets; what a share leaves out is noted if asked for."""
+        """Choose among the documents of datasets. Those that a share leaves out are listed if
+        requested.
+        """
         documents = int(base.starts[-1])
         answer = SelectResult(np.ones(documents, np.bool_), None, None)
         if self.request.where is not None or self.request.repeat is not None:
             answer = evaluate(self.request, base)
-        together = 2 if base.pairs else 1  # documents that are kept or dropped as one
+        together = 2 if base.pairs else 1  # documents that are kept or dropped together
         within = self._within(base, answer)
         kept, left = [], []
-        passed = outside = lost = 0  # by the expression; by the share; by a repeat of 0
+        passed = outside = lost = 0  # pass the expression; are outside of the share; repeat 0 times
         for numbers, rows in _documents(base):
             passes = answer.chosen[rows]
             if base.pairs:
@@ -307,7 +314,7 @@ class _Choice:
         return _Selection(np.concatenate([none, *kept]), np.concatenate([none, *left]), counts)
 
     def _inside(self, passes: Bools, within: Bools | None, before: int, together: int) -> Bools:
-        """Which documents pass and are in the share; ``before`` them others have passed."""
+        """Whether each document passes and is in the share; ``before`` have passed before these."""
         if within is not None:
             return passes & within
         first = None if self.first is None else self.first // together * together
@@ -316,7 +323,7 @@ class _Choice:
         return passes
 
     def _check_pairs(self, documents: npt.NDArray[Any], times: npt.NDArray[np.uint16]) -> None:
-        """UsageError for a pair whose documents are to come unlike often."""
+        """Raise UsageError for a pair whose documents would occur differently often."""
         for one in np.flatnonzero(times[::2] != times[1::2])[:1].tolist():
             number = int(documents[2 * one])
             raise UsageError(
@@ -329,7 +336,9 @@ class _Choice:
         return why == self.share or bool(why and getattr(self.request, why, None))
 
     def _within(self, base: Base, answer: SelectResult) -> Bools | None:
-        """Which documents of the base are in the share, None where that is not by their hashes."""
+        """Whether each document of the base is in the share; None if that is not by their
+        hashes.
+        """
         if self.random is None and self.tokens is None:
             return None
         numbers = draw(base, self.seed)
@@ -353,7 +362,7 @@ class _Choice:
 
 
 def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s | slice]]:
-    """The documents of all inputs, some at a time: as these number them, and as the base does."""
+    """The documents of all inputs, some at a time: by their numbers in these, and in the base."""
     dtype = selection_dtype(int(base.firsts[-1]))
     for number in range(len(base.datasets)):
         first, end = int(base.firsts[number]), int(base.firsts[number + 1])
@@ -363,7 +372,7 @@ def _documents(base: Base) -> Iterator[tuple[npt.NDArray[Any], Int64s | slice]]:
 
 
 def _request(where: Any, repeat: Any, join: Any, on: str | Sequence[str] | None) -> SelectRequest:
-    """What is asked of the documents. UsageError."""
+    """The request for documents. UsageError."""
     repeat = str(repeat) if isinstance(repeat, int) else repeat
     if not (repeat is None or isinstance(repeat, str)):
         raise UsageError(
@@ -377,7 +386,7 @@ def _request(where: Any, repeat: Any, join: Any, on: str | Sequence[str] | None)
 
 
 def _keys(on: str | Sequence[str] | None) -> list[tuple[str, str]]:
-    """The columns of documents and those of a joined table, from ``id`` or ``id=doc_id``."""
+    """The columns of documents and of a joined table, from ``id`` or ``id=doc_id``."""
     texts = [on] if isinstance(on, str) else on or ()
     pairs = [name.partition("=") for text in texts for name in text.split(",") if name]
     return [(here, there if equals else here) for here, equals, there in pairs]

@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
-_STEP = 1 << 16  # documents handled at a time
+_STEP = 1 << 16  # documents that are handled at a time
 
 
 class ViewSpec(NamedTuple):
-    """A view to be written: the numbers of its documents, and what chose them, for people.
+    """A view to be written: the numbers of its documents, and how they were chosen.
 
-    ``documents`` are integers [n], in the order of the view; a number may occur several times.
-    They count through all datasets of the view, one after the other. ``made_by`` is JSON.
+    ``documents`` are integers [n], in the order of the view; a number may occur several times. They
+    count through all datasets of the view, one after the other. ``made_by`` is JSON, for people.
     """
 
     output: str
@@ -75,14 +75,14 @@ def write_view(
     made_by: Mapping[str, Any],
     overwrite: bool = False,
 ) -> Manifest:
-    """Write the view ``output`` of ``documents``, integers [n], of ``datasets``.
+    """Write the view ``output`` of ``documents``, integers [n], of ``datasets``. Returns its
+    manifest.
 
-    Documents are numbered through all datasets, one after the other; they stand in the view in the
-    order of ``documents``, which may have some several times. Datasets may be virtual, or views:
-    then the new view is one of the datasets that these are made of. ``made_by`` is kept in the
-    manifest's options. Nothing is copied. UsageError for datasets that do not belong together, and
-    for numbers that they do not have; FormatError where one is broken; OutputError where the output
-    is taken.
+    Documents are numbered through all datasets, one after the other; the view has them in the order
+    of ``documents``, which may list some several times. Datasets may be virtual, or views: then the
+    new view lists documents of the datasets that these are made of. ``made_by`` is kept in the
+    manifest's options. Nothing is copied. UsageError for datasets that do not fit together, and for
+    numbers that they do not have; FormatError if one is broken; OutputError if the output exists.
     """
     spec = ViewSpec(os.fspath(output), documents, made_by)
     return write_views([spec], datasets, overwrite=overwrite)[0]
@@ -91,7 +91,7 @@ def write_view(
 def write_views(
     specs: Sequence[ViewSpec], datasets: Sequence[MMapIndexedDataset], *, overwrite: bool = False
 ) -> list[Manifest]:
-    """Write several views of the same datasets, all of them or none; errors as ``write_view``."""
+    """Write several views of the same datasets, all of them or none. Raises as ``write_view``."""
     with NewViews([spec.output for spec in specs], datasets, overwrite=overwrite) as new:
         manifests = [new.write(spec) for spec in specs]
         new.publish()
@@ -99,11 +99,11 @@ def write_views(
 
 
 class NewViews:
-    """Views of the same datasets in the making, which appear together; a context.
+    """New views of the same datasets, which appear together; a context.
 
-    What is wrong with datasets or outputs is refused at once, as by ``write_view``, before whoever
-    uses it does work. ``files`` are those that are made: the views' and those ``beside`` them;
-    ``read`` are other files that are inputs.
+    Datasets and outputs are checked at once, as by ``write_view``, before the caller does its work.
+    ``files`` are those that are made: the views' and those ``beside`` them; ``read`` are other
+    files that are inputs.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class NewViews:
         self.files.__exit__()
 
     def write(self, spec: ViewSpec) -> Manifest:
-        """Write one of the views, not yet under its name."""
+        """Write one of the views, not yet under its name. Returns its manifest."""
         return _write(spec, self.base, self.files)
 
     def publish(self) -> None:
-        """Give all files their names. InputError where a dataset was replaced meanwhile."""
+        """Give all files their names. InputError if a dataset was replaced meanwhile."""
         for dataset in self._datasets:
             for shard in dataset.shards():
                 shard.check_current("selected")
@@ -148,7 +148,7 @@ class NewViews:
 
 
 class _Counts:
-    """What a view has, counted as its documents are written."""
+    """The counts of a view, taken as its documents are written."""
 
     def __init__(self, base: Base) -> None:
         self.documents = [0] * len(base.datasets)
@@ -178,7 +178,7 @@ class _Counts:
 
 
 def _trained(dataset: MMapIndexedDataset) -> Int64s | None:
-    """Trained tokens of each document: int64 [documents]; None where no track says it."""
+    """Trained tokens of each document: int64 [documents]; None if no track tells it."""
     if not dataset.tracks:
         return None
     ends = document_ends(dataset.sizes, dataset.doc_idx)
@@ -229,7 +229,7 @@ def _write(spec: ViewSpec, base: Base, new: NewFiles) -> Manifest:
 
 
 def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
-    """Bytes of the text of documents of the base, as tables have it; 0 where one does not."""
+    """Bytes of the text of documents of the base, by their tables; 0 if one does not tell it."""
     total = 0
     try:
         if not all(has_table(record.prefix) for record in base.records):
@@ -246,13 +246,13 @@ def _text_bytes(base: Base, numbers: npt.NDArray[Any]) -> int:
                 if sizes.null_count:
                     return 0
                 total += int(sizes.to_numpy()[rows].sum())
-    except (UsageError, InputError, FormatError, OSError, ValueError):  # a view needs none
+    except (UsageError, InputError, FormatError, OSError, ValueError):  # a view needs no tables
         return 0
     return total
 
 
 def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
-    """The numbers of a view's documents in the base, as they are stored. UsageError."""
+    """The numbers in the base of a view's documents, in the dtype for a file. UsageError."""
     if spec.documents.ndim != 1 or spec.documents.dtype.kind not in "iu":
         raise UsageError(
             f"documents must be integers in one dimension, not {spec.documents.dtype} "
@@ -278,14 +278,14 @@ def _numbers(spec: ViewSpec, base: Base, counts: _Counts) -> npt.NDArray[Any]:
     return numbers
 
 
-# Tables about documents that are no datasets' own: which copies there are, what was matched.
+# Tables about documents of several datasets: which are copies, what was matched.
 
 _MARK = b"tokpack.about_documents"  # a key of the footer's metadata
 _ROWS = 1 << 16
 
 
 def is_about_documents(path: str) -> bool:
-    """Whether a file is such a table: no other is replaced by one."""
+    """Whether a file is a table of copies or of matched spans, so that it may be replaced."""
     return is_table(path, _MARK)
 
 
@@ -294,9 +294,9 @@ NAMED_TABLE = Kind("a table of tokpack", is_about_documents)
 
 
 class NewTable:
-    """A parquet file in the making, of columns of numpy arrays; a context.
+    """A new parquet file with columns from numpy arrays; a context.
 
-    ``schema`` has of each column its Arrow type; a dictionary's values are in ``names``, and its
+    ``schema`` has the Arrow type of each column. For a dictionary its values are in ``names``, and
     arrays have indices of these. ``made_by`` is kept in the footer. Raises OutputError.
     """
 
@@ -317,7 +317,7 @@ class NewTable:
             self._writer = self._arrow.parquet.ParquetWriter(self._file, self._schema)
 
     def append(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append rows, a column for each of the schema, in its order."""
+        """Append rows: an array for each column of the schema, in its order."""
         count = len(next(iter(columns.values())))
         for begin in range(0, count, _ROWS):
             arrays = [

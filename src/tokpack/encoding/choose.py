@@ -1,4 +1,4 @@
-"""What becomes of the records of a batch: ``where`` chooses some of them, ``map`` changes these."""
+"""``where`` chooses some of the records of a batch, and ``map`` changes those."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from tokpack.sources import DocumentBatch
     from tokpack.sources.values import Values
 
-    Place = Callable[[npt.NDArray[np.int64]], str]  # says which records some lines are
+    Place = Callable[[npt.NDArray[np.int64]], str]  # the records on some lines, in words
 
 
-# ``where``: which records are kept, by an expression that duckdb evaluates.
+# ``where`` keeps the records for which an expression is true. duckdb evaluates it.
 
 
 class _Records:
-    """The object that duckdb knows as a table: a prepared query reads it anew each time."""
+    """The table that duckdb queries; a prepared query reads its rows anew each time."""
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows that it has now."""
+        """The current rows, as an Arrow stream."""
         import pyarrow
 
         reader = pyarrow.RecordBatchReader.from_batches(self.rows.schema, [self.rows])
@@ -65,7 +65,7 @@ class Where:
         self._schema: Any = None
 
     def kept(self, columns: Any) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
-        """Which rows of a RecordBatch are kept, bool [n]; why it fails for others, by index.
+        """Which rows of a RecordBatch are kept, bool [n], and errors by the index of their row.
 
         ``columns`` are named as ``columns_of`` says. NULL is not kept. UsageError where the
         expression does not fit the columns.
@@ -115,14 +115,15 @@ class Where:
             middle = columns.num_rows // 2
             if not middle:
                 return np.zeros(1, np.bool_), {0: f"where: {first_line(error)}"}
-            # Which of them it is, duckdb does not tell.
+            # duckdb fails for the whole batch and does not tell the row. Halving the batch finds
+            # every bad row in about log2(n) queries each.
             kept, errors = self._evaluated(columns.slice(0, middle))
             others, more = self._evaluated(columns.slice(middle))
             return np.append(kept, others), errors | {middle + i: more[i] for i in more}
         return np.ma.filled(answer, fill_value=False).astype(np.bool_), {}
 
 
-# ``map``: a function of the user's that gets the records of a batch.
+# ``map`` is a function of the user that gets the records of a batch.
 
 ROW = "__row__"  # the column with the number of the record in its batch
 
@@ -132,7 +133,7 @@ _DICT = re.compile(r"(<class ')?(typing\.|collections\.abc\.)?(dict|mapping)", r
 
 
 def load(named: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function that is named, or given. UsageError where there is none."""
+    """The function that ``named`` is or names. UsageError if there is none."""
     if callable(named):
         return named
     module_name, _, function_name = named.rpartition(":")
@@ -153,13 +154,13 @@ def load(named: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name of a function, for people: that of its class for an object that can be called."""
-    inner = getattr(function, "func", function)  # of a partial
+    """The name of a function for messages; for a callable object, that of its class."""
+    inner = getattr(function, "func", function)  # the function of a partial
     return str(getattr(inner, "__qualname__", type(inner).__name__))
 
 
 def importable_name(named: str | Callable[..., Any]) -> str:
-    """The name by which another machine can import a function. UsageError where it has none."""
+    """The name by which another machine can import a function. UsageError if there is none."""
     if isinstance(named, str):
         path, _, function_name = named.rpartition(":")
         return f"{os.path.abspath(path)}:{function_name}" if path.endswith(".py") else named
@@ -174,13 +175,13 @@ def takes_dict(function: Callable[..., Any]) -> bool:
     """Whether the annotation of a function's parameter says that it takes a dict."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of one in C
+    except (TypeError, ValueError):  # a function written in C
         return False
     return any(_DICT.match(str(one.annotation)) for one in [*parameters][:1])
 
 
 def place_of(error: BaseException, function: Callable[..., Any]) -> str:
-    """Where in the user's code an exception comes from: file:line, in function: what it says."""
+    """The place in the user's code that raised an exception: "file:line, in function: message"."""
     frames = traceback.extract_tb(error.__traceback__)
     file = getattr(getattr(function, "__code__", None), "co_filename", "")
     ours = [frame for frame in frames if frame.filename == file] or frames[-1:]
@@ -193,12 +194,12 @@ def place_of(error: BaseException, function: Callable[..., Any]) -> str:
 
 
 def brief_text(error: BaseException) -> str:
-    """What an exception says, in one line."""
+    """The message of an exception, in one line."""
     return " ".join(str(error).split())[:500] or "no message"
 
 
 def _module(name: str, named: str) -> ModuleType:
-    """A module by its name, seen from the current folder, or by the path of its file."""
+    """The module of a name, looked up in the current folder too, or of the path of its file."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -238,7 +239,7 @@ def _module(name: str, named: str) -> ModuleType:
 
 
 def _failed(error: BaseException) -> str:
-    """Why a module cannot be imported."""
+    """The reason why a module cannot be imported, in words."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: {error.msg}"
     frames = [
@@ -251,12 +252,12 @@ def _failed(error: BaseException) -> str:
 
 
 def _file_of(module: ModuleType | None) -> str | None:
-    """The file that a module is in; None for one without, as a notebook is."""
+    """The file of a module, or None if it has none, as in a notebook."""
     file = getattr(module, "__file__", None)
     return file if file and file.endswith(".py") and os.path.isfile(file) else None
 
 
-_LEAST_ROWS = 3  # of a batch that can be cut
+_LEAST_ROWS = 3  # a smaller batch cannot be cut into pieces for comparison
 _HINT = (
     "; values of a RecordBatch are Arrow's: batch['text'].to_pylist() has those of Python, and a "
     "function whose parameter is annotated, def clean(batch: dict), gets lists of these"
@@ -265,7 +266,7 @@ _OUT = "a RecordBatch or Table of pyarrow, a DataFrame, or a dict of columns"
 
 
 class Chooser:
-    """Does ``where`` and then ``map`` with batches that have rows."""
+    """Applies ``where`` and then ``map`` to batches that have rows."""
 
     def __init__(self, options: EncodeOptions, types: Mapping[str, str]) -> None:
         self._names = columns_of(options.where)
@@ -279,9 +280,9 @@ class Chooser:
     def __call__(
         self, batches: Iterable[DocumentBatch], name: str, place: Place
     ) -> Iterator[DocumentBatch]:
-        """The batches of the source ``name`` with the documents that are to be encoded.
+        """The batches of the source ``name``, with the documents that are to be encoded.
 
-        InputError where the function fails, or gives what cannot be encoded.
+        InputError if the function fails, or returns what cannot be encoded.
         """
         for batch in batches:
             self.choose(batch, name)
@@ -290,7 +291,7 @@ class Chooser:
             yield batch
 
     def choose(self, batch: DocumentBatch, name: str) -> None:
-        """Leave those records out of a batch that ``where`` does not keep."""
+        """Remove the records from a batch that ``where`` does not keep."""
         if self._where is None:
             return
         rows, errors = batch.rows, dict[int, str]()
@@ -315,7 +316,7 @@ class Chooser:
             batch.rows = None if rows is None else take(rows, kept)
 
     def _apply(self, batch: DocumentBatch, function: Callable[..., Any], place: Place) -> None:
-        """Make the documents of a batch of what the function makes of its rows."""
+        """Replace the documents of a batch by what the function returns for its rows."""
         rows = batch.rows
         count = 0 if rows is None else len(rows.lines)
         if rows is None or not count:
@@ -341,10 +342,10 @@ class Chooser:
 
 
 def mapped(function: Callable[..., Any], columns: Any) -> tuple[Any, npt.NDArray[np.int64]]:
-    """What a function makes of a RecordBatch, a Table, and the row that each of its rows is of.
+    """The Table that a function returns for a RecordBatch, and the input row of each of its rows.
 
-    It gets the column ROW besides, and where it asks for a dict one of lists. InputError where it
-    fails, or where nobody can say which row is of which.
+    The function gets a column ROW in addition, and a dict of lists if its annotation says dict.
+    InputError if it fails, or if the input row of each of its rows cannot be known.
     """
     import pyarrow
 
@@ -395,22 +396,23 @@ def _as_table(answer: Any, name: str) -> Any:
 
 
 def texts_in(table: Any, keys: Sequence[str]) -> dict[str, Any]:
-    """The columns of texts of a table, each in one piece. InputError where one is missing."""
+    """The text columns of a table, each in one chunk. InputError if one is missing."""
     check_columns(f"{option('map')} gave a table", table.schema, keys)
     return {key: decoded(text_column(column_of(table, key).combine_chunks())) for key in keys}
 
 
 def values_of(table: Any, names: Sequence[str]) -> dict[str, Values]:
-    """The values of those columns that a table has."""
+    """The values of the columns among ``names`` that a table has."""
     batches = table.combine_chunks().to_batches()
     there = [name for name in names if root_of(name, table.schema)]
     return {name: of_table(batches[0], name) for name in there if batches}
 
 
 def check_by_rows(function: Callable[..., Any], columns: Any, keys: Sequence[str]) -> list[str]:
-    """The columns that a function makes of a batch. InputError where its pieces become another.
+    """The names of the columns that a function returns for a batch.
 
-    Where batches begin and end depends on the number of workers, and the result must not.
+    The function is also called with the batch in pieces. InputError if the results differ: where
+    batches begin and end depends on the number of workers, and the dataset must not.
     """
     whole, origin = mapped(function, columns)
     texts = texts_in(whole, keys)

@@ -1,6 +1,6 @@
-"""What the columns of a run's records are, and whether ``where`` and ``map`` can do with them.
+"""The columns of a run's records, and whether ``where`` and ``map`` work with them.
 
-It is looked at before any work is begun, on the first records of some of the inputs.
+Both are settled before any work, from the first records of some of the inputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Columns:
-    """The columns that are read besides texts, or instead of them; ``types`` as a plan has them."""
+    """The columns to read besides texts, or instead of them; ``types`` are those of the plan."""
     kept = list(options.kept.values())
     if options.chat:
         chosen_types = {} if types is None else types["chosen"]
@@ -44,9 +44,9 @@ def columns_read(options: EncodeOptions, types: Mapping[str, Any] | None) -> Col
 
 
 def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
-    """The same for an object of this process; ``options`` are as ``encode`` takes them.
+    """The columns to read of an object of this process; ``options`` are those given to ``encode``.
 
-    None: all columns, of which the first records are to say which are wanted.
+    None for all columns: which of them are needed is settled by the first records.
     """
     names = columns_of(options.get("where"))
     if options.get("chat"):
@@ -58,9 +58,9 @@ def columns_in_process(options: Mapping[str, Any]) -> Columns | None:
 
 
 def settle(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
-    """The types of the columns of JSON records; None where ``where`` and ``map`` are not asked for.
+    """The types of the columns of JSON records, or None without ``where`` and ``map``.
 
-    UsageError, or InputError, where these cannot be done with the first records.
+    UsageError or InputError if one of these fails for the first records.
     """
     if not options.where and options.map is None:
         return None
@@ -88,7 +88,7 @@ def settle(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
 
 
 def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a plan has of ``where`` and ``map``, which decide the bytes."""
+    """The entries of a plan for ``where`` and ``map``, which decide the bytes."""
     if columns is None:
         return {}
     facts: dict[str, Any] = {"columns": dict(columns)}
@@ -102,7 +102,7 @@ def deciding(options: EncodeOptions, columns: Mapping[str, Any] | None) -> dict[
 def _try(
     options: EncodeOptions, types: Mapping[str, str], batches: Sequence[tuple[str, DocumentBatch]]
 ) -> None:
-    """Do with the first records of inputs what is asked for. UsageError, InputError."""
+    """Apply ``where`` and ``map`` to the first records of inputs. UsageError, InputError."""
     chooser = Chooser(options, types)
     function = load(options.map) if options.map is not None else None
     columns: dict[str, None] = {}
@@ -118,17 +118,14 @@ def _try(
         check_named("keep", tuple(key.split(".")), [], columns)
 
 
-# Which columns of the records a run reads: those that it keeps, and those that it chooses by.
-
-
 def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
-    """The options with the columns that ``keep="all"`` stands for in its place.
+    """The options with ``keep="all"`` replaced by the columns that it stands for.
 
-    UsageError where ``keep`` names a key that none of the first records has.
+    UsageError if ``keep`` names a key that none of the first records has.
     """
-    if options.map is None:  # which may make it
+    if options.map is None:  # which may make a column that the records do not have
         keys = required(options.keep)
-        if options.chat:  # of a pair each answer has its own
+        if options.chat:  # in a pair, {} in a key stands for each answer
             answers = pair_keys(options.conversations, first.records)
             keys = list(dict.fromkeys(key.replace("{}", one) for key in keys for one in answers))
         first.check_columns("keep", keys)
@@ -140,14 +137,14 @@ def with_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
 
 
 def as_planned(options: EncodeOptions, plan: Plan) -> EncodeOptions:
-    """The options with the columns that a plan has in the place of ``keep="all"``."""
+    """The options with ``keep="all"`` replaced by the columns that the plan has for it."""
     if ALL not in options.keep:
         return options
     return replace(options, keep=tuple(plan.options.get("keep", ())), trace=True)
 
 
 def settled(options: EncodeOptions, first: FirstInputs) -> dict[str, Any] | None:
-    """The columns of the records, as ``settle`` has them; None where texts are enough."""
+    """The types of the records' columns, as ``settle`` returns them, or None if texts suffice."""
     if not options.where and options.map is None:
         return None
 

@@ -1,4 +1,4 @@
-"""The end of a run: what is joined becomes datasets, complete but for their names."""
+"""The end of a run: the joined files become datasets, complete except for their names."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tokpack.sources import Source
     from tokpack.storage import Version
 
-
-# What the manifest of a run's dataset says: counts, and what was read of each input.
 
 # What a manifest counts, of all and of each input, and the columns of a piece that count it.
 _COUNTED = {
@@ -136,11 +134,11 @@ def counts_of(job: Job, sums: npt.NDArray[np.int64], index: int) -> npt.NDArray[
     return np.column_stack([counts, sums[:, trained].sum(axis=1)])
 
 
-# What is said of a run in which no document has a token.
-
-
 def no_tokens(pieces: Pieces, total: Mapping[str, int], key: str) -> str:
-    """The message: what was read, and what became of it; ``total`` are the counts of all inputs."""
+    """The message for a run without a token: what was read, and why nothing is left of it.
+
+    ``total`` are the counts of all inputs.
+    """
     job = pieces.job
     names = job.sources[0].name
     if len(job.sources) > 1:
@@ -170,12 +168,13 @@ _CHUNK = 1 << 20
 def stage(
     job: Job, plan: Plan, finished: EncodeResult, versions: Mapping[str, Version]
 ) -> list[Manifest]:
-    """Write what is still missing into the work folder, and then what there is to rename.
+    """The manifests of the datasets, which are then complete in the work folder.
 
-    ``versions`` are those of the outputs that ``check_replaced`` gave. With ``commit.json`` the run
-    is complete: ``finish`` may follow at any time. Raises InputError when there is no token at all,
-    unless other shards may have some, OutputError when counts do not add up, or where another has
-    taken an output meanwhile.
+    Indices, tables, the list of bad records and manifests are written beside the joined files, and
+    commit.json last: with it the run is complete, and ``finish`` may follow at any time.
+    ``versions`` are those of the outputs that ``check_replaced`` gave. Raises InputError if there
+    is no token at all, unless other shards may have some, and OutputError if counts do not add up,
+    or if an output has been taken meanwhile.
     """
     folder, keys = job.folder, job.options.keys
     contents = _contents_of(plan, job, finished)
@@ -194,7 +193,8 @@ def stage(
     for begin, (file_plan, pieces) in zip(plan.files, several, strict=True):
         first = plan.parts[begin].source
         here = range(first, first + len(file_plan.sources))
-        whole = [None if n in cut else contents[n] for n in here]  # no file has read all of those
+        # If two .bin files have parts of a source, neither has read the whole source.
+        whole = [None if n in cut else contents[n] for n in here]
         sums_of_file = pieces.by_source() if len(several) > 1 else sums
         counts = (counts_of(pieces.job, sums_of_file, n) for n in range(len(keys)))
         of_file = [InputFacts(file_plan, whole, counted) for counted in counts]
@@ -228,9 +228,9 @@ def _stage_file(
     sums: Mapping[str, bytes],
     files: dict[str, FileDigest],
 ) -> list[Manifest]:
-    """Write what is still missing of one file of a run; of each key its manifest.
+    """The manifests of one .bin file of a run, by key; what it lacks in the folder is written.
 
-    What gets a name is added to ``files``.
+    The files that are to get names are added to ``files``.
     """
     job, manifests = pieces.job, list[Manifest]()
     for index, (key, read) in enumerate(zip(job.options.keys, inputs, strict=True)):
@@ -267,7 +267,7 @@ def _roles(counts: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
 def _whole(
     job: Job, plan: Plan, key: str, inputs: InputFacts, manifests: Sequence[Manifest]
 ) -> Manifest:
-    """The manifest of a dataset in several files, of which ``manifests`` are."""
+    """The manifest of a dataset in several .bin files, made from theirs."""
     names = piece_names(os.path.basename(job.options.output_names[key]), len(manifests))
     records = tuple(manifest.record(name) for manifest, name in zip(manifests, names, strict=True))
     facts = {**summed(manifests), **facts_of_pieces(records)}
@@ -281,9 +281,9 @@ def _joined_files(
     sums: Mapping[str, bytes],
     files: dict[str, FileDigest],
 ) -> dict[str, Any]:
-    """Check the joined files that are outputs; what the manifest says of them: .bin and tracks.
+    """What the manifest says of the .bin and the tracks, which are joined files as they are.
 
-    They are added to ``files``.
+    Their sizes are checked, and they are added to ``files``.
     """
 
     def check(kind: str, dtype: npt.DTypeLike) -> FileDigest:
@@ -325,7 +325,7 @@ def _tables(
 
 
 def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
-    """The types of the kept columns, by what all their values are."""
+    """The types of the kept columns, which follow from the kinds of all their values."""
     counts = pieces.by_source()[:, job.columns_of_key(index)][:, len(KEY_COLUMNS) :].sum(axis=0)
     of_each = counts.reshape(-1, len(KINDS)).tolist()
     types = {}
@@ -337,7 +337,10 @@ def _kept_types(job: Job, pieces: Pieces, index: int) -> dict[str, str]:
 
 
 def _joined(job: Job, track: str, count: int, total: int) -> npt.NDArray[np.int32]:
-    """A joined track of int32, mapped: ``count`` numbers above zero with the sum ``total``."""
+    """A joined track of int32, mapped: ``count`` numbers, none below zero, with the sum ``total``.
+
+    Raises OutputError if it is anything else.
+    """
     path = job.path(track)
     _check_size(path, 4 * count)
     numbers = np.memmap(path, dtype="<i4", mode="r") if count else np.empty(0, np.int32)
@@ -357,7 +360,7 @@ def _document_index(job: Job, key: str, total: Mapping[str, int]) -> npt.NDArray
         track = job.folder.track(key, "documents")
         sequences = _joined(job, track, entries, total["sequences"])
     path = job.path(job.folder.track(key, "doc_idx"))
-    # Written, not mapped to be written: on a full disk a map without space would end the process.
+    # Written by calls, not through a map: on a full disk, a write to a map kills the process.
     with cannot_write(path), open(create_own(path), "wb") as file:
         file.write(np.zeros(1, np.int64).data)
         last = 0
@@ -380,12 +383,12 @@ def _check_size(path: str, expected: int) -> None:
 
 
 def _contents_of(plan: Plan, job: Job, finished: EncodeResult) -> list[str | None]:
-    """The checksum of the content of each input; None where not all of it was read.
+    """The checksum of the content of each input, or None if not all of it was read.
 
-    Raises InputError where parts of it have seen different contents.
+    Raises InputError if its parts have read different contents.
     """
     contents: list[str | None] = [None] * len(plan.sources)
-    runs: dict[int, list[tuple[int, str | None]]] = {}  # of sources that several parts have read
+    runs: dict[int, list[tuple[int, str | None]]] = {}  # by source, of those that parts share
     for piece in finished.pieces:
         part = job.parts[piece.number]
         if part.kind == "stream":

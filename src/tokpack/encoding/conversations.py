@@ -52,40 +52,40 @@ OTHER_OF_PAIR = "the other of its pair is left out"
 _MIXED = "a pair of answers"
 SAME = "both answers of the pair are the same"
 NOT_GOOD = "labelled as no good answer"
-_LABELS = ("label", "kto_tag")  # of KTO, as TRL and ms-swift, and as LLaMA-Factory has it
-_ANSWER = "{}"  # in a key that a pair keeps: the key of the answer
-_CHECKED = 1 << 16  # characters that are encoded by the library too
+_LABELS = ("label", "kto_tag")  # KTO's label in TRL and ms-swift, and in LLaMA-Factory
+_ANSWER = "{}"  # in a key that pairs keep, it stands for the key of each answer
+_CHECKED = 1 << 16  # characters that are encoded by the library too, to compare
 _SHOWN = 40  # keys in a message
-_SAMPLED = 100  # records of a sample
+_SAMPLED = 100  # records in a dry run
 _NUMBERS = {role: number for number, role in enumerate(ROLES)}
 
 
 @dataclass
 class Conversations(Documents):
-    """Rendered conversations as documents: ``rendered`` has what the template writes for each."""
+    """Rendered conversations as documents; ``rendered`` has the text and turns of each."""
 
     rendered: list[Rendered] = field(default_factory=list)
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Conversations:
-        """Those that are chosen, bool [n]."""
+        """The conversations that are ``chosen``, bool [n]."""
         plain = super().select(chosen)
         kept = list(compress(self.rendered, chosen.tolist()))
         return Conversations(plain.data, plain.spans, plain.lines, plain.columns, kept)
 
     def check(self, encoder: MarkingEncoder) -> None:
-        """Hold ids and masks of the first ones to the library's. TokenizerError."""
+        """Compare ids and masks of the first ones with the library's. TokenizerError."""
         sizes = np.cumsum([len(one.text) for one in self.rendered])
         first = self.rendered[: max(int(np.searchsorted(sizes, _CHECKED)), 1)]
         encoder.check([one.text for one in first], [one.trained for one in first])
 
     def encode(self, encoder: MarkingEncoder) -> MarkedIds:
-        """Their ids, and which of them are trained. As ``MarkingEncoder.encode``."""
+        """Their ids, and which of those are trained. Raises as ``MarkingEncoder.encode``."""
         texts, spans = [one.text for one in self.rendered], [one.trained for one in self.rendered]
         turns = [_numbered(one.turns) for one in self.rendered]
         return encoder.encode(texts, spans, (self.data.data, self.spans), turns)
 
     def tracks(self, encoded: MarkedIds, *, weighted: bool) -> list[npt.NDArray[Any]]:
-        """The arrays aligned to their tokens: the mask, weights if asked for, and the roles."""
+        """A value for each token: the mask, the weights if requested, and the roles."""
         if not weighted:
             return [encoded.mask, encoded.parts]
         weights = np.array([one.weight for one in self.rendered], np.float16)
@@ -93,9 +93,10 @@ class Conversations(Documents):
 
 
 def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
-    """Where turns begin, with the numbers of their roles, and where what is between them does.
+    """A text cut into turns and what lies between them: (first character, number of the role).
 
-    A token that ends a turn and begins the next one is of the turn that it ends.
+    The number is 0 between turns. Turns may overlap by a token that ends one and begins the next,
+    such as <|user|> of GLM: it belongs to the turn that it ends.
     """
     parts, end = [], 0
     for begin, until, role in turns:
@@ -110,10 +111,10 @@ def _numbered(turns: Sequence[tuple[int, int, str]]) -> list[tuple[int, int]]:
 def settled_chat(
     options: EncodeOptions, tokenizer: Tokenizer, first: FirstInputs
 ) -> dict[str, Any] | None:
-    """What a plan has of conversations, as JSON values: all that decides text and mask.
+    """The entries of a plan for conversations, as JSON values: all that decides text and mask.
 
-    None where records are none. UsageError where there is no template, or it cannot be used,
-    InputError where none of the first records has a conversation.
+    None if the request is not for conversations. UsageError if there is no template or it cannot be
+    used, InputError if none of the first records has a conversation.
     """
     if not options.chat:
         return None
@@ -143,7 +144,8 @@ def settled_chat(
         "variables": dict(chat.variables),
         "pairs": list(chat.pairs) if chat.pairs else None,
         "form": form,
-        # Since they are, other tokens come of a table with structs.
+        # Earlier versions kept nulls in structs of tables, which gives other tokens. With this
+        # entry their datasets are not taken for those of this version.
         **({"struct_nulls": "left out"} if any(one.is_table for one in first.inputs) else {}),
         "template": template.source,
         "tool_use": template.tool_use,
@@ -152,18 +154,18 @@ def settled_chat(
 
 
 def _identity(template: ChatTemplate, options: ChatOptions) -> dict[str, Any]:
-    """That of a renderer, which has tried the template."""
+    """What a renderer learns about the template by trying it."""
     with Limits():
         return Renderer(template, options).identity()
 
 
 def pair_keys(chat: ChatOptions, records: Iterable[Mapping[str, Any]]) -> Sequence[str]:
-    """The keys of the answers of pairs, as they are asked for or as the first records have them."""
+    """The keys of the two answers of a pair: as requested, else as the first records have them."""
     return chat.pairs or next(iter(pairs_in(records)), ())
 
 
 def renderer_of(settled: Mapping[str, Any], where: str, limits: Limits) -> Renderer:
-    """What renders conversations as a plan has it; ``where`` is its template's place in words."""
+    """The renderer for conversations of a plan; ``where`` names its template in messages."""
     names = {one.name for one in fields(ChatOptions)} - {"template", "pairs"}
     pairs = tuple(settled["pairs"]) if settled["pairs"] else None
     options = ChatOptions(**{name: settled[name] for name in names}, pairs=pairs)
@@ -174,8 +176,8 @@ def renderer_of(settled: Mapping[str, Any], where: str, limits: Limits) -> Rende
 class ConversationMaker:
     """Renders the records of batches: their rows become documents under ``key``.
 
-    ``settled`` is what a plan has, ``tokenizer`` a name for messages, ``kept`` are the keys of
-    values that documents keep. ``limits`` are those of the process.
+    ``settled`` is what ``settled_chat`` returned, ``tokenizer`` a name for messages, ``kept`` are
+    the keys of values to keep with documents. ``limits`` are those of the process.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class ConversationMaker:
         self._kept = kept
 
     def __call__(self, batches: Iterable[DocumentBatch]) -> Iterator[DocumentBatch]:
-        """The batches with documents; records that are no conversation are bad ones."""
+        """The batches with documents; records without a conversation become bad records."""
         for batch in batches:
             with self._limits:
                 self._make(batch)
@@ -235,7 +237,10 @@ class ConversationMaker:
         batch.rows = None
 
     def _values(self, record: Mapping[str, Any], number: int) -> list[Any]:
-        """What document ``number`` of a record keeps; of a pair ``{}`` in a key is its answer's."""
+        """The values that document ``number`` of a record keeps, by the order of the kept keys.
+
+        For a pair, ``{}`` in a key stands for the key of its answer.
+        """
         values = []
         for key in self._kept:
             if self._pair is None or _ANSWER not in key:
@@ -249,7 +254,7 @@ class ConversationMaker:
         return values
 
     def _checked(self, rendered: list[Rendered] | ConversationError) -> list[Rendered]:
-        """What became of a record; ConversationError where it cannot be used."""
+        """The conversations of a record; ConversationError if they cannot be used."""
         if isinstance(rendered, ConversationError):
             raise rendered
         if self._pair is None and len(rendered) != 1 and not self._split:
@@ -261,7 +266,10 @@ class ConversationMaker:
 
 
 def _check_label(record: Mapping[str, Any], key: str) -> None:
-    """Refuse an answer of which a record says that it is no good one, and nobody is told."""
+    """Refuse an answer that its record labels as bad, unless the label is used.
+
+    Such a label is not part of the text, so the answer would be trained like a good one.
+    """
     if record.get(key) is False or (record.get(key) == 0 and "completion" in record):
         raise ConversationError(
             NOT_GOOD,
@@ -272,7 +280,7 @@ def _check_label(record: Mapping[str, Any], key: str) -> None:
 
 
 def _check_turns(rendered: Rendered) -> None:
-    """Refuse a conversation of which something is trained that no assistant has said."""
+    """Refuse a conversation that would train text outside of the assistant's turns."""
     if not rendered.turns:
         return  # the template does not show them
     turns = [(begin, end) for begin, end, role in rendered.turns if role == "assistant"]
@@ -288,10 +296,10 @@ def _check_turns(rendered: Rendered) -> None:
 
 
 def bad_record(record: Any, line: int, kind: str, reason: str) -> BadRecord:
-    """A record that is no document, with the beginning of it as JSON."""
+    """The bad record for a record, with the beginning of it as JSON."""
     try:
         raw = as_text(record)[:RAW_BYTES_KEPT]
-    except Exception:  # it has what JSON has not, and its own code may say so in any way
+    except Exception:  # it has values without a JSON form, and their own code may raise anything
         raw = f"<{type(record).__name__}>".encode()
     return BadRecord(line, reason, raw, kind=kind)
 
@@ -319,7 +327,10 @@ def said(documents: Conversations, encoded: MarkedIds, frame: Frame) -> npt.NDAr
 
 
 def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
-    """Of each document whether its text begins, or ends, with what the frame adds there."""
+    """For each document, whether its text itself begins or ends with a token that the frame adds.
+
+    Then the token is there twice, since the template writes it too.
+    """
     before, after = len(frame.before), len(frame.after)
     ends = np.cumsum(encoded.lengths, dtype=np.int64)
     first, last = ends - encoded.lengths + before, ends - after - 1
@@ -333,14 +344,14 @@ def _doubled(encoded: MarkedIds, frame: Frame) -> npt.NDArray[np.bool_]:
 
 
 class MarkedConversation(NamedTuple):
-    """A conversation as the dataset would have it: ids int32 [n], mask uint8 [n]."""
+    """A conversation as it would be in the dataset: ids int32 [n], mask uint8 [n]."""
 
     ids: npt.NDArray[Any]
     mask: npt.NDArray[np.uint8]
 
 
 class FirstConversations(NamedTuple):
-    """What the first records of a request become: conversations, and why some become none.
+    """The conversations of a request's first records, and the reasons why others have none.
 
     ``counts`` are those of ``counts.OF_CONVERSATIONS``.
     """
@@ -354,7 +365,10 @@ class FirstConversations(NamedTuple):
 
 
 def sample_conversations(options: EncodeOptions) -> FirstConversations:
-    """What the first records would become; nothing is written. Raises as encode before any work."""
+    """The conversations that the first records would become; nothing is written.
+
+    Raises as ``encode`` does before any work.
+    """
     from tokpack.encoding.setup import load_setup
 
     if not options.chat:
@@ -407,9 +421,9 @@ def sample_conversations(options: EncodeOptions) -> FirstConversations:
 
 
 class FitResult(NamedTuple):
-    """Conversations that are short enough and have a trained token, and those that are left out.
+    """The conversations that stay, and those that were left out.
 
-    ``truncated`` of those that stay have lost tokens.
+    ``truncated`` is the number of those that stay and have lost tokens.
     """
 
     documents: Conversations
@@ -427,11 +441,11 @@ def fit(
     in_pairs: bool,
     frame: Frame,
 ) -> FitResult:
-    """Cut conversations to ``max_length`` tokens, or leave them out, and those without a mask.
+    """Cut conversations to ``max_length`` tokens or leave them out; leave out untrained ones.
 
-    ``truncate`` says which: ``drop``, or where tokens go, ``left`` or ``right``; those of ``frame``
-    stay. Of a pair, two documents one after the other, both are left out, as they are where they
-    are the same.
+    ``truncate`` is "drop" to leave out long ones, or "left" or "right" for the side where they lose
+    tokens; the tokens of ``frame`` stay. With ``in_pairs`` two documents that follow each other are
+    the answers of a pair: if one is left out the other is too, and so are both if they are equal.
     """
     lengths = encoded.lengths.astype(np.int64)
     ends = np.cumsum(lengths)
@@ -465,6 +479,8 @@ def fit(
             kind = reason = OTHER_OF_PAIR
         text = documents.text(i)[:RAW_BYTES_KEPT]
         unfit.append(BadRecord(int(documents.lines[i]), reason, text, kind=kind))
+    # Which tokens are kept, without a loop over documents: a step up where a kept range begins and
+    # a step down where it ends; a token is kept where the sum of the steps before it is one.
     stays = ~out
     steps = np.zeros(len(encoded.ids) + 1, np.int32)
     for places, step in ((begins, 1), (first, -1), (last, 1), (ends, -1)):
@@ -483,9 +499,10 @@ def fit(
 
 
 def _same(ids: npt.NDArray[Any], *places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Of each document of pairs whether the other one has the same tokens.
+    """For each document of pairs, whether the other answer has the same tokens.
 
-    ``places`` are those of `fit`: a document keeps [begin, first) and [last, end).
+    ``places`` are begins, first, last and ends as in `fit`: a document keeps [begin, first) and
+    [last, end).
     """
     rows = np.stack(places, axis=1).reshape(-1, 2, 4)
     sizes = np.diff(rows, axis=2)[:, :, ::2]

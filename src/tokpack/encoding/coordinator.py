@@ -1,8 +1,9 @@
-"""What the run decides: who does what next, and where each piece lies. Arithmetic, no bytes.
+"""The decisions of a run: which worker does what next, and where each piece lies in the output.
 
-Every worker is equal: encoding a part, reading a stream for others, encoding a segment of it,
-copying a piece from a spill are tasks. What comes from the workers goes into the journal, so that
-another run can go on from there.
+This is arithmetic over sizes; no text and no tokens come through here. All workers are equal: to
+encode a part, to read a stream for others, to encode a segment of it, and to copy a piece from a
+spill are tasks that any worker can get. What workers report is written to the journal, so that a
+later run can continue from there.
 """
 
 from __future__ import annotations
@@ -32,21 +33,22 @@ if TYPE_CHECKING:
     from tokpack.sources import DocumentBatch
 
 
-# What the run and its workers say to each other: numbers and places, never tokens, and text only of
-# an iterable, which the run itself reads.
+# The messages between the run and its workers contain numbers and places, never tokens. The only
+# text in them is that of an iterable, which the run itself must read.
 #
-# A worker does its tasks one after the other, in the order in which they come. Two messages it
-# carries out at once, also in the middle of a task: UseSlot, and StorePiece for a piece that it
-# holds. What happens it reports by events.
+# A worker does its tasks one after the other, in the order in which they arrive. It acts on two
+# messages at once, even in the middle of a task: UseSlot, and StorePiece for a piece that it holds
+# in memory. Others wait for these two: an idle worker for the slot, all later pieces for the memory
+# of this one. A worker reports by events what it has done.
 
 # -- to a worker ------------------------------------------------------
 
 
 class EncodePart(NamedTuple):
-    """Encode a part; of a stream all segments but those in ``skip``.
+    """Encode a part. If it is a stream, encode all its segments except those in ``skip``.
 
-    ``at`` is where the tracks of its first piece begin in the joined files, where that is known by
-    now. ``limit`` is the number of records after which to stop.
+    ``at`` are the offsets of the tracks of its first piece in the joined files, or None if they are
+    not known yet. ``limit`` is the number of records after which to stop.
     """
 
     number: int
@@ -56,10 +58,11 @@ class EncodePart(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment of a stream, in shared memory: the event of its reader, and a worker's task.
+    """A segment of a stream, in shared memory.
 
-    ``blocks`` are (bytes, stored bytes) of the blocks of lines, one after the other from the
-    beginning of the slot; ``line`` is the number of lines before them.
+    The worker that reads the stream sends it as an event; another worker gets the same as a task.
+    ``blocks`` are the (bytes, stored bytes) of each block of lines; the blocks lie one after the
+    other from the beginning of the slot. ``line`` is the number of lines before them.
     """
 
     number: int
@@ -80,9 +83,10 @@ class EncodeDocuments(NamedTuple):
 
 
 class StorePiece(NamedTuple):
-    """Bring a piece to its place in the joined files: from the spill in which it is ``stored``.
+    """Write a piece to its place in the joined files.
 
-    Without ``stored`` it waits in the memory of the worker that is told so.
+    It is copied from the spill in which it is ``stored``; if ``stored`` is None, it is in the
+    memory of the worker that gets this message.
     """
 
     id: PieceId
@@ -92,7 +96,7 @@ class StorePiece(NamedTuple):
 
 
 class SharedBlock(NamedTuple):
-    """A block of a joined file that several pieces share: (begin, end, sum) of what each has."""
+    """A block of a joined file with bytes of several pieces: (begin, end, checksum) for each."""
 
     file: int
     track: int
@@ -101,13 +105,13 @@ class SharedBlock(NamedTuple):
 
 
 class SumBlocks(NamedTuple):
-    """Take the checksums of blocks that several pieces share."""
+    """Compute the checksums of blocks that several pieces share."""
 
     blocks: tuple[SharedBlock, ...]
 
 
 class UseSlot(NamedTuple):
-    """Put the next segment of the stream that is being read into a slot, for another worker."""
+    """Put the next segment of the stream that you read into a slot, for another worker."""
 
     slot: int
 
@@ -132,7 +136,10 @@ class PieceStored(NamedTuple):
 
 
 class StreamEnd(NamedTuple):
-    """A stream has so many segments; ``blocks`` are the checksums of its file, if all was read."""
+    """A stream was read to its end: the number of its segments.
+
+    ``blocks`` are the checksums of its file, or None if not all of the file was read.
+    """
 
     number: int
     segments: int
@@ -140,9 +147,10 @@ class StreamEnd(NamedTuple):
 
 
 class TaskDone(NamedTuple):
-    """The first task of the worker's queue is done, and its slot is free, if it has one.
+    """The first task in the worker's queue is done. If the task had a slot, that is free.
 
-    ``failed`` is the piece with a bad record that ends the run. ``sums`` are those of SumBlocks.
+    ``failed`` is a piece with a bad record that ends the run, and its error. ``sums`` are the
+    checksums that SumBlocks asked for.
     """
 
     failed: tuple[PieceId, RecordError] | None = None
@@ -152,15 +160,17 @@ class TaskDone(NamedTuple):
 Event = PieceEncoded | PieceStored | Segment | StreamEnd | TaskDone
 
 
-# Reads the documents of an iterable in the process of the run, as tasks for its workers.
+# An iterable is read by the process of the run, in its main thread, and its documents are sent to
+# workers as tasks: it may have threads or open files, which a forked worker would not have.
 
 _TURN_SECONDS = 0.02  # of reading, before the run looks after its workers again
 
 
 class DocumentFeed:
-    """The segments of the one part of a job over an iterable.
+    """The segments of an iterable, which is the only part of its job.
 
-    Segments that an earlier run has, as ``pieces``, are read past, and compared.
+    Where an earlier run has encoded a segment, which is in ``pieces``, its documents are read
+    again, since an iterable cannot be entered in the middle, and compared by their checksum.
     """
 
     def __init__(self, job: Job, pieces: Mapping[PieceId, Piece]) -> None:
@@ -176,9 +186,9 @@ class DocumentFeed:
         self.ended = False
 
     def read(self) -> EncodeDocuments | None:
-        """Read on for a moment: the next task, where one is complete. What the iterable raises.
+        """The next task, or None if none was complete after a moment of reading.
 
-        ResumeError where it gives other documents than before.
+        Raises what the iterable raises, and ResumeError if it gives other documents than before.
         """
         until = time.monotonic() + _TURN_SECONDS
         for segment in self._read:
@@ -205,17 +215,16 @@ class DocumentFeed:
         )
 
 
-# Where pieces lie in the joined files: arithmetic over their sizes, in the order of the plan.
-
-
 class PieceLayout:
-    """Gives each piece of a file its place as soon as the sizes of all before it are known.
+    """Gives each piece of a joined file its place, once the sizes of all earlier ones are known.
 
-    The pieces are those of ``parts``.
+    ``parts`` are the numbers of the parts whose pieces the file has. Pieces follow each other in
+    the order of the plan without gaps. So the output does not depend on which worker is done first,
+    and a piece that is encoded again has the same place again.
     """
 
     def __init__(self, parts: range, tracks: int) -> None:
-        self.ends = [0] * tracks  # of what has its place
+        self.ends = [0] * tracks  # where the next piece begins, by track
         self.next: PieceId = (parts.start, 0)  # the first piece without a place
         self.segments: dict[int, int] = {}  # pieces of each part, where known
         self._stop = parts.stop
@@ -227,7 +236,7 @@ class PieceLayout:
         return self.next[0] == self._stop
 
     def ends_with(self, part: int, segments: int) -> None:
-        """A part has so many pieces. OutputError where that contradicts what was said before."""
+        """Note how many pieces a part has. OutputError if that differs from what was noted."""
         before = self.segments.setdefault(part, segments)
         if before != segments:
             raise OutputError(
@@ -243,6 +252,8 @@ class PieceLayout:
         """The pieces that can have their place now, with the offsets of their tracks."""
         while not self.complete:
             part, segment = self.next
+            # How many segments a stream has is known only at its end. Until then no piece of the
+            # next part gets a place, although all segments so far may have one.
             if segment == self.segments.get(part):
                 self.next = part + 1, 0
             elif (sizes := self._sizes.pop(self.next, None)) is not None:
@@ -257,9 +268,11 @@ class PieceLayout:
 def joined_sums(
     pieces: Iterable[Piece], file: int, track: int
 ) -> tuple[bytearray, list[SharedBlock]]:
-    """The sums of the blocks of a joined file, from those of its pieces, which come in order.
+    """The checksums of the blocks of a joined file, from those of its pieces, given in order.
 
-    The sums of the blocks that several pieces share are zeros: these are to be taken and put in.
+    The checksum of a block that several pieces share does not follow from theirs. It is zeros here,
+    and the block is in the list: a worker will read it back, compare each share with the checksum
+    that its piece has of it, and compute that of the whole block.
     """
     sums, shared = bytearray(), list[SharedBlock]()
     shares: list[tuple[int, int, bytes]] = []  # of the block that is open
@@ -287,10 +300,14 @@ _RECORDS, _REJECTED = (SOURCE_COLUMNS.index(name) for name in ("records", "rejec
 
 
 class Coordinator:
-    """Hands out the tasks of a job to ``workers`` workers, who are known by numbers from 0.
+    """Gives the tasks of a job to ``workers`` workers, numbered from 0, until it is ``finished``.
 
-    ``resumed`` is what earlier runs have left; ``slots`` is how many segments of streams the shared
-    memory has room for. With a limit of records there is one worker. All is done when ``finished``.
+    ``resumed`` is what earlier runs have left. ``slots`` is the number of segments of streams that
+    fit into the shared memory. With a limit of records there must be one worker.
+
+    A piece goes through these states: encoded, in the memory of its ``_owner`` or in a spill; then
+    its place is known (``_begins``); then it is ``_moving`` there; then it lies there, is counted
+    by ``_in_place`` and has no entry in any of the three.
     """
 
     def __init__(
@@ -306,21 +323,22 @@ class Coordinator:
         self._limit = job.options.limit
         bounds = pairwise((*job.files, len(job.parts)))
         self._layouts = [PieceLayout(range(*pair), len(job.tracks)) for pair in bounds]  # by file
-        self._begins: dict[PieceId, tuple[int, ...]] = {}  # of pieces that are not there yet
-        self._in_place = 0  # pieces that are
-        self._owner: dict[PieceId, int] = {}  # of pieces in a worker's memory
+        self._begins: dict[PieceId, tuple[int, ...]] = {}  # places of pieces not yet written there
+        self._in_place = 0  # number of pieces that are written in their places
+        self._owner: dict[PieceId, int] = {}  # the worker that has a piece in memory
         self._moving: set[PieceId] = set()  # being written or copied to their place
         self._copies: deque[StorePiece] = deque()
         self._segments: deque[Segment | EncodeDocuments] = deque()
-        self._resumed: dict[int, set[int]] = {}  # segments that are there already, by part
-        # Of each worker: what it has been given and has not done.
+        self._resumed: dict[int, set[int]] = {}  # segments of earlier runs, by part
+        # For each worker, the tasks that were sent to it and are not done, the current one first.
         self._tasks: list[deque[Task]] = [deque() for _ in range(workers)]
-        self._slots = deque(range(slots))  # that are free
-        self._granted: list[set[int]] = [set() for _ in range(workers)]  # to readers of streams
+        self._slots = deque(range(slots))  # free slots
+        # Slots that a reader of a stream may fill, and has not filled yet.
+        self._granted: list[set[int]] = [set() for _ in range(workers)]
         self._failed: dict[PieceId, RecordError] = {}
-        # By file and track, when all pieces are in their places.
+        # By file and track; empty until all pieces are in their places.
         self._sums: dict[tuple[int, int], bytearray] = {}
-        self._shared: deque[SharedBlock] = deque()  # blocks whose sums are to be taken
+        self._shared: deque[SharedBlock] = deque()  # blocks whose checksums no worker has yet
         missing = self._take_over(resumed)
         self._feed: DocumentFeed | None = None  # while an iterable is read
         if missing and job.sources[0].format == "documents":
@@ -329,7 +347,7 @@ class Coordinator:
         self._queue = deque(_in_working_order(job, missing, workers))  # parts
 
     def _take_over(self, resumed: ResumeState) -> list[int]:
-        """Begin with the pieces that are there. Returns the parts that lack something."""
+        """Begin with the pieces of earlier runs. Returns the parts that are not complete."""
         for part, one in enumerate(self._job.parts):
             if one.kind != "stream":
                 self._layout(part).ends_with(part, 1)
@@ -344,36 +362,40 @@ class Coordinator:
         return [part for part, count in counts if self._layout(part).segments.get(part) != count]
 
     def _layout(self, part: int) -> PieceLayout:
-        """Of the file in which a part lies."""
+        """The layout of the joined file that gets the pieces of a part."""
         return self._layouts[self._job.file_of(part)]
 
     @property
     def finished(self) -> bool:
-        """Whether every piece lies in its place, and all sums are known."""
+        """Whether every piece lies in its place, and all checksums are known."""
         return bool(self._sums) and not self._shared and not any(self._tasks)
 
     @property
     def all_encoded(self) -> bool:
-        """Whether only pieces are left that have to be written or copied to their places."""
+        """Whether all parts are encoded; pieces may still have to be written to their places."""
         return all(layout.complete for layout in self._layouts)
 
     @property
     def ends(self) -> list[list[int]]:
-        """The sizes of the joined files, by file and track, when all pieces have their place."""
+        """The sizes of the joined files, by file and track, once all pieces have their place."""
         return [layout.ends for layout in self._layouts]
 
     def digests(self) -> dict[str, bytes]:
-        """The sums of the blocks of each file that is an output, when all is finished."""
+        """The checksums of the blocks of each joined file that becomes an output, at the end."""
         joined, tracks = self._job.joined, self._job.tracks
         return {f"{joined[n]}.{tracks[track]}": bytes(s) for (n, track), s in self._sums.items()}
 
     # -- tasks -----------------------------------------------------------------------------------
 
     def feed(self) -> None:
-        """Give tasks to those who have none; a second one in advance, so that nobody waits."""
+        """Give a task to each worker without one, then to each a second one in advance.
+
+        With a second task a worker does not wait for the run when it is done with the first.
+        """
         for ahead in (1, 2):
             for worker in range(self._workers):
                 tasks = self._tasks[worker]
+                # Nothing is queued behind a stream, which may take hours.
                 while len(tasks) < ahead and not (tasks and self._is_stream(tasks[-1])):
                     task = self._next_task(first=ahead == 1)
                     if task is None:
@@ -383,9 +405,9 @@ class Coordinator:
         self._grant_slots()
 
     def read_documents(self) -> bool:
-        """Read on in an iterable for a moment, if workers need documents. Whether it did.
+        """Read the iterable for a moment if workers need documents. Returns whether it did.
 
-        What the iterable raises is passed on. ResumeError for other documents than before.
+        Raises what the iterable raises, and ResumeError if it gives other documents than before.
         """
         if self._feed is None or self._segments or self._failed:
             return False
@@ -397,7 +419,7 @@ class Coordinator:
         return True
 
     def first_task(self, worker: int) -> Task | None:
-        """The task that a worker is doing."""
+        """The task that a worker is doing, or None if it has none."""
         return self._tasks[worker][0] if self._tasks[worker] else None
 
     def _is_stream(self, task: Task) -> bool:
@@ -406,13 +428,18 @@ class Coordinator:
         return self._job.parts[task.number].kind == "stream"
 
     def _next_task(self, *, first: bool) -> Task | None:
-        """The next task; with ``first`` for a worker that has none, else one in advance."""
+        """The next task, or None. ``first`` is whether the worker has no other task."""
+        # What is half done comes before new parts: a segment occupies a slot that a reader needs,
+        # and a spill occupies disk space.
         for tasks in (self._segments, self._copies):
             if tasks:
                 return tasks.popleft()
         if self._shared:
             count = min(_BLOCKS_AT_ONCE, len(self._shared))
             return SumBlocks(tuple(self._shared.popleft() for _ in range(count)))
+        # Near the end no part is given in advance: it would wait behind another one while some
+        # worker has nothing to do. With a limit, how many records the next part may give is known
+        # only when the one before it is done.
         if not first and (self._limit is not None or len(self._queue) <= 2 * self._workers):
             return None
         if self._limit is not None and self._limit <= 0:
@@ -428,7 +455,7 @@ class Coordinator:
         return EncodePart(part, at, skip, self._limit)
 
     def _pass_over_rest(self) -> None:
-        """The limit of records is reached: the parts that are left become empty pieces."""
+        """After the limit of records, make empty pieces of the parts that are left."""
         while self._queue:
             part = self._queue.popleft()
             self._layout(part).ends_with(part, 1)
@@ -436,7 +463,11 @@ class Coordinator:
         self._place()
 
     def _grant_slots(self) -> None:
-        """Let readers of streams give segments to others, when no parts are left to encode."""
+        """Let readers of streams hand out segments, once no parts are left to encode.
+
+        There are to be two segments for each worker that does not read a stream: one in work and
+        one ready. Segments that are granted, ready or in work already are subtracted.
+        """
         if self._queue:
             return
         readers = [w for w, tasks in enumerate(self._tasks) if tasks and self._is_stream(tasks[0])]
@@ -453,7 +484,7 @@ class Coordinator:
     # -- events ----------------------------------------------------------------------------------
 
     def event(self, worker: int, event: Event) -> None:
-        """Something has happened in a worker. RecordError for the first bad record of all."""
+        """Act on what a worker reports. RecordError for the first bad record that ends the run."""
         if isinstance(event, PieceEncoded):
             self._encoded(worker, event.piece)
         elif isinstance(event, PieceStored):
@@ -465,7 +496,9 @@ class Coordinator:
             self._stream_ended(event)
         else:
             self._done(worker, event)
-        # Not before all before it of its file are encoded: one could have an earlier record.
+        # A bad record ends the run only when all earlier pieces of its file are encoded: one of
+        # them may have an earlier bad record, and every run should name the same one, whatever the
+        # number of workers.
         for piece in sorted(self._failed):
             if self._layout(piece[0]).next >= piece:
                 raise self._failed[piece]
@@ -478,9 +511,11 @@ class Coordinator:
             for block, digest in zip(task.blocks, event.sums, strict=True):
                 at = block.number * SUM_BYTES
                 self._sums[block.file, block.track][at : at + SUM_BYTES] = digest
-        elif isinstance(task, EncodePart):  # slots that a stream had no use for
+        elif isinstance(task, EncodePart):  # the stream has ended and left these slots unused
             self._slots.extend(self._granted[worker])
             self._granted[worker].clear()
+        # Of the parts that nobody has begun, only those before the failed one in the same file can
+        # change which record is named: no other is encoded any more.
         if event.failed is not None:
             piece, error = event.failed
             self._failed[piece] = error
@@ -497,11 +532,13 @@ class Coordinator:
         self._place()
 
     def _stored(self, key: PieceId, stored: Stored) -> None:
-        """A piece lies in files, for the first time, or in its place and no more in a spill."""
+        """Note that a piece was written to files: to a spill, to its place, or from one to it."""
         piece = self.pieces.by_id[key]
         before, piece.stored = piece.stored, stored
         self._owner.pop(key, None)
         self._moving.discard(key)
+        # The journal first, then the spill goes: if the run is killed between the two, the journal
+        # has the new place, and the next run removes the spill as one that no piece uses.
         self._journal.write({"piece": piece.to_json()})
         if before is not None:
             for track in self._job.tracks:
@@ -523,7 +560,7 @@ class Coordinator:
     # -- places ----------------------------------------------------------------------------------
 
     def _add(self, piece: Piece) -> None:
-        """Note a piece, whose place follows from its sizes and those of all before it."""
+        """Note a piece. Its place will follow from the sizes of all pieces before it."""
         self.pieces.by_id[piece.id] = piece
         self.rejected += piece.total(_REJECTED)
         if self._limit is not None:
@@ -531,7 +568,7 @@ class Coordinator:
         self._layout(piece.number).add(piece.id, piece.sizes)
 
     def _place(self) -> None:
-        """Give their places to the pieces whose turn has come."""
+        """Give a place to each piece that can have one now."""
         for layout in self._layouts:
             for key, begins in layout.placed():
                 self._begins[key] = begins
@@ -539,13 +576,14 @@ class Coordinator:
         self._sum_blocks()
 
     def _settle(self, key: PieceId) -> None:
-        """Do what is next for a piece that has its place: write it, copy it, or count it."""
+        """Do what is next for a piece whose place is known: write it, copy it, or count it."""
         begins = self._begins.get(key)
+        # A piece that is on its way to its place is settled when its worker reports that.
         if begins is None or key in self._moving:
             return
         piece = self.pieces.by_id[key]
         stored = piece.stored
-        if stored is None and key not in self._owner:  # an empty one that was passed over
+        if stored is None and key not in self._owner:  # empty: it lies after the limit of records
             place = self._job.joined[self._job.file_of(key[0])]
             self._stored(key, Stored(place, begins, (b"",) * len(begins)))
         elif stored is None or not stored.is_joined:
@@ -555,6 +593,8 @@ class Coordinator:
                 self.outbox.append((self._owner[key], message))
             else:
                 self._copies.append(message)
+        # A piece of an earlier run lies where that run put it. The same bytes give the same sizes,
+        # so it can only be elsewhere if something before it was not the same.
         elif stored.begins != begins:
             raise OutputError(
                 f"what comes before {self._job.describe(key[0])} had another size in an earlier "
@@ -567,7 +607,7 @@ class Coordinator:
             self._sum_blocks()
 
     def _sum_blocks(self) -> None:
-        """When all pieces are in their places, see which sums of blocks are still to be taken."""
+        """Once all pieces are in their places, find the blocks whose checksums are not known."""
         if not self.all_encoded or self._in_place < len(self.pieces.by_id) or self._sums:
             return
         by_file = groupby(self.pieces, lambda piece: self._job.file_of(piece.number))
@@ -580,12 +620,15 @@ class Coordinator:
 
 
 def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterator[int]:
-    """The parts in the order in which pieces get their places, with an exception.
+    """The numbers of the parts in the order in which workers are to begin them.
 
-    That is the order of the plan, in all files side by side, since a file takes one writer at a
-    time; with a limit it is the plan's alone. A part that one worker would still be encoding when
-    all others are done comes at once: it takes longer than an even share of all that is left. Of a
-    stream only the decompression counts, since other workers encode its segments.
+    Usually that is the order in which pieces get their places, so that few of them have to wait:
+    the order of the plan, with all files side by side, since a file takes one writer at a time.
+    With a limit of records it is the order of the plan alone.
+
+    The exception is a part that takes longer than an even share of all that is left: one worker
+    would still encode it when all others are done. Such a part comes first. Only decompression
+    counts for a stream, because other workers can encode its segments.
     """
     left = sum(job.parts[number].weight for number in numbers)
     alone = {number: _alone(job, number) for number in numbers}
@@ -602,8 +645,8 @@ def _in_working_order(job: Job, numbers: Sequence[int], workers: int) -> Iterato
 
 
 def _side_by_side(job: Job, numbers: Sequence[int]) -> list[int]:
-    """The parts of each file in order, and all files as far as the others at any time."""
-    share: dict[int, float] = {}  # of the file before a part
+    """The parts sorted so that all files grow evenly, each in the order of its parts."""
+    share: dict[int, float] = {}  # how much of its file lies before a part, from 0 to 1
     for begin, end in pairwise((*job.files, len(job.parts))):
         weights = [part.weight for part in job.parts[begin:end]]
         before = accumulate(weights, initial=0)
@@ -612,7 +655,7 @@ def _side_by_side(job: Job, numbers: Sequence[int]) -> list[int]:
 
 
 def _alone(job: Job, number: int) -> float:
-    """The weight of what one worker must do alone of a part."""
+    """The weight of the share of a part that no other worker can take over."""
     part = job.parts[number]
     if part.kind != "stream":
         return part.weight
@@ -620,17 +663,23 @@ def _alone(job: Job, number: int) -> float:
     return part.weight * decoding / (1 + decoding)
 
 
-# The journal of a run, journal.jsonl: what is stored where, a line each.
+# The journal of a run, journal.jsonl, has a line for each piece: where it is stored.
 #
 # A line begins with the xxh3_64 of its JSON. A crash may leave a line that is cut off, and a power
-# loss one that is damaged: from there on nothing is read.
+# loss may leave a damaged one; reading stops there. Nothing depends on which of journal and pieces
+# reached the disk first: a piece that the journal does not name is encoded again, and one that it
+# names is compared with its checksums before it is used.
 
 NAME = "journal.jsonl"
 _DIGITS = 16
 
 
 class Journal:
-    """The journal of a work folder, begun anew with ``entries``, to append more. OutputError."""
+    """The journal of a work folder, written anew with ``entries`` and then appended to.
+
+    It is written anew because a line appended after a damaged one would never be read. Raises
+    OutputError.
+    """
 
     def __init__(self, folder: WorkFolder, entries: Iterable[dict[str, Any]]) -> None:
         self.path = folder(NAME)
@@ -651,7 +700,7 @@ class Journal:
 
 
 def read_journal(folder: WorkFolder) -> Generator[dict[str, Any]]:
-    """The entries of the journal that is there, up to the first that is not whole. OutputError."""
+    """The entries of a folder's journal, up to the first damaged one. Raises OutputError."""
     path = folder(NAME)
     with cannot_write(path):
         try:

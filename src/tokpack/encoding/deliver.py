@@ -1,7 +1,8 @@
 """Runs whose output is on a store: made in a scratch folder on this machine, then uploaded.
 
-The run in the scratch folder is as any on a disk, and goes on after a kill. Manifests are uploaded
-last, each only where there is none: so a dataset is there whole or not at all.
+The run in the scratch folder is like any run to a disk, and can be continued after a kill.
+Manifests are uploaded last, and only where there is none or the one that was to be replaced. So a
+dataset is there whole or not at all.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
     from tokpack.storage.objects.urls import PutMode, StoredObject
 
 _NOTE = "sent.json"
-_TRIES = 4  # of what another machine may make at the same time
+_TRIES = 4  # to send a shard that another machine may make at the same time
 
 
 class Delivery:
-    """The upload of what a run makes; a context, which removes the scratch folder if it is empty.
+    """The upload of a run's datasets; a context, which removes the scratch folder if it is empty.
 
-    ``options`` are those of the run in the scratch folder. Of a shard, ``check`` raises where its
-    plan has been replaced, and files on the store that have no manifest are from another machine
-    that makes the same shard: they are replaced. UsageError for a web server, to which nothing can
-    be written.
+    The attribute ``options`` has the options of the run in the scratch folder. For a shard there is
+    a ``check``, which raises if its plan has been replaced. Files of a shard on the store without a
+    manifest are from another machine that makes the same shard, and are replaced. UsageError for a
+    URL of a web server, to which nothing can be written.
     """
 
     def __init__(self, options: EncodeOptions, check: Callable[[], None] | None = None) -> None:
@@ -70,17 +71,17 @@ class Delivery:
         self._lock.close()
 
     def _hold(self) -> None:
-        """Lock the scratch folder. BusyError where another run of this machine works in it."""
+        """Lock the scratch folder. BusyError if another run on this machine works in it."""
         self._lock.enter_context(Lock(self._folder))
         self._lock.callback(self._leave)
 
     def _leave(self) -> None:
         with contextlib.suppress(OSError):
-            if os.listdir(self._folder) == ["lock"]:  # there may be work for the next run
+            if os.listdir(self._folder) == ["lock"]:  # else the next run can continue from it
                 shutil.rmtree(self._folder)
 
     def prepare(self, plan: Plan) -> None:
-        """Before any work: refuse to replace what must not be replaced. UsageError, OutputError."""
+        """Check before any work that outputs may be replaced. UsageError, OutputError."""
         self._hold()
         self._check()
         self._remove_partial()
@@ -92,7 +93,10 @@ class Delivery:
                     self._check_plan(prefix, plan)
 
     def discard(self) -> None:
-        """Remove what a run left that was killed while it sent what is whole by now."""
+        """Remove the scratch folder of a run that was killed while it sent a dataset.
+
+        It is called if that dataset is complete on the store by now.
+        """
         if os.path.exists(self._note):
             with contextlib.suppress(BusyError):
                 self._hold()
@@ -100,7 +104,7 @@ class Delivery:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
     def check_writable(self) -> None:
-        """OutputError where nothing can be written."""
+        """Raise OutputError if nothing can be written to the store."""
         check_writable(self._asked.output + UNFINISHED)
 
     def send(self, plan: Plan, manifests: list[Manifest]) -> None:
@@ -123,30 +127,37 @@ class Delivery:
         remove_file(self._note)
 
     def _send(self, plan: Plan, datasets: Mapping[str, Manifest]) -> None:
+        # Another machine may make the same dataset at the same time, and nothing on a store locks.
+        # So every object is replaced or removed only in the version that was looked at here, which
+        # its ETag tells: if it has changed since, the write fails instead of the other machine's
+        # work. The order is: old manifests go, data comes, manifests come.
         kept_urls: list[str] = []  # manifests that may stay
         if self._is_shard:
             self._check()
-            # Without a manifest, what is there is an unfinished copy of the same bytes.
+            # Files of a shard without its manifest are an unfinished copy of the same bytes.
             anyway = replace(self._asked, overwrite=True)
             self._versions = check_replaced(anyway, plan, files=1, tells=False)
-            if _are_made(datasets):  # in the meantime: it may be part of a whole already
+            if _are_made(datasets):  # another machine is done: all shards may be committed already
                 return
             for prefix, manifest in datasets.items():
-                if describes_same_data(prefix, manifest):  # of files that were removed
+                if describes_same_data(prefix, manifest):  # only its data was removed
                     kept_urls.append(manifest_path(prefix))
                 elif not self._asked.overwrite and exists(manifest_path(prefix)):
                     self._check_plan(prefix, plan)
                     raise self._differs(prefix, manifest)
-        else:  # a run that went on may have another number of files than it was to have
+        else:  # a resumed run keeps its number of .bin files, which may not be that of the plan
             files = len(self._pieces(next(iter(datasets))))
             new = check_replaced(self._asked, plan, files=files, tells=False)
             self._versions = new | self._versions
         check_unchanged(self._versions)
-        self._check()  # what another plan makes from here on is not among these versions
+        # The plan is checked after the versions were taken: objects that another plan makes from
+        # here on have other versions, and so are not replaced.
+        self._check()
         data = self._data()
         with NewObjects(self._versions, lambda: _are_made(datasets)) as objects:
-            # Nothing is left that says of new files that they are the old ones. Data of a shard is
-            # replaced in its place: another machine may rely on the same bytes there.
+            # Old manifests and indices go first, so that none of them describes new data. Data of a
+            # shard is not removed but replaced: another machine may rely on the same bytes there,
+            # and has sent a manifest that tells of them.
             for url in (*map(manifest_path, datasets), *map(idx_path, datasets), *self._versions):
                 stays = url in kept_urls or (
                     url in data and (self._is_shard or url.endswith(".bin"))
@@ -163,10 +174,10 @@ class Delivery:
             objects.check()
 
     def _remove_partial(self) -> None:
-        """Remove what a run from this folder had sent when it was killed; a whole dataset stays.
+        """Remove what a run from this folder had sent when it was killed.
 
-        Files of a shard stay too, since another machine may rely on the same bytes: they are
-        replaced when it is made.
+        A dataset that is whole stays. So do files of a shard, because another machine may rely on
+        the same bytes there; they are replaced when the shard is made.
         """
         sent = self._sent()
         for url in filter(lambda url: _name(url) in sent, self._data()):
@@ -191,17 +202,25 @@ class Delivery:
             if not self._is_shard:
                 raise
             self._check()
+            # Another machine has finished this shard meanwhile. With the same bytes all is well,
+            # and ``send`` tries again to see that it is complete. With other bytes one of the two
+            # computes wrong, and nobody knows which: that ends the run with an error.
             there = stat(manifest_path(prefix))
-            if there is None or describes_same_data(prefix, manifest):  # it is under way, or done
+            if there is None or describes_same_data(prefix, manifest):
                 raise
             self._check_plan(prefix, plan)
             error = self._differs(prefix, manifest)
+            # Our data has replaced that of the other machine, whose manifest would be wrong now.
             if objects.are_there([bin_path(prefix), idx_path(prefix)]):
-                remove(manifest_path(prefix), there)  # the data that it tells of is not there
+                remove(manifest_path(prefix), there)
             raise error from None
 
     def _send_file(self, url: str, mode: PutMode, check: Callable[[], None]) -> StoredObject:
-        """Send one file, and note that: its upload while that is under way, then its ETag."""
+        """Send one file. A note beside it has its upload while that goes on, and then its ETag.
+
+        The note is written before the file is sent. So after a kill the next run knows every object
+        that this one may have made, and can remove it.
+        """
 
         def note(upload: str = "", etag: str = "") -> None:
             replace_json(self._note, self._sent() | {_name(url): (upload, etag)})
@@ -210,7 +229,7 @@ class Delivery:
         note()
         try:
             sent = send(self._here(url), url, mode, begun=note, check=check)
-        except TakenError:  # what is there is another's, though it may have the same size
+        except TakenError:  # the object there is not ours, so the next run must not remove it
             others = {name: one for name, one in self._sent().items() if name != _name(url)}
             replace_json(self._note, others)
             raise
@@ -218,7 +237,7 @@ class Delivery:
         return sent
 
     def _differs(self, prefix: str, manifest: Manifest) -> OutputError:
-        """Another machine has finished in the meantime, with other bytes."""
+        """The error if another machine has finished meanwhile, with other bytes."""
         url = manifest_path(prefix)
         sums = " and ".join(checksum_of(one.bin) for one in (Manifest.load(prefix), manifest))
         return OutputError(
@@ -228,7 +247,7 @@ class Delivery:
 
     @staticmethod
     def _check_plan(prefix: str, plan: Plan) -> None:
-        """OutputError where the shard that is there is of another plan."""
+        """Raise OutputError if the shard on the store is of another plan."""
         if Manifest.load(prefix).options.get("plan") != plan.options.get("plan"):
             raise OutputError(
                 f"{shown(manifest_path(prefix))} exists and is of another plan: replace it with "
@@ -236,11 +255,11 @@ class Delivery:
             )
 
     def _here(self, url: str) -> str:
-        """The path in the scratch folder of what shall have a URL."""
+        """The path in the scratch folder of the file that will get a URL."""
         return os.path.join(self._folder, _name(url))
 
     def _data(self) -> list[str]:
-        """All that is sent before the manifests, as far as it is made."""
+        """The URLs of all files that are sent before the manifests; some may not exist."""
         kinds = (bin_path, idx_path, table_path, dropped_path)
         pieces = [piece for prefix in self._prefixes.values() for piece in self._pieces(prefix)]
         data = [track_path(piece, name) for piece in pieces for name in self._asked.token_tracks]
@@ -257,7 +276,7 @@ class Delivery:
         return piece_names(prefix, len(pieces) if pieces else 1)
 
     def _sent(self) -> dict[str, tuple[str, str]]:
-        """The objects that a run from this folder has begun: (upload under way, ETag when sent)."""
+        """The objects that a run has begun to send: (upload that goes on, ETag once sent)."""
         if not os.path.exists(self._note):
             return {}
         noted = read_object(self._note).items()

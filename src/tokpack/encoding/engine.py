@@ -1,6 +1,7 @@
-"""Let workers do what the coordinator decides, in this process or in several.
+"""The workers of a run, in this process or in processes of their own, and the pipes to them.
 
-No text and no tokens travel through the pipes: a worker is told numbers and places.
+The coordinator decides what they do. Neither texts nor tokens go through the pipes, only numbers
+and places.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class _Process(NamedTuple):
 
 
 class Processes:
-    """Workers in processes of their own; a context, which ends them."""
+    """Workers in processes of their own; a context that starts and ends them."""
 
     def __init__(self, job: Job, counters: Sequence[Any], slots: Slots | None) -> None:
         self._job = job
@@ -99,11 +100,16 @@ class Processes:
         self._workers: list[_Process] = []
 
     def __enter__(self) -> Processes:
-        # A fork shares what the parent has loaded, and starts in a millisecond.
+        # A fork starts in a millisecond and shares what the parent has loaded, such as the
+        # tokenizer. The parent must not have started a thread before: a fork has a copy of all
+        # locks, but only the thread that forks, so a lock that another one held stays locked.
         forks = sys.platform == "linux"
         context: Any = multiprocessing.get_context("fork" if forks else "spawn")
         for counters in self._counters:
             ours, theirs = context.Pipe()
+            # A fork also inherits the run's ends of the pipes so far, and has to close them: while
+            # one process has such an end open, the worker at the other end does not see that the
+            # run has died.
             inherited = [worker.connection for worker in self._workers] + [ours]
             process = context.Process(
                 target=_work,
@@ -114,10 +120,10 @@ class Processes:
                 },
                 daemon=True,
             )
-            with warnings.catch_warnings():  # a fork warns of the idle threads of libraries
+            with warnings.catch_warnings():  # Python warns of forks when a library has idle threads
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
-            theirs.close()
+            theirs.close()  # else the run would not see that a worker has died
             self._workers.append(_Process(process, ours))
         return self
 
@@ -129,7 +135,7 @@ class Processes:
             worker.connection.close()
 
     def run(self, coordinator: Coordinator, poll: Callable[[], None]) -> None:
-        """Do all tasks. WorkerError when a worker dies, else the error that a worker raised.
+        """Do all tasks. Raises WorkerError if a worker dies, or the error that a worker raised.
 
         ``poll`` is called a few times a second, and may raise.
         """
@@ -150,7 +156,7 @@ class Processes:
             poll()
 
     def _send(self, coordinator: Coordinator) -> None:
-        """Send what there is for the workers: to each of them all at once."""
+        """Send each worker all messages for it at once."""
         messages: dict[int, list[ToWorker]] = {}
         while coordinator.outbox:
             number, message = coordinator.outbox.popleft()
@@ -177,8 +183,9 @@ class Processes:
         return WorkerError(f"a worker failed at {what}; run again to continue\n{error}")
 
     def _death(self, coordinator: Coordinator, number: int) -> TokpackError:
-        """The error of a worker that takes nothing any more: what it said at last, if anything."""
+        """The error of a worker that has died: the one that it sent last, or how it ended."""
         process, connection = self._workers[number]
+        # Its last messages may still be in the pipe, behind events that nobody has read.
         with contextlib.suppress(EOFError, OSError):
             while True:
                 for event in connection.recv():
@@ -199,7 +206,7 @@ class Processes:
         )
 
     def _limited(self, number: int, reason: str) -> TokpackError:
-        """The error of a worker that a limit has ended."""
+        """The error of a worker that has exceeded a limit."""
         options = self._job.options
         template = brief(options.chat_template or f"tokenizer {self._job.setup.tokenizer.name}")
         reason = f"{template}: the chat template {reason}"
@@ -210,7 +217,7 @@ class Processes:
         return RecordError(name, line, reason, advice, unit)
 
     def _record(self, number: int) -> tuple[str, int, str] | None:
-        """The record that a worker renders: its source, its number there, and what is counted."""
+        """The record that a worker renders, or None: source, number in it, and the unit of that."""
         part, source_number, before, record = place_of(self._counters[number])
         if not record:
             return None
@@ -219,7 +226,7 @@ class Processes:
         return source.name, before + record, source.unit
 
     def _at(self, coordinator: Coordinator, number: int) -> str:
-        """What a worker is at, in words."""
+        """What a worker is doing, in words."""
         if (record := self._record(number)) is not None:
             name, line, unit = record
             return f"{name}, {unit or 'line'} {line}"
@@ -232,9 +239,11 @@ class Processes:
 
 
 class _PipeLink:
-    """The link of a worker in a process of its own. Events go together, where none is waited for.
+    """The link of a worker that is a process of its own.
 
-    A thread takes what comes, so that the run never waits for a worker that is busy.
+    A thread receives the messages, even while the worker is busy. Otherwise a full pipe could stop
+    the run as it sends, and then the worker as it sends to the run: each would wait for the other.
+    Events are collected, and sent together when the worker looks for messages.
     """
 
     def __init__(self, connection: Connection[Any, Any], parent: int) -> None:
@@ -244,10 +253,10 @@ class _PipeLink:
         self._outbox: list[Event] = []
 
     def start(self) -> None:
-        """Begin to take what comes. MemoryError where there is not enough for a thread."""
+        """Start the thread that receives. MemoryError if there is not enough memory for it."""
         runs = _thread.allocate_lock()
         runs.acquire()
-        # Thread.start would wait without end for one that dies before it has told that it runs.
+        # Not by Thread.start: that waits for ever if the thread dies before it says that it runs.
         try:
             _thread.start_new_thread(self._receive, (runs,))
         except RuntimeError as error:
@@ -267,7 +276,7 @@ class _PipeLink:
         while True:
             try:
                 return self._inbox.get(timeout=1.0)
-            except queue.Empty:
+            except queue.Empty:  # orphans get another parent, so this shows that the run has died
                 if os.getppid() != self._parent:
                     os._exit(1)
 
@@ -278,10 +287,10 @@ class _PipeLink:
                 for message in self._connection.recv():
                     self._inbox.put(message)
         finally:
-            os._exit(1)  # the parent has died, or there is no memory for what it says
+            os._exit(1)  # the run has died, or there is not enough memory for its message
 
     def fail(self, error: TokpackError | str) -> None:
-        """Tell of the end of this worker."""
+        """Send the error that ends this worker."""
         try:
             self._connection.send([*self._outbox, error])
         except OSError:
@@ -306,8 +315,8 @@ def _work(
     enter()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each worker
-    use_in_this_process()  # it forks nothing
-    for other in inherited:  # or the end of the parent would not be the end of the pipes
+    use_in_this_process()  # a worker forks nothing, so it may open stores itself
+    for other in inherited:  # see Processes.__enter__
         other.close()
     link = _PipeLink(connection, parent)
     try:

@@ -1,4 +1,4 @@
-"""The first records of some of the inputs, which are looked at before any work is begun."""
+"""The first records of some of the inputs, which settle columns and types before any work."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     Records = Sequence[Mapping[str, Any]]
 
 
-FIRST_RECORDS = 1000  # of an input that are looked at,
-FIRST_INPUTS = 8  # of so many inputs, which are spread evenly
-FIRST_BYTES = 1 << 20  # and not much more than these of each
+FIRST_RECORDS = 1000  # the most records of an input
+FIRST_INPUTS = 8  # the number of inputs, spread evenly over all
+FIRST_BYTES = 1 << 20  # about the most bytes of each
 _TABLES = ("parquet", "arrow", "table", "csv", "tsv")
 _SHOWN_COLUMNS = 40  # columns in a message
 
 
 class FirstInputs:
-    """The first records of a run's inputs, read when they are asked for, and once."""
+    """The first records of a run's inputs, read once, when they are first needed."""
 
     def __init__(self, options: EncodeOptions, sources: Sequence[Source]) -> None:
         self._options, self._sources = options, sources
@@ -54,7 +54,7 @@ class FirstInputs:
         return [record for one in self.inputs for record in one.records]
 
     def check_columns(self, name: str, keys: Iterable[str]) -> None:
-        """UsageError where none of the records has one of the keys that the option ``name`` has."""
+        """Raise UsageError if the option ``name`` has a key that none of the records has."""
         for key in keys:
             names = [one for of_input in self.inputs for one in of_input.names]
             check_named(name, tuple(key.split(".")), self.records, names)
@@ -63,9 +63,9 @@ class FirstInputs:
 def check_named(
     option_name: str, path: tuple[str, ...], records: Records, names: Iterable[str]
 ) -> None:
-    """UsageError where none of the records has a column, of which ``names`` are there at the top.
+    """Raise UsageError if none of the records has a value at ``path``; ``names`` are their columns.
 
-    What is inside of a column that has only nulls, nobody knows.
+    Inside of a column that has only nulls, anything may be.
     """
     name, above = ".".join(path), ".".join(path[:-1])
     names = dict.fromkeys(names)
@@ -91,7 +91,7 @@ def check_named(
 
 
 class FirstRecords:
-    """The first records of an input, as mappings of Python; of a table these are its rows."""
+    """The first records of an input as Python mappings; for a table, its rows."""
 
     def __init__(self, source: Source, options: EncodeOptions) -> None:
         self._source, self._options = source, options
@@ -116,12 +116,12 @@ class FirstRecords:
 
     @property
     def names(self) -> list[str]:
-        """The keys of the records; of a table those of all its columns."""
+        """The keys of the records; for a table, the names of all its columns."""
         names = getattr(self._source.memory, "names", None)
         return list(names or dict.fromkeys(name for one in self.records for name in one))
 
     def batches(self, columns: Columns) -> Iterator[DocumentBatch]:
-        """Some records as they are read: of tables, or with whole records, as rows."""
+        """Some records as a run reads them: from tables, or with whole records, as rows."""
         if self._source.format in _TABLES:
             first = self._first(columns)
             yield from [] if first is None else [first]
@@ -158,20 +158,19 @@ def _of_reader(
         yield from segment.batches if segment is not None else ()
 
 
-# ``keep="all"``: the columns that it stands for, by the first records of the inputs.
-#
-# They are settled before any work is begun, and stand in the plan, so that they depend neither on
-# the number of workers nor on where an input is cut.
+# The columns that ``keep="all"`` stands for follow from the first records of the inputs. They are
+# settled before any work and written into the plan, so that they depend neither on the number of
+# workers nor on where an input is cut.
 
-SMALL_BYTES = 256  # of the JSON text of a value, on average of the first records
+SMALL_BYTES = 256  # of JSON text for each value, on average over the first records
 
 _log = logging.getLogger(__name__)
 
 
 def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOptions:
-    """The options with all small columns in the place of ``all``, in the order of the records.
+    """The options with ``keep="all"`` replaced by all small columns, in the order of the records.
 
-    A warning tells which are larger. InputError where an input cannot be read.
+    A warning names the larger ones. InputError if an input cannot be read.
     """
     records, sizes = first.records, Counter[str]()
     for record in records:
@@ -194,7 +193,7 @@ def with_small_columns(options: EncodeOptions, first: FirstInputs) -> EncodeOpti
 
 
 def _requests(keys: Iterable[str], others: Sequence[str]) -> list[str]:
-    """What ``keep`` takes for some keys: a column that has its name is called otherwise."""
+    """The values of ``keep`` for some keys; a key whose name is taken gets another column name."""
     taken = {*COLUMNS, *(one.partition("=")[0] for one in others)}
     requests = []
     for key in keys:

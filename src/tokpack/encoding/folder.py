@@ -1,7 +1,7 @@
-"""The work folder of an unfinished run, PREFIX.unfinished: names, and how files come into it.
+"""The work folder of an unfinished run, PREFIX.unfinished: the names in it, and how it is written.
 
-What lies there may have been damaged, or put there by somebody else. So links are not followed, a
-folder of another user is not used, and a JSON file carries a checksum of what it says.
+Files there may be damaged, or may have been put there by somebody else. So links are not followed,
+a folder of another user is not used, and each JSON file has a checksum of its content.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK",
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a file of a work folder, which is never a link. Raises OSError, OutputError for one."""
+    """Open a file of a work folder. Raises OSError, and OutputError for a link, which none is."""
     try:
         return os.open(path, flags | _FLAGS, 0o666)
     except OSError as error:
@@ -49,7 +49,7 @@ def open_own(path: str, flags: int) -> int:
 
 
 def create_own(path: str) -> int:
-    """Create a file in a work folder, in place of one that is there. Raises OutputError."""
+    """Create a file in a work folder; an existing one is removed first. Raises OutputError."""
     with cannot_write(path):
         remove_file(path)
         return open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -67,13 +67,13 @@ class WorkFolder:
 
     @staticmethod
     def track(key: str, kind: str) -> str:
-        """The name of a raw stream of a key: ``text.ids``."""
+        """The name of a raw stream of a key, such as ``text.ids``."""
         return f"{quote(key, safe='')}.{kind}"
 
     def make(self) -> None:
-        """Create the folder and those above it, if it is not there.
+        """Create the folder and those above it, if it does not exist.
 
-        Raises OutputError, also for a link of its name and for a folder of another user.
+        Raises OutputError, also for a link of this name and for a folder of another user.
         """
         above = os.path.dirname(os.path.abspath(self.path))
         with cannot_write(self.path):
@@ -98,16 +98,16 @@ class WorkFolder:
             )
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        """Write an object that ``sorted_json`` takes, and its checksum, whole or not at all."""
+        """Write an object, as ``sorted_json`` takes it, with its checksum, whole or not at all."""
         replace_file(self(name), _sealed(value))
 
     def read_json(
         self, name: str, made_of: Callable[[dict[str, Any]], Any] | None = None
     ) -> dict[str, Any] | None:
-        """The object that ``write_json`` wrote; None where it is missing or damaged.
+        """The object that ``write_json`` wrote, or None if it is missing or damaged.
 
-        ``made_of`` is called with every object in it, and returns what takes its place; so a long
-        list never takes the memory of all its objects. Raises OutputError where the file cannot be
+        ``made_of`` is called with every object inside it, and what it returns is used instead; so
+        the objects of a long list are never all in memory. Raises OutputError if the file cannot be
         read, and what ``made_of`` raises.
         """
         try:
@@ -122,7 +122,7 @@ class WorkFolder:
             raise OutputError(f"{self(name)}: cannot be read: {reason}") from error
         text = raw.decode()
         del raw
-        # The checksum is of what was written, so ujson, which takes more than JSON, reads the same.
+        # ujson accepts more than JSON, but the checksum shows that we have written this text.
         value = ujson.loads(text) if made_of is None else json.loads(text, object_hook=made_of)
         del value[_SEAL]
         entries: dict[str, Any] = value
@@ -133,10 +133,10 @@ class WorkFolder:
         remove_file(self(name))
 
     def clear(self, *, keep: tuple[str, ...] = ()) -> None:
-        """Remove everything in the folder but ``keep``.
+        """Remove everything in the folder except ``keep``.
 
-        What says that something is complete goes first and the plan last: whatever a crash leaves
-        is an unfinished run, and no more than that.
+        commit.json and the journal go first: a crash must not leave them telling of files that are
+        removed. The plan goes last: without it, what is left would not be known as a run's.
         """
         first, last = ("commit.json", "journal.jsonl"), "plan.json"
         with cannot_write(self.path):
@@ -167,9 +167,10 @@ class WorkFolder:
 
 
 def sorted_json(value: Mapping[str, Any]) -> Iterator[bytes]:
-    """An object, not an empty one, as ``json.dumps(value, sort_keys=True)`` has it, in pieces.
+    """The text of an object as ``json.dumps(value, sort_keys=True)`` gives it, in pieces.
 
-    An iterator stands for a list, which may be long.
+    The object must not be empty. A value in it that is an iterator is written as a list, which may
+    be long.
     """
     for number, (key, item) in enumerate(sorted(value.items())):
         yield f"{', ' if number else '{'}{json.dumps(key)}: ".encode()
@@ -185,7 +186,7 @@ def sorted_json(value: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _sealed(value: Mapping[str, Any]) -> Iterator[bytes]:
-    """An object, and as its last entry the checksum of its text."""
+    """The text of an object with one more entry at its end: the checksum of the text."""
     state = xxhash.xxh3_128()
     last = b""
     for text in sorted_json(value):
@@ -200,7 +201,7 @@ def _seal(checksum: str) -> bytes:
 
 
 def _is_sealed(text: bytes) -> bool:
-    """Whether a text ends with its checksum. ValueError where that is no text."""
+    """Whether a text ends with its checksum. ValueError if its end is not UTF-8."""
     seal = _seal(text[-2 - 32 : -2].decode())
     state = xxhash.xxh3_128(memoryview(text)[: -len(seal)])
     state.update(b"}")
@@ -208,6 +209,9 @@ def _is_sealed(text: bytes) -> bool:
 
 
 def _owner_in(folder: str) -> int:
-    """The owner of what this process makes in a folder: some file systems know only one user."""
+    """The user who owns new files of this process in a folder.
+
+    Some file systems give all files to one user, whoever makes them.
+    """
     with tempfile.TemporaryDirectory(prefix=".tokpack-", dir=folder) as probe:
         return os.lstat(probe).st_uid

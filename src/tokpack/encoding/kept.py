@@ -1,7 +1,8 @@
-"""The values that ``keep`` asks for: columns of one Arrow type, however an input is cut.
+"""The values that ``keep`` requests: columns of one Arrow type each, however the inputs are cut.
 
-A worker writes the values of a batch as an Arrow record batch and counts what kinds they are. The
-counts of all batches decide the type of a column, and only then are its values turned into that.
+A worker writes the values of a batch as an Arrow record batch, and counts the kinds of values. The
+type of a column follows from the counts of all batches, so its values are converted only at the
+end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tokpack.sources.values import Values
 
-# What is counted of each column; others are lists, objects, and integers beyond 64 bits.
+# The kinds of values that are counted; "others" are lists, objects, and integers beyond 64 bits.
 KINDS = ("booleans", "integers", "doubles", "strings", "others")
 _BOOLEANS, _INTEGERS, _DOUBLES, _STRINGS, _OTHERS = range(len(KINDS))
 _TYPES = ("bool", "int64", "double", "string", "nested")  # of a column of one of KINDS
@@ -32,15 +33,15 @@ _KIND_OF_TYPE = {
 }
 _LEAST, _MOST, _MOST_DIGITS = -(2**63), 2**63 - 1, 20
 
-ALL = "all"  # in place of keys: all columns that are small
+ALL = "all"  # instead of keys: all columns that are small
 
 Counts = list[int]
 
 
 def parse_keep(texts: Sequence[str]) -> dict[str, str]:
-    """Names of columns and the keys of their values. UsageError.
+    """The names of columns and the keys of their values, from ``key`` or ``name=key``.
 
-    From ``key`` or ``name=key``, behind which there may be ``?``: see ``required``.
+    A ``?`` may follow: see ``required``. UsageError.
     """
     kept: dict[str, str] = {}
     for text in texts:
@@ -62,12 +63,12 @@ def parse_keep(texts: Sequence[str]) -> dict[str, str]:
 
 
 def required(texts: Sequence[str]) -> list[str]:
-    """The keys that some of the first records must have: those without ``?`` behind them."""
+    """The keys that at least one of the first records must have: those that do not end in ``?``."""
     return list(parse_keep([one for one in texts if not one.endswith("?") and one != ALL]).values())
 
 
 def column_type(counts: Sequence[int]) -> str:
-    """The type of a column with so many values of each of KINDS."""
+    """The type of a column; ``counts`` are the numbers of its values of each of KINDS."""
     return widest_type({kind for kind, count in zip(_TYPES, counts, strict=True) if count})
 
 
@@ -75,7 +76,7 @@ def column_type(counts: Sequence[int]) -> str:
 
 
 def pack(columns: Sequence[Values | None], rows: int) -> tuple[bytes, Counts]:
-    """A record batch of columns (None: nothing but nulls) as an Arrow stream; counts by column."""
+    """An Arrow stream with one record batch of columns, and their counts; None for only nulls."""
     arrow = import_parquet()
     arrays = [arrow.nulls(rows) if values is None else _plain(values) for values in columns]
     counts = [count for array in arrays for count in _counts(array)]
@@ -87,14 +88,14 @@ def pack(columns: Sequence[Values | None], rows: int) -> tuple[bytes, Counts]:
 
 
 def _plain(values: Values) -> Values:
-    """A column as one of Python's values, where it is of a type of Arrow that these do not have."""
+    """The column as Python values if it has an Arrow type without a kind here, else as it is."""
     kind = str(values.type)
     is_plain = kind in _KIND_OF_TYPE or kind == "null" or is_json(values)
     return values if is_plain else of_objects(python_values(values))
 
 
 def _counts(values: Values) -> Counts:
-    """How many values of a column are of each kind."""
+    """The number of values of each of KINDS in a column."""
     counts = [0] * len(KINDS)
     if is_json(values):
         for text in values.to_pylist():
@@ -120,7 +121,7 @@ def _kind_of_json(text: bytes) -> int:
 
 
 def unpack(file: Any, types: Sequence[str]) -> Iterator[list[Any]]:
-    """The columns of one record batch after the other in an open file, turned into ``types``."""
+    """The columns of each record batch in an open file, converted to ``types``."""
     arrow = import_parquet()
     while True:
         reader = arrow.ipc.open_stream(file)
@@ -150,5 +151,5 @@ def _text(value: Any) -> bytes | None:
 
 
 def _unquoted(text: bytes) -> bytes:
-    """A string as it is, any other value as its JSON text."""
+    """The text of a value: a string as it is, any other value as JSON."""
     return json.loads(text).encode("utf-8", "replace") if text.startswith(b'"') else text

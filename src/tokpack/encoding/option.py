@@ -1,4 +1,4 @@
-"""What is said of each option of encode, beside its type and default: one record for all uses."""
+"""The description of each option of encode, besides type and default: one record for all uses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """What is said of a field of EncodeOptions, to those who type its flag and in Python.
+    """The description of a field of EncodeOptions, for its flag and for Python.
 
-    ``otherwise`` is what holds without it, where the default does not say that. ``flags`` are the
-    names of its flag, where that is not its own; ``value`` is how pages call the flag's value.
-    ``least`` is its smallest number, ``choices`` are the words that it can be. ``loads`` and
-    ``frames`` say that load_tokenizer, or frame_of, has a parameter of this name.
+    ``otherwise`` is the effect of leaving it out, if the default does not show that. ``flags`` are
+    the names of its flag, if not its own; ``value`` is the name of the flag's value on help pages.
+    ``least`` is the smallest number and ``choices`` are the words that it can be. ``loads`` and
+    ``frames`` are whether load_tokenizer, or frame_of, has a parameter of this name.
     """
 
     help: str = ""
@@ -35,7 +35,7 @@ class Option:
 
 
 def in_group(group: str, **common: bool) -> Callable[..., Any]:
-    """A function that declares a field of EncodeOptions: its default, and what Option has."""
+    """A function that declares a field of EncodeOptions from its default and values of Option."""
 
     def declare(default: Any, help: str, value: str = "", **more: Any) -> Any:  # noqa: A002
         about = Option(help, value, group=group, **{**common, **more})
@@ -45,13 +45,13 @@ def in_group(group: str, **common: bool) -> Callable[..., Any]:
 
 
 def about(one: Field[Any]) -> Option:
-    """What is said of a field of EncodeOptions."""
+    """The description of a field of EncodeOptions."""
     described: Option = one.metadata.get("option") or Option()
     return described
 
 
 def text_of(one: Field[Any], otherwise: str = "", flags: Mapping[str, str] | None = None) -> str:
-    """What is said of a field of EncodeOptions, and what holds without it.
+    """The description of a field of EncodeOptions, with the effect of leaving it out.
 
     Options in it have their ``flags``, or else their names in Python.
     """
@@ -66,12 +66,12 @@ def list_of(options: Iterable[Field[Any]]) -> str:
 
 
 def default_of(one: Field[Any]) -> Any:
-    """The default of a field of EncodeOptions in Python; None where it is made anew."""
+    """The default of a field of EncodeOptions in Python, or None if a factory makes it."""
     return None if one.default is MISSING else one.default
 
 
 def check(name: str, value: object, default: object, described: Option) -> None:
-    """UsageError for a word that is no choice, and for a number that is too small."""
+    """Raise UsageError for a word that is no choice, and for a number that is too small."""
     if described.choices and value not in described.choices:
         allowed = ", ".join(described.choices)
         raise UsageError(f"{option(name)} is {value!r}; it can be {allowed}")
@@ -84,9 +84,9 @@ def check(name: str, value: object, default: object, described: Option) -> None:
 
 
 def texts_of(name: str, value: object) -> tuple[str, ...]:
-    """An option that is one text, or several: these, and of one with commas its parts.
+    """The texts of an option that is one text or several; one with commas is split at them.
 
-    UsageError for what is neither.
+    UsageError for anything else.
     """
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, Iterable) or not all(isinstance(one, str) for one in texts):

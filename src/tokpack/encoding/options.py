@@ -1,4 +1,4 @@
-"""What a run is asked to do: the one record from which flags, signatures and docs are made."""
+"""The request for a run: the one record from which flags, signatures and docs are made."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerLike
 
 
-# The options of encode for conversations: how they become text, and which of it is trained.
-
 (_chat,) = map(in_group, ("chat",))
 _REWRITING, _TRUNCATE, _ARGUMENTS = map(get_args, (Rewriting, Truncate, ToolArguments))
-# Options that say something of plain documents alone, and what they are without being asked for.
+# Options for plain documents only, with their defaults.
 _OF_TEXT = {"split_sentences": False, "ftfy": False, "map": None, "empty": "skip"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatRequest:
-    """What is asked for of conversations; the part of EncodeOptions that is about them."""
+    """The options for conversations, which are a part of EncodeOptions."""
 
     chat: bool = _chat(
         False,
@@ -109,7 +107,7 @@ class ChatRequest:
 
     @property
     def conversations(self) -> ChatOptions:
-        """The request as the room of conversations takes it."""
+        """The same options in the form that the room ``chat`` takes."""
         names = {one.name for one in fields(ChatOptions)}
         same = {name: getattr(self, name) for name in names if hasattr(self, name)}
         same |= {"role_map": self.role_map or {}, "variables": self.template_var or {}}
@@ -175,22 +173,19 @@ class ChatRequest:
             raise UsageError(f"{option('template_var')}: {error}") from None
 
 
-# What datasets are called, where nobody says so.
-
-
 def megatron_names(prefix: str, keys: Sequence[str], *, sentences: bool) -> dict[str, str]:
-    """Dataset prefixes as Megatron's preprocess_data names them: PREFIX_text_document."""
+    """The prefixes of datasets as Megatron's preprocess_data names them: PREFIX_text_document."""
     level = "sentence" if sentences else "document"
     return {key: f"{prefix}_{key}_{level}" for key in keys}
 
 
 def default_output(inputs: Sequence[str]) -> str:
-    """A name in the current folder: of the one input, or of the folder that all inputs are in.
+    """The default prefix: the name of the only input, or of the folder that has all inputs.
 
-    Raises UsageError where the inputs give none.
+    It lies in the current folder. Raises UsageError if the inputs give no name.
     """
     names = [name for text in inputs for name in _listed(text)]
-    names = [shown(name) if is_url(name) else name for name in names]  # no name has a secret
+    names = [shown(name) if is_url(name) else name for name in names]  # without secrets
     if "-" in names:
         raise UsageError(f"standard input has no name: say where to write with {option('output')}")
     if len(names) == 1 and not _is_pattern(names[0]):
@@ -203,7 +198,7 @@ def default_output(inputs: Sequence[str]) -> str:
     if not name:
         raise UsageError(f"the inputs give no name for the dataset: set {option('output')}")
     if os.path.abspath(name + ".json") in map(os.path.abspath, names):
-        name += "_tokens"  # the manifest must not take an input's place
+        name += "_tokens"  # else the manifest would have the name of an input
     return name
 
 
@@ -473,21 +468,22 @@ class EncodeOptions(ChatRequest):
 
     @property
     def has_table(self) -> bool:
-        """Whether a dataset has a table of its documents."""
+        """Whether a dataset gets a table of its documents."""
         return self.trace or bool(self.keep)
 
     @cached_property
     def kept(self) -> dict[str, str]:
         """The kept columns of the table: their names, and the keys of their values. UsageError."""
-        from tokpack.encoding.kept import parse_keep  # the flags need no more than the record
+        from tokpack.encoding.kept import parse_keep  # the command line loads without it
 
         return parse_keep(self.keep) if self.keep else {}
 
     @property
     def with_nulls(self) -> frozenset[str] | None:
-        """The columns of tables whose structs have fields that are null; None: all.
+        """The columns of tables whose structs keep fields that are null; None: all columns.
 
-        Of conversations only those that are kept: what a struct has not is no part of a message.
+        With conversations these are only the kept ones: in a message, a field that is null is one
+        that its record does not have.
         """
         if not self.chat:
             return None
@@ -497,7 +493,7 @@ class EncodeOptions(ChatRequest):
 
     @property
     def tokenizer_files(self) -> list[str]:
-        """What the options name of a tokenizer: its name, or paths of its files."""
+        """The name of the tokenizer, or the paths of its files, as the options give them."""
         files = (self.tokenizer, self.vocab_file, self.merge_file, self.tokenizer_model)
         return [os.fspath(cast("str", path)) for path in files if path]
 
@@ -518,13 +514,13 @@ class EncodeOptions(ChatRequest):
 
     @property
     def reject_budget(self) -> int | None:
-        """Bad records allowed in the run; None: any number."""
+        """The number of bad records allowed in the run; None: any number."""
         return 0 if self.on_error == "fail" else self.max_rejects
 
 
 @cache
 def _limited() -> list[tuple[str, Any, Option]]:
-    """The fields with choices, or with a least number: their names, defaults, and what is said."""
+    """The fields with choices or a smallest number: names, defaults and descriptions."""
     described = [(one.name, one.default, about(one)) for one in fields(EncodeOptions)]
     return [one for one in described if one[2].choices or one[2].least is not None]
 
@@ -547,11 +543,11 @@ def _path(name: str, value: Any) -> str | None:
         return None
     if name != "tokenizer" and not isinstance(value, str | os.PathLike):
         raise UsageError(f"{option(name)} is a {type(value).__name__}: give a name or a path")
-    from tokpack.tokenizers import path_of  # which no help page needs
+    from tokpack.tokenizers import path_of  # help pages load without it
 
     return path_of(name, value)
 
 
 def worker_count(options: EncodeOptions) -> int:
-    """Worker processes to use: as asked, else one for each core that this process may use."""
+    """The number of workers: as requested, else one for each core that this process may use."""
     return options.workers or usable_cores()

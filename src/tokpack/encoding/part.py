@@ -55,16 +55,14 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Encoded
 
 
-# Batches of documents that are cut short, lose some of their records, or end a run.
-
-_CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # keys of them
+_CONVERSATIONS = frozenset(["messages", "conversations", "conversation"])  # their usual keys
 _LIST = re.compile(rb'"([^"\\]+)"\s*:\s*\[\s*\{')  # a key with objects under it
-_OPEN = (b"{", b"[", b",")  # where a line ends inside of a value
+_OPEN = (b"{", b"[", b",")  # the end of a line that stops inside of a value
 _SKIP = f"{option('on_error', 'skip')} puts bad records aside and goes on"
 
 
 def first_batches(batches: Iterable[DocumentBatch], limit: int | None) -> Iterator[DocumentBatch]:
-    """The batches, until there were ``limit`` records."""
+    """The batches up to the first ``limit`` records; the last one may be cut."""
     for batch in batches:
         if limit is None:
             yield batch
@@ -93,9 +91,10 @@ def first_records(batch: DocumentBatch, limit: int) -> DocumentBatch:
 def without_records(
     batch: DocumentBatch, documents: Documents, reasons: dict[int, str]
 ) -> DocumentBatch:
-    """The batch with some documents, by number, as bad records.
+    """The batch with some records turned into bad ones; ``reasons`` are by number of document.
 
-    ``documents`` are those of the key at fault; those of all keys are of the same records.
+    ``documents`` are those of the key at fault. The documents of the other keys are of the same
+    records, so they are removed too.
     """
     bad = [
         BadRecord(int(documents.lines[i]), reason, documents.text(i)[:RAW_BYTES_KEPT])
@@ -121,7 +120,7 @@ def number_of(index: int, per_document: npt.NDArray[np.int64] | None) -> int:
 
 
 def advice_for(batch: DocumentBatch) -> str:
-    """What to do about the first bad record of a batch."""
+    """The advice about the first bad record of a batch."""
     first = batch.bad[0]
     keys = first.keys_there
     if first.reason.startswith("malformed JSON") and first.raw.rstrip().endswith(_OPEN):
@@ -140,7 +139,7 @@ def advice_for(batch: DocumentBatch) -> str:
     return f"{advice}, or {_SKIP}" if others_have_it else advice
 
 
-BESIDE_BYTES = 1 << 24  # of a document that the self-check reads beside the first parts
+BESIDE_BYTES = 1 << 24  # a longer document is not in the self-check beside the first parts
 _SAID = slice(SOURCE_COLUMNS.index(SAID_COLUMNS[0]), SOURCE_COLUMNS.index(SAID_COLUMNS[-1]) + 1)
 _READ, _ENCODE, _WRITE = range(3)
 _SPECIAL = (
@@ -150,16 +149,16 @@ _SPECIAL = (
 
 
 class _Text(NamedTuple):
-    """Ids of the documents of a batch, or of their sentences, of which each has so many."""
+    """Ids of a batch's documents; or of their sentences, with the number of them in each."""
 
     encoded: Encoded
     per_document: npt.NDArray[np.int64] | None
 
 
 class _Origin(NamedTuple):
-    """Where a batch comes from: its source, its part, and the number of lines before that.
+    """The origin of a batch: its source, its part, and the number of lines before that.
 
-    ``lines`` is None where nobody has counted them; ``lines_before`` counts them then.
+    ``lines`` is None if they have not been counted; then ``lines_before`` counts them.
     """
 
     source: Source
@@ -172,7 +171,7 @@ class _Origin(NamedTuple):
         return line_base(self.source, self.part) if self.lines is None else self.lines
 
     def place(self, lines: npt.NDArray[np.int64]) -> str:
-        """Records of it in words: those of some lines."""
+        """The records on some lines, in words."""
         name = self.source.name
         if not len(lines):
             return name
@@ -182,7 +181,7 @@ class _Origin(NamedTuple):
 
 
 class PartEncoder:
-    """Encodes parts, one after the other; one in each process.
+    """Encodes parts, one after the other. Each process has one.
 
     ``attend`` is called between two batches.
     """
@@ -203,7 +202,7 @@ class PartEncoder:
             key, kept = options.keys[0], tuple(options.kept.values())
             name, limits = job.setup.tokenizer.name, counters.limits
             self._conversations = ConversationMaker(job.chat, name, key, kept, limits)
-        self._is_checked = False  # what only an encoder can check
+        self._is_checked = False  # the self-check of documents that only a worker gets to see
         self._sentences = options.split_sentences
         self._columns = tuple(options.kept.values())
         setup = job.setup
@@ -221,8 +220,8 @@ class PartEncoder:
         """Encode the part of a piece, at most ``limit`` records of it.
 
         Raises RecordError for a bad record that the options do not allow, InputError for an input
-        that is missing or changes while it is read, OutputError when the piece cannot be written,
-        WorkerError where there is not enough memory.
+        that is missing or changes while it is read, OutputError if the piece cannot be written,
+        WorkerError if there is not enough memory.
         """
         job = self.job
         part = job.parts[piece.number]
@@ -237,7 +236,8 @@ class PartEncoder:
                 job.options.keys,
                 columns=job.columns_read,
                 max_document_bytes=job.options.max_document_bytes,
-                # Of an object all would have to be fetched; a limit leaves some of it out.
+                # Not of an object, which would have to be fetched as a whole, and not with a limit,
+                # which may leave some of the file unread.
                 tell_sums=sums.append if source.is_on_disk and limit is None else None,
             )
             origin = _Origin(source, None, to_read)
@@ -266,7 +266,7 @@ class PartEncoder:
         line: int,
         limit: int | None,
     ) -> None:
-        """Encode a segment of a stream, which has ``line`` lines before it. As ``encode_part``."""
+        """Encode a segment of a stream with ``line`` lines before it. Raises as ``encode_part``."""
         options = self.job.options
         source = self.job.sources[self.job.parts[piece.number].source]
         most, columns = options.max_document_bytes, self.job.columns_read
@@ -275,7 +275,7 @@ class PartEncoder:
         self._encode(piece, piece.counts[0], tracks, first_batches(batches, limit), origin)
 
     def encode_documents(self, piece: Piece, tracks: Tracks, task: EncodeDocuments) -> None:
-        """Encode a segment of an iterable. As ``encode_part``."""
+        """Encode a segment of an iterable. Raises as ``encode_part``."""
         part = self.job.parts[piece.number]
         origin = _Origin(self.job.sources[part.source], task.line, part)
         piece.blocks[0] = task.checksum
@@ -289,11 +289,13 @@ class PartEncoder:
         batches: Iterable[DocumentBatch],
         origin: _Origin,
     ) -> None:
-        """Encode what is read of one source of a piece, and count it."""
+        """Encode and count the batches of one source of a piece."""
+        # The self-check of the run does not see documents from a pipe, nor long ones, nor those
+        # that ``map`` and templates make: they are checked here. ``over`` is the size beyond which.
         over = 0 if origin.source.is_pipe and not piece.segment else BESIDE_BYTES
         if self._choose is not None:
             batches = self._choose(batches, origin.source.name, origin.place)
-            over = 0  # what is encoded nobody has seen before
+            over = 0
         if self._conversations is not None:
             self._counters.place(piece.number, origin.part.source, origin.lines)
             batches, over = self._conversations(batches), 0
@@ -340,7 +342,7 @@ class PartEncoder:
         self._counters.add(batch, count, tokens)
 
     def _checked(self, batches: Iterable[DocumentBatch], over: int) -> Iterator[DocumentBatch]:
-        """The batches; the first with a document over so many bytes goes through the self-check."""
+        """The batches; the first with a document of more than ``over`` bytes is self-checked."""
         job = self.job
         for batch in batches:
             documents = batch.documents[job.options.keys[0]]
@@ -361,7 +363,9 @@ class PartEncoder:
     ) -> tuple[DocumentBatch, list[_Text]]:
         """The batch without records that the tokenizer's library cannot encode, and its ids.
 
-        RecordError for the first record that ends the run.
+        A record goes from all keys if one of its documents cannot be encoded. So after one is
+        found, the smaller batch is encoded again. RecordError for the first record that ends the
+        run.
         """
         texts = []
         wrong: list[tuple[int, str, str]] = []  # line, reason, advice
@@ -385,7 +389,7 @@ class PartEncoder:
                 reasons = {number_of(i, per_document): why for i, why in error.reasons.items()}
                 if (
                     self.job.chat is not None and self.job.chat["pairs"]
-                ):  # one without the other is of no use
+                ):  # an answer is of no use without the other one
                     others = {number ^ 1: OTHER_OF_PAIR for number in reasons}
                     reasons = {**others, **reasons}
                 return self._encodable(without_records(batch, documents, reasons), origin)
@@ -401,7 +405,9 @@ class PartEncoder:
     def _fitted(
         self, batch: DocumentBatch, text: _Text
     ) -> tuple[DocumentBatch, list[_Text], list[BadRecord]]:
-        """The batch without the conversations that are too long, or have no trained token."""
+        """The batch without conversations that are too long or have no trained token, its ids, and
+        the conversations that were left out.
+        """
         chat, (key, documents) = self.job.chat, next(iter(batch.documents.items()))
         assert chat is not None
         assert isinstance(documents, Conversations)
@@ -424,10 +430,10 @@ class PartEncoder:
     def _tokens(
         self, documents: Documents, text: _Text, frame: Frame
     ) -> tuple[tuple[npt.NDArray[Any], ...], tuple[int, ...]]:
-        """Arrays for the tracks of one dataset, in their order, and the counts of its columns."""
+        """The arrays for the tracks of one key, in their order, and the counts of its columns."""
         encoded, per_document = text
         ids, lengths = encoded.ids, encoded.lengths
-        sequences = lengths  # of each document; here it only matters whether there are any
+        sequences = lengths  # stands for the sequences of each document: only zero or not matters
         if self._sentences and per_document is not None:
             ids, lengths, sequences = join_sentences(ids, lengths, per_document, frame)
         elif self.job.has_document_track:
@@ -468,7 +474,7 @@ class PartEncoder:
 
 
 def no_memory(what: str, error: MemoryError) -> WorkerError:
-    """The error of a part, in words, for which there was not enough memory."""
+    """The error if there was not enough memory for a part, given in words."""
     detail = f" ({error})" if str(error) else ""
     return WorkerError(
         f"a worker had not enough memory for {what}{detail}: use fewer {option('workers')}, or "

@@ -61,13 +61,13 @@ PieceId = tuple[int, int]  # (part, segment)
 
 
 def joined_names(files: int) -> tuple[str, ...]:
-    """The names in the work folder of so many joined files."""
+    """The names of the joined files of a run with ``files`` .bin files."""
     return (JOINED,) if files == 1 else tuple(f"{JOINED}-{number}" for number in range(files))
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker needs; picklable."""
+    """A run as its workers need to know it; picklable."""
 
     folder: WorkFolder
     sources: tuple[Source, ...]
@@ -80,7 +80,7 @@ class Job:
     chat: Mapping[str, Any] | None = None  # how conversations are rendered, as the plan has it
 
     def file_of(self, number: int) -> int:
-        """The file in which the pieces of a part lie in the end."""
+        """The number of the joined file that gets the pieces of a part."""
         return bisect_right(self.files, number) - 1
 
     @functools.cached_property
@@ -94,7 +94,7 @@ class Job:
         return self.folder(f"{self.name}.{track}")
 
     def file(self, number: int, plan: Plan) -> Job:
-        """The job of file ``number`` alone, of which ``plan`` is."""
+        """The job of file ``number`` alone, with ``plan`` as the plan of that file."""
         if len(self.files) == 1:
             return self
         name = self.joined[number]
@@ -186,7 +186,7 @@ class Job:
         return line_base(self.sources[part.source], part) if cut else 0
 
     def blocks_from(self, number: int) -> int:
-        """Where in its source the blocks begin whose checksums a part computes.
+        """The offset in its source of the first block whose checksum a part computes.
 
         For a range of bytes that is its begin. Parts of any other kind divide the blocks of their
         source evenly.
@@ -200,9 +200,9 @@ class Job:
         return self.sources[part.source].size * (number - numbers.start) // len(numbers)
 
     def is_of_frames(self, number: int) -> bool:
-        """Whether a part has frames of a source of which other shards have the rest.
+        """Whether a part has some frames of a source, and other shards have the rest.
 
-        No blocks of it are known then: all of them would have to be read.
+        Then no block checksums of the source are known: it would have to be read as a whole.
         """
         numbers = self.parts_of[self.parts[number].source]
         first, last = self.parts[numbers.start], self.parts[numbers.stop - 1]
@@ -210,7 +210,7 @@ class Job:
         return first.kind == "frames" and (first.begin > 0 or last.end < size)
 
     def block_checksums(self, number: int) -> str:
-        """The checksums of the blocks from ``blocks_from`` on, of a part of one source.
+        """The checksums of a part's blocks, from ``blocks_from`` on; the part has one source.
 
         For a range of bytes these are all blocks that it depends on. Raises InputError.
         """
@@ -235,10 +235,10 @@ class Job:
 
 
 class Stored(NamedTuple):
-    """Where the tracks of a piece lie.
+    """The files and offsets of a piece's tracks.
 
-    ``place`` is the beginning of the names of files in the work folder; ``begins`` are the offsets
-    of the tracks in them, ``sums`` the checksums of their blocks: see ``storage.disk.blocks``.
+    The names of the files in the work folder begin with ``place``. ``begins`` are the offsets of
+    the tracks in them, ``sums`` the checksums of their blocks, as in ``storage.disk.blocks``.
     """
 
     place: str
@@ -247,7 +247,7 @@ class Stored(NamedTuple):
 
     @property
     def is_joined(self) -> bool:
-        """Whether the piece lies where it is to lie in the end."""
+        """Whether the piece lies in its place in a joined file, not in a spill."""
         return self.place.startswith(JOINED)
 
 
@@ -288,7 +288,7 @@ class Piece:
 
     @classmethod
     def from_json(cls, value: dict[str, Any], job: Job) -> Piece:
-        """The piece written by ``to_json``. ValueError, or others, where it is none of the job."""
+        """The piece that ``to_json`` wrote. ValueError or others if it cannot be one of the job."""
         place, begins, sums = value["stored"]
         stored = Stored(str(place), tuple(begins), tuple(bytes.fromhex(text) for text in sums))
         rows = value["counts"]
@@ -301,7 +301,7 @@ class Piece:
         return piece
 
     def _fits(self, job: Job) -> bool:
-        """Whether it can be a piece of the job: all are counts, and as many as there must be."""
+        """Whether it can be a piece of the job: it has all numbers, and none is below zero."""
         stored, sources, tracks = self.stored, len(job.sources_of(self.number)), len(job.tracks)
         assert stored is not None
         numbers = [self.segment, *self.sizes, *stored.begins]

@@ -1,4 +1,4 @@
-"""The plan of a run: what is read, in which parts, with what; made before any work."""
+"""The plan of a run: its inputs, their parts, tokenizer and options. Made before any work."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from tokpack.encoding.setup import TokenizerSetup
 
 
-# What distinguishes a run from one that was begun or finished before, in words.
-
-# What does not have the name of its option.
+# Words for what does not have the name of its option.
 _SHOWN = {
     "num_docs": option("limit"),
     "nltk": "the version of nltk",
@@ -55,7 +53,7 @@ _AROUND = {
 
 
 def difference(one: Plan, other: Plan) -> str:
-    """What makes ``other`` (the plan of now) another run than ``one``; "" for nothing."""
+    """How ``other``, the plan of now, differs from ``one``, in words; "" if it does not."""
     if one.version != other.version:
         return f"it was begun by tokpack {one.version}, this is {other.version}"
     if len(one.sources) != len(other.sources):
@@ -104,7 +102,7 @@ def _other_option(one: Plan, other: Plan) -> str:
 
 
 def _flat(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with those of conversations beside the others."""
+    """The options in one mapping, those of conversations among the others."""
     chat = options.get("chat") or {}
     return {**options, **chat, "chat": bool(chat)}
 
@@ -143,7 +141,7 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Stored bytes that are read: of all sources, but for ranges that no part has."""
+        """The stored bytes that are read of all sources, without ranges that no part has."""
         ranges = [part for part in self.parts if part.kind in RANGES]
         cut = {part.source for part in ranges}
         whole = sum(one.size for number, one in enumerate(self.sources) if number not in cut)
@@ -151,17 +149,17 @@ class Plan:
 
     @property
     def begins_inside_source(self) -> bool:
-        """Whether the first part begins inside a source, whose begin another plan has."""
+        """Whether the first part begins inside a source, whose beginning another shard has."""
         return self.parts[0].kind in RANGES and self.parts[0].begin > 0
 
     @property
     def has_unversioned_map(self) -> bool:
-        """Whether records go through a function of which nothing says that it is the same again."""
+        """Whether there is a ``map`` function without ``map_version``: it may change unnoticed."""
         return self.options["map"] is not None and self.options.get("map_version") is None
 
     @property
     def is_recognizable(self) -> bool:
-        """Whether another run can be the same: no pipe is read, and no function without version."""
+        """Whether a later run can be known as the same: no pipe, no function without version."""
         return all(self.fingerprints) and not self.has_unversioned_map
 
     @functools.cached_property
@@ -202,9 +200,9 @@ class Plan:
 
     @classmethod
     def read(cls, folder: WorkFolder, like: Plan | None = None) -> Plan:
-        """The plan in a work folder; what it has in common with ``like`` takes no memory.
+        """The plan in a work folder. Raises ResumeError if it is damaged or of another format.
 
-        Raises ResumeError where it is damaged, or of another format.
+        Sources and parts that are equal to those of ``like`` are shared with it, to save memory.
         """
         try:
             value = folder.read_json(NAME, _Entries(like))
@@ -231,7 +229,7 @@ class Plan:
         return plan
 
     def manifest_difference(self, manifest: Manifest) -> str:
-        """What makes a finished dataset another one than this plan's; "" for nothing that shows."""
+        """How a finished dataset differs from this plan's, in words; "" if nothing shows it."""
         try:
             inputs = [{name: one[name] for name in _OF_INPUT} for one in manifest.inputs]
             theirs = replace(
@@ -248,27 +246,27 @@ class Plan:
             return ""
 
     def other_files(self, count: int) -> str:
-        """What distinguishes one with so many .bin files from this plan; "" for nothing."""
+        """How a run with ``count`` .bin files differs from this plan's; "" if it does not."""
         now = len(self.files)
         return "" if count == now else f"it has {counted(count, '.bin file')}, this run {now}"
 
     def touched(self, other: Plan) -> list[int]:
-        """Numbers of the sources whose files have another time in ``other``, the plan of now."""
+        """The numbers of sources with another modification time in ``other``, the plan of now."""
         pairs = zip(self.sources, other.sources, strict=True)
         return [n for n, (old, new) in enumerate(pairs) if old.mtime_ns != new.mtime_ns]
 
     def difference(self, other: Plan) -> str:
-        """What makes ``other`` (the plan of now) another run than this one; "" for nothing."""
+        """How ``other``, the plan of now, differs from this one, in words; "" if it does not."""
         return difference(self, other)
 
     @property
     def cut_sources(self) -> set[int]:
-        """The sources of which several files have a part."""
+        """The numbers of the sources that lie in several .bin files."""
         pairs = ((self.parts[begin - 1], self.parts[begin]) for begin in self.files[1:])
         return {last.source for first, last in pairs if first.sources[-1] == last.source}
 
     def file(self, number: int) -> Plan:
-        """The plan of file ``number`` alone: of a shard of this dataset."""
+        """The plan of .bin file ``number`` alone, as if it were a run of its own."""
         begin, end = (*self.files, len(self.parts))[number : number + 2]
         parts = self.parts[begin:end]
         first, last = parts[0].source, parts[-1].sources.stop
@@ -283,9 +281,9 @@ class Plan:
 
 
 class _Entries:
-    """Makes sources and parts of the objects in a plan's JSON.
+    """Makes sources and parts from the objects in a plan's JSON.
 
-    Where ``like`` has an equal one at the same place, that is taken, so that it is in memory once.
+    If ``like`` has an equal one at the same place, that is taken, so that it is in memory once.
     """
 
     def __init__(self, like: Plan | None) -> None:
@@ -307,7 +305,7 @@ class _Entries:
 def _fingerprint(
     inputs: Iterable[Sequence[Any]], tokenizer: Mapping[str, Any], options: Mapping[str, Any]
 ) -> str:
-    """sha256, in hex, over what decides the bytes of a dataset, and over nothing else."""
+    """The sha256, in hex, of all that decides the bytes of a dataset, and of nothing else."""
     identity = {"inputs": iter(inputs), "tokenizer": tokenizer["sha256"], "options": options}
     if "frame" in tokenizer:
         identity["frame"] = tokenizer["frame"]
@@ -323,10 +321,10 @@ def deciding_options(
     columns: Mapping[str, Any] | None = None,
     chat: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The options that change the bytes of the result, resolved, as JSON values.
+    """The options that change the bytes of the result, with defaults filled in, as JSON values.
 
-    ``columns`` are those of the records, and ``chat`` is what is known of conversations, as
-    ``settled`` and ``settled_chat`` have them.
+    ``columns`` are those of the records as ``settled`` returns them, and ``chat`` is what
+    ``settled_chat`` returns.
     """
     deciding_values: dict[str, Any] = {
         "keys": list(options.keys),
@@ -367,7 +365,7 @@ def cut(sources: Sequence[Source], ways: int) -> list[Part]:
 
 
 def file_count(options: EncodeOptions, sources: Sequence[Source], workers: int) -> int:
-    """How many .bin files a run is to have: as asked, else by its workers and its text."""
+    """The number of .bin files of a run: as requested, else by its workers and its size."""
     if options.files:
         return options.files
     text = sum(one.size * COMPRESSIONS[one.compression].expansion for one in sources)
@@ -375,7 +373,7 @@ def file_count(options: EncodeOptions, sources: Sequence[Source], workers: int) 
 
 
 def divided(parts: Sequence[Part], count: int) -> tuple[int, ...]:
-    """The first parts of ``count`` files of about the same size; of fewer where parts are fewer."""
+    """The first part of each of ``count`` files of about equal size, or of as many as parts."""
     total, before = sum(part.weight for part in parts), 0.0
     count = min(count, len(parts))
     starts = [0]
@@ -389,15 +387,15 @@ def divided(parts: Sequence[Part], count: int) -> tuple[int, ...]:
 
 
 class Prepared(NamedTuple):
-    """What is known of a request once its inputs were looked at, however these will be cut."""
+    """A request after a look at its inputs; how they are cut is still open."""
 
-    options: EncodeOptions  # ``keep`` names columns, where all were asked for
+    options: EncodeOptions  # ``keep`` names columns, also if all were asked for
     setup: TokenizerSetup
     deciding: dict[str, Any]  # as ``deciding_options`` has them
 
 
 def prepare(options: EncodeOptions, sources: Sequence[Source]) -> Prepared:
-    """Load the tokenizer, and look at the first records. Raises as ``encode`` before any work."""
+    """The request with its tokenizer loaded and first records read. Raises as ``encode`` does."""
     setup = load_setup(options)
     first = FirstInputs(options, sources)
     options = with_columns(options, first)
@@ -415,9 +413,9 @@ class PlannedRun(NamedTuple):
 
 
 def plan_run(options: EncodeOptions, source: Source | None = None) -> PlannedRun:
-    """The plan that ``encode`` would follow. Raises as that does before it begins any work.
+    """The plan that ``encode`` would follow. Raises as ``encode`` does before any work.
 
-    ``source`` is an object of this process, where one takes the place of the inputs.
+    ``source`` is an object of this process that is read instead of the inputs, or None.
     """
     sources = [source] if source else discover(options.inputs, **options.for_inputs)
     options, setup, deciding = prepare(options, sources)

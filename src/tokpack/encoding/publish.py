@@ -1,7 +1,7 @@
-"""The last moment of a run: what is complete in the work folder gets its names, all or nothing.
+"""The last step of a run: the complete files in the work folder get their names, all or none.
 
-``commit.json`` says what is complete, with checksums; where it goes is computed here. A run that
-was stopped among the renames is completed by the next one, if all still is what was written.
+``commit.json`` lists the complete files with their checksums; where each goes is computed here. If
+a run is stopped between the renames, the next one compares all files and renames the rest.
 """
 
 from __future__ import annotations
@@ -48,27 +48,25 @@ if TYPE_CHECKING:
     from tokpack.storage.disk import Output
 
 
-# Which files a run of encode may replace.
-
 _REJECT = re.compile(rb'\{"source": "(?:[^"\\]|\\.)*", "line": \d+, "reason": "')
 _HEAD_BYTES = 1 << 16
 _PIECE = re.compile(r"-\d{5,}-of-\d{5,}")
 
 
 def piece_names(prefix: str, files: int) -> list[str]:
-    """The prefixes of the .bin files of a dataset that has so many: its own, if it has one."""
+    """The prefixes of the ``files`` .bin files of a dataset: just its own if there is one file."""
     if files == 1:
         return [prefix]
     return [f"{prefix}-{number:05d}-of-{files:05d}" for number in range(files)]
 
 
 def is_piece_name(name: str, whole: str) -> bool:
-    """Whether ``piece_names`` gives a name for one of several files of ``whole``."""
+    """Whether a name is one that ``piece_names`` gives, for one of several files of ``whole``."""
     return name.startswith(whole) and bool(_PIECE.fullmatch(name[len(whole) :]))
 
 
 def rejects_path(options: EncodeOptions) -> str:
-    """Where the bad records of a run go."""
+    """The path of the file with the bad records of a run."""
     return options.output + ".rejects.jsonl"
 
 
@@ -83,11 +81,12 @@ REJECTS_KIND = Kind("a list of bad records", is_rejects, kept=False, beside=True
 def check_replaced(
     options: EncodeOptions, plan: Plan, *, files: int = 0, tells: bool = True
 ) -> dict[str, Version]:
-    """Refuse to replace what the run reads, or what it was not told to. UsageError, OutputError.
+    """The version of each output that may be replaced or is to be removed, None for no file.
 
-    Gives the versions that may be replaced, or are to be removed: the files of a dataset that had
-    another number of them. ``files`` is how many .bin files there will be, where not as many as in
-    the plan. The message ``tells`` what makes a finished dataset another one than the plan's.
+    Files are removed if the old dataset had another number of .bin files, and so other names.
+    ``files`` is the number of .bin files there will be, if not that of the plan. With ``tells``,
+    messages say how a finished dataset differs from the plan. Raises UsageError for an output that
+    the run reads, and OutputError for one that it may not replace.
     """
     inputs = list(_inputs(options, plan.sources))
     versions: dict[str, Version] = {}
@@ -103,7 +102,7 @@ def check_replaced(
 
 
 def output_kinds(options: EncodeOptions, files: int) -> dict[str, Kind]:
-    """What each output of a run is."""
+    """The kind of each output of a run, by its path."""
     kinds = {rejects_path(options): REJECTS_KIND}
     for prefix in options.output_names.values():
         kinds |= _outputs(options, prefix, files)
@@ -111,7 +110,7 @@ def output_kinds(options: EncodeOptions, files: int) -> dict[str, Kind]:
 
 
 def _outputs(options: EncodeOptions, prefix: str, files: int) -> list[Output]:
-    """All files of a dataset that is made, and of several files those of one that goes."""
+    """The files of a new dataset, and those .bin files of the old one that have no successor."""
     pieces = piece_names(prefix, files) if files > 1 else []
     if options.overwrite:
         pieces += [name for name in _pieces_there(prefix) if name not in pieces]
@@ -124,7 +123,7 @@ def _outputs(options: EncodeOptions, prefix: str, files: int) -> list[Output]:
 
 
 def _pieces_there(prefix: str) -> list[str]:
-    """The files of a dataset that a run has left in several."""
+    """The prefixes of the .bin files of a dataset that exists, if it has several of its own."""
     try:
         manifest = Manifest.load(prefix)
     except (InputError, FormatError):
@@ -136,7 +135,7 @@ def _pieces_there(prefix: str) -> list[str]:
 
 
 def _found(plan: Plan, prefix: str) -> str:
-    """What makes the dataset that has the name another one, for the message; "" where unknown."""
+    """How the dataset of this name differs from the plan, for a message; "" if not known."""
     try:
         manifest = Manifest.load(prefix)
         difference = plan.manifest_difference(manifest) or plan.other_files(
@@ -161,8 +160,8 @@ def staged(key: str, kind: str, name: str = JOINED) -> str:
     """The name in the work folder of a file of one key's dataset.
 
     ``kind`` is ``ids`` (the .bin), ``idx``, the name of a track, ``table``, ``dropped`` or
-    ``manifest.json``.
-    ``name`` is that of the joined files; of several files the manifest without it is that of all.
+    ``manifest.json``. ``name`` is that of the joined files. If there are several, their manifests
+    have their names, and the manifest of the whole dataset has the name JOINED.
     """
     return f"{name}.{WorkFolder.track(key, kind)}"
 
@@ -170,9 +169,10 @@ def staged(key: str, kind: str, name: str = JOINED) -> str:
 def write_commit(
     job: Job, versions: Mapping[str, Version], files: Mapping[str, FileDigest]
 ) -> None:
-    """Declare the run complete: ``files``, by their names in the work folder, get their names.
+    """Write commit.json: from here on ``files``, by their names in the work folder, are complete.
 
-    ``versions`` of the outputs were looked at. Raises OutputError where one is another by now.
+    It is the last file that a run writes there, so all that it names is durable. ``versions`` are
+    those of the outputs when they were looked at. OutputError if one has changed since.
     """
     folder, options = job.folder, job.options
     targets = [path for name, path in _targets(options, len(job.files)).items() if name in files]
@@ -187,10 +187,11 @@ def write_commit(
 def finish(job: Job, *, resumed: bool = False) -> bool:
     """Give the staged files their names, manifests last, and remove the work folder.
 
-    Called again after a crash, with ``resumed``, it does what is left. False where there is nothing
-    to complete: the run is not that far, or what it had made is damaged and is to be made again.
-    Raises ResumeError for the commit of another run, OutputError where another file has taken the
-    name of an output.
+    The manifest goes last because it makes the other files a dataset: a crash before it leaves
+    files that nothing takes for one. ``resumed`` is whether an earlier run may have been stopped
+    here; then the rest is done. Returns False if there is nothing to complete: the run has not
+    come that far, or its files are damaged and must be made again. Raises ResumeError for the
+    commit of another run, OutputError if another file has taken the name of an output.
     """
     folder, options, count = job.folder, job.options, len(job.files)
     commit = folder.read_json(COMMIT)
@@ -201,6 +202,9 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
         folder(name): path for name, path in _targets(options, count).items() if name in files
     }
     waiting = {source: path for source, path in targets.items() if os.path.lexists(source)}
+    # After a crash each file must be what commit.json says, under its old or its new name. If none
+    # has its new name yet, a damaged one is no harm: all are made again. If some have, they may be
+    # in use, and the old dataset is gone, so that only the user can decide.
     if resumed:
         for source, path in targets.items():
             digest = files[os.path.basename(source)]
@@ -214,14 +218,17 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
                 f"{', '.join(p for p in targets.values() if p not in waiting.values())} and "
                 f"{folder.path}, and run again"
             )
-    # With --overwrite this is a new request: it may replace what has come since, by the same rule.
+    # A resumed run with --overwrite is a new request, so it may also replace files that appeared
+    # after the first run looked, if they are of a kind that tokpack makes.
     kinds = output_kinds(options, count) if resumed and options.overwrite else {}
     _check_targets(waiting, commit["replaces"], kinds)
-    # An old dataset goes before the new one comes: no reader sees the index of one with the
-    # tokens of the other.
+    # The old manifests and indices go before any new file gets its name. So no reader finds the
+    # index of one dataset with the tokens of the other.
     old = [path for path in reversed(waiting.values()) if path.endswith((".json", ".idx"))]
     for path in [*old, *_stale(options, commit["replaces"], targets.values())]:
         remove_file(path)
+    # All names are in one folder, which is synced once, after the last rename. Only then does the
+    # work folder go: after a power loss that took some of the renames, commit.json is still there.
     for source, path in waiting.items():
         with cannot_write(path):
             rename(source, path, fsync=False)
@@ -233,23 +240,24 @@ def finish(job: Job, *, resumed: bool = False) -> bool:
 
 
 def take_back(folder: WorkFolder, options: EncodeOptions, count: int) -> None:
-    """Remove what a run of ``count`` files had named that was stopped among the renames.
+    """Remove the outputs of a run that was stopped between its renames and will not be completed.
 
-    It cannot be completed, since nothing says that it is the run that is asked for now.
+    ``count`` is the number of its .bin files. If all its files have their names, it is a whole
+    dataset, and stays.
     """
     files = (folder.read_json(COMMIT) or {}).get("files", {})
     targets = [(name, path) for name, path in _targets(options, count).items() if name in files]
     named = [(name, path) for name, path in targets if not os.path.lexists(folder(name))]
-    if len(named) < len(targets):  # else it is a whole dataset
+    if len(named) < len(targets):
         for name, path in reversed(named):
             if _is(path, files[name]):
                 remove_file(path)
 
 
 def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
-    """Where each file of the work folder goes, in the order of the renames.
+    """The output path of each file in the work folder, in the order of the renames.
 
-    ``count`` is how many .bin files a dataset has.
+    ``count`` is the number of .bin files of a dataset.
     """
     targets, manifests = {}, {}
     for key, prefix in options.output_names.items():
@@ -270,7 +278,7 @@ def _targets(options: EncodeOptions, count: int) -> dict[str, str]:
 def _stale(
     options: EncodeOptions, replaced: Mapping[str, Any], targets: Collection[str]
 ) -> list[str]:
-    """Files of a dataset that is replaced, of which the new one has none; manifests first."""
+    """The files of the old dataset that no new file replaces, manifests and indices first."""
     stale = [rejects_path(options)]
     for prefix in options.output_names.values():
         whole = os.path.basename(prefix)
@@ -283,7 +291,7 @@ def _stale(
 
 
 def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
-    """The files of a commit. Raises ResumeError where it is not one of this run."""
+    """The files that commit.json lists. Raises ResumeError if it is not of this run."""
     folder, options = job.folder, job.options
     expected = {key: os.path.basename(name) for key, name in options.output_names.items()}
     prefixes, files, replaced = (commit.get(name) for name in ("prefixes", "files", "replaces"))
@@ -312,9 +320,9 @@ def _checked(job: Job, commit: dict[str, Any]) -> dict[str, FileDigest]:
 def _check_targets(
     waiting: Mapping[str, str], replaced: Mapping[str, Any], kinds: Mapping[str, Kind]
 ) -> None:
-    """Raise OutputError where a target is neither free nor what the commit found there.
+    """Raise OutputError if a name has been taken by a file that commit.json does not know.
 
-    What has come since may be replaced if it is of the ``kinds`` that tokpack makes.
+    Such a file may be replaced if it is of one of ``kinds``.
     """
     for path in waiting.values():
         now = _identity(path)
@@ -329,7 +337,7 @@ def _check_targets(
 
 
 def _identity(path: str) -> list[int] | None:
-    """What the commit says of a file: its identity, or a link's own; None where there is none."""
+    """The identity of a file as commit.json has it, that of a link itself; None for no file."""
     return list(identity(path, follow_links=False) or ()) or None
 
 

@@ -1,6 +1,6 @@
-"""The options of encode as keyword arguments, for type checkers; EncodeOptions says what they are.
+"""The options of encode as keyword arguments, for type checkers; EncodeOptions describes them.
 
-No type checker makes these of a dataclass. A test compares them.
+A type checker cannot derive them from the dataclass, so a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is there when a run starts: a finished dataset, an unfinished run, somebody else's files."""
+"""What a run finds when it starts: a finished dataset, an unfinished run, or other files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _OWN_FILES = frozenset(("lock", "lock.probe", f"plan.json{UNFINISHED}"))
 
 
 def existing(plan: Plan, options: EncodeOptions) -> list[Manifest] | None:
-    """The manifests of the datasets, if they are finished and what ``plan`` would make.
+    """The manifests of the datasets, or None if they are not finished or not those of ``plan``.
 
     Raises as ``are_made`` does.
     """
@@ -65,10 +65,10 @@ def existing(plan: Plan, options: EncodeOptions) -> list[Manifest] | None:
 
 
 def complete_datasets(options: EncodeOptions) -> list[Manifest]:
-    """The manifests of the datasets that have the outputs' names, on a disk or a store.
+    """The manifests of the datasets under the names of the outputs, on a disk or a store.
 
-    None of them unless all are there, with files of the sizes that they tell; and none where they
-    are to be replaced. StoreError where a store does not answer.
+    An empty list if one of them is missing, if a file has another size than its manifest says, or
+    if the datasets are to be replaced. StoreError if a store does not answer.
     """
     manifests: list[Manifest] = []
     for prefix in () if options.overwrite else options.output_names.values():
@@ -90,8 +90,9 @@ def complete_datasets(options: EncodeOptions) -> list[Manifest]:
 def are_made(plan: Plan, options: EncodeOptions, manifests: Sequence[Manifest]) -> bool:
     """Whether the datasets of ``complete_datasets`` are what ``plan`` would make.
 
-    Raises InputError where they have more bad records than the options allow, and OutputError where
-    an input has changed since, or may have: by its content where its time is another.
+    Raises InputError if they have more bad records than the options allow, and OutputError if an
+    input has changed since, or may have. An input whose modification time differs is compared by
+    its content.
     """
     if not plan.is_recognizable:
         return False
@@ -118,10 +119,11 @@ def check_budget(rejected: int, options: EncodeOptions, where: str) -> None:
 
 
 def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[Plan, list[int]]:
-    """The plan to follow, and the sources whose files have another time than in the work folder.
+    """The plan to follow, and the numbers of sources whose modification time has changed.
 
-    The parts of the work folder's plan are kept when it is of the same run, so that its pieces fit.
-    Raises ResumeError when it is of another run and may not be overwritten.
+    If the work folder has a plan of the same run, its parts are kept, because its pieces fit no
+    others: with another number of workers the inputs would be cut elsewhere. Raises ResumeError if
+    the plan is of another run that may not be overwritten.
     """
     if os.path.lexists(folder("plan.json")):
         try:
@@ -149,6 +151,8 @@ def open_plan(folder: WorkFolder, plan: Plan, options: EncodeOptions) -> tuple[P
             take_back(folder, options, len(old.files))
         folder.clear(keep=("lock",))
     else:
+        # A run writes its plan before anything else but the lock, and removes it last. So a folder
+        # without a plan has nothing of a run in it; other files are somebody's, and stay.
         strange = set(os.listdir(folder.path)) - _OWN_FILES
         if strange:
             raise OutputError(
@@ -176,13 +180,13 @@ def _unknown_run(folder: WorkFolder) -> ResumeError:
 
 @dataclass(frozen=True)
 class ResumeState:
-    """What earlier runs have left: pieces, and the ends of streams, by part."""
+    """What earlier runs have left: pieces by (part, segment), and the ends of streams by part."""
 
     pieces: dict[PieceId, Piece] = field(default_factory=dict)
     streams: dict[int, StreamEnd] = field(default_factory=dict)
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """What the journal says of it."""
+        """The lines of a journal that has all of it."""
         yield from ({"piece": piece.to_json()} for piece in self.pieces.values())
         yield from ({"stream": end._asdict()} for end in self.streams.values())
 
@@ -194,10 +198,13 @@ class ResumeState:
         return any((part, segment) not in self.pieces for segment in range(count))
 
     def drop_dependents(self, gaps: Iterable[range]) -> None:
-        """Leave out what depends on parts that are lacking, and may have had other content.
+        """Leave out what depends on parts that are missing and may have had other content.
 
-        Each range begins with such a part and ends with its source. What follows there may begin
-        elsewhere; of any source what is joined behind it would have another place.
+        Each range begins with a missing part and ends with the last part of its source, which has
+        another time than before. The later parts of that source are left out, because they may
+        begin at another record now. The missing part may get another size, too, so every piece that
+        already lies in the joined files behind it would have to move: these are left out as well.
+        A piece in a spill has no place yet, and stays.
         """
         unsure = {number for gap in gaps for number in gap}
         if not unsure:
@@ -209,7 +216,7 @@ class ResumeState:
                 del self.pieces[key]
 
     def drop_following(self, part: int) -> None:
-        """Leave out what was made of a part and all that follow."""
+        """Leave out the pieces of a part and of all parts after it."""
         pieces = [key for key in self.pieces if key[0] >= part]
         streams = [number for number in self.streams if number >= part]
         for key in pieces:
@@ -221,20 +228,23 @@ class ResumeState:
 def resume(
     job: Job, touched: Sequence[int], joined: Sequence[TrackFiles], beat: Callable[[], None]
 ) -> ResumeState:
-    """What the journal tells of, as far as it is of the inputs as they are now, and whole.
+    """The pieces of the journal that are undamaged and were made from the inputs as they are now.
 
-    The files of the sources of ``touched`` have another time than before: from the first part on
-    that has other content, or may have, all is left out, since its place may be another. ``beat``
-    is called while files are read; those that hold no piece any more are removed. Raises
-    InputError and OutputError.
+    ``touched`` are the sources whose files have another modification time than before. From the
+    first part whose content has changed, or may have, everything is left out: what follows it may
+    get another place. ``beat`` is called while files are read. Spills that no piece uses any more
+    are removed. Raises InputError and OutputError.
     """
     state = _in_journal(job)
     _leave_out_changed(job, state, sorted(touched), beat)
+    # The journal may have segments of a stream that was longer when another run read it.
     for part, end in state.streams.items():
         for key in [key for key in state.pieces if key[0] == part and key[1] >= end.segments]:
             del state.pieces[key]
     _leave_out_damaged(job, state, joined, beat)
-    if job.options.limit is not None:  # how many records are left for a part depends on all before
+    # With a limit, how many records a part may give depends on all parts before it. So what comes
+    # after the first incomplete part is of no use.
+    if job.options.limit is not None:
         kinds = enumerate(part.kind for part in job.parts)
         state.drop_following(next((n for n, kind in kinds if state.lacks(n, kind)), len(job.parts)))
     used = {piece.stored.place for piece in state.pieces.values() if piece.stored is not None}
@@ -245,7 +255,7 @@ def resume(
 
 
 def _in_journal(job: Job) -> ResumeState:
-    """The newest entry of every piece, and the ends of streams."""
+    """The last entry for each piece, and the ends of streams."""
     state = ResumeState()
     with closing(read_journal(job.folder)) as entries:
         for entry in entries:
@@ -260,14 +270,14 @@ def _in_journal(job: Job) -> ResumeState:
                         break
                     state.streams[end.number] = end
             except (LookupError, TypeError, ValueError, OverflowError, AssertionError):
-                break  # of another version of tokpack, or worse: what follows is as good as lost
+                break  # written by another version of tokpack, or worse: the rest counts as lost
     return state
 
 
 def _leave_out_changed(
     job: Job, state: ResumeState, touched: Sequence[int], beat: Callable[[], None]
 ) -> None:
-    """Leave out what was made of other content than the touched sources have now, or may have."""
+    """Leave out pieces made from other content than the touched sources have now, or may have."""
     blocks_of_pieces = {number: piece.blocks for (number, _), piece in state.pieces.items()}
     blocks_of_pieces |= {
         n: [end.blocks]
@@ -286,7 +296,9 @@ def _leave_out_changed(
                 name = job.sources[share.source].name
                 _log.warning("%s has changed: it is encoded again, with what follows it", name)
                 break
-    gaps = []  # a part that was not stored may have been another one when what follows was
+    # The content of a part that was not stored is not known: it may have been different when the
+    # parts after it were stored.
+    gaps = []
     for parts in (job.parts_of[source] for source in touched):
         gap = next((number for number in parts if number not in blocks_of_pieces), parts.stop)
         gaps.append(range(gap, parts.stop))
@@ -294,20 +306,22 @@ def _leave_out_changed(
 
 
 class _Share(NamedTuple):
-    """What a part has read of a source: ``first`` is the first part to make again if it changed."""
+    """What a part has read of a source; ``first`` is the first part to redo if that has changed."""
 
     source: int
     number: int
     first: int
-    blocks: str | None  # their checksums; None: not known
+    blocks: str | None  # the checksums of the blocks that it read; None: not known
 
 
 def _shares(
     job: Job, blocks_of_pieces: Mapping[int, Sequence[str | None]], source: int
 ) -> list[_Share]:
-    """What is to be compared of a source.
+    """The shares of a source that are to be compared.
 
-    A range of bytes depends on its own blocks, any other part on all blocks of the source.
+    A range of bytes depends on its own blocks only, any other part on all blocks of the source. So
+    for the others one share is enough if not all blocks are known: it stands for the source, and
+    counts as changed.
     """
     parts = job.parts_of[source]
     by_range = job.parts[parts.start].kind == "bytes"
@@ -329,7 +343,7 @@ def _blocks_now(job: Job, share: _Share) -> str:
 def _leave_out_damaged(
     job: Job, state: ResumeState, joined: Sequence[TrackFiles], beat: Callable[[], None]
 ) -> None:
-    """Compare all pieces with their checksums: what a power loss has taken is made again."""
+    """Leave out the pieces that do not match their checksums, such as those a power loss took."""
     pieces = list(state.pieces.values())
     checked = _on_all_cores(lambda piece: _is_whole(job, piece, joined), pieces, beat)
     damaged = [piece.id for piece, whole in checked if not whole]
@@ -345,7 +359,10 @@ def _leave_out_damaged(
 def _on_all_cores(
     function: Callable[[_T], _R], items: Collection[_T], beat: Callable[[], None]
 ) -> Generator[tuple[_T, _R]]:
-    """Each item with what the function gives for it, in order; ``beat`` is called now and then."""
+    """Each item with the result of ``function`` for it, in order.
+
+    ``beat`` is called about once a second meanwhile, so that others see that the run is alive.
+    """
     pool = ThreadPoolExecutor(usable_cores())
     try:
         futures = [pool.submit(function, item) for item in items]
@@ -355,7 +372,9 @@ def _on_all_cores(
                 wait([future], _BEAT_SECONDS)
             beat()
             yield item, future.result()
-    finally:  # its threads end before workers are forked, and soon where the run is stopped
+    finally:
+        # All threads must have ended before the run forks its workers: a fork has only the thread
+        # that forks, and a lock that another one held would stay locked in it for ever.
         pool.shutdown(cancel_futures=True)
 
 
@@ -374,9 +393,9 @@ def _is_whole(job: Job, piece: Piece, joined: Sequence[TrackFiles]) -> bool:
 
 
 def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[int, str]) -> None:
-    """Raise OutputError where an input is not, or may not be, what a dataset was made from.
+    """Raise OutputError if an input has changed since a dataset was made from it, or may have.
 
-    ``contents`` keeps the checksums of the inputs that had to be read.
+    ``contents`` keeps the checksums of the inputs that had to be read, by their number.
     """
     for number, (source, entry) in enumerate(zip(plan.sources, manifest.inputs, strict=True)):
         mtime, content = entry.get("mtime_ns"), entry.get("content")
@@ -387,7 +406,7 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
                 _log.warning("%s has another time: comparing its content", source.name)
                 contents[number] = content_checksum(block_checksums(source, 0, source.size))
             same = content == contents[number]
-        else:  # of an earlier version of tokpack: only an older file is surely the same
+        else:  # a manifest of an earlier version: only an input older than it is surely the same
             same = mtime is None and source.mtime_ns < _creation_time(manifest)
         if not same:
             changed = "has changed" if isinstance(content, str) else "may have changed"
@@ -399,7 +418,7 @@ def _check_inputs(plan: Plan, manifest: Manifest, prefix: str, contents: dict[in
 
 
 def _creation_time(manifest: Manifest) -> int:
-    """When a dataset was made, in ns; 0 where the manifest does not tell."""
+    """When a dataset was made, in ns since the epoch; 0 if the manifest does not say it."""
     try:
         return int(datetime.fromisoformat(manifest.created).timestamp()) * 1_000_000_000
     except (ValueError, OverflowError):

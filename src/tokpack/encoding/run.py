@@ -57,18 +57,19 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import Tokenizer
 
 
-# The self-check of a run: its first documents are encoded by the core and by the library.
+# The self-check of a run encodes its first documents both in the core and by the tokenizer's own
+# library, and compares the ids.
 
 _log = logging.getLogger(__name__)
-_TIMED_BYTES = 1 << 17  # of documents that a slow tokenizer is timed on
+_TIMED_BYTES = 1 << 17  # of documents for measuring the speed of a slow tokenizer
 _BATCHES = 8  # how many batches are searched for one that has documents
 
 
 def check_first_documents(job: Job) -> None:
-    """Raise TokenizerError where the core does not encode as the library does; WorkerError.
+    """Raise TokenizerError if the core does not encode as the library does.
 
-    It warns of a tokenizer that is not native, with its speed. It runs beside the workers; no run
-    is committed before its end.
+    Warns of a tokenizer that is not native, with its speed. It runs beside the workers, and nothing
+    is committed before it has ended. WorkerError if there is not enough memory.
     """
     try:
         documents = _first_documents(job)
@@ -82,15 +83,15 @@ def check_first_documents(job: Job) -> None:
 
 
 def _first_documents(job: Job) -> Documents | None:
-    """The first batch that has documents.
+    """The documents of the first batch that has some, or None if they are left to the encoder.
 
-    Two kinds of documents are left to the encoder: those from a pipe, which can be read only once,
-    and those over BESIDE_BYTES, which would be in memory twice.
+    It checks documents from a pipe itself, because a pipe can be read only once, and those over
+    BESIDE_BYTES, because they would be in memory twice.
     """
     part = next((part for part in job.parts if not job.sources[part.source].is_pipe), None)
     if (
         part is None or job.types is not None or job.chat is not None
-    ):  # what is encoded is not yet known
+    ):  # only a worker knows what text such records become
         return None
     key = job.options.keys[0]
     reading = read(
@@ -99,7 +100,7 @@ def _first_documents(job: Job) -> Documents | None:
         job.options.keys,
         max_document_bytes=min(job.options.max_document_bytes, BESIDE_BYTES),
     )
-    # The worker that encodes this part says which is wrong, with its line.
+    # A bad input is reported by the worker that encodes this part, which knows the line.
     with suppress(InputError), closing(reading) as batches:
         for batch in islice(batches, _BATCHES):
             documents = batch.documents[key]
@@ -109,7 +110,7 @@ def _first_documents(job: Job) -> Documents | None:
 
 
 def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> None:
-    """Say that a tokenizer is slow, and how slow where there are documents enough."""
+    """Warn that a tokenizer is slow; tell its speed if there are enough documents to measure it."""
     speed = None if documents is None else _speed(tokenizer, documents, mode)
     _log.warning(
         "the tokenizer %s takes the slow path%s, not the native one: %s",
@@ -120,12 +121,12 @@ def _warn_slow(tokenizer: Tokenizer, documents: Documents | None, mode: str) -> 
 
 
 def _speed(tokenizer: Tokenizer, documents: Documents, mode: str) -> float | None:
-    """MB/s over the first documents; None where they are too few to tell."""
+    """MB/s over the first documents, or None if they are too few to measure."""
     sample = first_documents(documents.data, documents.spans, _TIMED_BYTES)
     size = int((sample[:, 1] - sample[:, 0]).sum())
     if size < _TIMED_BYTES // 8:
         return None
-    with suppress(TokenizerError):  # of a document that cannot be encoded the encoder says more
+    with suppress(TokenizerError):  # the worker will report such a document, with its line
         encoder = tokenizer.encoder(dtype="int32", special_tokens=mode)
         began = time.perf_counter()
         encoder.encode(documents.data, sample)
@@ -133,27 +134,26 @@ def _speed(tokenizer: Tokenizer, documents: Documents, mode: str) -> float | Non
     return None
 
 
-# The work of a run: all parts of a job become pieces in their places, in joined files.
-
 SYNC_SECONDS = 2.0
 _SLOTS_A_WORKER = 2
-_SEGMENT_SLACK = 2  # blocks more than a segment has, at most, if no line is longer
+_SEGMENT_SLACK = 2  # blocks by which a segment may exceed its size if no line is longer
 
 
 @dataclass(frozen=True)
 class EncodeResult:
-    """The result of the work: pieces, checksums of the files of a stream, sums of the .bin."""
+    """All pieces of a run, checksums of the files of streams, and of blocks of the joined files."""
 
     pieces: Pieces
     stream_blocks: Mapping[int, str | None]  # by part
-    sums: Mapping[str, bytes]  # of the blocks of each file of ids, by its name
+    sums: Mapping[str, bytes]  # checksums of the blocks of each joined file that is an output
 
 
 class EncodingRun:
-    """The work of one run; a context, which closes what it has opened.
+    """The work of one run: all parts of a job become pieces in their places, in joined files.
 
-    ``touched`` are the sources whose files have another time than in the plan of the work folder.
-    ``beat`` is called now and then to show that the run is alive.
+    It is a context, which closes what it has opened. ``touched`` are the sources whose files have
+    another modification time than in the plan of the work folder. ``beat`` is called now and then
+    to show that the run is alive.
     """
 
     def __init__(
@@ -175,7 +175,10 @@ class EncodingRun:
             resumed = resume(job, touched, self._joined, beat)
             self._journal = Journal(job.folder, resumed.entries())
             opened.callback(self._journal.close)
-            if touched:  # with the new times, so that nothing is left out again
+            # After the journal, which has only pieces of the inputs as they are now. With the new
+            # times in the plan, the next run does not compare these inputs again. In the other
+            # order, a crash in between would leave old pieces that the plan calls current.
+            if touched:
                 job.folder.write_json(PLAN, plan.to_json())
             workers = self._useful(workers)
             self._meter = Meter(show, plan.bytes, workers)
@@ -194,9 +197,10 @@ class EncodingRun:
             self._opened = opened.pop_all()
 
     def encode(self) -> EncodeResult:
-        """Do what is left to do, and make it durable."""
+        """Encode what is missing, and make everything durable."""
         job, coordinator = self._job, self._coordinator
-        # Whoever runs this is not limited: where templates run, there are workers' processes.
+        # A chat template may need a limit, and the process of the user is never limited: with chat
+        # there is a process for the work even if there is only one worker.
         if len(self._meter.shared) > 1 or (job.chat is not None and has_processes()):
             with Processes(job, self._meter.shared, self._slots) as processes:
                 self._start()
@@ -209,17 +213,20 @@ class EncodingRun:
         self._meter.show("sync", now=True)
         self._ended.set()
         self._syncs.join()
-        self._look()  # of a write that failed the system tells once, maybe in the last sync of all
+        # The system reports a write to the disk that failed once for each open file, to the first
+        # sync after it. That may have been the last one of the thread, so its error comes first:
+        # the sync below would succeed.
+        self._look()
         for joined, ends in zip(self._joined, coordinator.ends, strict=True):
             for path, file, end in zip(joined.paths, joined.files, ends, strict=True):
                 with cannot_write(path):
-                    os.ftruncate(file, end)
+                    os.ftruncate(file, end)  # an earlier run may have written beyond it
                     sync_data(file)
         return EncodeResult(coordinator.pieces, coordinator.stream_blocks, coordinator.digests())
 
     @property
     def is_worth_keeping(self) -> bool:
-        """Whether there is anything that a later run could go on with, or a user look at."""
+        """Whether there is anything that a later run could continue from, or a user could read."""
         column = self._job.key_column(0, "tokens")
         lists = self._job.options.on_error == "skip" and self._coordinator.rejected > 0
         return lists or any(piece.total(column) for piece in self._coordinator.pieces)
@@ -239,7 +246,7 @@ class EncodingRun:
         self._opened.close()
 
     def _useful(self, workers: int) -> int:
-        """How many of the workers have something to do."""
+        """The number of workers that can have something to do, ``workers`` at most."""
         parts = self._job.parts
         is_linux = sys.platform == "linux"  # elsewhere workers do not inherit what is in memory
         if any(part.kind == "stream" for part in parts) and is_linux:
@@ -249,13 +256,14 @@ class EncodingRun:
         return max(1, min(workers, len(parts)))
 
     def _start(self) -> None:
-        # Threads come after the fork: a worker starts with one thread and no lock held.
+        # Threads start after the workers are forked: a fork would have no such thread, but a copy
+        # of every lock that one of them held at that moment, locked for ever.
         self._syncs.start()
         self._check.start()
         self._poll()
 
     def _poll(self) -> None:
-        """Raise what went wrong elsewhere; show how far the run is."""
+        """Raise the errors of threads, and of too many bad records; show the progress."""
         self._look()
         self._meter.show("place" if self._coordinator.all_encoded else "encode")
 
@@ -265,7 +273,7 @@ class EncodingRun:
         check_budget(self._coordinator.rejected, self._job.options, self._job.folder.path)
 
     def _sync(self) -> None:
-        """Make files durable now and then, so that little is left at the end."""
+        """Sync the files now and then, so that the last sync has little left to do."""
         files = {
             path: file
             for joined in self._joined
@@ -280,7 +288,7 @@ class EncodingRun:
 
 
 def _open_joined(job: Job, name: str) -> TrackFiles:
-    """The joined files of a name, which are there when a worker opens them."""
+    """The joined files of a name, made if missing, so that workers can open them."""
     for track in job.tracks:
         path = job.folder(f"{name}.{track}")
         if not os.path.lexists(path):
@@ -289,7 +297,7 @@ def _open_joined(job: Job, name: str) -> TrackFiles:
 
 
 def _slots_for(job: Job, workers: int) -> Slots | None:
-    """Shared memory for the segments of streams, where there are any, and others to encode them."""
+    """Shared memory for segments of streams, or None if there are none or only one worker."""
     segments = [part.end for part in job.parts if part.kind == "stream"]
     if not segments or workers < 2 or sys.platform != "linux":
         return None
@@ -297,7 +305,7 @@ def _slots_for(job: Job, workers: int) -> Slots | None:
 
 
 class _Background:
-    """A thread that works beside the workers; what it raises is raised by ``check``."""
+    """A thread that works beside the workers; ``check`` raises what it has raised."""
 
     def __init__(self, main: Callable[[], None], name: str) -> None:
         self._main = main
@@ -305,7 +313,6 @@ class _Background:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def check(self) -> None:
@@ -314,7 +321,7 @@ class _Background:
             raise self._error
 
     def join(self) -> None:
-        """Wait for its end: Python must not exit while a thread is in native code."""
+        """Wait for its end. Python must not exit while a thread is in native code."""
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -330,11 +337,11 @@ def encode(
 ) -> list[Manifest]:
     """Turn documents into a ``.bin/.idx`` dataset for each key, and return their manifests.
 
-    A run that was stopped at any point goes on where it was when it is started again; one that is
-    finished returns at once. ``source`` is an object of this process that is read in place of the
-    inputs. ``progress`` is called a few times a second. What is worth a warning goes to the logger
-    ``tokpack``. Raises a TokpackError (UsageError, InputError, RecordError, TokenizerError,
-    OutputError, ResumeError or WorkerError), or what an iterable raises.
+    A run that was stopped at any point continues when it is started again; one that is finished
+    returns at once. ``source`` is an object of this process that is read instead of the inputs.
+    ``progress`` is called a few times a second. Warnings go to the logger ``tokpack``. Raises a
+    TokpackError (UsageError, InputError, RecordError, TokenizerError, OutputError, ResumeError or
+    WorkerError), or what an iterable raises.
     """
     return encode_planned(lambda: plan_run(options, source), options, progress=progress)
 
@@ -346,19 +353,19 @@ def encode_planned(
     progress: Show | None = None,
     check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
-    """As ``encode``, for what ``plan`` returns, which is called when that is needed.
+    """Follow the plan that ``plan`` returns, as ``encode`` does; it is called only when needed.
 
-    Of a shard ``check`` is called before anything gets its name, and raises where it is no longer
-    wanted. Several machines may make the same one at once: files without a manifest are an
-    unfinished copy of it, and are replaced.
+    For a shard there is a ``check``. It is called before any file gets its name, and raises if the
+    shard is no longer wanted. Several machines may make the same shard at once: files without a
+    manifest are an unfinished copy of it, and are replaced.
     """
     is_shard = check is not None
     if not is_url(options.output):
-        # Without a manifest, what is there of a shard is an unfinished copy of the same bytes.
+        # Files of a shard without its manifest are an unfinished copy of the same bytes.
         paths = map(manifest_path, options.output_names.values())
         replaces = is_shard and not any(map(os.path.lexists, paths))
         return _encode(plan(), options, progress, replaces=replaces, check=check)
-    from tokpack.encoding.deliver import Delivery  # no other run needs what sends
+    from tokpack.encoding.deliver import Delivery  # a run to a disk need not load it
 
     with Delivery(options, check) as delivery:
         done = complete_datasets(options)
@@ -369,7 +376,7 @@ def encode_planned(
         delivery.check_writable()
         planned = planned or plan()
         delivery.prepare(planned.plan)
-        # What another plan, or another function, has left in the scratch folder is of no use.
+        # Nobody needs what another plan, or another function, has left in the scratch folder.
         replaces = is_shard or planned.plan.has_unversioned_map
         manifests = _encode(planned, delivery.options, progress, replaces=replaces)
         delivery.send(planned.plan, manifests)
@@ -384,7 +391,12 @@ def _encode(
     replaces: bool,
     check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
-    """A run whose output is on a disk; with ``replaces`` it overwrites what has its names."""
+    """The manifests of a run to a disk; with ``replaces`` it overwrites files of its names.
+
+    Whether the dataset is finished is looked at twice. Without a work folder nobody works on it,
+    and a finished one is returned without making a folder or a lock. If there is a work folder, its
+    run may finish until this one holds the lock, so the second look is the one that counts.
+    """
     plan, setup, workers = planned
     asked = as_planned(asked, plan)
     prefixes = asked.output_names
@@ -400,10 +412,12 @@ def _encode(
         types, chat = plan.options.get("columns"), plan.options.get("chat")
         read = folder, plan.sources, plan.parts
         job = Job(*read, setup, options, plan.files, types=types, chat=chat)
+        # An earlier run may have staged its datasets from inputs that have changed since. Then they
+        # must not get their names; without commit.json they are made again.
         is_staged = os.path.lexists(folder(COMMIT))
         if is_staged and touched and not _is_staged_from(plan, options, folder):
             folder.remove_file(COMMIT)
-        if finish(job, resumed=True):  # it was stopped in its last moment
+        if finish(job, resumed=True):  # an earlier run was stopped while it renamed
             return [Manifest.load(prefix) for prefix in prefixes.values()]
         done = existing(plan, asked)
         if done is not None:
@@ -426,7 +440,7 @@ def _encode(
             try:
                 finished = run.encode()
                 manifests = stage(job, plan, finished, versions)
-            except Exception:  # also what an iterable raises
+            except Exception:  # also one that an iterable raises
                 if not run.is_worth_keeping:
                     folder.remove()
                 raise
@@ -442,7 +456,7 @@ def _encode(
 
 @contextlib.contextmanager
 def _interruptible(plan: Plan) -> Iterator[None]:
-    """Let Ctrl-C say so where the run cannot go on later."""
+    """Say at Ctrl-C that the run will begin anew, if it cannot be continued later."""
     try:
         yield
     except KeyboardInterrupt:
@@ -452,7 +466,7 @@ def _interruptible(plan: Plan) -> Iterator[None]:
 
 
 def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> bool:
-    """Whether a run has staged its datasets, or named them, from the inputs as they are now."""
+    """Whether the datasets that a run has staged or named were made from the inputs of now."""
     try:
         manifests = []
         for key, prefix in options.output_names.items():
@@ -468,7 +482,7 @@ def _is_staged_from(plan: Plan, options: EncodeOptions, folder: WorkFolder) -> b
 
 
 def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
-    """Warn of ids around documents that are probably not meant so."""
+    """Warn of tokens around documents, or missing there, that are probably not intended."""
     tokenizer = setup.tokenizer
     for note in tokenizer.notes:
         _log.warning("%s", note)
@@ -490,7 +504,7 @@ def _warn_of_setup(setup: TokenizerSetup, options: EncodeOptions) -> None:
 
 
 def _reporter(folder: WorkFolder, progress: Show | None) -> RunReporter:
-    """Writes how far the run is into the work folder, as long as that is not removed."""
+    """A reporter that writes the progress into the work folder, until that is removed."""
 
     def write(content: bytes) -> None:
         if os.path.exists(folder("lock")):
@@ -501,9 +515,9 @@ def _reporter(folder: WorkFolder, progress: Show | None) -> RunReporter:
 
 @contextlib.contextmanager
 def _locked(folder: WorkFolder, options: EncodeOptions) -> Iterator[Callable[[], None]]:
-    """Lock the work folder, and those that runs with only one of these outputs would have.
+    """Lock the work folder, and those of runs that would make only one of these outputs.
 
-    Gives a function to call now and then, which shows others that the run is alive. OutputError.
+    Yields a function to call now and then, which shows others that the run is alive. OutputError.
     """
     others = {
         os.path.abspath(prefix) + UNFINISHED_SUFFIX for prefix in options.output_names.values()
@@ -533,7 +547,7 @@ def _leave(folder: WorkFolder) -> None:
 
 @contextlib.contextmanager
 def ends_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: in order, so that it can go on later."""
+    """Let SIGTERM end the run as Ctrl-C does: in order, so that it can be continued."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
@@ -542,7 +556,7 @@ def ends_on_sigterm() -> Iterator[None]:
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another must not interrupt the end
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not interrupt the end
         raise _Terminated
 
     signal.signal(signal.SIGTERM, stop)

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from tokpack.encoding.options import EncodeOptions
 
 
-# Changes to documents between reading and encoding: mended Unicode, sentences.
-#
-# These take every document through a Python string, so they are far slower than the native path.
+# Unicode is mended, and documents are split into sentences, between reading and encoding. Every
+# document becomes a Python string for this, so it is far slower than the native path.
 
 Bytes = npt.NDArray[np.uint8]
 Spans = npt.NDArray[np.int64]
@@ -63,9 +62,9 @@ def join_sentences(
     per_document: npt.NDArray[np.int64],
     frame: Frame,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Sentences -> (ids, lengths, sequences of each document), and none of them is empty.
+    """(ids, lengths, sequences of each document) from encoded sentences; empty ones are dropped.
 
-    The frame goes before the first sentence of a document and behind the last.
+    The frame is put before the first sentence of a document and after the last.
     """
     owner = np.repeat(np.arange(len(per_document)), per_document)
     owner = owner[lengths > 0]
@@ -86,7 +85,7 @@ def join_sentences(
 
 
 def versions(options: EncodeOptions) -> dict[str, str]:
-    """Versions of the libraries whose choices decide the bytes."""
+    """The versions of libraries whose choices decide the bytes."""
     libraries = {}
     if options.ftfy:
         import ftfy
@@ -100,12 +99,15 @@ def versions(options: EncodeOptions) -> dict[str, str]:
 
 
 def make_transform(options: EncodeOptions) -> TextTransform | None:
-    """The transform that the options ask for, or None."""
+    """The transform that the options request, or None."""
     return TextTransform(options) if options.ftfy or options.split_sentences else None
 
 
 def sentence_splitter(lang: str, keep_newlines: bool) -> Callable[[str], list[str]]:
-    """NLTK's Punkt for a language; with ``keep_newlines`` a sentence keeps the space after it."""
+    """A function that splits a text into sentences: NLTK's Punkt for a language.
+
+    With ``keep_newlines`` a sentence keeps the space after it.
+    """
     try:
         from nltk.tokenize import punkt
     except ImportError:
@@ -152,14 +154,14 @@ def _ftfy() -> Callable[[str], str]:
 
 
 class TokenizerSetup(NamedTuple):
-    """What turns text into ids, as it was asked for; ``dtype`` is that of the ids."""
+    """The tokenizer and frame of a request, and the ``dtype`` of the ids."""
 
     tokenizer: Tokenizer
     frame: Frame
     dtype: str
 
     def has_usual_frame(self, options: EncodeOptions) -> bool:
-        """Whether nothing but the EOD, if that is asked for, goes around a document."""
+        """Whether nothing but the EOD, if requested, is put around a document."""
         return self.frame == frame_of(self.tokenizer, append_eod=bool(options.append_eod))
 
 
@@ -173,14 +175,14 @@ def described(options: EncodeOptions, setup: TokenizerSetup) -> dict[str, Any]:
 
 
 def special_mode(options: EncodeOptions, setup: TokenizerSetup) -> str:
-    """What special tokens inside a document become."""
+    """How special tokens inside a document are treated, with "auto" resolved."""
     mode = options.special_tokens
     return mode if mode == "error" else setup.tokenizer.special_mode(mode)
 
 
 def load_setup(options: EncodeOptions) -> TokenizerSetup:
-    """The tokenizer that is asked for. TokenizerError, InputError."""
-    make_transform(options)  # what is missing for it is said before anything is begun
+    """The tokenizer of a request, loaded, with its frame. TokenizerError, InputError."""
+    make_transform(options)  # to learn before any work whether a library for it is missing
     if options.has_table:
         import_parquet()
     tokenizer = load_tokenizer(**options.for_tokenizer)

@@ -1,4 +1,4 @@
-"""The tables of a run: the rows of documents, which workers write, and of records left out."""
+"""The tables of a run: a row for each document, which workers write, and for records left out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def tokens_of_each(
     sequences: npt.NDArray[Any],
     in_sentences: bool,
 ) -> npt.NDArray[np.int64]:
-    """Tokens of each document: from what was encoded, or from its ``sequences`` of ``lengths``."""
+    """The number of tokens of each document.
+
+    Without sentences that is ``encoded``; with them, the sum of ``lengths`` over its ``sequences``.
+    """
     if not in_sentences:
         return encoded.astype(np.int64)
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
@@ -64,7 +67,7 @@ def tokens_of_each(
 def rows_of(
     documents: Documents, ids: npt.NDArray[Any], tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.void]:
-    """Rows, ROW [n], of documents whose tokens lie one after the other in ``ids``."""
+    """The rows, ROW [n], of documents whose tokens follow each other in ``ids``."""
     spans = documents.spans
     rows = np.empty(len(spans), ROW)
     rows["line"] = documents.lines
@@ -143,7 +146,7 @@ def _string(text: str) -> Any:
 
 
 class _Columns:
-    """The kept values of a run, in the order of its documents."""
+    """Reads the kept values of a run, in the order of its documents."""
 
     def __init__(self, path: str, types: Sequence[str]) -> None:
         arrow = import_parquet()
@@ -152,10 +155,10 @@ class _Columns:
             self._file = arrow.OSFile(path) if os.path.getsize(path) else None
         self._types = types
         self._batches = unpack(self._file, types) if self._file else iter(())
-        self._left: list[Any] = []  # of the batch that was read last
+        self._left: list[Any] = []  # values of the last batch that nobody has taken
 
     def take(self, rows: int) -> list[Any]:
-        """The next values of each column, in as many chunks as batches."""
+        """The next ``rows`` values of each column; a chunk for each batch that they come from."""
         arrow = import_parquet()
         chunks: list[list[Any]] = [[] for _ in self._types]
         while rows:
@@ -172,13 +175,13 @@ class _Columns:
         return [arrow.chunked_array(column) for column in chunks]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file:
             self._file.close()
 
 
 def _rows(pieces: Pieces, index: int) -> Iterator[tuple[int, npt.NDArray[np.void]]]:
-    """(input, rows of its documents, with lines from 1) in order."""
+    """Pairs of an input and rows of its documents, in order; their lines count from 1."""
     job = pieces.job
     column = job.key_column(index, "documents")
     empty = job.key_column(index, "empty") if job.options.empty == "document" else None

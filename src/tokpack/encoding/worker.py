@@ -1,4 +1,4 @@
-"""A worker: does the tasks of a run, one after the other, in its own process or in the run's."""
+"""A worker, which does the tasks of a run one after the other, in its own process or the run's."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
     from tokpack.sources import DocumentBatch, Source
 
 
-# Where the tracks of a piece go: into memory, until their place in the output is known, or a file.
+# The tracks of a piece stay in memory until their place in the output is known.
 #
-# A piece's place is known when all pieces before it have told their sizes. So most pieces wait for
-# a moment in their worker's memory and are written once, where they belong, with checksums taken
-# while the bytes are in the cache. What would wait too long, or takes too much memory, goes to a
-# *spill*, files of its own in the work folder, and is copied from there.
+# The place of a piece is known when the sizes of all pieces before it are. So most pieces wait for
+# a moment in the memory of their worker, and are written once, where they belong; their checksums
+# are computed while the bytes are in the cache. A piece that would wait too long, or takes too much
+# memory, goes to a *spill*, which is files of its own in the work folder, and is copied from there.
 
-_FIRST_BYTES = 1 << 20  # of the memory of a track
+_FIRST_BYTES = 1 << 20  # the first size of a track's memory
 
 
 class TrackFiles:
     """The open files of all tracks, under one name in the work folder.
 
-    A file takes one writer at a time, since the system locks it for each call. Maps of it are no
-    way around that: docs/performance.md has the measure.
+    A file takes one writer at a time, since the system locks it during each call. To map it instead
+    is no faster, as docs/performance.md shows.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TrackFiles:
                 data, at = data[count:], at + count
 
     def read(self, track: int, begin: int, end: int) -> memoryview | None:
-        """Bytes [begin, end) of a block; None where the file is shorter. Raises OutputError."""
+        """Bytes [begin, end) of a block, or None if the file is shorter. Raises OutputError."""
         with cannot_write(self.paths[track]):
             data = next(read_blocks(self.files[track], begin, end), memoryview(b""))
         return data if len(data) == end - begin else None
@@ -95,9 +95,10 @@ class TrackFiles:
 
 
 class Tracks:
-    """The tracks of a piece in the making, and until they are stored; used again for the next.
+    """The tracks of a piece, from its first array until they are stored. The next piece reuses it.
 
-    ``growing`` is called before memory takes an array, with its bytes.
+    ``growing`` is called with these tracks and a number of bytes before memory has to hold so many
+    more; it may ``store`` what is there.
     """
 
     def __init__(self, count: int, growing: Callable[[Tracks, int], None]) -> None:
@@ -106,7 +107,7 @@ class Tracks:
         self.begin()
 
     def begin(self) -> None:
-        """Begin another piece, in memory."""
+        """Begin another piece in memory; the buffers of the last one stay."""
         self.sizes = [0] * len(self.buffers)
         self._files: TrackFiles | None = None
         self._begins: tuple[int, ...] = ()
@@ -114,7 +115,7 @@ class Tracks:
 
     @property
     def is_stored(self) -> bool:
-        """Whether they go to files."""
+        """Whether the tracks go to files."""
         return self._files is not None
 
     def write(self, track: int, values: npt.NDArray[Any]) -> None:
@@ -124,14 +125,14 @@ class Tracks:
         data = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
         if self._files is None:
             self._growing(self, len(data))
-        if self._files is None:
+        if self._files is None:  # not else: ``growing`` may have stored the piece
             self._put(track, data)
         else:
             self._write(self._files, track, data.data)
         self.sizes[track] += len(data)
 
     def store(self, files: TrackFiles, begins: Sequence[int]) -> None:
-        """Write what is in memory to files, at an offset of each; what comes goes there too."""
+        """Write what is in memory to files, at an offset of each; later arrays go there at once."""
         self._files, self._begins = files, tuple(begins)
         self._sums = [BlockSums(begin) for begin in begins]
         for track, (begin, size) in enumerate(zip(begins, self.sizes, strict=True)):
@@ -140,7 +141,7 @@ class Tracks:
                 self._write(files, track, data[at - begin : stop - begin])
 
     def finish(self) -> Stored:
-        """Where the piece lies, which is complete and stored."""
+        """The place of the piece in files, now that it is complete."""
         files = self._files
         assert files is not None
         for track, (begin, size) in enumerate(zip(self._begins, self.sizes, strict=True)):
@@ -171,7 +172,10 @@ def copy_piece(
     target: TrackFiles,
     begins: Sequence[int],
 ) -> Stored | None:
-    """Copy the tracks of a piece; None where they are not what was stored. Raises OutputError."""
+    """The new place of a piece whose tracks were copied, or None if they do not match its sums.
+
+    Raises OutputError.
+    """
     sums = []
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
         had, has = BlockSums(begin), BlockSums(begins[track])
@@ -188,7 +192,7 @@ def copy_piece(
 
 
 def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
-    """Whether the tracks of a piece are what was stored. Raises OutputError."""
+    """Whether the tracks of a piece still match its checksums. Raises OutputError."""
     for track, (begin, size) in enumerate(zip(stored.begins, sizes, strict=True)):
         with cannot_write(files.paths[track]):
             sums = file_sums(files.files[track], begin, begin + size)
@@ -197,8 +201,8 @@ def is_whole(files: TrackFiles, stored: Stored, sizes: Sequence[int]) -> bool:
     return True
 
 
-HELD_BYTES = 48 << 20  # of a piece, before it goes to a spill
-_HELD_PIECES = 2  # with the one in work
+HELD_BYTES = 48 << 20  # a larger piece goes to a spill
+_HELD_PIECES = 2  # in memory, with the one that is being made
 _LINES, _RECORDS = (SOURCE_COLUMNS.index(name) for name in ("lines", "records"))
 
 
@@ -206,17 +210,17 @@ class RunLink(Protocol):
     """A worker's connection to the run."""
 
     def send(self, event: coordinator.Event) -> None:
-        """Tell the run."""
+        """Tell the run what has happened."""
 
     def poll(self) -> coordinator.ToWorker | None:
-        """What has come, without waiting for it."""
+        """The next message, or None if there is none yet."""
 
     def wait(self) -> coordinator.ToWorker | None:
-        """What comes next; None at the end of the run."""
+        """The next message, or None at the end of the run."""
 
 
 class Slots:
-    """Memory that all processes of a run share, for segments of streams."""
+    """Memory for segments of streams, which all processes of a run share."""
 
     def __init__(self, count: int, size: int) -> None:
         self.count = count
@@ -244,8 +248,8 @@ class Worker:
         self._at: PieceId = (0, 0)  # the piece that was begun last
         self._encoder = PartEncoder(job, counters, self._attend)
         self._joined: list[TrackFiles] = []  # by file
-        self._free: list[Tracks] = []  # to be used again
-        self._held: dict[PieceId, Tracks] = {}  # that wait for their place
+        self._free: list[Tracks] = []  # which the next pieces reuse
+        self._held: dict[PieceId, Tracks] = {}  # complete pieces that wait for their place
         try:
             for name in job.joined:
                 self._joined.append(TrackFiles(job.folder, name, job.tracks))
@@ -254,7 +258,7 @@ class Worker:
             raise
 
     def serve(self) -> None:
-        """Do what comes, until the run ends."""
+        """Do the tasks that arrive, until the run ends."""
         while True:
             while not self._tasks:
                 message = self._link.wait()
@@ -269,11 +273,11 @@ class Worker:
             files.close()
 
     def _file_of(self, piece: PieceId) -> TrackFiles:
-        """The joined files in which a piece has its place."""
+        """The joined files that get a piece."""
         return self._joined[self._job.file_of(piece[0])]
 
     def _attend(self) -> None:
-        """Do what must not wait for the end of a task."""
+        """Act on messages in the middle of a task; new tasks are queued."""
         while (message := self._link.poll()) is not None:
             self._take(message)
 
@@ -282,7 +286,9 @@ class Worker:
             self._granted.append(message.slot)
         elif not isinstance(message, coordinator.StorePiece) or message.stored is not None:
             self._tasks.append(message)
-        elif message.id in self._held:  # else it is in a spill by now, of which the run hears
+        # A piece that is no longer held went to a spill while this message was on its way. The run
+        # will get the event of that, and then have the piece copied from the spill.
+        elif message.id in self._held:
             self._move(message.id, self._file_of(message.id), message.begins)
 
     def _do(self, task: coordinator.Task) -> coordinator.TaskDone:
@@ -320,11 +326,11 @@ class Worker:
             self._complete(piece, tracks)
 
     def _encode_stream(self, task: coordinator.EncodePart) -> None:
-        """Read a stream; its segments go to whoever has no work, the others are encoded here."""
+        """Read a stream. Its segments go to workers that have no work, or are encoded here."""
         part = self._job.parts[task.number]
         source = self._job.sources[part.source]
         stream = LineStream(source, part.end, self._job.options.max_document_bytes)
-        self._granted.clear()  # of a stream before, which had come to its end
+        self._granted.clear()  # slots for an earlier stream, which has ended without them
         with closing(stream):
             segments = self._encode_segments(task, source, stream)
             source.check_unchanged()
@@ -333,7 +339,7 @@ class Worker:
     def _encode_segments(
         self, task: coordinator.EncodePart, source: Source, stream: LineStream
     ) -> int:
-        """Encode or hand on the segments that are not there. Returns how many there are."""
+        """Encode or hand on the segments that are missing. Returns the number of all segments."""
         lines = segment = 0  # before the segment; its number
         at, limit = task.at, task.limit
         for segment, blocks in enumerate(stream):
@@ -342,7 +348,7 @@ class Worker:
                 continue
             self._attend()
             kept, shared = self._share(task.number, segment, blocks, lines)
-            begins, at = at, None  # where the next one begins only the run knows
+            begins, at = at, None  # only the run knows where the next piece begins
             if kept is None:
                 lines += shared
                 continue
@@ -359,9 +365,9 @@ class Worker:
     def _share(
         self, number: int, segment: int, blocks: Iterator[LineBlock], line: int
     ) -> tuple[Iterator[LineBlock] | None, int]:
-        """Put a segment into a slot, if there is one, for others: (None, its lines).
+        """Put a segment into a slot for another worker. Returns (None, the number of its lines).
 
-        Else, or where it does not fit, (its blocks, 0).
+        Returns (its blocks, 0) if there is no slot, or if the segment does not fit into it.
         """
         if not self._granted:
             return blocks, 0
@@ -385,8 +391,10 @@ class Worker:
     # -- pieces and their places ----------------------------------------------------------------
 
     def _begin(self, piece: PieceId, at: tuple[int, ...] | None) -> tuple[Piece, Tracks]:
-        """A new piece and its tracks."""
+        """A new piece and its tracks; ``at`` are their offsets in the joined files, if known."""
         self._at = piece
+        # A worker must not wait for the places of its pieces: the run may wait for a piece before
+        # them that takes long. So it makes room, and the piece that was held longest is spilled.
         if not self._free and len(self._held) >= _HELD_PIECES:
             first = next(iter(self._held))
             self._move(first, *self._new_spill(first))
@@ -397,7 +405,7 @@ class Worker:
         return Piece.empty(self._job, *piece), tracks
 
     def _complete(self, piece: Piece, tracks: Tracks) -> None:
-        """Report a complete piece."""
+        """Report that a piece is complete."""
         piece.sizes = tuple(tracks.sizes)
         if tracks.is_stored:
             piece.stored = tracks.finish()
@@ -407,19 +415,19 @@ class Worker:
         self._link.send(coordinator.PieceEncoded(piece))
 
     def _move(self, piece: PieceId, files: TrackFiles, begins: Sequence[int]) -> None:
-        """A piece that waits in memory goes to files."""
+        """Write a piece that waits in memory to files, and report it."""
         tracks = self._held.pop(piece)
         tracks.store(files, begins)
         self._free.append(tracks)
         self._link.send(coordinator.PieceStored(piece, tracks.finish()))
 
     def _overflow(self, tracks: Tracks, more: int) -> None:
-        """A piece in the making would take too much memory: it goes to a spill."""
+        """Put an unfinished piece into a spill if it would take too much memory."""
         if sum(tracks.sizes) + more > HELD_BYTES:
             tracks.store(*self._new_spill(self._at))
 
     def _new_spill(self, piece: PieceId) -> tuple[TrackFiles, tuple[int, ...]]:
-        """The files of a piece that waits there for its place, and where its tracks begin."""
+        """New files for a piece that has no place yet, and the offsets of its tracks there."""
         name = "{}{}-{}".format(SPILL, *piece)
         tracks = self._job.tracks
         return TrackFiles(self._job.folder, name, tracks, new=True), (0,) * len(tracks)
@@ -434,7 +442,11 @@ class Worker:
         self._link.send(coordinator.PieceStored(task.id, stored))
 
     def _sum(self, block: coordinator.SharedBlock) -> bytes:
-        """The sum of a block; OutputError where it is not what the pieces in it have written."""
+        """The checksum of a block; OutputError if its pieces have not written what is there.
+
+        It is read back, but the checksum is not simply of what is found: each share is compared
+        first with what was computed when its piece was encoded.
+        """
         begin, end = block.shares[0][0], block.shares[-1][1]
         files = self._joined[block.file]
         data = files.read(block.track, begin, end)
@@ -454,7 +466,7 @@ def _not_as_written(what: str) -> OutputError:
 
 
 def _lines(source: Source, block: LineBlock) -> int:
-    """Lines of a block; the last line of a file may lack its newline."""
+    """The number of lines in a block; the last line of a file may have no newline."""
     if block.too_long:
         return 1
     data = block.data
@@ -469,7 +481,8 @@ def _blocks_in(memory: memoryview, blocks: Sequence[tuple[int, int]]) -> Iterato
         begin += length
 
 
-# How far a run is: workers count in memory that they share with the run, which looks at it.
+# Workers count what they have done in memory that they share with the run, which reads it. A count
+# may be a moment old; nothing but the display depends on it.
 
 _SHOWN_SECONDS = 0.2  # between two snapshots
 # What a worker counts, in this order, under the names of SOURCE_COLUMNS and KEY_COLUMNS.
@@ -479,11 +492,11 @@ _NAMES = (
 )
 _COUNTS = len(_NAMES)
 _STAGES = ("read", "encode", "write")  # and the nanoseconds of each
-_PLACE = ("part", "source", "records_before", "record")  # in work, see `Counters.place`
+_PLACE = ("part", "source", "records_before", "record")  # being rendered, see `Counters.place`
 
 
 def place_of(values: Any) -> list[int]:
-    """What a worker has noted last: the numbers of _PLACE."""
+    """The numbers of _PLACE, as a worker has noted them last."""
     return list(values[-len(_PLACE) :])
 
 
@@ -496,9 +509,11 @@ class Counters:
         self._clock = time.perf_counter_ns()
 
     def place(self, part: int, source: int, before: int | None) -> None:
-        """Say whose records come now; ``before`` them the source has so many, if that is known.
+        """Note the part and the source of the next records.
 
-        The number of each from there on is noted by ``limits``; 0 for none.
+        ``before`` is the number of records of the source before them, None if not known.
+        ``limits`` notes the number of each record from there on, and 0 when none is rendered. The
+        run reads all this if the worker dies, and so can name the record.
         """
         self._values[-len(_PLACE) : -1] = part, source, -1 if before is None else before
 
@@ -521,13 +536,13 @@ class Counters:
 
 
 class Meter:
-    """Adds up what the workers have counted and passes it on, a few times a second."""
+    """Adds up the counts of all workers and shows them a few times a second."""
 
     def __init__(self, show: Show | None, bytes_total: int, workers: int) -> None:
-        # A plain array of the C library, which a started process inherits or is given.
+        # Plain memory without a lock, which a forked process inherits and a spawned one is sent.
         size = _COUNTS + len(_STAGES) + len(_PLACE)
         self.shared = [multiprocessing.RawArray("q", size) for _ in range(workers)]
-        self._own = np.zeros(_COUNTS, np.int64)  # of what was there already
+        self._own = np.zeros(_COUNTS, np.int64)  # counts of the pieces of earlier runs
         self._show = show
         self._bytes_total = bytes_total
         self._workers = workers
@@ -537,13 +552,13 @@ class Meter:
     def add(self, pieces: Sequence[Piece], columns: Sequence[str]) -> None:
         """Count pieces that an earlier run has made."""
         for count, name in enumerate(_NAMES):
-            # Of the keys, documents are those of the first, tokens those of all.
+            # With several keys, documents are counted for the first, tokens for all of them.
             places = [n for n, column in enumerate(columns) if column == name]
             for place in places if name == "tokens" else places[:1]:
                 self._own[count] += sum(piece.total(place) for piece in pieces)
 
     def show(self, stage: str, *, now: bool = False) -> None:
-        """Pass a snapshot on, unless the last one was just shown; ``now`` shows it in any case."""
+        """Show the counts, unless they were shown just before; ``now`` shows them in any case."""
         if self._show is None:
             return
         clock = time.monotonic()

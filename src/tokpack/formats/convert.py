@@ -54,10 +54,10 @@ _AS_IN_IT = (
 def detect(name: str) -> str:
     """The format of a dataset, by its content: a prefix of .bin/.idx, or a file.
 
-    FormatError for a format that cannot be read, UsageError where nothing tells the format.
+    FormatError for a format that cannot be read, UsageError if nothing tells the format.
     """
     if name.startswith(("http://", "https://")):
-        # First what is named: a signature is of this file alone, and to ask for others may fail.
+        # The named file comes first: its signature decides, and looking for other files may fail.
         with suppress(InputError):
             if form := _by_magic(_head(name)):
                 return form
@@ -83,7 +83,7 @@ def _detect_file(name: str) -> str:
     if pointer := pointer_in(begin):
         raise InputError(f"{name}: this is {pointer}")
     form = _by_magic(begin)
-    # Ids may be the mark of an Arrow stream, or a number of llm.c.
+    # The first ids may look like the mark of an Arrow stream, or the number of llm.c.
     is_told = form in ("npy", "parquet", "arrow") and not begin.startswith(lists.ARROW_STREAM)
     if not is_told and is_file(f"{name}.index"):
         return "datatrove"
@@ -112,7 +112,7 @@ def _detect_folder(name: str) -> str:
 
 
 def _by_magic(head: bytes) -> str:
-    """The format of a file that begins so, "" where that does not tell it."""
+    """The format of a file with this beginning, "" if that does not tell it."""
     if head.startswith(foreign.NPY_MAGIC):
         return "npy"
     if head.startswith(lists.MAGIC):
@@ -137,7 +137,7 @@ _COPY = 4 << 20
 
 
 class ConvertResult(NamedTuple):
-    """What was written, in which format, and how much."""
+    """What was written: format, files and amounts."""
 
     paths: list[str]
     target: str
@@ -165,13 +165,13 @@ def convert(
 ) -> ConvertResult:
     """Convert a dataset of token ids to another format, or to another dtype.
 
-    ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and
-    by name where they are "". ``eod`` cuts formats that are one run of ids; ``input_dtype`` is
-    that of raw files without a header; ``column`` is that of parquet files; with ``seq_length``
-    documents are packed into rows of Megatron-Bridge. Tracks that say which tokens are trained go
+    ``from_`` and ``to`` are formats as `tokpack convert --help` lists them, found by content and by
+    name if they are "". ``eod`` cuts formats that are one run of ids; ``input_dtype`` is that of
+    raw files without a header; ``column`` is that of parquet files; with ``seq_length`` documents
+    are packed into rows of Megatron-Bridge. Tracks that tell which tokens are trained are converted
     with the ids. ``progress`` is told the tokens that are converted. The output appears whole or
     not at all. UsageError for ids that do not fit the dtype, FormatError for a broken input,
-    OutputError for a taken output.
+    OutputError if the output exists.
     """
     name, path = os.fspath(input), os.fspath(output)
     target = _target(path, to)
@@ -200,7 +200,7 @@ def convert(
 
 
 class _Request(NamedTuple):
-    """What was asked for, as ``convert`` was told it."""
+    """The arguments of ``convert``."""
 
     name: str
     output: str
@@ -279,7 +279,7 @@ def _target(output: str, to: str) -> str:
 
 
 def _brought(url: str, source: str, folder: str) -> str:
-    """The path of a copy of an input on a store, with the files that go with it. InputError."""
+    """The path of a copy of an input on a store, with the files that belong to it. InputError."""
     copy = os.path.join(folder, os.path.basename(shown(url)))
     for name in _input_files(url, source):
         if name != url and not exists(name):
@@ -322,7 +322,7 @@ def _facts(content: Content, request: _Request) -> dict[str, Any]:
 
 
 def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype as it is where Megatron's family has it; else int32, as it uses itself."""
+    """The dtype as it is if Megatron's family has it; else int32, as that uses itself."""
     try:
         kept = storage_dtype(stored)
     except UsageError:
@@ -331,13 +331,15 @@ def _default_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _appended_eod(manifest: Manifest | None) -> int | None:
-    """The id that ends every document, where the manifest says that one was appended."""
+    """The id that ends every document, if the manifest says that one was appended; else None."""
     _, after = (manifest and manifest.frame) or ([], [])
     return after[-1] if after else None
 
 
 def _smallest(target: str, opened: ForeignDataset) -> str | None:
-    """The dtype that OLMo-core takes for granted: the smallest for all ids of the vocabulary."""
+    """The dtype that OLMo-core assumes: the smallest for all ids of the vocabulary; None if not
+    known.
+    """
     manifest = opened.manifest if target == "olmo" else None
     size = manifest.token_fact("vocab_size") if manifest else None
     return None if size is None else "uint16" if size <= 1 << 16 else "uint32"
@@ -349,7 +351,7 @@ def _output_prefix(output: str) -> str:
 
 
 def _input_files(name: str, source: str) -> list[str]:
-    """All files of a dataset that there may be."""
+    """All files that a dataset may have."""
     if source == "mmap":
         return [name, *dataset_files(prefix_of(name))]
     if source == "neox":

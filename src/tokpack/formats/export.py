@@ -53,7 +53,7 @@ class _Lengths:
             self._lengths[begin : self._count] = part
 
     def complete(self) -> npt.NDArray[np.int32]:
-        """All of them. FormatError where they are not as many as the input says."""
+        """All lengths. FormatError if their number is not that of the input."""
         name, expected = self._source.name, self._source.sequences
         if self._count != expected:
             raise FormatError(f"{name}: {self._count} sequences, expected {expected}")
@@ -61,9 +61,9 @@ class _Lengths:
 
 
 class Content:
-    """What is to be written: a dataset of any format, with ids of ``dtype``.
+    """The content to be written: a dataset of any format, with ids of ``dtype``.
 
-    FormatError where lengths and ids are not what the input says it has.
+    FormatError if lengths and ids are not as the input says.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Content:
         dtype: np.dtype[Any],
         new: NewFiles,
         *,
-        eod: int | None = None,  # which ends each document, where that is known
+        eod: int | None = None,  # the id that ends each document, if known
         seq_length: int | None = None,  # tokens of a row of packed documents
         progress: Show | bool | None = None,
     ) -> None:
@@ -84,9 +84,9 @@ class Content:
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
-        """Tokens of each sequence: read with the ids, where that saves a second read.
+        """Tokens of each sequence: read with the ids, if that saves a second read.
 
-        Else, and where they are asked for before, they are read, and so checked, before any id.
+        Otherwise, and if they are needed earlier, they are read, and so checked, before any id.
         """
         return self._read_lengths() if self._lengths is None else self._lengths
 
@@ -97,7 +97,7 @@ class Content:
 
     @property
     def name(self) -> str:
-        """That of the input, for messages."""
+        """The name of the input, for messages."""
         return self.source.name
 
     @cached_property
@@ -111,7 +111,7 @@ class Content:
 
     @cached_property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Where each document ends, in ids."""
+        """The end of each document, in ids."""
         return document_ends(self.lengths, self.doc_idx)[1:]
 
     @property
@@ -121,7 +121,7 @@ class Content:
 
     @property
     def is_masked(self) -> bool:
-        """Whether tracks say which tokens are trained."""
+        """Whether tracks tell which tokens are trained."""
         return not self.source.tracks.keys().isdisjoint(TRAINED_TRACKS)
 
     def ids(self) -> Arrays:
@@ -150,7 +150,7 @@ class Content:
             first += len(part)
 
     def labelled(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-        """Ids and the label that stands for each, -100 where it is not trained, in parts."""
+        """Ids, and for each its label, -100 if it is not trained, in parts."""
         for ids, tracks in self.with_tracks(*TRAINED_TRACKS):
             labels = tracks.get("labels", ids).astype(np.int64)
             if "mask" in tracks:
@@ -166,7 +166,7 @@ class Content:
     def with_tracks(
         self, *names: str
     ) -> Iterator[tuple[npt.NDArray[Any], dict[str, npt.NDArray[Any]]]]:
-        """Ids with the values of those of some tracks that there are."""
+        """Ids with the values of those of some tracks that exist."""
         tracks = [name for name in names if name in self.source.tracks]
         for ids, *values in in_step(self.name, self.ids(), *(self._track(name) for name in tracks)):
             yield ids, dict(zip(tracks, values, strict=True))
@@ -201,17 +201,17 @@ class Content:
 
 
 class Target(NamedTuple):
-    """One format: the files of an output, the one it is known by last, and its dtypes.
+    """One format: the files of an output, with the main one last, and its dtypes.
 
-    ``write`` is given the open files, and gives notes for users.
+    ``write`` is called with the open files, and returns notes for users.
     """
 
     paths: Callable[[str], list[str]]
-    dtypes: tuple[str, ...]  # allowed; the first is chosen where the dataset's own is not among it
+    dtypes: tuple[str, ...]  # the allowed ones; the first is taken if the dataset's own is not
     write: Callable[[list[BinaryIO], Content], list[str]]
     holds: tuple[str, ...] = ()  # what it holds of tracks; of labels all, or which are trained
     mask: Callable[[str], str] | None = None  # one more file, first, where there is a mask
-    documents: bool = True  # whether a document is all that it knows
+    documents: bool = True  # whether it has documents only, and no sequences in them
 
 
 def _write_datatrove(files: list[BinaryIO], content: Content) -> list[str]:
@@ -232,7 +232,7 @@ def _write_olmo(files: list[BinaryIO], content: Content) -> list[str]:
 
 
 def _beside_mask(files: list[BinaryIO], count: int, content: Content) -> list[BinaryIO]:
-    """The files of ids, the last ``count``; where there is one more, it gets the mask."""
+    """The files of ids, which are the last ``count``; if there is one more, it gets the mask."""
     for mask in files[:-count]:
         mask.writelines(part.data for part in content.masks())
     return files[-count:]
@@ -284,7 +284,7 @@ def new_export(
 ) -> NewFiles:
     """The new files of an output; ``tracks`` are those of the dataset.
 
-    OutputError where a mask is there that would be taken for that of a new dataset without one.
+    OutputError if there is a mask that would be taken for that of a new dataset without one.
     """
     paths = export_paths(target, output, tracks)
     mask = EXPORTS[target].mask
@@ -293,15 +293,15 @@ def new_export(
             f"{shown(path)} exists: it would be taken for the mask of the new dataset; remove it, "
             "or choose another output"
         )
-    # What an old dataset is known by goes before a file of the new one comes.
+    # The main file of an old dataset is removed before any new file gets its name.
     outputs = [(path, DATA) for path in paths]
     return NewFiles(outputs, inputs, overwrite=overwrite, stale=paths[1:][-1:])
 
 
 def export(content: Content, target: str, output: str, new: NewFiles) -> list[str]:
-    """Write a dataset in the format ``target``; notes for users.
+    """Write a dataset in the format ``target``. Returns notes for users.
 
-    UsageError where the format needs documents that end with an EOD, and one does not.
+    UsageError if the format needs documents that end with an EOD, and one does not.
     """
     form, tracks = EXPORTS[target], content.source.tracks
     with cannot_write(output):
@@ -318,7 +318,7 @@ def export(content: Content, target: str, output: str, new: NewFiles) -> list[st
 
 
 def export_dtype(target: str, stored: np.dtype[Any], dtype: str | None) -> np.dtype[Any]:
-    """The dtype of an output: the one asked for, else the input's, else the format's first."""
+    """The dtype of an output: as requested, else the input's, else the format's first."""
     allowed = EXPORTS[target].dtypes
     if dtype is not None and dtype not in allowed:
         raise UsageError(f"{target} cannot hold {dtype}: choose one of {', '.join(allowed)}")

@@ -1,7 +1,7 @@
 """Datasets of token ids in other formats, opened for reading: see docs/datasets.md.
 
-Nothing in a file is believed, as in ``format``: sizes are compared with those of the files before
-anything behind a header is looked at, and every entry of an index is checked.
+As in ``format``, nothing in a file is trusted: sizes are compared with those of the files before
+anything after a header is read, and every entry of an index is checked.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def size_of(path: str) -> int:
 
 
 def map_file(path: str, dtype: npt.DTypeLike = np.uint8, begin: int = 0) -> npt.NDArray[Any]:
-    """A file from byte ``begin`` as an array, mapped; InputError, FormatError for odd bytes."""
+    """A file from byte ``begin`` on as a mapped array. InputError, FormatError for odd bytes."""
     size = size_of(path) - begin
     if size % np.dtype(dtype).itemsize:
         raise FormatError(f"{path}: {size} bytes are not a whole number of {np.dtype(dtype)}")
@@ -110,8 +110,8 @@ def parts_of(array: npt.NDArray[Any] | LazyTokens) -> Arrays:
 def open_datatrove(path: str) -> ForeignDataset:
     """A datatrove ``.ds`` file, with the ends of its documents in ``.ds.index``.
 
-    ``.ds.metadata`` tells the tokenizer, the bytes of an id and the number of ids; without it an id
-    has as many bytes as the last end of a document says. ``.ds.loss`` is a mask.
+    ``.ds.metadata`` tells the tokenizer, the bytes of an id and the number of ids. Without it the
+    bytes of an id follow from the last end of a document. ``.ds.loss`` is a mask.
     """
     ends = map_file(f"{path}.index", np.dtype("<u8"))
     tokenizer, width, count = _datatrove_metadata(f"{path}.metadata")
@@ -142,7 +142,7 @@ def cut_at_ends(
 ) -> ForeignDataset:
     """A file of ids whose documents end at ``ends`` [D], in ids, as the file ``index`` says.
 
-    Without a ``dtype`` an id has 2 or 4 bytes, as the last end of a document says.
+    Without a ``dtype`` an id has 2 or 4 bytes, which follows from the last end of a document.
     """
     total = int(ends[-1]) if len(ends) else 0
     dtype = dtype or np.dtype("<u4" if size_of(path) == 4 * total else "<u2")
@@ -175,7 +175,7 @@ def _check_count(path: str, index: str, count: int, dtype: np.dtype[Any]) -> Non
 
 
 def _datatrove_metadata(path: str) -> tuple[str, int | None, int | None]:
-    """Name of the tokenizer, bytes of an id, number of ids, as far as they are told."""
+    """The name of the tokenizer, bytes of an id and number of ids, as far as they are told."""
     if not os.path.exists(path):
         return "", None, None
     with open(path, "rb") as file:
@@ -229,7 +229,7 @@ def open_raw(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
 
 
 def raw_dtype(path: str, dtype: str) -> np.dtype[Any]:
-    """The type of the ids in a file without a header; UsageError where it has one after all."""
+    """The type of the ids in a file without a header. UsageError if it has a header."""
     if map_file(path)[: len(NPY_MAGIC)].tobytes() == NPY_MAGIC:
         raise UsageError(
             f"{path}: begins with numpy's header, so it is not raw: say {option('from_', 'npy')}"
@@ -268,7 +268,7 @@ def open_shard(path: str, eod: int | None) -> ForeignDataset:
 def _cut_at_eod(
     path: str, ids: npt.NDArray[Any], eod: int | None, *, first: bool
 ) -> ForeignDataset:
-    """Documents that end with ``eod``, or begin with it where it comes ``first``."""
+    """The documents that end with ``eod``, or begin with it if it comes ``first``."""
     if eod is None:
         raise UsageError(
             f"{path}: one run of {len(ids)} ids, which does not tell where documents end: add the "
@@ -291,7 +291,7 @@ def _cut_at_eod(
 
 
 def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Arrays:
-    """Where documents end, in ids, some at a time; what is left at the end is one more."""
+    """The ends of documents, in ids, some at a time; ids that are left at the end are one more."""
     last = 0
     for start in range(0, len(ids), STEP):
         ends = np.flatnonzero(ids[start : start + STEP] == eod) + start
@@ -304,7 +304,7 @@ def _document_ends(ids: npt.NDArray[Any], eod: int, *, first: bool) -> Arrays:
 
 
 def short_enough(lengths: npt.NDArray[Any], start: int, name: str) -> npt.NDArray[Any]:
-    """Lengths of documents, from number ``start`` on; FormatError where one has too many ids."""
+    """Lengths of documents, from number ``start`` on. FormatError if one has too many ids."""
     wrong = np.flatnonzero(lengths > MAX_LENGTH)
     if wrong.size:
         raise FormatError(

@@ -1,8 +1,8 @@
 """Token ids as lists in a column: parquet, Hugging Face's Arrow, packs of Megatron-Bridge.
 
-A row is a document. Beside the ids there may be, for each, a label, -100 where it is not trained,
-as ``datasets`` has them for TRL and axolotl, and masks of TRL, which are unshifted too. A row of
-Megatron-Bridge has several documents; its mask is shifted.
+A row is a document. Beside the ids there may be a label for each, -100 if it is not trained, as in
+``datasets`` for TRL and axolotl, and masks of TRL, which are not shifted either. A row of
+Megatron-Bridge has several documents, and its mask is shifted.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def open_parquet(path: str, column: str | None) -> ForeignDataset:
 
 
 def is_arrow_folder(path: str) -> bool:
-    """Whether a folder is one of ``save_to_disk``; UsageError for one that has several."""
+    """Whether a folder is one of ``save_to_disk``. UsageError for one that has several."""
     if os.path.exists(os.path.join(path, "dataset_dict.json")):
         raise UsageError(f"{path}: has several splits, each in a folder: name one of them")
     return os.path.exists(os.path.join(path, STATE))
@@ -144,7 +144,7 @@ def open_arrow(path: str, column: str | None) -> ForeignDataset:
         for batch in batches():
             if schema is not None and schema != batch.schema:
                 raise FormatError(f"{path}: its files have different columns")
-            batch.validate(full=True)  # a file says where its lists lie: nothing else checks that
+            batch.validate(full=True)  # nothing else checks the offsets of lists in a file
             counts, schema = counts + len(batch), batch.schema
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise _broken(path, "not a right Arrow file", error) from None
@@ -179,14 +179,14 @@ def _data_files(folder: str) -> list[str]:
 
 
 def _broken(path: str, what: str, error: Exception) -> FormatError | InputError:
-    # Arrow reports much of what it finds in a file as an OSError without a number.
+    # Arrow reports many faults of a file as an OSError without a number.
     if getattr(error, "errno", None):
         return InputError(f"{path}: cannot be read: {error}")
     return FormatError(f"{path}: {what}: {error}")
 
 
 def _open_rows(file: _File, column: str | None) -> ForeignDataset:
-    """A document a row, with what other columns say of which ids are trained."""
+    """A document for each row, and what other columns tell about which ids are trained."""
     name = _column(file, column)
     columns = file.columns
     masks = [one for one in MASKS if one in columns]
@@ -223,7 +223,7 @@ def _open_rows(file: _File, column: str | None) -> ForeignDataset:
 
 
 def _open_bridge(file: _File) -> ForeignDataset:
-    """The documents of packed rows, with their mask; in the order that they had, if it is known."""
+    """The documents of packed rows, with their mask, in their original order if that is known."""
     order = [ORDER] if ORDER in file.columns else []
 
     def packed(*names: str) -> Iterator[tuple[npt.NDArray[np.int64], _Part]]:
@@ -256,7 +256,7 @@ def _open_bridge(file: _File) -> ForeignDataset:
 
 
 def _in_order(file: _File, parts: Iterator[tuple[npt.NDArray[np.int64], _Part]]) -> Iterator[_Part]:
-    """Documents by their numbers, as soon as all before are there. FormatError."""
+    """The documents by their numbers, each as soon as all before it have come. FormatError."""
     numbers, held, following = np.zeros(0, np.int64), list[_Part](), 0
     for more, part in parts:
         numbers, held = np.append(numbers, more), [*held, part]
@@ -281,7 +281,7 @@ def _in_order(file: _File, parts: Iterator[tuple[npt.NDArray[np.int64], _Part]])
 def places_of(
     lengths: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Where the tokens of some documents are among those of all, which have these lengths."""
+    """The places of some documents' tokens among those of all, which have these lengths."""
     return numbers_in((np.cumsum(lengths) - lengths)[chosen], lengths[chosen])
 
 
@@ -293,7 +293,7 @@ def _no_order(file: _File) -> FormatError:
 
 
 def _begins(file: _File, lengths: npt.NDArray[Any], row: int, lists: Any) -> npt.NDArray[np.int64]:
-    """Where the documents of packed rows begin, in the ids of all of them. FormatError."""
+    """The first id of each document in packed rows, counted through all rows. FormatError."""
     counts, starts = _lengths(file.path, "seq_start_id", row, lists), lists.flatten().to_numpy()
     rows = np.repeat(np.arange(len(lengths)), counts)
     first = np.diff(rows, prepend=-1) > 0
@@ -332,7 +332,7 @@ def _column(file: _File, column: str | None) -> str:
 
 
 def _part(file: _File, names: list[str], row: int, batch: Any) -> _Part:
-    """Columns of a record batch, which begins with ``row``. FormatError where they differ."""
+    """The columns of a record batch, which begins with ``row``. FormatError if they differ."""
     lengths = _lengths(file.path, names[0], row, batch.column(names[0]))
     values = {}
     for name in names:
@@ -348,7 +348,7 @@ def _part(file: _File, names: list[str], row: int, batch: Any) -> _Part:
 
 
 def _without_padding(part: _Part) -> _Part:
-    """Without what the attention mask has 0 for, where there is one."""
+    """The part without the ids for which the attention mask, if there is one, is 0."""
     attention = part.values.pop("attention_mask", None)
     if attention is None or (attention != 0).all():
         return part
@@ -385,7 +385,7 @@ _DATA = "data-00000-of-00001.arrow"
 
 
 class _Documents(NamedTuple):
-    """Some whole documents: their lengths [d] and, for each id, the label that stands for it."""
+    """Some whole documents: their lengths [d] and, for each id, its label."""
 
     first: int
     lengths: npt.NDArray[np.int64]
@@ -444,7 +444,7 @@ def _schema(**dtypes: np.dtype[Any] | str) -> Any:
 
 
 def write_parquet(files: list[BinaryIO], content: Content) -> list[str]:
-    """Write a row with ``input_ids`` for each document, and ``labels`` where there is a mask."""
+    """Write a row with ``input_ids`` for each document, and ``labels`` if there is a mask."""
     arrow = pyarrow()
     dtypes = {"input_ids": content.dtype, "labels": np.dtype("<i8")}
     schema = _schema(**dict(list(dtypes.items())[: 1 + content.is_masked]))
@@ -456,7 +456,7 @@ def write_parquet(files: list[BinaryIO], content: Content) -> list[str]:
 
 
 def arrow_paths(name: str) -> list[str]:
-    """The files of a folder as ``datasets.Dataset.save_to_disk`` makes it."""
+    """The files of a folder that ``datasets.Dataset.save_to_disk`` would make."""
     return [f"{name}/{file}" for file in (_DATA, "dataset_info.json", "state.json")]
 
 
@@ -580,10 +580,10 @@ def _packs(
 
 
 def best_fit(sizes: npt.NDArray[np.int64], room: int) -> list[list[int]]:
-    """Rows of numbers: the largest goes first, into the row with the least room that it fits in.
+    """Rows of numbers: the largest is placed first, in the row with the least room that it fits in.
 
-    ``sizes`` [n], at most ``room``; what is below 0 is left out. Numbers ascend in a row, and rows
-    by their first.
+    ``sizes`` [n] are at most ``room``; negative ones are left out. Numbers ascend in a row, and
+    rows by their first.
     """
     rows = list[list[int]]()
     by_room = dict[int, list[int]]()  # rows, by the room that is left

@@ -1,7 +1,7 @@
-"""Ids and labels in .bin/.idx files beside each other, as GPT-NeoX has them.
+"""Ids and labels in .bin/.idx files beside each other, as in GPT-NeoX.
 
 Its ``preprocess_data_with_chat_template.py`` writes P_document and P_label_document (and
-P_reward_document, with a number for each document): all are int32, labels are unshifted, and -100
+P_reward_document, with a number for each document): all are int32, labels are not shifted, and -100
 does not count.
 """
 
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from tokpack.formats.foreign import Arrays
 
 
-# Which tokens are trained, as other programs say it: by labels, of which -100 does not count.
-#
-# Value i of a mask, or of labels, belongs to token i as it is read, unshifted, as in our tracks.
+# Other programs tell by labels which tokens are trained: -100 does not count. Value i of a mask, or
+# of labels, belongs to token i, not shifted, as in tokpack's own tracks.
 
 IGNORED = -100  # the label of a token that is not trained
 _LABELS = np.iinfo(np.int32)
@@ -67,10 +66,10 @@ class _Cutter:
 def tracks_of_labels(
     name: str, pairs: Callable[[], Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]]
 ) -> Mapping[str, Callable[[], Arrays]]:
-    """The track that labels beside ids are: a mask, where each is the id or -100, else labels.
+    """The track for labels beside ids: a mask, if each is the id or -100, else labels.
 
-    ``pairs`` gives ids and labels in parts, each time anew; they are read once here. FormatError
-    for a label that 32 bits do not hold.
+    ``pairs`` returns ids and labels in parts, from the beginning each time; they are read once
+    here. FormatError for a label of more than 32 bits.
     """
     for ids, labels in pairs():
         if labels.size and not _LABELS.min <= labels.min() <= labels.max() <= _LABELS.max:
@@ -82,9 +81,9 @@ def tracks_of_labels(
 
 
 def shifted(mask: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int8]:
-    """A mask [n] as one of the tokens that predict: value i says whether i + 1 is trained.
+    """A mask [n] for the tokens that predict: value i tells whether i + 1 is trained.
 
-    ``ends`` int64 [D] are where documents end; the last token of a document predicts none.
+    ``ends`` int64 [D] are the ends of documents; the last token of a document predicts none.
     """
     moved = np.zeros(len(mask), np.int8)
     moved[:-1] = mask[1:]
@@ -93,7 +92,7 @@ def shifted(mask: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> npt.NDArray[
 
 
 def unshifted(mask: npt.NDArray[Any], begins: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """The reverse of ``shifted``; ``begins`` int64 [D] are where documents begin."""
+    """The inverse of ``shifted``; ``begins`` int64 [D] are the beginnings of documents."""
     moved = np.zeros(len(mask), np.uint8)
     moved[1:] = mask[:-1]
     moved[begins[begins < len(mask)]] = 0
@@ -105,7 +104,7 @@ _SUFFIXES = ("_document", "_label_document")
 
 
 def neox_base(name: str) -> str:
-    """P, of either file of a dataset of GPT-NeoX, or of P itself."""
+    """P, from either file of a dataset of GPT-NeoX, or from P itself."""
     prefix = prefix_of(name)
     for suffix in reversed(_SUFFIXES):
         if prefix.endswith(suffix):
@@ -129,7 +128,7 @@ def is_neox(name: str) -> bool:
 
 
 def open_neox(name: str) -> ForeignDataset:
-    """Documents of GPT-NeoX with their labels. FormatError where these are not of them."""
+    """Documents of GPT-NeoX with their labels. FormatError if the labels do not belong to them."""
     base = neox_base(name)
     text, labels = (open_mmap(prefix) for prefix in neox_prefixes(base))
     _check_same(text, labels)
@@ -149,7 +148,7 @@ def _pairs(
 
 
 def _check_same(ids: ForeignDataset, other: ForeignDataset) -> None:
-    """FormatError where a dataset has not the sequences and documents of another."""
+    """Raise FormatError if two datasets do not have the same sequences and documents."""
     if other.dtype.kind != "i" or other.dtype.itemsize < 4:
         raise FormatError(f"{other.name}: holds {other.dtype}, expected int32")
     if other.sequences != ids.sequences:

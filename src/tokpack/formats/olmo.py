@@ -54,21 +54,21 @@ def olmo_paths(name: str) -> list[str]:
 
 
 def olmo_mask(name: str) -> str:
-    """The file with the mask of ``X.npy``, as open-instruct names it."""
+    """The file with the mask of ``X.npy``, by open-instruct's name."""
     folder, base = os.path.split(name)
     masked = base.replace(_IDS, _MASK, 1) if _IDS in base else f"{_MASK}_{base}"
     return os.path.join(folder, masked)
 
 
 def olmo_parts(folder: str) -> list[str]:
-    """The ids in a folder that open-instruct made, part by part."""
+    """The files of ids in a folder that open-instruct made, part by part."""
     return sorted(glob.glob(os.path.join(glob.escape(folder), f"{_IDS}_part_*.npy")))
 
 
 def open_olmo(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
-    """The ids of ``X.npy``, cut as ``X.csv.gz`` says, or, where there is none, at each ``eod``.
+    """The ids of ``X.npy``, cut as ``X.csv.gz`` says, or without one at each ``eod``.
 
-    Of a folder all parts that open-instruct made.
+    A folder has all parts that open-instruct made.
     """
     if not os.path.isdir(path):
         return _open_part(path, dtype, eod)
@@ -108,7 +108,7 @@ def _check_alike(path: str, parts: list[ForeignDataset]) -> None:
 
 
 def _joined_lengths(path: str, parts: list[ForeignDataset], eod: int) -> npt.NDArray[np.int64]:
-    """The lengths of all documents, of which one may go on from a part to the next."""
+    """The lengths of all documents; one may continue from a part to the next."""
     joined = list[npt.NDArray[np.int64]]()
     goes_on = False
     for part in parts:
@@ -145,7 +145,7 @@ def _open_ids(path: str, dtype: str | None, eod: int | None) -> ForeignDataset:
 
 
 def _ends(path: str, most: int) -> Iterator[int]:
-    """Where documents end, in ids; each begins where the one before ended."""
+    """The ends of documents, in ids; each document begins at the end of the one before."""
     last = 0
     with (
         cannot_read(path),
@@ -167,7 +167,7 @@ def _count(text: str) -> int:
 
 
 def checked_ids(content: Content) -> Arrays:
-    """All ids; UsageError where a document does not end with the EOD."""
+    """All ids. UsageError if a document does not end with the EOD."""
     if content.eod is None:
         raise UsageError(
             f"{content.name}: OLMo-core ends a document at each EOD, and nothing says which id "
@@ -190,7 +190,7 @@ def checked_ids(content: Content) -> Arrays:
 
 
 def write_documents(file: BinaryIO, ends: npt.NDArray[np.int64]) -> int:
-    """Write where documents begin and end; how many are left out, because they have no ids.
+    """Write the begins and ends of documents. Returns how many have no ids and are left out.
 
     ``ends`` int64 [D], in ids, ascending.
     """

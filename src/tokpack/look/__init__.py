@@ -1,4 +1,6 @@
-"""What a dataset holds and what a tokenizer is, in figures and plots, for terminals and pages."""
+"""What a dataset contains and what a tokenizer is, in figures and plots, for terminals and
+pages.
+"""
 
 from tokpack.look.page import PAGE_KIND, page
 from tokpack.look.stats import CrossDuplicates, DuplicateFinder, Stats, hash_documents, stats

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokpack.look.tokenizers import Texts
     from tokpack.tokenizers import Tokenizer
 
-Row = dict[str, Any]  # what ``bench_one`` prints
+Row = dict[str, Any]  # the output of ``bench_one``
 _RUNS = 3  # processes of each library
 
 
@@ -34,9 +34,9 @@ class LibraryTrial:
     """A library on the same texts, in one thread of processes of its own.
 
     ``construction`` is processor seconds until it has encoded a letter. ``first`` is the speed on
-    the first 10 MB, each text once, and ``later`` that on the rest, 0 where there is none, in MB
-    (10^6 bytes) of text a processor second. All are medians over the runs. ``same_ids`` as
-    tokpack's. ``failure`` says why there are no figures.
+    the first 10 MB, each text once, and ``later`` that on the rest, 0 if there is none, in MB (10^6
+    bytes) of text a processor second. All are medians over the runs. ``same_ids`` tells whether the
+    ids are tokpack's. ``failure`` is the reason why there are no figures.
     """
 
     library: str
@@ -51,10 +51,10 @@ class LibraryTrial:
 def bench(
     tokenizer: Tokenizer, texts: Texts, *, libraries: Sequence[str] = ()
 ) -> list[LibraryTrial]:
-    """Encode ``texts`` by tokpack and by some libraries, by all that are installed, in turns.
+    """Encode ``texts`` by tokpack and by some libraries, or all that are installed, in turns.
 
-    Its own ids are those of ``encode`` without EOD. TokenizerError for a tokenizer without a
-    tokenizer.json, which is what the others read.
+    tokpack's own ids are those of ``encode`` without EOD. TokenizerError for a tokenizer without a
+    tokenizer.json, which the other libraries read.
     """
     names = list(dict.fromkeys(["tokpack", *(libraries or filter(find_spec, LIBRARIES))]))
     for name in names:
@@ -74,7 +74,7 @@ def bench(
 
 
 def _measure(name: str, work: Path, size: int) -> Row:
-    """What one process measures, or the ``failure`` that it says last."""
+    """The measurements of one process, or the ``failure`` that it reported last."""
     arguments = [name, work / "text", work / "offsets", size, work]
     done = subprocess.run(
         [sys.executable, "-P", bench_one.__file__, *map(str, arguments)],

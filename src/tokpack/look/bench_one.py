@@ -2,8 +2,8 @@
 
     python -P bench_one.py LIBRARY TEXT OFFSETS BYTES TOKENIZER_FOLDER
 
-Encodes the documents in TEXT (cut at the int64 OFFSETS, of which as many as fit into BYTES) on one
-thread, each once, and prints what ``main`` measures as JSON. Needs only numpy and the library, so
+Encodes the documents in TEXT, cut at the int64 OFFSETS, as many as fit into BYTES, on one thread,
+each once, and prints what ``main`` measures as JSON. Needs only numpy and the library, so
 that it runs in any environment.
 """
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Documents = Sequence[bytes]
-    # What the library takes of documents, and its ids of that.
+    # Two functions: documents in the form that the library takes, and the ids of that.
     Library = tuple[Callable[[Documents], Any], Callable[[Any], Any]]
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-os.environ["RAYON_NUM_THREADS"] = "1"  # snaptokens has no other way to ask for one thread
+os.environ["RAYON_NUM_THREADS"] = "1"  # the only way to make snaptokens use one thread
 FIRST = 10_000_000  # bytes of text that count as the first ones
 BLOCK = 1 << 20
 
@@ -88,7 +88,7 @@ def transformers(folder: Path) -> Library:
 
 
 def tiktoken(folder: Path) -> Library:
-    """tiktoken, whose ranks are the ids; for a vocabulary of another order its ids are others."""
+    """tiktoken, whose ranks are the ids; for a vocabulary in another order its ids differ."""
     import tiktoken
 
     definition = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s
 
 
 def _expression(node: dict[str, Any]) -> str:
-    """The one expression by which a definition cuts text. ValueError where it has other steps."""
+    """The only expression by which a definition cuts text. ValueError if it has other steps."""
     first, *others = node.get("pretokenizers", [node])
     if not others and first["type"] == "ByteLevel" and first.get("use_regex", True):
         return _GPT2
@@ -118,7 +118,7 @@ def _expression(node: dict[str, Any]) -> str:
 
 
 def _bytes_of(token: str) -> bytes:
-    """The bytes of a token, of which each is a character, as GPT-2's vocabulary writes them."""
+    """The bytes of a token in GPT-2's vocabulary, where each character stands for a byte."""
     return b"".join(_BYTES.get(character, character.encode()) for character in token)
 
 
@@ -145,10 +145,11 @@ def _add(digest: Any, ids: Any) -> None:
 
 
 def main() -> None:
-    """Processor seconds until a tokenizer has encoded a letter, of the first 10 MB, and later.
+    """Measure processor seconds until a tokenizer has encoded a letter, of the first 10 MB, and
+    later.
 
-    Prints ``construction``, ``first`` and ``later``, the last two with the ``bytes`` of text that
-    they took; ``ids`` is the sha256 of all ids as uint32.
+    Prints ``construction``, ``first`` and ``later``, the last two with the ``bytes`` of their
+    texts; ``ids`` is the sha256 of all ids as uint32.
     """
     library, text, offsets, limit, folder = sys.argv[1:]
     content = Path(text).read_bytes()
@@ -159,7 +160,7 @@ def main() -> None:
     del content
     began = time.process_time()
     prepare, encode = LIBRARIES[library](Path(folder))
-    encode(prepare([b"a"]))  # some import or make more when they are first called
+    encode(prepare([b"a"]))  # some libraries do more work in their first call
     row: dict[str, Any] = {"construction": time.process_time() - began}
     digest = hashlib.sha256()
     for name, part in (("first", documents[:border]), ("later", documents[border:])):

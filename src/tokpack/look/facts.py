@@ -1,4 +1,4 @@
-"""Figures as words: the same for a terminal and for a page."""
+"""Figures in words, the same for a terminal and for a page."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def _share(part: int, whole: int) -> str:
 
 
 def labels(datasets: Sequence[Stats]) -> list[str]:
-    """A name for each dataset: without its folder, where that keeps them apart."""
+    """A name for each dataset, without its folder if the names stay different."""
     names = [stats.prefix.rpartition("/")[2] for stats in datasets]
     return names if len(set(names)) == len(names) else [stats.prefix for stats in datasets]
 
 
 def warnings(stats: Stats) -> list[str]:
-    """What in the figures may be a fault of the data."""
+    """Figures that may be caused by a fault of the data, in words."""
     lines = []
     if stats.outside:
         lines.append(f"{counted(stats.outside, 'token')} outside the vocabulary")
@@ -92,7 +92,7 @@ def warnings(stats: Stats) -> list[str]:
 class Table:
     """A table of a report, for a terminal or a page.
 
-    ``bars`` has for each row a share of 1, drawn in the column ``SHARE``; the column ``texts`` has
+    ``bars`` has a share of 1 for each row, drawn in the column ``SHARE``; the column ``texts`` has
     text of the data. ``kind`` is its class in the style sheet.
     """
 
@@ -109,7 +109,7 @@ SHARE = 3  # the column with bars
 
 
 def token_table(stats: Stats, most: int) -> Table | None:
-    """The ``most`` frequent tokens; None where there is none."""
+    """The ``most`` frequent tokens; None if there is no token."""
     top = stats.frequency.top[:most]
     if not top:
         return None
@@ -127,7 +127,7 @@ def token_table(stats: Stats, most: int) -> Table | None:
 
 
 def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
-    """The ``most`` sources with the most tokens, and all others in one row at the end."""
+    """The ``most`` sources with the most tokens, and all others together in the last row."""
     if not sources:
         return None
     total = sum(source.tokens for source in sources) or 1
@@ -164,7 +164,7 @@ def source_table(sources: Sequence[SourceShare], most: int) -> Table | None:
 
 
 def role_table(stats: Stats) -> Table | None:
-    """The tokens of each role in conversations; None where they are not known."""
+    """The tokens of each role in conversations; None if they are not known."""
     if not stats.roles:
         return None
     largest = max(tokens for _, tokens, _ in stats.roles)
@@ -187,7 +187,7 @@ def role_table(stats: Stats) -> Table | None:
 
 
 def trained_table(stats: Stats) -> Table | None:
-    """What is trained of the first documents; None where that is all of them."""
+    """What is trained of the first documents; None if that is all of them."""
     if not stats.trained_texts:
         return None
     return Table(
@@ -228,7 +228,7 @@ def duplicate_table(stats: Stats, most: int) -> Table | None:
 
 def common_folder(sources: Sequence[SourceShare]) -> str:
     """The folder that all sources are in, with its slash; "" for none."""
-    # os.path.commonpath would refuse to mix paths and URLs: their text is compared.
+    # Compared as text, because os.path.commonpath refuses to mix paths and URLs.
     shared = os.path.commonprefix([source.name for source in sources])  # noqa: RUF071
     folder, slash, _ = shared.rpartition("/")
     return folder + slash

@@ -1,4 +1,4 @@
-"""Figures of datasets as one page of HTML that needs nothing else: to read, print and send."""
+"""Figures of datasets as one page of HTML that needs no other file: to read, print and send."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MOST_TOKENS, _MOST_GROUPS, _MOST_SOURCES = 30, 10, 30
 
 
 def page(datasets: Sequence[Stats], *, footer: str = "") -> str:
-    """The report as HTML; ``footer`` says of when and whom it is."""
+    """The report as HTML; ``footer`` is text for its end, such as the date."""
     names = labels(datasets)
     title = ("Datasets " if names[1:] else "Dataset ") + ", ".join(names)
     foot = tag("footer", footer) if footer else ""
@@ -61,9 +61,9 @@ def curves_page(title: str, unit: str, curves: Sequence[Curve]) -> str:
 
 
 def _whole(command: str, title: str, body: Html) -> str:
-    """A page of a command. Nothing in it comes from elsewhere: no script, no link, no font.
+    """A page of a command. It loads nothing: no script, no link, no font.
 
-    All text is escaped, and the page itself forbids a browser to load or run anything.
+    All text is escaped, and the page itself forbids browsers to load or run anything.
     """
     return (
         f'{_HEAD.format(command)}<meta name="viewport" content="width=device-width, '
@@ -105,7 +105,7 @@ PAGE_KIND = Kind("a page of tokpack stats", is_page, kept=False)
 
 
 def _named(number: int, datasets: Sequence[Stats]) -> Html:
-    """The title of what is said about one of several datasets."""
+    """The title of figures about one of several datasets."""
     return tag("h3", key(number, labels(datasets)[number])) if len(datasets) > 1 else html()
 
 
@@ -125,7 +125,7 @@ def _facts(datasets: Sequence[Stats]) -> Html:
 
 
 def length_figures(named: Sequence[str], datasets: Sequence[Stats | LengthStats]) -> Html:
-    """How long the documents of datasets of these names are."""
+    """The lengths of documents in datasets with these names."""
     plot = length_plot(named, datasets)
     if not plot:
         return section("Lengths of documents", none("No documents."))

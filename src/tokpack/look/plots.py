@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from tokpack.look.stats import Stats
 
 
-# HTML that is safe as it is made: all text is escaped, and nothing in it is obeyed.
-
 _EMPTY = ("br", "input", "link", "meta")  # elements without an end
 SERIES = 10  # colours in the page's style
 
 
 class Html(str):
-    """Text that is HTML already."""
+    """Text that is HTML already. All other text is escaped when it becomes a part of it."""
 
     __slots__ = ()
 
 
 def html(*parts: object) -> Html:
-    """Parts one behind the other; what is not Html is text, and becomes it."""
+    """Parts, one after the other; a part that is not Html is escaped."""
     return Html(
         "".join(part if isinstance(part, Html) else escape(shown(str(part))) for part in parts)
     )
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
-    """An element. Attributes that are None or False are left out; ``class_`` is class."""
+    """An element. Attributes that are None or False are left out; ``class_`` is the attribute
+    class.
+    """
     words = [name]
     for key, value in attributes.items():
         if value is not None and value is not False:
@@ -48,9 +48,9 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], kind: str = "") -> Html:
-    """A table, scrolled by itself where it is too wide; the first column names the row.
+    """A table with its own scroll bar if it is too wide; the first column names the row.
 
-    Where there is no room for columns, the style shows the head of a cell before it.
+    On a narrow screen the style shows the head of a column before each cell.
     """
     top = html(*(tag("th", cell, scope="col") for cell in head))
     body = []
@@ -69,12 +69,12 @@ def section(title: str, *parts: object) -> Html:
 
 
 def tiles(facts: Iterable[tuple[str, object]]) -> Html:
-    """Figures with their names, as many side by side as there is room for."""
+    """Figures with their names, as many side by side as fit."""
     return tag("dl", *(tag("div", tag("dt", k), tag("dd", v)) for k, v in facts), class_="tiles")
 
 
 def none(text: str) -> Html:
-    """What stands where there is nothing to show."""
+    """The words if there is nothing to show."""
     return tag("p", text, class_="none")
 
 
@@ -84,7 +84,7 @@ def key(number: int, name: object) -> Html:
 
 
 def legend(names: Iterable[tuple[int, object]]) -> Html:
-    """What the colours of series mean."""
+    """The meaning of the colours of series."""
     return tag("p", *(tag("span", key(*named)) for named in names), class_="legend")
 
 
@@ -97,9 +97,9 @@ Scale = Callable[[float], float]
 
 @dataclass
 class Axis:
-    """A range of values, the ticks on it with their labels, and what it is of.
+    """A range of values, the ticks on it with their labels, and a title.
 
-    That of y is said above the plot, where no tick is in its way.
+    The title of the y axis is above the plot, where it does not collide with a tick.
     """
 
     low: float
@@ -127,10 +127,10 @@ class Plot:
         self._at_y = self.y.scale(HEIGHT - BOTTOM, TOP)
 
     def line(self, points: Sequence[Point], series: int, kind: str = "") -> None:
-        """A line; ``kind`` are more classes of the style."""
+        """Draw a line; ``kind`` are more classes of the style."""
         if not points:
             return
-        points = points if len(points) > 1 else [*points, *points]  # which are drawn as a dot
+        points = points if len(points) > 1 else [*points, *points]  # a single point becomes a dot
         path = " ".join(f"{self._at_x(x):.1f},{self._at_y(y):.1f}" for x, y in points)
         self._shapes.append(f'<polyline class="line s{series % SERIES} {kind}" points="{path}"/>')
 
@@ -190,7 +190,7 @@ def bar(share: float, series: int = 0) -> Html:
 
 
 def stack(parts: Sequence[tuple[float, int, str]], kind: str = "stack") -> Html:
-    """Shares of a whole in a row: of each its share, 0 to 1, its series, and what it is."""
+    """Shares of a whole in a row: for each its share, 0 to 1, its series, and its name."""
     shapes, at = [], 0.0
     for share, series, text in parts:
         title = f"<title>{escape(text)}</title>" if text else ""
@@ -206,7 +206,7 @@ def stack(parts: Sequence[tuple[float, int, str]], kind: str = "stack") -> Html:
 
 
 def sparkline(values: Sequence[float], label: str) -> Html:
-    """A curve without axes, from the lowest value to the highest; ``label`` says what it is."""
+    """A curve without axes, from the lowest value to the highest; ``label`` describes it."""
     across = Axis(0, len(values) - 1, (), "").scale(2, 158)
     up = Axis(min(values), max(values), (), "").scale(34, 2)
     path = " ".join(f"{across(i):.1f},{up(value):.1f}" for i, value in enumerate(values))
@@ -219,7 +219,7 @@ def sparkline(values: Sequence[float], label: str) -> Html:
 # The plots of reports and pages: lengths of documents, frequencies of tokens, curves.
 
 _MOST_TICKS = 8
-_MOST_POINTS = 600  # of a curve; of more, the highest and the lowest of each stretch are drawn
+_MOST_POINTS = 600  # if a curve has more, the highest and lowest point of each stretch are drawn
 
 
 def length_plot(names: Sequence[str], datasets: Sequence[Stats | LengthStats]) -> Html:
@@ -258,7 +258,9 @@ def zipf_plot(names: Sequence[str], datasets: Sequence[Stats]) -> Html:
 
 
 class Curve(NamedTuple):
-    """Points, x ascending, and how they are drawn: Plot.line; "" is the name of a companion."""
+    """Points, x ascending, and how they are drawn, see Plot.line; the name "" accompanies another
+    curve.
+    """
 
     name: str
     points: Sequence[Point]
@@ -290,7 +292,7 @@ def number_text(value: float) -> str:
 
 
 def thinned(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]:
-    """Of many points the highest and the lowest of each stretch, so that no spike is lost."""
+    """The highest and lowest point of each stretch of a long curve, so that no spike is lost."""
     if len(points) <= most:
         return list(points)
     heights, size, result = [y for _, y in points], -(-2 * len(points) // most), []

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
     Ends = npt.NDArray[np.int64]
 
 
-# One pass over all tokens of a dataset: how often each id occurs, a hash of each document.
-
-CHUNK_BYTES = 1 << 22  # larger than in other passes: each brings a count for every id
-_BLOCK = 1 << 18  # tokens counted at a time: their 64-bit copies stay in the cache
+CHUNK_BYTES = 1 << 22  # larger than in other passes, because each chunk has a count for every id
+_BLOCK = 1 << 18  # tokens that are counted at a time, so that their 64-bit copies stay in the cache
 _MOST_IDS = 1 << 22  # ids counted one by one; no tokenizer has more
 EXAMPLES = 20
 
@@ -58,7 +56,7 @@ class Counts:
     without_eod: int = 0
 
     def add(self, more: Counts) -> None:
-        """Take in what was found in the tokens that follow."""
+        """Add the counts of the tokens that follow."""
         if len(more.counts) > len(self.counts):
             more.counts[: len(self.counts)] += self.counts
             self.counts = more.counts
@@ -66,7 +64,7 @@ class Counts:
             self.counts[: len(more.counts)] += more.counts
         self.outside += more.outside
         self.inner_eods += more.inner_eods
-        last = self.inner[-1][0] if self.inner else -1  # a document may go on in the next chunk
+        last = self.inner[-1][0] if self.inner else -1  # the next chunk may continue this document
         self.inner += [(number, at) for number, at in more.inner if number > last]
         del self.inner[EXAMPLES:]
         self.without_eod += more.without_eod
@@ -81,12 +79,12 @@ def count_tokens(
     threads: int = 0,
     progress: Show | bool | None = None,
 ) -> tuple[Counts, npt.NDArray[np.uint64]]:
-    """Read every token once, about a nanosecond or two each on a core.
+    """Read every token once, which takes a nanosecond or two each on a core.
 
-    ``ends`` are the tokens before each document, and all of them at the end: int64
-    [documents + 1]. Gives the counts, and uint64 [documents], the upper half of the
-    ``tokens_xxh3`` of each document. Memory is the hashes, a count for each id, and two chunks a
-    thread, whatever the length of the documents. InputError where a file cannot be read.
+    ``ends`` are the tokens before each document, and of all documents at the end: int64 [documents
+    + 1]. Returns the counts, and uint64 [documents], the upper half of the ``tokens_xxh3`` of each
+    document. Memory is the hashes, a count for each id, and two chunks a thread, whatever the
+    length of documents. InputError if a file cannot be read.
     """
     result = Counts(np.zeros(min(vocab_size or 0, _MOST_IDS), np.int64))
     hashes = np.empty(len(ends) - 1, np.uint64)
@@ -126,10 +124,12 @@ class _ShardScan:
         self._first = first
         self._eod = eod
         self._hashes = hashes[first : first + len(self.starts)]
-        self._state = xxhash.xxh3_128()  # of the document that goes on in the next chunk
+        self._state = xxhash.xxh3_128()  # of a document that continues in the next chunk
 
     def __call__(self, at: int, block: ByteBlock) -> Counts:
-        """Count the tokens of a chunk and hash the documents that lie in it, in any thread."""
+        """Count the tokens of a chunk and hash the documents that lie in it; called in any
+        thread.
+        """
         width = self.dtype.itemsize
         tokens = block.view(self.dtype)
         begin, end = at // width, at // width + len(tokens)
@@ -145,10 +145,10 @@ class _ShardScan:
         return counts
 
     def hash_across(self, at: int, block: ByteBlock) -> None:
-        """Hash the documents that lie in several chunks, which come in order."""
+        """Hash the documents that lie in several chunks, which must come in order."""
         width = self.dtype.itemsize
         begin, end = at // width, (at + len(block)) // width
-        # The document that began before this chunk and has tokens in it.
+        # A document that began before this chunk and has tokens in it.
         number = int(np.searchsorted(self.stops, begin, side="right"))
         if number < len(self.stops) and self.starts[number] < begin:
             stop = int(self.stops[number])
@@ -156,7 +156,7 @@ class _ShardScan:
             if stop > end:
                 return
             self._hashes[number] = self._state.intdigest() >> 64
-        # The one that begins in it and goes on.
+        # A document that begins in this chunk and continues in the next.
         number = int(np.searchsorted(self.stops, end, side="right"))
         if number < len(self.stops) and begin <= self.starts[number] < end:
             self._state.reset()
@@ -167,7 +167,7 @@ class _ShardScan:
         self._state.update(np.ascontiguousarray(tokens).data)
 
     def _count_eods(self, counts: Counts, tokens: npt.NDArray[Any], begin: int, eod: int) -> None:
-        """EOD tokens inside documents; searched only where the counts say that there are some."""
+        """Find EOD tokens inside of documents, but only if the counts show that there are some."""
         low = int(np.searchsorted(self.stops, begin, side="right"))
         high = int(np.searchsorted(self.stops, begin + len(tokens), side="right"))
         filled = self.stops[low:high][self.stops[low:high] > self.starts[low:high]]
@@ -187,7 +187,7 @@ class _ShardScan:
 
 
 def _count(tokens: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """How often each id occurs, as long as the largest needs it, and how many are no ids."""
+    """How often each id occurs, up to the largest one, and how many values are no ids."""
     counts, outside = np.zeros(0, np.int64), 0
     for start in range(0, len(tokens), _BLOCK):
         block = tokens[start : start + _BLOCK]
@@ -201,9 +201,7 @@ def _count(tokens: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
     return counts, outside
 
 
-# Documents that occur more than once, by their hashes.
-
-_FIRST = 4  # documents shown of a group
+_FIRST = 4  # documents of a group that are listed
 _TOKENS = 64
 _CHARACTERS = 80
 
@@ -212,7 +210,7 @@ _CHARACTERS = 80
 class DuplicateGroup:
     """``copies`` equal documents of ``length`` tokens; ``documents`` are the first of them.
 
-    ``text`` is how they begin, "" where no tokenizer says.
+    ``text`` is their beginning, "" without a tokenizer.
     """
 
     copies: int
@@ -239,7 +237,7 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class CrossDuplicates:
-    """Documents of one dataset that are also in another, token for token, and their tokens."""
+    """The documents of one dataset that are also in another, token for token, and their tokens."""
 
     documents: int
     tokens: int
@@ -248,18 +246,18 @@ class CrossDuplicates:
 class DuplicateFinder:
     """Compares the documents of several datasets by their hashes, 16 bytes for each.
 
-    Ids mean the same in all of them only if their tokenizer is the same.
+    This has a meaning only if all datasets have the same tokenizer.
     """
 
     def __init__(self) -> None:
         self._seen: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]] = []
 
     def add(self, lengths: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]) -> None:
-        """Take in a dataset: tokens and hash of each of its documents."""
+        """Add a dataset: the tokens and the hash of each of its documents."""
         self._seen.append((lengths, hashes))
 
     def result(self) -> list[CrossDuplicates]:
-        """What each dataset shares with the others, in the order in which they were taken in."""
+        """What each dataset shares with the others, in the order in which they were added."""
         different = [np.unique(hashes[lengths > 0]) for lengths, hashes in self._seen]
         every = np.sort(np.concatenate([np.zeros(0, np.uint64), *different]))
         several = np.unique(every[1:][every[1:] == every[:-1]])
@@ -283,10 +281,9 @@ def find_duplicates(
 ) -> Duplicates:
     """Group documents by their 64-bit hash; empty ones do not count.
 
-    ``lengths`` are their tokens.
-
-    Two different documents share a hash once in 2^64 pairs: among a billion documents one such
-    pair is expected in 37 datasets. The examples are compared token by token.
+    ``lengths`` are their tokens. Two different documents have the same hash once in 2^64 pairs:
+    with a billion documents, one such pair is expected in 37 datasets. The examples are compared
+    token by token.
     """
     order = np.argsort(hashes, kind="stable")
     order = order[lengths[order] > 0]
@@ -313,7 +310,7 @@ def find_duplicates(
 def _group(
     dataset: MMapIndexedDataset, documents: npt.NDArray[np.int64], spelling: Spelling | None
 ) -> DuplicateGroup | None:
-    """The group, unless its first two documents only share a hash."""
+    """The group of equal documents, or None if its first two documents only have the same hash."""
     first, second = (dataset.document(int(number)) for number in documents[:2])
     if not np.array_equal(first, second):
         return None
@@ -334,7 +331,7 @@ _MORE = "\N{HORIZONTAL ELLIPSIS}"
 
 @dataclass(frozen=True)
 class Token:
-    """A token, how often it occurs, and its text ("" where no tokenizer says)."""
+    """A token, how often it occurs, and its text; "" without a tokenizer."""
 
     id: int
     count: int
@@ -361,7 +358,7 @@ class Frequency:
 
 @dataclass(frozen=True)
 class Eods:
-    """Where EOD tokens are that do not end a document, and documents that do not end with one."""
+    """EOD tokens that do not end a document, and documents that do not end with one."""
 
     id: int
     inside: int
@@ -514,7 +511,7 @@ def _trained_texts(dataset: MMapIndexedDataset, spelling: Spelling) -> Iterator[
 def hash_documents(
     dataset: MMapIndexedDataset, across: DuplicateFinder, *, progress: Show | bool | None = None
 ) -> None:
-    """Read a whole dataset for a comparison with others. FormatError where it is broken."""
+    """Read a whole dataset for a comparison with others. FormatError if it is broken."""
     dataset.validate()
     ends = document_ends(dataset.sizes, dataset.doc_idx)
     _, hashes = count_tokens(dataset, ends, vocab_size=None, eod=None, progress=progress)
@@ -533,7 +530,7 @@ def _bytes_per_token(
     counts: npt.NDArray[np.int64],
     eod: int | None,
 ) -> float | None:
-    """From the manifest, else from a vocabulary in which each token has bytes of its own."""
+    """From the manifest, or else from a vocabulary in which each token has its own bytes."""
     ratio = bytes_per_token(dataset)
     if ratio is not None or spelling is None or spelling.table is None:
         return ratio

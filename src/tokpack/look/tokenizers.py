@@ -1,4 +1,4 @@
-"""What a tokenizer is."""
+"""The facts about a tokenizer, and a trial of it on texts."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenizerFacts:
-    """``unused`` ids below ``vocab_size`` stand for nothing. None: the kind has no such thing.
+    """The facts about a tokenizer; None means that its kind has no such thing.
 
-    ``pattern`` and ``normalizer`` are "" where the tokenizer has none. ``files`` are the names of
-    those that it was read from, ``notes`` what to know of how they were read.
+    ``unused`` ids below ``vocab_size`` stand for nothing. ``pattern`` and ``normalizer`` are "" if
+    the tokenizer has none. ``files`` are the names of those that it was read from, ``notes`` what a
+    user should know about how they were read.
     """
 
     name: str
     files: tuple[str, ...]
     kind: str
-    model: str  # what makes ids of a word
+    model: str  # the algorithm that turns a word into ids
     native: bool
     why_not_native: str
     pattern: str | None
@@ -51,9 +52,9 @@ class TokenizerFacts:
     vocab_size: int
     merges: int | None
     unused: int | None
-    whole_words: bool  # a word that is a token becomes it without merging
+    whole_words: bool  # whether a word that is a token becomes this without merging
     special: dict[str, int]
-    special_in_text: str  # "text" or "encode", where nothing else is asked for
+    special_in_text: str  # "text" or "encode", by default
     eod: tuple[str, int] | None
     bos: tuple[str, int] | None
     sha256: str
@@ -61,7 +62,7 @@ class TokenizerFacts:
 
 
 def tokenizer_facts(tokenizer: Tokenizer) -> TokenizerFacts:
-    """Look at a tokenizer; nothing is encoded."""
+    """The facts about a tokenizer; nothing is encoded."""
     model, pattern, normalizer, merges, unused, whole_words = _inside(tokenizer)
     eod = tokenizer.eod_id
     names = {token_id: text for text, token_id in tokenizer.special_ids.items()}
@@ -137,8 +138,6 @@ def _described(node: Any, children: str) -> str:
     return f"{node.get('type')} {expression}" if expression else str(node.get("type"))
 
 
-# A tokenizer tried on texts: whether the ids are right, how fast, how many bytes a token.
-
 _SCRIPTS = (
     "Nobody's perfect; it's 3 o'clock, and we're 1,234,567 steps away.\n",
     "\u041d\u0438\u043a\u0442\u043e \u043d\u0435 \u0437\u043d\u0430\u0435\u0442, 2,5.\n",
@@ -174,9 +173,11 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenizerTrial:
-    """``difference`` is "" where the ids are those of the reference, None where it is the engine.
+    """The result of a trial: are the ids right, how fast, how many bytes a token.
 
-    Speeds are MB (10^6 bytes) of text a second on one core, with an empty and a full word cache.
+    ``difference`` is "" if the ids are those of the reference, None if the tokenizer is itself
+    that. Speeds are MB (10^6 bytes) of text a second on one core, with an empty and a full word
+    cache.
     """
 
     text_bytes: int
@@ -190,9 +191,9 @@ class TokenizerTrial:
 def read_texts(
     inputs: Sequence[str], *, key: str, input_format: str, by: str | None, most: int
 ) -> list[Texts]:
-    """The first texts of each input, ``most`` bytes of it at most: a group for each file.
+    """The first texts of each input, at most ``most`` bytes of it: a group for each file.
 
-    With ``by`` a group for each value of that key. UsageError where there is no text.
+    With ``by`` a group for each value of that key. UsageError if there is no text.
     """
     keys = [key] if by is None else [key, by]
     groups: dict[str, list[bytes]] = {}
@@ -206,7 +207,7 @@ def read_texts(
 
 
 def _first(source: Source, keys: Sequence[str], most: int) -> Iterator[list[bytes]]:
-    """Values of the keys of each record, until the texts under the first are ``most`` bytes."""
+    """The values of the keys of each record, until the texts under the first are ``most`` bytes."""
     for part in make_parts([source], ways=1):
         with closing(read(source, part, keys)) as batches:
             for batch in batches:
@@ -240,7 +241,7 @@ def sample_texts(most: int) -> Texts:
 
 
 def mix(groups: Sequence[Texts], most: int) -> Texts:
-    """Documents of all groups in turn, the same share of ``most`` bytes from each."""
+    """Documents of all groups in turn, with the same share of ``most`` bytes from each."""
     texts: list[bytes] = []
     for group in groups:
         left = most // len(groups)
@@ -253,13 +254,13 @@ def mix(groups: Sequence[Texts], most: int) -> Texts:
 
 
 def tokens_of(tokenizer: Tokenizer, texts: Texts) -> int:
-    """How many tokens the texts are, without EOD."""
+    """The number of tokens of the texts, without EOD."""
     encoder = tokenizer.encoder(dtype="int32", append_eod=False)
     return len(encoder.encode(texts.data, texts.spans).ids)
 
 
 def try_out(tokenizer: Tokenizer, texts: Texts) -> TokenizerTrial:
-    """Encode texts in one thread, by the reference too."""
+    """Encode texts in one thread, and by the reference as well."""
     difference: str | None = None
     try:
         if self_check(tokenizer, texts.data, texts.spans, most=texts.size):
@@ -296,10 +297,10 @@ class Comparison:
 
 
 def compare_with_transformers(tokenizer: Tokenizer, texts: Texts) -> Comparison:
-    """Encode texts, and all added tokens inside of text, by transformers too.
+    """Encode texts, and all added tokens inside of text, with transformers as well.
 
-    It reads the same folder, or the same tokenizer.json where that was named. UsageError without
-    transformers, or where it does not read the files.
+    It reads the same folder, or the same tokenizer.json if that was named. UsageError without
+    transformers, or if it cannot read the files.
     """
     try:
         import transformers
@@ -319,7 +320,7 @@ def compare_with_transformers(tokenizer: Tokenizer, texts: Texts) -> Comparison:
             theirs = transformers.AutoTokenizer.from_pretrained(
                 file.parent, local_files_only=True, trust_remote_code=False
             )
-    except Exception as error:  # of any class, and of many lines
+    except Exception as error:  # it may be of any class, and have many lines
         raise UsageError(
             f"transformers {transformers.__version__} does not read {file}: {message(str(error))}"
         ) from None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokpack.samples.settings import parse_split as parse_split
     from tokpack.samples.settings import split_tokens as split_tokens
 
-# The settings alone are light, and the command line needs them: the rest is loaded when it is used.
+# The command line needs only the settings, which load fast: the rest is loaded when it is used.
 _MODULES = {
     "FIM": "fim",
     "BlendedDataset": "blend.blended",

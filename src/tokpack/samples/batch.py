@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from tokpack.samples.settings import Settings
 
 _INT32, _INT64, _FLOAT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float32)
-_POOLED = 1 << 13  # tokens of a batch; the memory of smaller ones the allocator keeps itself
+_POOLED = 1 << 13  # tokens; for smaller batches the allocator itself keeps the memory
 
 Sample = dict[str, npt.NDArray[Any]]  # the arrays of a sample, or of a batch, by name
 
 
 if TYPE_CHECKING:
-    MapStyle = TorchDataset[Sample]  # what a DataLoader takes, to whoever checks types
+    MapStyle = TorchDataset[Sample]  # for type checkers, since a DataLoader takes this type
 else:
-    MapStyle = object  # torch is not loaded for it
+    MapStyle = object  # so that torch need not be loaded
 
 
 class Batch(NamedTuple):
     """B samples of S tokens, see GPTDataset.
 
-    Tokens are a view of ``text``; labels are one of ``label_text``, or without it of ``text``.
+    Tokens are a view of ``text``; labels are a view of ``label_text``, or of ``text`` without it.
     """
 
     text: npt.NDArray[np.int64]  # [B, S + 1]
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
     label_text: npt.NDArray[np.int64] | None = None  # [B, S + 1]
 
     def at(self, place: int | slice) -> Sample:
-        """The arrays of the samples at ``place`` by name, views of the batch."""
+        """The arrays of the samples at ``place`` by name, as views of the batch."""
         labels = self.text if self.label_text is None else self.label_text
         named: Sample = {
             "tokens": self.text[place, :-1],
@@ -65,7 +65,7 @@ class Assembler:
     """Makes the arrays of batches as ``settings`` say; ``eod`` is the token that ends documents.
 
     ``joined`` is that of the order: whether the documents of a sample are one running text. The
-    memory of a batch that nobody holds any more is used again.
+    memory of a batch that is no longer referenced is reused.
     """
 
     def __init__(self, settings: Settings, eod: int | None, *, joined: bool) -> None:
@@ -86,7 +86,7 @@ class Assembler:
         )
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
-        """A batch whose values are not set yet, with ``label_text`` if ``labels``."""
+        """A batch whose values are not set yet; with ``labels`` it has a ``label_text``."""
         length = self._seq_length
         new = np.empty if samples * length < _POOLED else self._pool.empty
         return Batch(
@@ -99,14 +99,15 @@ class Assembler:
         )
 
     def text(self, samples: int) -> npt.NDArray[np.int64]:
-        """Memory for values of samples, int64 [samples, S + 1], which are not set yet."""
+        """Memory for values of samples, int64 [samples, S + 1], not set yet."""
         new = np.empty if samples * self._seq_length < _POOLED else self._pool.empty
         return new((samples, self._seq_length + 1), _INT64)
 
     def fill(self, batch: Batch, rows: Rows, counts: Counts, places: npt.NDArray[np.int64]) -> None:
-        """Set all arrays but ``text``, which is filled already and 0 behind the end of a sample.
+        """Set all arrays except ``text``, which is filled already, with 0 after the end of a
+        sample.
 
-        Sample i has ``counts[i]`` of the rows and stands at ``places[i]`` of the batch.
+        Sample i has ``counts[i]`` of the rows and is at ``places[i]`` of the batch.
         """
         self._rules.fill(
             batch.text,
@@ -118,7 +119,7 @@ class Assembler:
             batch.cu_seqlens,
             batch.max_seqlen,
         )
-        if self._pad is not None:  # what is read above is the text with it, as in Megatron
+        if self._pad is not None:  # the arrays above still see the padding, as in Megatron
             padding = batch.text[places] == self._pad
             row, column = np.nonzero(padding)
             batch.text[places[row], column] = 0
@@ -128,14 +129,14 @@ class Assembler:
 class SampleDataset(ABC, MapStyle):
     """A map-style dataset of ``_size`` samples that are written into the arrays of a batch."""
 
-    has_labels = False  # others than its tokens
-    group = 1  # samples in a row that belong together
+    has_labels = False  # whether labels are other than its tokens
+    group = 1  # how many consecutive samples belong together
     _size: int
-    _kind = ""  # what messages say before the number of samples
+    _kind = ""  # the words in messages before the number of samples
 
     @abstractmethod
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
-        """Arrays of a batch whose values are not set yet, with ``labels`` for labels too."""
+        """The arrays of a batch whose values are not set yet; with ``labels`` also for labels."""
 
     @abstractmethod
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> object:
@@ -149,19 +150,21 @@ class SampleDataset(ABC, MapStyle):
         return self.sample(self._number(index))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
-        """Several samples at once, as torch's DataLoader asks for them: views of one batch."""
+        """Several samples at once, as torch's DataLoader requests them: views of one batch."""
         batch = self.empty(len(indices))
         self.fill(batch, [self._number(index) for index in indices])
         return [batch.at(place) for place in range(len(indices))]
 
     def sample(self, number: int) -> Sample:
-        """Sample ``number`` >= 0, also beyond the length: the order goes on, epoch after epoch."""
+        """Sample ``number`` >= 0, also beyond the length: the order continues, epoch after
+        epoch.
+        """
         batch = self.empty(1)
         self.fill(batch, [number])
         return batch.at(0)
 
     def batch(self, numbers: Numbers) -> Sample:
-        """Samples as ``sample`` gives them, stacked: new arrays [B, ...], all made at once."""
+        """Samples, as ``sample`` returns them, stacked: new arrays [B, ...], all made at once."""
         batch = self.empty(len(numbers))
         self.fill(batch, numbers)
         return batch.at(slice(None))
@@ -183,8 +186,8 @@ class SampleDataset(ABC, MapStyle):
 def attention_mask(cu_seqlens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """A dense mask from ``cu_seqlens`` (int32 [..., S + 1]): bool [..., 1, S, S], S * S bytes each.
 
-    True where token i must not look at token j, because it comes later or is of another document,
-    as in Megatron.
+    True if token i must not attend to token j, because that is later or in another document, as in
+    Megatron.
     """
     length = cu_seqlens.shape[-1] - 1
     marks = np.zeros((*cu_seqlens.shape[:-1], length + 1), np.int32)
@@ -199,12 +202,13 @@ def attention_mask(cu_seqlens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
 def flat_cu_seqlens(
     cu_seqlens: npt.NDArray[np.int32], size: int | None = None
 ) -> npt.NDArray[np.int32]:
-    """Where documents begin in a batch laid end to end, for varlen kernels: int32 [documents + 1].
+    """The first tokens of documents in a batch laid end to end, for varlen kernels: int32
+    [documents + 1].
 
-    ``cu_seqlens`` int32 [B, S + 1] are those of its samples, which count from the beginning of
-    each; no document goes on in the next sample. The first is 0, the last B * S. With ``size`` the
-    result has always ``size`` + 1 elements, so the documents behind the last are empty. UsageError
-    where there are more documents.
+    ``cu_seqlens`` int32 [B, S + 1] are those of its samples, each counted from its own beginning;
+    no document continues in the next sample. The first is 0, the last B * S. With ``size`` the
+    result always has ``size`` + 1 elements, so the documents after the last are empty. UsageError
+    if there are more documents.
     """
     samples, length = cu_seqlens.shape[0], cu_seqlens.shape[1] - 1
     sample, place = np.nonzero(cu_seqlens < length)

@@ -1,8 +1,9 @@
-"""Arrays that an order needs, kept in a folder by what they were made of.
+"""Arrays that an order needs, kept in a folder under names made from what decides them.
 
-An entry is NAME.ARRAY.npy for each array, and NAME.json, which is named last: it has the kind and
-the settings of the arrays, and the XXH3-128 of each of the other files. What is in an entry is a
-function of its name alone, so any process on any machine writes the same bytes.
+An entry is NAME.ARRAY.npy for each array, and NAME.json, which gets its name last: it has the kind
+and the settings of the arrays, and the XXH3-128 of each of the other files. The content of an entry
+is a function of its name alone, so any process on any machine writes the same bytes. That is why no
+lock is needed for correctness.
 """
 
 from __future__ import annotations
@@ -34,41 +35,38 @@ if TYPE_CHECKING:
     Arrays = dict[str, npt.NDArray[Any]]
 
 
-# What identifies samples: canonical JSON of all that decides them.
-
-
 def canonical_json(value: Any) -> bytes:
-    """The one text of a value: keys in order, no spaces, ASCII."""
+    """The canonical text of a value: keys in order, no spaces, ASCII."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return text.encode()
 
 
 def versioned(digits: str) -> str:
-    """A fingerprint as files and messages have it, which begins with its version."""
+    """The form of a fingerprint in files and messages, which begins with its version."""
     return f"v{FINGERPRINT_VERSION}:{digits}"
 
 
 def identify(value: Any) -> str:
-    """The fingerprint of samples that ``value`` decides."""
+    """The fingerprint of the samples that ``value`` decides."""
     return versioned(xxhash.xxh3_128_hexdigest(canonical_json(value)))
 
 
 VERSION = 2
-_WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here too
-_LEFT_SECONDS = 86400.0  # after which a file in the making was left by a crash
+_WAIT_SECONDS = 1800.0  # for another process that builds the same; then it is built here, too
+_LEFT_SECONDS = 86400.0  # an unfinished file that is older was left by a crash
 
 _log = logging.getLogger(__name__)
 _logged: set[str] = set()
-_verified: set[tuple[str, int, int, int]] = set()  # files whose checksums this process has seen
+_verified: set[tuple[str, int, int, int]] = set()  # files whose checksums were compared here
 
 
 class CacheError(TokpackError):
-    """A file does not hold what its name says; the message names it and says why. Internal."""
+    """A file does not have the content that its name promises; the message says why. Internal."""
 
 
 @dataclass(frozen=True)
 class ChunkedArray:
-    """One array that is made in parts: ``chunks`` are its rows, in order, and are read once."""
+    """An array that is made in parts: ``chunks`` are its rows, in order, and are read only once."""
 
     name: str
     dtype: np.dtype[Any]
@@ -95,7 +93,7 @@ class ChunkedArray:
         return whole
 
     def npy(self) -> Iterator[bytes]:
-        """The array as numpy.save writes it. ValueError where the chunks are not of the shape."""
+        """The bytes that numpy.save would write. ValueError if the chunks do not fit the shape."""
         header, count = io.BytesIO(), 0
         descr = np.lib.format.dtype_to_descr(self.dtype)
         facts = {"descr": descr, "fortran_order": False, "shape": self.shape}
@@ -110,7 +108,9 @@ class ChunkedArray:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One entry of a cache, or what would be in it where it cannot be written (``path`` None)."""
+    """An entry of a cache; ``path`` is None if it could not be written, and the arrays are in
+    memory.
+    """
 
     arrays: Arrays = field(repr=False)
     path: str | None
@@ -119,7 +119,7 @@ class CacheEntry:
 
     @property
     def size(self) -> int:
-        """Bytes of the arrays."""
+        """The bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
 
@@ -127,31 +127,33 @@ class IndexCache:
     """A folder of entries, each named by the key of its arrays.
 
     The key is the XXH3-128 of the canonical JSON of ``kind``, the format version and ``settings``;
-    these hold the fingerprint of the data and every setting that decides the arrays. An entry of
-    another key, or with a file that is missing, truncated or damaged, is never used: it is built
-    again and replaced, which is logged. The checksum of every array is checked when a process opens
-    its file for the first time, at some GB/s.
+    these contain the fingerprint of the data and every setting that decides the arrays. An entry
+    with another key, or with a file that is missing, truncated or damaged, is never used: it is
+    built again and replaced, which is logged. The checksum of an array is compared when a process
+    opens its file for the first time, at some GB/s.
 
-    Any number of processes may ask for the same at once. On a file system with locks one builds
-    while the others wait; elsewhere each may build, and all write the same bytes. Where no file
-    can be written, that is no error: the arrays are built in memory, which is logged once.
+    Any number of processes may request the same at once. On a file system with locks one builds
+    while the others wait; elsewhere each may build, and all write the same bytes. If no file can be
+    written, that is no error: the arrays are built in memory, which is logged once.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = os.fspath(folder)
 
     def path(self, kind: str, settings: Mapping[str, Any]) -> str:
-        """The JSON of these arrays, which tells that all are there, whether it is or not."""
+        """The path of the JSON for these arrays, whether it exists or not. If it exists, all files
+        do.
+        """
         key = xxhash.xxh3_128_hexdigest(canonical_json([kind, VERSION, settings]))
         return os.path.join(self.folder, f"{kind}-{key}.json")
 
     def entry(
         self, kind: str, settings: Mapping[str, Any], build: Callable[[], Iterable[ChunkedArray]]
     ) -> CacheEntry:
-        """The arrays of ``settings``, read-only and mapped; built and written when they are absent.
+        """The arrays of ``settings``, read-only and mapped; built and written if they do not exist.
 
         ``build`` returns them as parts, which are written while they are made; it may be called
-        twice. Whatever it raises comes through, and leaves nothing behind.
+        twice. Its errors are passed on, and leave nothing behind.
         """
         began = time.perf_counter()
         path = self.path(kind, settings)
@@ -186,7 +188,7 @@ def _write(
 ) -> None:
     """Write all files of an entry, each whole or not at all; the JSON gets its name last."""
     _remove_leftovers(path)
-    unique = os.urandom(4).hex()  # where there are no locks, others may write the same
+    unique = os.urandom(4).hex()  # without locks, others may write the same entry now
     sums, paths = {}, []
     with AtomicFiles() as files:
         for part in parts:
@@ -203,9 +205,9 @@ def _write(
 
 
 def _remove_leftovers(path: str) -> None:
-    """Remove what killed processes have left in the folder of an entry, of any entry.
+    """Remove unfinished files of killed processes from the folder, of any entry.
 
-    One that lives has written lately.
+    The files of a living process were written to lately.
     """
     for name in glob(f"{escape(os.path.dirname(path))}/*.????????{UNFINISHED}"):
         with suppress(OSError):
@@ -214,7 +216,7 @@ def _remove_leftovers(path: str) -> None:
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:
-    """That of the JSON of an entry, without itself."""
+    """The checksum of an entry's JSON without its own key."""
     return xxhash.xxh3_128_hexdigest(canonical_json(facts))
 
 
@@ -225,7 +227,7 @@ def _summed(chunks: Iterable[bytes], state: xxhash.xxh3_128) -> Iterator[bytes]:
 
 
 def _open(path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
-    """The arrays of an entry, mapped and compared with their checksums; None where one is wrong."""
+    """The arrays of an entry, mapped and compared with their checksums; None if one is wrong."""
     if not os.path.lexists(path):
         return None
     try:
@@ -247,7 +249,7 @@ def _open(path: str, kind: str, settings: Mapping[str, Any]) -> Arrays | None:
 
 
 def _verify_once(path: str, checksum: str) -> None:
-    """Check a file that this process has not seen before. CacheError, InputError, OSError."""
+    """Check a file, unless this process has done so. CacheError, InputError, OSError."""
     status = os.stat(path)
     identity = (path, status.st_ino, status.st_mtime_ns, status.st_size)
     if identity not in _verified:
@@ -258,7 +260,9 @@ def _verify_once(path: str, checksum: str) -> None:
 
 @contextmanager
 def _turn(path: str) -> Iterator[bool]:
-    """Wait until no other process builds ``path``; True where one may have made it meanwhile."""
+    """Wait until no other process builds ``path``. Yields whether one may have made it
+    meanwhile.
+    """
     folder, name = os.path.split(path)
     lock = os.path.join(folder, f".{name}.lock")
     with turn(lock, _WAIT_SECONDS) as waited:

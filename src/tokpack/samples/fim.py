@@ -1,8 +1,9 @@
-"""Fill in the middle: documents rearranged so that a model learns to write what lies between.
+"""Fill in the middle: documents are rearranged so that a model learns to write what lies between.
 
-A document's prefix, middle and suffix come as prefix, suffix, middle, or suffix, prefix, middle,
-each after a token that says what it is. What becomes of a sample is a function of its number and
-of what decides the dataset's order, so it is the same in every worker and after every resume.
+The prefix, middle and suffix of a document come in the order prefix, suffix, middle, or suffix,
+prefix, middle, each after a token that announces it. How a sample is rearranged is a function of
+its number and of what decides the dataset's order, so it is the same in every worker and after
+every resume.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("token", "character")
 
-_FIM = 4  # tells its random numbers from those of the orders, which have 0 to 3
+_FIM = 4  # separates its random numbers from those of the orders, which have 0 to 3
 _PERMUTE, _SUFFIX_FIRST, _FIRST_CUT, _SECOND_CUT = range(4)
 
 
@@ -85,7 +86,7 @@ class FIM:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> FIM:
-        """From names and values, such as those of a file."""
+        """The FIM from names and values, such as those of a file."""
         defaults = {field.name: field.default for field in fields(cls)}
         for name in values:
             if name not in defaults:
@@ -107,7 +108,7 @@ class FIM:
 class FillInTheMiddle:
     """Applies a FIM to samples of ``capacity`` tokens; ``eod`` ends a document within a piece.
 
-    ``key`` are the integers, 0 to 2^64 - 1, that stand for the dataset and the seed.
+    ``key`` are integers, 0 to 2^64 - 1, for the dataset and the seed.
     """
 
     def __init__(self, fim: FIM, eod: int, capacity: int, key: tuple[int, ...]) -> None:
@@ -116,7 +117,7 @@ class FillInTheMiddle:
         self._capacity = capacity
         self._key = key
         self._pad = 0 if fim.pad_id is None else fim.pad_id
-        self._local = threading.local()  # an encoder belongs to one thread
+        self._local = threading.local()  # each thread needs its own encoder
 
     def __reduce__(self) -> tuple[type[FillInTheMiddle], tuple[Any, ...]]:
         return type(self), (self._fim, self._eod, self._capacity, self._key)
@@ -124,7 +125,7 @@ class FillInTheMiddle:
     def fill(
         self, text: Ids, rows: Rows, counts: Counts, places: npt.NDArray[np.int64], numbers: Numbers
     ) -> Rows:
-        """Rearrange samples in place; returns the rows, with their new numbers of tokens.
+        """Rearrange samples in place. Returns the rows, with their new numbers of tokens.
 
         Sample ``numbers[i]`` has ``counts[i]`` of the rows, and its tokens are the first of
         ``text[places[i]]``, int64 [B, S + 1].
@@ -139,7 +140,7 @@ class FillInTheMiddle:
     def _rearrange(
         self, text: Ids, lengths: npt.NDArray[np.int64], number: int
     ) -> npt.NDArray[np.int64]:
-        """Rearrange one sample, whose pieces have ``lengths`` tokens; their new lengths."""
+        """Rearrange one sample, whose pieces have ``lengths`` tokens. Returns their new lengths."""
         draw = _Draw(_core.mix(*self._key, number, _FIM))
         ends = np.cumsum(lengths)
         pieces = [
@@ -153,7 +154,7 @@ class FillInTheMiddle:
         return np.diff(np.minimum(new_ends, self._capacity), prepend=0)
 
     def _documents(self, piece: Ids, draw: _Draw) -> Iterator[Ids]:
-        """What becomes of each document of a piece, with its EOD behind it."""
+        """The rearranged documents of a piece, each followed by its EOD."""
         for document, eod in _split(piece, self._eod):
             yield from self._files(document, draw)
             yield eod
@@ -189,14 +190,14 @@ class FillInTheMiddle:
         return document
 
     def _cut(self, document: Ids, draw: _Draw) -> list[Ids]:
-        """Prefix, middle and suffix."""
+        """The prefix, middle and suffix of a document."""
         tokenizer = self._fim.tokenizer
         if tokenizer is not None:
             data = tokenizer.decode_bytes(document.tolist())
             try:
                 text = data.decode("utf-8")
             except UnicodeDecodeError:
-                pass  # the sample begins or ends inside a character
+                pass  # the sample begins or ends inside of a character
             else:
                 return self._encode([text[a:b] for a, b in draw.thirds(len(text))])
         return [document[a:b] for a, b in draw.thirds(len(document))]
@@ -212,7 +213,7 @@ class FillInTheMiddle:
         encoder: Encoder | None = getattr(self._local, "encoder", None)
         if encoder is None:
             assert self._fim.tokenizer is not None
-            # Special tokens were decoded to their text, and become themselves again.
+            # Special tokens were decoded to their text, and are encoded as themselves again.
             encoder = self._fim.tokenizer.encoder(
                 dtype="int32", append_eod=False, special_tokens="encode"
             )
@@ -221,14 +222,14 @@ class FillInTheMiddle:
 
 
 class _Draw:
-    """The random numbers of a sample: four for each document, by what they decide."""
+    """The random numbers of a sample: four for each document, each for one decision."""
 
     def __init__(self, key: int) -> None:
         self._key = key
         self._document = 0
 
     def go_on(self) -> None:
-        """Go on to the numbers of the next document."""
+        """Continue with the numbers of the next document."""
         self._document += 1
 
     def chance(self, rate: float, what: int) -> bool:
@@ -236,7 +237,7 @@ class _Draw:
         return self._number(what) < int(rate * 2.0**64)
 
     def thirds(self, length: int) -> list[tuple[int, int]]:
-        """Begin and end of three parts of something of this length, cut anywhere."""
+        """Begin and end of three parts of a given length, cut at random places."""
         cuts = sorted(self._number(what) * (length + 1) >> 64 for what in (_FIRST_CUT, _SECOND_CUT))
         return list(pairwise((0, *cuts, length)))
 
@@ -245,7 +246,7 @@ class _Draw:
 
 
 def _split(tokens: Ids, at: int) -> Iterator[tuple[Ids, Ids]]:
-    """The parts between the tokens ``at``, each with the ``at`` that ends it; the last has none."""
+    """The parts between the tokens ``at``, each with the token that ends it; the last has none."""
     begin = 0
     for end in np.flatnonzero(tokens == at).tolist():
         yield tokens[begin:end], tokens[end : end + 1]

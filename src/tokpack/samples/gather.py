@@ -1,4 +1,4 @@
-"""The tokens of rows, copied out of a dataset by the native core."""
+"""The tokens of rows, which the native core copies out of a dataset."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Counts, Rows
     from tokpack.storage.objects.urls import StoredObject
 
-    Cell = tuple[StoredObject, int, int]  # bytes of a .bin that are kept together
+    Cell = tuple[StoredObject, int, int]  # bytes [begin, end) of a .bin, one file in the cache
     Int64s = npt.NDArray[np.int64]
 
 
-# Tokens that lie on a store, asked for in few requests, all at once, before they are needed.
+# Tokens on a store are requested before they are needed, all at once, in few requests.
 
-AHEAD_BYTES = 64 << 20  # about so many bytes of samples are asked for before they are needed
+AHEAD_BYTES = 64 << 20  # about so many bytes of samples are requested in advance
 MOST_AHEAD = 32  # and no more batches than this
 
 _MOST_FILES = 1 << 14
-_files: dict[Cell, str] = {}  # files of the cache that this process has found
+_files: dict[Cell, str] = {}  # the files of cells that this process has found in the cache
 
 Numbers = TypeVar("Numbers", bound="Sequence[int]")
 
 
 class BlockFetch:
-    """Spans that are read from copies of whole blocks in the cache of the machine.
+    """Spans that are read from copies of whole blocks in the local cache.
 
     A block is copied once for all processes. Each span comes with the range [first, end) of tokens
     of the .bin that is its block.
@@ -71,13 +71,13 @@ class BlockFetch:
             yield span.row, np.frombuffer(data, span.tokens.dtype)
 
     def close(self) -> None:
-        """Give up what has not been read."""
+        """Cancel the requests that are not answered."""
         if self._coming is not None:
             self._coming.close()
 
 
 def _cut(span: Span, first: int, end: int) -> Iterator[tuple[Cell, int, int]]:
-    """The cells of its block that have the bytes of a span: (cell, first byte in it, bytes)."""
+    """The cells of a span's block that have its bytes: (cell, first byte in it, bytes)."""
     width, stored = span.tokens.dtype.itemsize, span.tokens.stored
     at, stop = span.begin * width, (span.begin + span.length) * width
     while at < stop:
@@ -103,15 +103,16 @@ def _kept_bytes(cell: Cell, at: int, size: int) -> bytes:
             data = os.pread(file.fileno(), size, at)
             if len(data) == size:
                 return data
-    _files.pop(cell, None)  # the cache has removed it, to make room for others
+    _files.pop(cell, None)  # the cache has removed it, to make space for others
     stored, begin, _ = cell
     return read(stored, begin + at, begin + at + size)
 
 
 def asked_ahead(samples: Any, batches: Iterable[Numbers]) -> Iterable[Numbers]:
-    """The same lists of sample numbers, each given after the store was asked for the next ones.
+    """The same lists of sample numbers, each given after the next ones were requested from the
+    store.
 
-    ``samples`` is a GPTDataset or a blend; where it lies on disks there is nothing to ask.
+    ``samples`` is a GPTDataset or a blend; on disks nothing needs to be requested.
     """
     return _asking(samples, batches) if getattr(samples, "on_store", False) else batches
 
@@ -127,16 +128,16 @@ def _asking(samples: Any, batches: Iterable[Numbers]) -> Iterator[Numbers]:
     yield from coming
 
 
-_MOST_ASKED = 256  # requests that are kept; older ones were probably for nothing
+_MOST_ASKED = 256  # requests that are kept; older ones are probably not needed any more
 
 
 class Gatherer:
     """Copies the tokens of rows out of ``dataset``; rows are checked before they are read.
 
-    With ``track`` the values of that track are copied in their place; of float16 the bits.
+    With ``track`` the values of that track are copied instead; float16 as their bits.
 
     ``blocks``, int64 [B + 1], are the first sequences of the blocks of the order, if it has any:
-    from a dataset on a store whole blocks are read then, and kept in the cache. Rows begin at
+    then whole blocks of a dataset on a store are read, and kept in the cache. Rows begin at
     multiples of ``multiple`` in a sample.
     """
 
@@ -150,15 +151,15 @@ class Gatherer:
         self._dataset = dataset
         self._track, self._multiple = track, multiple
         self._view = view = dataset.view
-        # Of a view the datasets are read whose documents it lists, where no block lies together.
+        # For a view the datasets under it are read, and there no block lies in one place.
         self._blocks = blocks if view is None else None
         self._starts = dataset.starts if view is None else view.base.starts
         self._shard = dataset.shard if view is None else view.base.open
         self._on_store = dataset.on_store
         self._asked: dict[bytes, Fetch | BlockFetch] = {}
-        # A single shard is opened here, several when they are needed.
+        # One shard is opened now, several when they are needed.
         alone = len(self._starts) == 2 and not self._on_store
-        # Of a view of it the core looks up the sequences, where every document is one.
+        # For a view of one shard the core looks up sequences, if every document is one.
         looks_up = alone and view is not None and view.is_simple
         self._file = None
         if alone and (view is None or looks_up):
@@ -168,8 +169,8 @@ class Gatherer:
         """Write the tokens of samples into ``text`` (int64 [B, S + 1]).
 
         Sample i has ``counts[i]`` of the rows; its tokens go to the beginning of
-        ``text[places[i]]``, and what they leave becomes 0. FormatError for rows that are not
-        in the dataset or do not fit, and for a sequence whose entry in the index is wrong.
+        ``text[places[i]]``, and the rest of that becomes 0. FormatError for rows that are not in
+        the dataset or do not fit, and for a sequence whose entry in the index is wrong.
         """
         try:
             if self._file is None:
@@ -183,7 +184,7 @@ class Gatherer:
             raise _broken(self._dataset, *rows[wrong].tolist())
 
     def ask(self, rows: Rows) -> None:
-        """Begin to read the tokens of rows from the store, if they lie on one, for ``fill``."""
+        """Request the tokens of rows, if they are on a store, before ``fill`` needs them."""
         if self._on_store and (key := rows.tobytes()) not in self._asked:
             self._asked[key] = self._fetch(rows)
             if len(self._asked) > _MOST_ASKED:
@@ -211,7 +212,9 @@ class Gatherer:
                 raise _broken(dataset, *rows[here][wrong].tolist())
 
     def _by_shard(self, rows: Rows) -> Iterator[tuple[Shard, Int64s, Rows]]:
-        """Each shard, the places of its rows, and these rows as the shard numbers sequences."""
+        """For each shard: the places of its rows, and these rows with the shard's numbers of
+        sequences.
+        """
         based = rows if self._view is None else self._base_rows(self._view, rows)
         inside = (based[:, 0] >= 0) & (based[:, 0] < self._starts[-1])
         if not inside.all():
@@ -222,7 +225,7 @@ class Gatherer:
             yield self._shard(number), here, shard_rows
 
     def _base_rows(self, view: ViewIndex, rows: Rows) -> Rows:
-        """Rows with the numbers that their sequences have in the datasets of a view."""
+        """The rows with the numbers that their sequences have in the datasets of a view."""
         try:
             return view.base_rows(rows)
         except IndexError:
@@ -246,7 +249,9 @@ class Gatherer:
     def _spans(
         self, shard: Shard, here: Int64s, shard_rows: Rows, rows: Rows
     ) -> Iterator[tuple[int, int, int]]:
-        """The place of each row of a shard, its first token in the .bin, and how many it has."""
+        """For each row of a shard: its place, its first token in the .bin, and its number of
+        tokens.
+        """
         for place, (sequence, first, count) in zip(here.tolist(), shard_rows.tolist(), strict=True):
             begin, length = sequence_span(shard.index, sequence, shard.tokens.nbytes)
             if first < 0 or not 0 <= count <= length - first:
@@ -254,9 +259,9 @@ class Gatherer:
             yield place, begin + first, count
 
     def _blocks_of(self, shard: Shard, rows: Rows, shard_rows: Rows) -> list[tuple[int, int]]:
-        """The range [first, end) of tokens of a shard that is the block of each row.
+        """The range [first, end) of a shard's tokens that is the block of each row.
 
-        ``rows`` have sequence numbers of the dataset, ``own`` those of the shard.
+        ``rows`` have sequence numbers of the dataset, ``shard_rows`` those of the shard.
         """
         assert self._blocks is not None
         places = np.searchsorted(self._blocks, rows[:, 0], side="right") - 1
@@ -272,7 +277,7 @@ class Gatherer:
 
 
 def _broken(dataset: MMapIndexedDataset, sequence: int, first: int, count: int) -> Exception:
-    """The error that reading a row gives, which says what is wrong with it."""
+    """The error that reading a row raises, which tells what is wrong with it."""
     try:
         if sequence >= 0:
             dataset.get(sequence, first, count)

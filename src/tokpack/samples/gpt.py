@@ -143,23 +143,26 @@ class GPTDataset(SampleDataset):
         return bool(self._tracks)
 
     def locate(self, number: int) -> Rows:
-        """Where the tokens of sample ``number`` lie: int64 [k, 3], sequence, first token, tokens.
+        """The places of the tokens of sample ``number``: int64 [k, 3], sequence, first token,
+        tokens.
 
-        The last row ends with the token that is the last label; ``fim`` moves tokens after this.
+        The last row ends with the token that is the last label; ``fim`` rearranges tokens after
+        this.
         """
         return self._order.locate_many([number])[0]
 
     def parts(self, number: int) -> tuple[Sample, Rows]:
-        """Sample ``number``, and the rows that its tokens come from, as ``locate`` gives them.
+        """Sample ``number``, and the rows that its tokens come from, as ``locate`` returns them.
 
-        With ``fim`` the number of tokens of each row is the one after it was rearranged.
+        With ``fim`` the number of tokens of each row is that after rearranging.
         """
         batch = self.empty(1)
         rows = self.fill(batch, [number])
         return batch.at(0), rows
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+        """Those of the first ``samples`` samples that have tokens of any of ``sequences``, in
+        order.
 
         The stateless orders compute them by their inverse, in a pass over the lengths for each
         epoch; with packing and in the orders of other programs every sample is located.
@@ -167,7 +170,7 @@ class GPTDataset(SampleDataset):
         return self._order.find(sequences, samples)
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
-        """Arrays of a batch whose values are not set yet, with ``labels`` for labels too."""
+        """The arrays of a batch whose values are not set yet; with ``labels`` also for labels."""
         return self._assembler.empty(samples, labels=labels or self.has_labels)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> Rows:
@@ -187,7 +190,7 @@ class GPTDataset(SampleDataset):
         return rows
 
     def ask(self, numbers: Numbers) -> None:
-        """Have the tokens of samples read from the store that ``fill`` will want."""
+        """Request the tokens of samples from the store, before ``fill`` needs them."""
         if self.on_store:
             rows, _ = self._order.locate_many(numbers)
             self._gatherer.ask(rows)
@@ -195,17 +198,20 @@ class GPTDataset(SampleDataset):
 
     @property
     def tokenizer(self) -> dict[str, Any] | None:
-        """What the manifest says of the tokenizer; None where there is no manifest."""
+        """The entry of the tokenizer in the manifest, or None if there is no manifest."""
         return self.dataset.tokenizer
 
     @property
     def fingerprint(self) -> str:
-        """Identifies all that decides the tokens of sample k: a version, 32 hexadecimal digits."""
+        """An identity of all that decides the tokens of sample k: a version, 32 hexadecimal
+        digits.
+        """
         names = ["order", "seed", "seq_length", "extra", "packing"]
         if self.limit is not None:
             names += ["epochs", "samples", "drop_last"]
         deciding = {name: getattr(self._settings, name) for name in names}
-        # What is off is left out: samples keep their fingerprint when an option is added.
+        # An option that is off is left out. So samples keep their fingerprint when tokpack gets a
+        # new option.
         if self._settings.fim is not None:
             deciding["fim"] = self._settings.fim.identity
         if self._settings.pad_id is not None:
@@ -225,7 +231,7 @@ class GPTDataset(SampleDataset):
         return f"GPTDataset({self.path_prefix!r}, {self._size} samples of {self.seq_length})"
 
     def _check_tracks(self) -> None:
-        """UsageError for options that only go with labels that are the tokens themselves."""
+        """Raise UsageError for options that need labels which are the tokens themselves."""
         tracks, settings = self._tracks, self._settings
         for name in ("fim", "pad_id"):
             if tracks.label_dataset is not None and getattr(settings, name) is not None:
@@ -244,13 +250,13 @@ class GPTDataset(SampleDataset):
             )
 
     def _untrained(self, stats: PackingStats) -> PackingStats:
-        """Counts the answers of which so much is cut off that no token of the rest is trained."""
+        """Count the answers that are cut off so early that no token of the rest is trained."""
         begin, end = self._range
         lengths = self.dataset.sizes[begin:end]
         ends = self.dataset.tokens_in(0, begin) + np.cumsum(lengths, dtype=np.int64)
         capacity = self.seq_length + self._settings.extra
         first = (ends - lengths)[lengths > capacity]
-        # The first token of a sample is no label.
+        # The first token of a sample is not a label.
         places = np.stack([first + 1, first + capacity], axis=1).ravel()
         names = [name for name in self._tracks.names if name != "weights"]
         trained = trained_ends(self.dataset.shards(), names, places) if names else places
@@ -279,7 +285,7 @@ class GPTDataset(SampleDataset):
         return int(eod)
 
     def _part(self) -> Range:
-        """The sequences that the split leaves."""
+        """The sequences of the part of the split."""
         number, count = self._settings.split_index, len(self.dataset)
         text, dataset = self._settings.split, self.dataset
         if not dataset.tokens_in(0, count):

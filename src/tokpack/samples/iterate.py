@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
     from tokpack.samples.batch import Sample, SampleDataset
 
-    IterableStyle = IterableDataset[Any]  # what a DataLoader takes, to whoever checks types
+    IterableStyle = IterableDataset[Any]  # for type checkers, since a DataLoader takes this type
 else:
-    IterableStyle = object  # torch is not loaded for it
+    IterableStyle = object  # so that torch need not be loaded
 
 T = TypeVar("T")
 
 
 class Samples(Protocol):
-    """A dataset that is iterated: a GPTDataset, a BlendedDataset, or one of the user's own."""
+    """A dataset to iterate over: a GPTDataset, a BlendedDataset, or one of the user's own."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int) -> Sample: ...
@@ -44,12 +44,12 @@ class Samples(Protocol):
 
 
 class MicroBatches:
-    """The sample numbers of every micro batch of one rank: a batch sampler, as torch calls it.
+    """The sample numbers of every micro batch of one rank: a batch sampler, in torch's words.
 
     A step takes the next ``micro_batch_size * world_size`` samples; rank r takes the r-th
     ``micro_batch_size`` of them. So any number of steps takes a contiguous range of samples, and
-    what a run has seen does not depend on how many ranks saw it. Samples at the end that do not
-    fill a step are left out. Of several ``workers`` that make the micro batches of a rank in turns,
+    which samples a run has seen does not depend on its number of ranks. Samples at the end that do
+    not fill a step are left out. If several ``workers`` make the micro batches of a rank in turn,
     worker w makes the w-th and every ``workers``-th after it.
     """
 
@@ -82,11 +82,11 @@ class MicroBatches:
 
     @property
     def step(self) -> int:
-        """Samples that all ranks take at a time."""
+        """The number of samples that all ranks take at a time."""
         return self.micro_batch_size * self.world_size
 
     def __len__(self) -> int:
-        """Micro batches that are left."""
+        """The number of micro batches that are left."""
         return len(self._left)
 
     @property
@@ -150,9 +150,9 @@ class SampleIterator(IterableStyle):
     is, and the position is the state of torchdata's StatefulDataLoader.
     """
 
-    _begin: int  # in a worker: where the object was of which it has a copy
+    _begin: int  # in a worker: the position of the object that it is a copy of
     _consumed: int
-    _ended: bool  # a pass has ended, and iter() begins the next
+    _ended: bool  # whether a pass has ended, so that iter() begins the next
 
     def __init__(
         self,
@@ -189,9 +189,9 @@ class SampleIterator(IterableStyle):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[SampleIterator]:
-        """Where torch's DataLoader asks whether this is an iterable dataset, it is one.
+        """The class that torch's DataLoader sees: when it asks, this is an iterable dataset.
 
-        Torch is not imported for it, and may be imported later than this object is made.
+        Torch is not imported for this, and may be imported after this object was made.
         """
         if (torch_data := sys.modules.get("torch.utils.data")) is not None:
             torch_data.IterableDataset.register(SampleIterator)
@@ -204,7 +204,7 @@ class SampleIterator(IterableStyle):
             if self._ended:
                 self._start(0)
             return self
-        _core.watch_bus_errors()  # of which torch has taken the signal
+        _core.watch_bus_errors()  # torch has installed its own handler of that signal
         if "worker" not in self._shape:  # the first pass of this copy
             self._shape |= {"worker": worker.id, "workers": worker.num_workers}
             self._begin = 0 if self._ended else self._consumed
@@ -219,19 +219,19 @@ class SampleIterator(IterableStyle):
             self._stream = ahead(batches, self._prefetch) if self._prefetch else iter(batches)
         try:
             batch = next(self._stream)
-        except BaseException as error:  # after another one the batch can be asked for again
+        except BaseException as error:  # after any other error the batch can be taken again
             self._stream = None
             if isinstance(error, StopIteration):
                 self._ended = True
                 self._passes.end()
             raise
-        # Of several workers all take one before this one takes its next.
+        # If there are several workers, each of them takes one before this one takes its next.
         taken = self._batches.step * self._shape.get("workers", 1)
         self._consumed = min(self._consumed + taken, self._batches.samples)
         return batch
 
     def __len__(self) -> int:
-        """Micro batches that iter() gives: those that are left, and after the end all."""
+        """The micro batches that iter() will give: those that are left, or all after the end."""
         return (self._batches.samples - self._consumed * (not self._ended)) // self._batches.step
 
     def __repr__(self) -> str:
@@ -240,13 +240,13 @@ class SampleIterator(IterableStyle):
 
     @property
     def consumed_samples(self) -> int:
-        """Samples that all ranks together have taken."""
+        """The number of samples that all ranks together have taken."""
         return self._consumed
 
     def state_dict(self) -> dict[str, Any]:
-        """What to put into a checkpoint: the samples consumed, and what they were samples of.
+        """The state for a checkpoint: the samples consumed, and the identity of these.
 
-        After the end also ``ended``, how many samples the pass had, by which iter() begins anew.
+        After the end also ``ended``, the number of samples of the pass; then iter() begins again.
         """
         state = {
             "consumed_samples": self._consumed,
@@ -255,7 +255,7 @@ class SampleIterator(IterableStyle):
         return {**state, "ended": self._batches.samples} if self._ended else state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with the sample after those that the state has consumed."""
+        """Continue with the sample after those that the state has consumed."""
         try:
             consumed, then = as_integer(state["consumed_samples"]), state["fingerprint"]
         except (KeyError, TypeError):
@@ -273,7 +273,7 @@ class SampleIterator(IterableStyle):
                 "schedule that says so"
             )
         self._start(consumed)
-        self._ended = state.get("ended") == self._batches.samples  # a longer run goes on
+        self._ended = state.get("ended") == self._batches.samples  # with more samples it continues
 
     def _start(self, consumed: int) -> None:
         self._batches = MicroBatches(len(self._dataset), consumed_samples=consumed, **self._shape)
@@ -289,7 +289,7 @@ class SampleIterator(IterableStyle):
 
 
 def _no_dataset(value: object) -> str:
-    """What to give instead of a value that is no dataset of samples."""
+    """The advice for a value that is no dataset of samples."""
     if isinstance(value, str):
         return f"{value!r} is a name: give the samples, as GPTDataset({value!r}, sequence_length)"
     if hasattr(value, "train"):
@@ -298,21 +298,21 @@ def _no_dataset(value: object) -> str:
 
 
 def fingerprint_of(dataset: Samples, consumed: int) -> str:
-    """The fingerprint of the first ``consumed`` samples; of all where the dataset has no other."""
+    """The fingerprint of the first ``consumed`` samples, or of all if the dataset has no other."""
     at: Callable[[int], str] | None = getattr(dataset, "fingerprint_at", None)
     return dataset.fingerprint if at is None else at(consumed)
 
 
 def collate(samples: list[Sample]) -> Sample:
-    """One dict of stacked arrays from the dicts of samples."""
+    """The stacked arrays from the dicts of samples."""
     return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
 
 
 def ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """The same items, of which a thread makes up to ``count`` before they are asked for.
+    """The same items, made by a thread up to ``count`` in advance.
 
     An exception in the thread is raised where its item would have come. Nothing is started before
-    the first item is asked for; if the caller stops early, at most one more item is made.
+    the first item is taken; if the caller stops early, at most one more item is made.
     """
     source, end = iter(items), object()
     thread = ThreadPoolExecutor(1, "tokpack-ahead")
@@ -330,14 +330,16 @@ def ahead(items: Iterable[T], count: int) -> Iterator[T]:
 
 
 class _Passes:
-    """The passes that workers of loaders have begun and ended, in a file that they all append to.
+    """The passes that workers of loaders have begun and ended, in a file that all of them append
+    to.
 
-    A loader with workers tells the iterator that it was given nothing, so the workers of the next
-    pass, which are new copies of it, have to know from those before them that a pass has ended. All
-    of them judge by what was written before the first of them began, whatever ends meanwhile.
+    A loader with workers takes nothing from the iterator itself, and the workers of the next pass
+    are new copies of that. So they must learn from earlier workers that a pass has ended. All of
+    them look only at what was written before the first of them began: what ends meanwhile must not
+    make them disagree.
     """
 
-    _entry = struct.Struct("<q3i?")  # a pass: seed, number; workers, the worker, whether it ends
+    _entry = struct.Struct("<q3i?")  # seed and number of a pass, workers, worker, whether it ends
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._file = _unnamed_file() if descriptor is None else descriptor
@@ -345,10 +347,12 @@ class _Passes:
         self._pass: tuple[int, ...] = ()
 
     def begin(self, worker: Any) -> bool:
-        """Begin a pass of a worker, as torch describes it: has one that was begun before ended?"""
+        """Begin a pass of a worker, as torch describes it. Returns whether an earlier pass has
+        ended.
+        """
         before = self._entries()
         number = sum(one[3] == worker.id and not one[4] for one in before)
-        mine = worker.seed - worker.id, number, worker.num_workers  # alike in all workers
+        mine = worker.seed - worker.id, number, worker.num_workers  # the same in all workers
         self._pass = (*mine, worker.id)
         os.write(self._file, self._entry.pack(*self._pass, False))
         entries = self._entries()
@@ -357,7 +361,7 @@ class _Passes:
         return any(count == one[2] for one, count in ends.items())
 
     def end(self) -> None:
-        """Note that the pass of this worker has ended, if it is one."""
+        """Note that the pass of this worker has ended, if this is a worker."""
         if self._pass:
             os.write(self._file, self._entry.pack(*self._pass, True))
 
@@ -369,21 +373,21 @@ class _Passes:
         from multiprocessing.context import get_spawning_popen
         from multiprocessing.reduction import DupFd
 
-        if get_spawning_popen() is None:  # a copy of an iterator has passes of its own
+        if get_spawning_popen() is None:  # a copy that is no worker has its own passes
             return _Passes, ()
         return _attached, (DupFd(self._file),)
 
 
 def _attached(descriptor: Any) -> _Passes:
-    """The passes whose file is handed to a worker that is spawned."""
+    """The passes in a file that a spawned worker is given."""
     return _Passes(descriptor.detach())
 
 
 def _unnamed_file() -> int:
-    """The descriptor of a new file without a name, to which what is written is appended."""
+    """The descriptor of a new file without a name, opened for appending."""
     try:
         descriptor = os.memfd_create("tokpack-passes")
-    except AttributeError:  # not on Linux
+    except AttributeError:  # the system is not Linux
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)

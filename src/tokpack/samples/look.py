@@ -1,4 +1,4 @@
-"""What samples are made of: datasets, documents, and the samples that a document is in."""
+"""What samples consist of: datasets, documents, and the samples with a document."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplePiece:
-    """Tokens in a row of a sample that come from one sequence.
+    """Consecutive tokens of a sample that come from one sequence.
 
     The sample's tokens ``at`` to ``at + tokens - 1`` are those of ``sequence`` from token ``first``
-    on, which is token ``offset`` of ``document``. Where FIM has rearranged the piece, they are in
+    on, which is token ``offset`` of ``document``. If FIM has rearranged the piece, they are in
     another order and may be more or fewer.
     """
 
@@ -43,8 +43,8 @@ class SampleView:
     """Sample ``number`` of a blend, which is ``dataset_sample`` of one of its datasets.
 
     ``epoch`` is that of the dataset; None in the orders of other programs, which mix epochs.
-    ``arrays`` are what a trainer gets. ``pieces`` are in order; behind them is padding.
-    ``is_masked``: the dataset says which of its tokens are trained.
+    ``arrays`` are those that a trainer gets. ``pieces`` are in order; padding follows.
+    ``is_masked``: the dataset tells which of its tokens are trained.
     """
 
     number: int
@@ -57,7 +57,7 @@ class SampleView:
 
     @property
     def filled(self) -> int:
-        """How many of its tokens come from documents; padding comes after them."""
+        """The number of its tokens that come from documents; padding comes after them."""
         return max((piece.at + piece.tokens for piece in self.pieces), default=0)
 
     def ids(self, piece: SamplePiece) -> list[int]:
@@ -66,9 +66,9 @@ class SampleView:
         return ids
 
     def trained(self, piece: SamplePiece) -> list[range]:
-        """Which tokens of a piece are labels that count, as ranges of places in the piece."""
-        counts = np.zeros(piece.tokens + 1, np.bool_)  # the last ends a range
-        first = max(piece.at, 1)  # the first token of a sample is no label
+        """The tokens of a piece that are labels and count, as ranges of places in the piece."""
+        counts = np.zeros(piece.tokens + 1, np.bool_)  # the last value ends a range
+        first = max(piece.at, 1)  # the first token of a sample is not a label
         loss = self.arrays["loss_mask"][first - 1 : piece.at + piece.tokens - 1]
         counts[first - piece.at : piece.tokens] = loss != 0
         edges = np.flatnonzero(np.diff(counts, prepend=False)).tolist()
@@ -76,7 +76,7 @@ class SampleView:
 
     @property
     def boundaries(self) -> list[int] | None:
-        """Where attention begins anew, from 0 to the length; None where it does not."""
+        """The places where attention begins again, from 0 to the length; None if it does not."""
         edges = self.arrays.get("cu_seqlens")
         return None if edges is None else np.unique(edges).tolist()
 
@@ -93,7 +93,7 @@ class SampleView:
 
 
 def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
-    """What sample ``number`` is made of. IndexError where there is none."""
+    """The view of sample ``number``. IndexError if there is none."""
     dataset, index = samples, number
     while isinstance(dataset, BlendedDataset):
         place, index = dataset.locate(index)
@@ -103,7 +103,7 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
     pieces, at = [], 0
     for sequence, first, count in rows.tolist():
         at += -at % dataset.multiple
-        tokens = min(count, dataset.seq_length - at)  # one more may be read, as the last label
+        tokens = min(count, dataset.seq_length - at)  # one more token may be read as the last label
         if tokens > 0:
             document = bisect_right(dataset.dataset.doc_idx, sequence) - 1
             begin = int(dataset.dataset.doc_idx[document])
@@ -118,10 +118,10 @@ def look(samples: GPTDataset | BlendedDataset, number: int) -> SampleView:
 def find(
     samples: GPTDataset | BlendedDataset, prefix: str, document: int, size: int
 ) -> Iterator[int]:
-    """Which of the first ``size`` samples have tokens of a document of the dataset ``prefix``.
+    """Those of the first ``size`` samples that have tokens of a document of the dataset ``prefix``.
 
-    In order, with samples of which the document gives the last label only. GPTDataset.find says
-    what this costs.
+    They are in order, and include samples where only the last label is of the document.
+    GPTDataset.find tells what this costs.
     """
     if isinstance(samples, BlendedDataset):
         members = enumerate(zip(samples.datasets, samples.counts(size), strict=True))

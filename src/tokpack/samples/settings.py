@@ -1,4 +1,4 @@
-"""What is asked of samples: the record from which signatures, keys of files and flags are made."""
+"""The request for samples: the record from which signatures, keys of files and flags are made."""
 
 from __future__ import annotations
 
@@ -31,29 +31,27 @@ if TYPE_CHECKING:
     from tokpack.samples.fim import FIM
 
 
-# Split strings such as ``969,30,1``: which sequences go to training, validation and test.
-
 Range = tuple[int, int]
 
-PARTS = ("train", "valid", "test")  # what a split string has weights of
+PARTS = ("train", "valid", "test")  # the parts whose weights a split string has
 RULES = ("core", "classic")
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _WEIGHTS = re.compile(rf"{_NUMBER}(?:[,/]{_NUMBER})*")
 _RANGES = re.compile(rf"{_NUMBER}:{_NUMBER}(?:[,/]{_NUMBER}:{_NUMBER})*")
-_MANY = 2**40  # sequences: enough that every share above 0 leaves some
+_MANY = 2**40  # sequences; enough that every share above 0 has some
 
 
 def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | None]:
     """The ranges [begin, end) of ``documents`` sequences that a split string means.
 
     ``text`` is either up to three weights of training, validation and test ("969,30,1",
-    "0.9,0.05,0.05"), or any number of ranges of shares "begin:end" ("0:0.9,0.9:1"). A range that
-    comes out empty is None.
+    "0.9,0.05,0.05"), or any number of ranges of shares "begin:end" ("0:0.9,0.9:1"). An empty range
+    is None.
 
-    Weights are rounded as Megatron-core from 0.5 on does (``rule="core"``) or as older ones,
-    NeoX, bigscience and Megatron-DeepSpeed do (``"classic"``): often one sequence differs.
-    UsageError for anything else.
+    Weights are rounded as in Megatron-core from 0.5 on (``rule="core"``), or as in older versions,
+    NeoX, bigscience and Megatron-DeepSpeed (``"classic"``): often one sequence differs. UsageError
+    for anything else.
     """
     if rule not in RULES:
         raise UsageError(f"split rule {rule!r} is unknown: use one of {', '.join(RULES)}")
@@ -70,7 +68,7 @@ def parse_split(text: str, documents: int, rule: str = "core") -> list[Range | N
 
 
 def wanted_parts(split: str) -> list[bool]:
-    """Whether a split string means to leave something for training, validation and test."""
+    """Whether a split string is meant to leave something for training, validation and test."""
     parts = parse_split(split, _MANY)
     if len(parts) > len(PARTS):
         raise UsageError(
@@ -81,7 +79,7 @@ def wanted_parts(split: str) -> list[bool]:
 
 
 def split_bounds(text: str) -> list[tuple[float, float] | None]:
-    """The shares [begin, end) that a split string of weights gives training, validation and test.
+    """The shares [begin, end) of training, validation and test in a split string of weights.
 
     None for a part without any. UsageError for ranges, and for anything else.
     """
@@ -112,7 +110,7 @@ def split_tokens(text: str, lengths: npt.NDArray[np.int32] | LengthSums) -> list
 
 
 def _shares(text: str) -> list[Any]:
-    """Three weights whose sum is 1, or (begin, end) of each range, as shares."""
+    """Three weights with the sum 1, or (begin, end) of each range, as shares."""
     compact = re.sub(r"\s", "", text)
     if _RANGES.fullmatch(compact):
         pairs = [tuple(map(float, pair.split(":"))) for pair in re.split(r"[,/]", compact)]
@@ -138,7 +136,7 @@ def _shares(text: str) -> list[Any]:
 
 
 def _classic(shares: list[float], documents: int) -> list[Range]:
-    """Round each share by itself; then move every end by what the sum is too much or too little."""
+    """Round each share by itself; then move all ends by the difference of their sum."""
     ends = [0, *accumulate(round(share * float(documents)) for share in shares)]
     missed = ends[-1] - documents
     ends[1:] = [min(max(end - missed, 0), documents) for end in ends[1:]]
@@ -146,7 +144,7 @@ def _classic(shares: list[float], documents: int) -> list[Range]:
 
 
 MOST_SAMPLES = 2**62  # the largest number of samples that an order can have
-LONGEST_PACKED = 2**24 - 1  # tokens of a sample that documents are packed into
+LONGEST_PACKED = 2**24 - 1  # tokens of a sample with packed documents
 SPLIT_BY = ("documents", "tokens")
 LOSSES = ("trained", "all")
 
@@ -160,10 +158,10 @@ def described(
     least: float | None = None,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A field of a record of settings: its default, and what is said of it everywhere.
+    """A field of a record of settings: its default, and its description for all uses.
 
-    ``value`` is how pages call the value of its flag, ``least`` the smallest number, ``choices``
-    are the words that it can be, ``otherwise`` says what holds without it.
+    ``value`` is the name of its flag's value on pages, ``least`` the smallest number, ``choices``
+    are the words that it can be, ``otherwise`` is the effect of leaving it out.
     """
     about = {"help": text, "value": value, "otherwise": otherwise}
     return field(default=default, metadata={**about, "least": least, "choices": choices})
@@ -233,13 +231,13 @@ class SampleSettings:
 
     @property
     def rules(self) -> OrderRules:
-        """Those of its order. UsageError where there is none of that name."""
+        """The rules of its order. UsageError if there is no order of that name."""
         return rules_of(self.order)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(SampleSettings):
-    """The options of GPTDataset. UsageError for a value that none of them can have."""
+    """The options of GPTDataset. UsageError for a value outside of its range."""
 
     seq_length: int
     split_index: int = described(0, "the part of the split that is read")
@@ -281,7 +279,7 @@ class Settings(SampleSettings):
         if self.fim is not None:
             from tokpack.samples.fim import FIM
 
-            if isinstance(self.fim, Mapping):  # from a file
+            if isinstance(self.fim, Mapping):  # as in a file
                 object.__setattr__(self, "fim", FIM.of(self.fim))
             elif not isinstance(self.fim, FIM):
                 raise UsageError(f"fim is {self.fim!r}, expected a FIM or its options by name")
@@ -359,24 +357,25 @@ class Settings(SampleSettings):
 
     @property
     def packing_rules(self) -> PackingRules:
-        """Those of its packing."""
+        """The rules of its packing."""
         return PACKINGS[self.packing]
 
     @property
     def extra(self) -> int:
-        """Tokens that a sample reads besides its ``seq_length``: 1 or 0."""
+        """The tokens that a sample reads in addition to its ``seq_length``: 1 or 0."""
         return int(self.add_extra_token)
 
     def is_enough(self, tokens: int) -> bool:
-        """Whether so many tokens give a sample.
+        """Whether this number of tokens is enough for a sample.
 
-        One is enough where packing fills up the rest, or a sample may go on in the next epoch.
+        One token is enough if packing fills up the rest, or if a sample may continue in the next
+        epoch.
         """
         whole = self.rules.endless and self.packing == "none"
         return tokens >= (self.seq_length + self.extra if whole else 1)
 
     def check_enough(self, tokens: int) -> None:
-        """UsageError where so many tokens give no sample."""
+        """Raise UsageError if this number of tokens is not enough for a sample."""
         if not self.is_enough(tokens):
             raise UsageError(
                 f"{tokens:,} tokens are less than one sample of {self.seq_length + self.extra:,} "
@@ -386,15 +385,15 @@ class Settings(SampleSettings):
 
     @property
     def needs_eod(self) -> bool:
-        """Whether any of the options looks for EOD among the tokens."""
+        """Whether one of the options looks for EOD among the tokens."""
         resets = self.reset_position_ids or self.reset_attention_mask
         return self.eod_mask_loss or resets or self.fim is not None
 
     def ranges(self, dataset: MMapIndexedDataset) -> list[Range | None]:
         """The sequences [begin, end) of each part of the split; without a split all, as one part.
 
-        None for a part that comes out empty. A split string is rounded by ``split_rule``, else as
-        the program of the order does.
+        None for an empty part. A split string is rounded by ``split_rule``, or else as the program
+        of the order does.
         """
         if self.split is None:
             return [(0, len(dataset))]
@@ -403,13 +402,12 @@ class Settings(SampleSettings):
         return parse_split(self.split, len(dataset), self.split_rule or self.rules.split_rule)
 
 
-# The settings of samples as keyword arguments, for type checkers; the records say what they mean.
-#
-# mypy compares the two where one is made of the other, and a test does.
+# The settings of samples as keyword arguments, for type checkers; the records describe them. mypy
+# compares the two where one is made from the other, and a test does.
 
 
 class CommonOptions(TypedDict, total=False):
-    """Those of SampleSettings."""
+    """The options of SampleSettings."""
 
     order: OrderName
     seed: int
@@ -432,7 +430,7 @@ class CommonOptions(TypedDict, total=False):
 
 
 class SampleOptions(CommonOptions, total=False):
-    """Those of Settings, the options of GPTDataset, but ``seq_length``."""
+    """The options of GPTDataset except ``seq_length``, as in Settings."""
 
     split_index: int
     sequences: tuple[int, int] | None
@@ -441,7 +439,7 @@ class SampleOptions(CommonOptions, total=False):
 
 
 class BlendOptions(CommonOptions, total=False):
-    """Those of BlendSpec."""
+    """The options of BlendSpec."""
 
     datasets: Entries
     schedule: Changes

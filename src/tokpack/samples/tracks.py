@@ -1,4 +1,4 @@
-"""What stands beside tokens and says how much each label counts: masks, weights, other labels."""
+"""The tracks that decide how much each label counts: masks, weights, other labels."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Counts, Rows
 
 _CHUNK = 1 << 20
-_PROBE = 1 << 16  # values looked at in each of three places
+_PROBE = 1 << 16  # values that are read at each of three places
 
 
 class Values(Protocol):
-    """Values of sequences: a track, or a dataset."""
+    """The values of sequences: a track, or a dataset."""
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> npt.NDArray[Any]: ...
 
 
 class LossTracks:
-    """What says which labels of ``dataset`` count, and what they are: its own tracks.
+    """The tracks that decide which labels of ``dataset`` count, and what they are.
 
-    ``labels`` is a dataset of labels that takes the place of a track of them: it has the same
-    sequences with the same lengths. Value i of a sequence is about its token i as a label, which a
-    model predicts that has read tokens 0 to i - 1: nothing is shifted on disk.
+    ``labels`` is a dataset of labels in place of such a track: it must have the same sequences with
+    the same lengths. Value i of a sequence is about its token i as a label, which a model predicts
+    from tokens 0 to i - 1: nothing is shifted on disk.
 
-    - mask: 0 where the label does not count
+    - mask: 0 if the label does not count
     - weights: how much it counts
-    - labels: what is to be predicted in place of the token; below 0 (-100 by custom) nothing
+    - labels: what is to be predicted instead of the token; below 0 (usually -100) nothing
 
-    ``every_token`` leaves the dataset's tracks aside: all labels count. UsageError where the
-    datasets do not go together.
+    With ``every_token`` the dataset's tracks are ignored: all labels count. UsageError if the
+    datasets do not fit together.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class LossTracks:
 
     @property
     def on_store(self) -> bool:
-        """Whether labels of another dataset lie on a store; tracks lie where their dataset does."""
+        """Whether labels of another dataset are on a store; tracks are where their dataset is."""
         return self.label_dataset is not None and self.label_dataset.on_store
 
     @property
     def labels(self) -> Values | None:
-        """The labels that are not the tokens themselves."""
+        """The labels that are not the tokens themselves, or None."""
         if self.label_dataset is not None or "labels" not in self.names:
             return self.label_dataset
         return self._dataset.track("labels")
 
     @property
     def identity(self) -> dict[str, int]:
-        """What tells them from others; nothing without any."""
+        """The identity of each track, for a fingerprint; {} without any."""
         prints = {name: _fingerprint(self._dataset, name) for name in self.names}
         return (
             prints
@@ -89,14 +89,14 @@ class LossTracks:
         )
 
     def open(self, blocks: npt.NDArray[np.int64] | None, multiple: int) -> None:
-        """Get ready to read; ``blocks`` and ``multiple`` are those of the tokens' Gatherer."""
+        """Prepare for reading; ``blocks`` and ``multiple`` are those of the tokens' Gatherer."""
         for name in self.names:
             self._gatherers[name] = Gatherer(self._dataset, blocks, name, multiple)
         if self.label_dataset is not None:
             self._gatherers["labels"] = Gatherer(self.label_dataset, multiple=multiple)
 
     def ask(self, rows: Rows) -> None:
-        """Begin to read the values of rows from the store, if they lie on one, for ``fill``."""
+        """Request the values of rows, if they are on a store, before ``fill`` needs them."""
         for gatherer in self._gatherers.values():
             gatherer.ask(rows)
 
@@ -108,11 +108,11 @@ class LossTracks:
         places: npt.NDArray[np.int64],
         values: npt.NDArray[np.int64],
     ) -> None:
-        """Write the labels of samples, where these are others than their tokens, and what counts.
+        """Write the labels of samples, if these are not their tokens, and how much they count.
 
-        Sample i has ``counts[i]`` of the rows and stands at ``places[i]`` of the batch, whose loss
-        mask is multiplied. ``values``, int64 [samples, S + 1], is memory to work in. FormatError
-        for a weight that is not a finite number.
+        Sample i has ``counts[i]`` of the rows and is at ``places[i]`` of the batch, whose loss mask
+        is multiplied. ``values``, int64 [samples, S + 1], is memory to work in. FormatError for a
+        weight that is not a finite number.
         """
         lines = np.arange(len(places))
         if batch.label_text is not None and self.labels is None:
@@ -132,7 +132,7 @@ class LossTracks:
 
 
 def check_labels(labels: MMapIndexedDataset, tokens: MMapIndexedDataset) -> None:
-    """UsageError where ``labels`` has not one signed label for each of ``tokens``."""
+    """Raise UsageError if ``labels`` does not have one signed label for each of ``tokens``."""
     names = f"{labels.path_prefix} has labels for {tokens.path_prefix}"
     if np.dtype(labels.dtype).kind == "u" and labels.path_prefix != tokens.path_prefix:
         raise UsageError(
@@ -155,7 +155,7 @@ def check_labels(labels: MMapIndexedDataset, tokens: MMapIndexedDataset) -> None
 
 
 def _fingerprint(dataset: MMapIndexedDataset, name: str) -> int:
-    """64 bits of the values in three places, however they lie in files, as of the tokens."""
+    """64 bits of the values at three places; as for tokens, they do not depend on files."""
     state = xxhash.xxh3_64(name.encode())
     last = max(dataset.token_count - _PROBE, 0)
     for begin in (0, last // 2, last):
@@ -167,9 +167,9 @@ def _fingerprint(dataset: MMapIndexedDataset, name: str) -> int:
 def count_trained(
     dataset: MMapIndexedDataset, labels: MMapIndexedDataset | None, sequences: range
 ) -> int:
-    """How many tokens of the ``sequences`` are trained: all of them in a dataset without tracks.
+    """The number of trained tokens in ``sequences``; without tracks all tokens are trained.
 
-    By the manifest where it counts them, else in a pass over the mask and the labels.
+    It is taken from the manifest if that has it, or else counted in a pass over mask and labels.
     """
     named: dict[str, MMapIndexedDataset] = {
         name: dataset for name in TRAINED_TRACKS if name in dataset.tracks
@@ -197,7 +197,7 @@ def track_values(
 ) -> Iterator[npt.NDArray[Any]]:
     """The values of tokens [begin, end), or up to the last one, at most 2^20 at a time.
 
-    Of a dataset of labels, which has no such track, its tokens.
+    For a dataset of labels, which has no such track, these are its tokens.
     """
     before = 0
     counts = [record.tokens for record in dataset.records] or [dataset.token_count]

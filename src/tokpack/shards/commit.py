@@ -1,4 +1,4 @@
-"""All shards become one dataset: a manifest that lists them, when each is what was planned."""
+"""All shards become one dataset: a manifest that lists them, once each is as planned."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from tokpack.storage import ListedFile, Version
 
 
-# How far a dataset in shards is: which are done, which are being made, which are left to make.
-
 ShardState = Literal["done", "running", "lost", "failed", "stopped", "open"]
 
 
 @dataclass(frozen=True)
 class ShardStatus:
-    """One shard: ``open`` where nobody has begun, ``lost`` where its maker has fallen silent."""
+    """The state of a shard: ``open`` if nobody has begun it, ``lost`` if its maker is silent for
+    long.
+    """
 
     number: int
     state: ShardState
@@ -51,8 +51,8 @@ class ShardStatus:
 def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> list[ShardStatus]:
     """All shards of a plan, in order. InputError.
 
-    A shard is done when its files are there, the manifest among them, which is written last; what
-    is in it ``commit`` checks. A report is not read again that ``before`` has as the last one.
+    A shard is done when its files exist; its manifest is written last. Their content is checked by
+    ``commit``. A report that is the last one in ``before`` is not read again.
     """
     there: set[str] = set()
     for name in plan.whole(prefix).values():
@@ -68,7 +68,7 @@ def survey(plan: ShardPlan, prefix: str, before: Sequence[ShardStatus] = ()) -> 
 
 
 def _read_reports(prefix: str, numbers: Sequence[int]) -> dict[int, Report | None]:
-    """The reports of some shards; None where there is none that can be understood. InputError."""
+    """The reports of some shards; None for a missing or invalid one. InputError."""
     paths = [report_path(prefix, number) for number in numbers]
     there = storage_of(prefix).listed(plan_folder(prefix) + "/")
     contents = small_files(paths)
@@ -89,13 +89,13 @@ def _is_complete(plan: ShardPlan, prefix: str, number: int, there: set[str]) -> 
 def _state(done: bool, report: Report | None) -> ShardState:
     if done:
         return "done"
-    if report is None or report.state == "done":  # then its files are gone
+    if report is None or report.state == "done":  # done, but its files were removed
         return "open"
     return "lost" if report.is_lost else report.state
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as ``--shard`` and job arrays take them: 3,5-7."""
+    """Numbers in the form of ``--shard`` and job arrays: 3,5-7."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:
@@ -106,17 +106,16 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def missing(shards: Sequence[ShardStatus]) -> list[int]:
-    """The shards that somebody must make: neither done nor being made."""
+    """The shards that must be made: neither done nor being made."""
     return [one.number for one in shards if one.state not in ("done", "running")]
 
 
 def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Manifest]:
-    """Check every shard of a plan, and write the manifest of each key's dataset.
+    """Check every shard of a plan, and write the manifest of each key's dataset. Returns them.
 
-    Only manifests and listings are read. InputError where shards are missing, FormatError where
-    one is not what was planned, InputError where all of them have too many bad records, OutputError
-    where another dataset of the name is there and may not be replaced, and where another plan was
-    made meanwhile.
+    Only manifests and listings are read. InputError if shards are missing, or have too many bad
+    records together; FormatError if one is not as planned; OutputError if another dataset with the
+    name exists and may not be replaced, or if another plan was made meanwhile.
     """
     shards = list(plan.each_shard())
     manifests = []
@@ -135,7 +134,7 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
         check_current(plan, prefix)
         written = _write(plan, whole, manifest, overwrite=overwrite)
         try:
-            check_current(plan, prefix)  # which removes old shards when it is there
+            check_current(plan, prefix)  # a newer plan removes old shards
         except OutputError:
             if written:
                 remove(manifest_path(whole), written)
@@ -144,17 +143,17 @@ def commit(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> list[Man
 
 
 def data_path(prefix: str, manifest: Manifest) -> str:
-    """What ``--data-path`` of Megatron's family takes for the shards: a weight, a prefix, ...
+    """The value of ``--data-path`` of the Megatron family for the shards: a weight, a prefix, ...
 
     The weights are tokens, so that every document is seen equally often.
     """
     pieces = manifest.pieces or ()
-    some = [piece for piece in pieces if piece.tokens]  # a weight of 0 is an error to them
+    some = [piece for piece in pieces if piece.tokens]  # those programs refuse a weight of 0
     return "".join(f"{piece.tokens} {beside(prefix, piece.prefix)}\n" for piece in some)
 
 
 def write_data_path(plan: ShardPlan, prefix: str, text: str, path: str, *, overwrite: bool) -> None:
-    """Write what ``data_path`` gives into a file on a disk. UsageError, OutputError."""
+    """Write the text of ``data_path`` to a file on a disk. UsageError, OutputError."""
     refuse([path], option("data_path"))
     shards = (file for file, _ in plan.outputs(prefix))
     inputs = (plan_path(prefix), *plan.files(), *shards)
@@ -183,7 +182,7 @@ def _check(
     key: str,
     files: Mapping[str, ListedFile],
 ) -> None:
-    """FormatError where a shard is not what was planned, or lacks its files."""
+    """Raise FormatError if a shard is not as planned, or lacks files."""
     for shard, one, name in zip(shards, manifests, names, strict=True):
         where = shown(manifest_path(name))
         if not shard.matches(one) or one.options.get("key") != key:
@@ -212,7 +211,7 @@ def _joined(
     names: Sequence[str],
     manifests: Sequence[Manifest],
 ) -> Manifest:
-    """What the dataset that consists of all shards says of itself."""
+    """The manifest of the dataset that consists of all shards."""
     records = [
         one.record(name.rpartition("/")[2]) for name, one in zip(names, manifests, strict=True)
     ]
@@ -232,7 +231,7 @@ def _joined(
 
 
 def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """The inputs of all shards; of a file that several took a range of, the sums."""
+    """The inputs of all shards; if several have read ranges of a file, its counts are summed."""
     inputs: list[dict[str, Any]] = []
     for shard, manifest in zip(shards, manifests, strict=True):
         entries = [dict(entry) for entry in manifest.inputs]
@@ -243,7 +242,7 @@ def _inputs(shards: Sequence[Plan], manifests: Sequence[Manifest]) -> list[dict[
 
 
 def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool) -> Version | None:
-    """Write the manifest; its version, None where one that tells of the same shards is there."""
+    """Write the manifest. Returns its version, or None if one with the same shards exists."""
     path = manifest_path(prefix)
     for file in (idx_path(prefix), bin_path(prefix)):
         if exists(file):
@@ -264,7 +263,7 @@ def _write(plan: ShardPlan, prefix: str, manifest: Manifest, *, overwrite: bool)
 
 
 def _is_same(content: bytes | None, manifest: Manifest, path: str) -> bool:
-    """Whether the manifest that is there tells of the same shards."""
+    """Whether the manifest that exists lists the same shards."""
     try:
         return Manifest.from_json(content or b"", shown(path)).pieces == manifest.pieces
     except FormatError:

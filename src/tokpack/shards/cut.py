@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 _logger = logging.getLogger(__name__)
-_LARGE = 2  # times what was asked for
-_PARTS_A_SHARD = 256  # so that a shard can keep many workers busy
-# Options that belong to one machine, or stand elsewhere in the plan.
+_LARGE = 2  # times the requested size of a shard
+_PARTS_A_SHARD = 256  # enough to keep many workers busy
+# Options that concern one machine only, or are elsewhere in the plan.
 _LOCAL = {
     *("inputs", "output", "output_names", "workers", "overwrite", "scratch", "limit"),
     "files",
@@ -49,11 +49,11 @@ _LOCAL = {
 
 
 def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> ShardPlan:
-    """Plan the run that ``options`` ask for, in shards of about ``shard_bytes`` of text.
+    """Plan the run that ``options`` request, in shards of about ``shard_bytes`` of text.
 
-    What compressed files unpack to is estimated. A file is cut only where it is larger than a
-    shard and can be read from its middle. Raises as ``encode`` does before any work, and UsageError
-    for what cannot be cut.
+    The decompressed size of files is estimated. A file is cut only if it is larger than a shard and
+    can be read from its middle. Raises as ``encode`` does before any work, and UsageError for
+    inputs that cannot be cut.
     """
     if options.limit is not None:
         raise UsageError(
@@ -102,7 +102,7 @@ def make_shard_plan(options: EncodeOptions, shard_bytes: int = SHARD_BYTES) -> S
 
 
 def _warn_of_large(source: Source, parts: Sequence[Part], shard_bytes: int) -> None:
-    """Say which file makes a shard much larger than what was asked for."""
+    """Warn of a file that makes a shard much larger than requested."""
     size = sum(part.weight for part in parts)
     is_whole = source.compression or parts[0].kind == "rows"
     if size < _LARGE * shard_bytes or not is_whole:
@@ -132,7 +132,7 @@ def _same_everywhere(options: EncodeOptions) -> dict[str, Any]:
 
 
 def _check_shared(source: Source) -> None:
-    """Refuse what another machine could not read. UsageError."""
+    """Refuse a source that another machine could not read. UsageError."""
     if source.is_remote and source.path != source.name:
         raise _has_secret(source.path)
 
@@ -149,10 +149,10 @@ def _shared(source: Source) -> Source:
 
 
 def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]:
-    """Runs of parts, each of about ``shard_bytes`` of text."""
+    """Groups of consecutive parts, each of about ``shard_bytes`` of text."""
     size = min(max(shard_bytes // _PARTS_A_SHARD, MIN_PART_BYTES), MAX_PART_BYTES)
     total = sum(source.size for source in sources)
-    # As many ways as shards: so only a file of about a shard or more is searched for frames.
+    # With as many ways as shards, only files of about a shard or more are searched for frames.
     ways = max(1, -(-total // shard_bytes))
     parts = make_parts(sources, ways=ways, target_bytes=size)
     shard: list[Part] = []
@@ -169,9 +169,10 @@ def _shards(sources: Sequence[Source], shard_bytes: int) -> Iterator[list[Part]]
 
 
 def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
-    """Runs of parts that go into the same shard: all of a file, unless it is larger than a shard.
+    """Groups of parts that must be in the same shard: all of a file, unless it is larger than a
+    shard.
 
-    Files of rows (parquet, Arrow) stay whole: the numbers of rows before a cut would not be known.
+    Files of rows (parquet, Arrow) stay whole, because the number of rows before a cut is not known.
     """
     at = 0
     while at < len(parts):
@@ -186,9 +187,6 @@ def _units(parts: Sequence[Part], shard_bytes: int) -> Iterator[list[Part]]:
         at = end
 
 
-# One shard, made on this machine as any dataset is.
-
-
 def encode_shard(
     plan: ShardPlan,
     prefix: str,
@@ -199,12 +197,12 @@ def encode_shard(
     overwrite: bool = False,
     progress: Show | None = None,
 ) -> list[Manifest]:
-    """Make a shard of the dataset ``prefix``, or find it made; gives its manifests, by key.
+    """Make a shard of the dataset ``prefix``, unless it exists. Returns its manifests, by key.
 
-    With ``overwrite`` it is made in any case, in place of a dataset that has its name. It may be
-    made twice, and at once: the bytes are the same. Raises as ``encode`` does, ResumeError where
-    this machine would not make the planned bytes, and BusyError where another process makes it on
-    the same disk.
+    With ``overwrite`` it is made in any case, in place of a dataset with its name. Two machines may
+    make it at the same time: the bytes are the same. Raises as ``encode`` does, ResumeError if this
+    machine would not make the planned bytes, and BusyError if another process makes it on the same
+    disk.
     """
     shard = plan.shard(number)
     if plan.replaced:
@@ -213,7 +211,7 @@ def encode_shard(
     local = {"workers": workers, "scratch": scratch, "overwrite": overwrite}
     options = plan.encode_options(prefix, number, **local)
     report = report_path(prefix, number)
-    # SIGTERM comes as an exception, so that the report says that the shard was stopped.
+    # SIGTERM becomes an exception, so that the report says that the shard was stopped.
     beat = BEAT_SECONDS if is_url(prefix) else LOCAL_BEAT_SECONDS
     with (
         ends_on_sigterm(),
@@ -230,7 +228,7 @@ def encode_shard(
             progress=reporter,
             check=lambda: check_current(plan, prefix),
         )
-    if reporter.has_told:  # it was not there already
+    if reporter.has_told:  # false if the shard existed already
         counts = {
             name: getattr(manifests[0], name) for name in ("documents", "tokens", "text_bytes")
         }
@@ -250,12 +248,12 @@ def _planned(whole: ShardPlan, shard: Plan, options: EncodeOptions) -> PlannedRu
 
 
 def _as_planned(source: Source, fingerprint: str, *, is_shared: bool) -> Source:
-    """The source with the time that its file has on this machine.
+    """The source with the modification time that its file has on this machine.
 
-    InputError where its content is not the planned one. The fingerprint is of samples alone, so a
-    file of which other shards read other ranges must have the planned time too: else the shards
-    could be of two versions of it. An object on a store is not looked at here: every read of it
-    says which content is wanted.
+    InputError if its content is not the planned one. The fingerprint is only of samples. So if
+    other shards read other ranges of the file, the time must be the planned one, too: otherwise the
+    shards could be of two versions of it. An object on a store is not looked at here, because every
+    read of it names the planned version.
     """
     if source.is_remote:
         return source

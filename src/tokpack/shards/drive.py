@@ -1,6 +1,6 @@
-"""Make all shards of a plan on an engine: begin tasks, try again what was lost, show the progress.
+"""Make all shards of a plan on an engine: start tasks, retry lost ones, show the progress.
 
-Which shards are done is seen at the output alone, so after a crash a new runner can go on.
+Which shards are done is seen only at the output. So after a crash a new runner can continue.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ if TYPE_CHECKING:
     from tokpack.shards.plan import ShardPlan
 
 
-# What an engine, which runs the tasks of a dataset in shards, has to be able to do.
-#
 # A task is a command line of tokpack, so an engine knows nothing of shards: it runs commands on
-# machines that see the inputs and the output, and says how they ended.
+# machines that can read the inputs and write the output, and reports how they ended.
 
-BUSY = 75  # exit code: another process is at it; as sysexits.h has it for "try later"
+BUSY = 75  # exit code: another process makes the shard; in sysexits.h it means "try later"
 
 
 class CommandResult(NamedTuple):
-    """How a command ended: its exit code, None where its machine was lost, and what it said."""
+    """The end of a command: its exit code, None if its machine was lost, and its last output."""
 
     code: int | None
     said: str
@@ -43,29 +41,29 @@ class ShardEngine(Protocol):
     """Runs commands somewhere."""
 
     def start(self, arguments: Sequence[str]) -> Any:
-        """Run ``tokpack ARGUMENTS`` as soon as there is room; gives a handle."""
+        """Run ``tokpack ARGUMENTS`` as soon as a machine is free. Returns a handle."""
 
     def ended(self, handles: Sequence[Any], seconds: float) -> list[tuple[Any, CommandResult]]:
-        """Those of the commands that have ended, waiting for one so long at most."""
+        """The commands that have ended, after waiting for one at most ``seconds``."""
 
     def cancel(self, handle: Any) -> None:
-        """End a command, as Ctrl-C would; it may have ended."""
+        """End a command as Ctrl-C would; it may have ended already."""
 
     def close(self) -> None:
-        """End all commands that are left, and let go of the machines."""
+        """End all commands that are left, and release the machines."""
 
 
-TRIES = 4  # of a shard whose machines are lost: the first and three more
-MOST_FAILED = 3  # shards, after which the others are not tried
+TRIES = 4  # for a shard whose machines are lost: the first and three more
+MOST_FAILED = 3  # after so many failed shards the others are not tried
 _BUSY_SECONDS = 10.0
 _POLL_SECONDS, _POLL_STORE_SECONDS = 1.0, 5.0
 
 
 class ShardRunner:
-    """Makes the shards of a plan; ``run`` returns when all are there.
+    """Makes the shards of a plan; ``run`` returns when all exist.
 
     ``arguments`` are added to the command of each task. ``show`` is called with the progress,
-    ``say`` with lines for people: shards that failed or were lost.
+    ``say`` with lines for people: about shards that failed or were lost.
     """
 
     def __init__(
@@ -86,15 +84,15 @@ class ShardRunner:
         self._say = say
         self._poll = _POLL_STORE_SECONDS if is_url(prefix) else _POLL_SECONDS
         self._tasks: dict[int, Any] = {}  # the engine's handles, by shard
-        self._lost = Counter[int]()  # how often the machine of a shard was
-        self._gone: set[int] = set()  # shards whose maker was ours, and is gone
-        self._not_before: dict[int, float] = {}  # when to try a shard that another makes again
+        self._lost = Counter[int]()  # how often the machine of a shard was lost
+        self._gone: set[int] = set()  # shards of our tasks that have ended
+        self._not_before: dict[int, float] = {}  # when to retry a shard that another process makes
         self._failed: dict[int, str] = {}
         self._sizes = [shard.bytes for shard in plan.each_shard()]
         self._began = machine.clock.now()
 
     def run(self) -> None:
-        """Make what is missing. WorkerError where shards failed; those that are done stay."""
+        """Make the missing shards. WorkerError if shards failed; those that are done stay."""
         shards: list[ShardStatus] = []
         try:
             while True:
@@ -113,7 +111,7 @@ class ShardRunner:
                 self._engine.cancel(handle)
 
     def _is_due(self, one: ShardStatus) -> bool:
-        """Whether a shard is to be begun now: nobody makes it, and it has not failed."""
+        """Whether to start a shard now: nobody makes it, and it has not failed."""
         is_free = one.state not in ("done", "running") or one.number in self._gone
         return (
             is_free
@@ -129,8 +127,8 @@ class ShardRunner:
         self._tasks[number] = self._engine.start([*shard, *self._arguments])
 
     def _wait(self) -> None:
-        """Wait a moment for tasks to end, and see how."""
-        if not self._tasks:  # others make what is left
+        """Wait a moment for tasks to end, and handle their results."""
+        if not self._tasks:  # other processes make the rest
             machine.clock.sleep(self._poll)
             return
         for handle, result in self._engine.ended(list(self._tasks.values()), self._poll):
@@ -139,9 +137,9 @@ class ShardRunner:
             self._note(number, result)
 
     def _note(self, number: int, result: CommandResult) -> None:
-        if result.code == BUSY:  # another makes it, and may not have told of it yet
+        if result.code == BUSY:  # another process makes it, maybe without a report so far
             self._not_before[number] = machine.clock.now() + _BUSY_SECONDS
-        elif result.code == 1:  # what is asked, or read, is wrong: it would fail again
+        elif result.code == 1:  # the request or an input is wrong, so it would fail again
             self._failed[number] = _last_line(result.said)
             self._say(f"shard {number} failed: {self._failed[number]}")
         elif result.code != 0:
@@ -170,7 +168,7 @@ class ShardRunner:
         )
 
     def _done(self, one: ShardStatus) -> int:
-        """Stored bytes of a shard that are done."""
+        """The stored bytes of a shard that are done."""
         size = self._sizes[one.number]
         if one.state == "done" or one.report is None or not one.report.total:
             return size if one.state == "done" else 0
@@ -187,8 +185,6 @@ def _failures(failed: dict[int, str]) -> str:
     return "; ".join(words) + "; what is done stays: run again to make the rest"
 
 
-# Which shards a task of a job array makes, by the environment variables of its scheduler.
-
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
 
@@ -197,7 +193,7 @@ class _Variable(NamedTuple):
     first: int  # the number of the first task of an array
 
 
-# Those of SGE and LSF count from 1; outside of an array they are "undefined" and 0.
+# SGE and LSF count from 1; outside of an array their values are "undefined" and 0.
 _VARIABLES = (
     _Variable("SLURM_ARRAY_TASK_ID", 0),
     _Variable("JOB_COMPLETION_INDEX", 0),  # an Indexed Job of Kubernetes
@@ -209,7 +205,7 @@ _VARIABLES = (
 
 
 def numbers_of(text: str, shards: int) -> list[int]:
-    """The shards that ``--shard TEXT`` means: ``17``, ``3,5-7``, ``auto``. UsageError."""
+    """The shards that ``--shard TEXT`` names: ``17``, ``3,5-7``, ``auto``. UsageError."""
     if text == "auto":
         return _of_task(shards)
     numbers: list[int] = []
@@ -243,7 +239,7 @@ def _of_task(shards: int) -> list[int]:
 
 
 def _stride(shards: int) -> int:
-    """How many tasks the array has, where each makes several; else the number of shards."""
+    """The number of tasks in the array, if each makes several shards; else the number of shards."""
     words = [os.environ.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("MIN", "MAX", "COUNT")]
     if not all(word.isdecimal() for word in words):
         return shards

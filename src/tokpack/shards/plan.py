@@ -1,6 +1,6 @@
-"""The plan of a dataset in shards, ``PREFIX.plan/plan.jsonl``, for any machine that makes one.
+"""The plan of a dataset in shards, ``PREFIX.plan/plan.jsonl``, for all machines that make shards.
 
-The first line says what is made, and how; then follows a line for each shard, with its inputs and
+The first line says what is made, and how; then there is a line for each shard, with its inputs and
 the parts of them that it takes. Shards are cut by size alone, so that their bytes do not depend on
 the machine that makes them.
 """
@@ -45,17 +45,17 @@ SUFFIX = ".plan"
 NAME = "plan.jsonl"
 _DIGITS = 5
 _MOST_REPLACED = 100
-_ID_BYTES = 90  # from the beginning of a plan to behind its id
+_ID_BYTES = 90  # from the beginning of a plan to the end of its id
 _TIME = re.compile(rb'"mtime_ns": \d+')  # of an input, in a line of the plan
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What is to be made: ``shards`` datasets, from ``inputs`` files of ``size`` bytes in all.
+    """The plan of ``shards`` datasets, from ``inputs`` files of ``size`` bytes in all.
 
-    ``id`` is the sha256 of the rest, but for ``replaced``. ``options`` are those of EncodeOptions
-    that are the same on all machines, ``deciding`` those that decide the bytes, as
-    ``deciding_options`` has them, ``names`` the names of the datasets by key.
+    ``id`` is the sha256 of the rest except ``replaced``. ``options`` are those of EncodeOptions
+    that are the same on all machines, ``deciding`` those that decide the bytes, as returned by
+    ``deciding_options``, ``names`` the names of the datasets by key.
     """
 
     version: str
@@ -74,8 +74,8 @@ class ShardPlan:
     def load(cls, prefix: str, *, any_version: bool = False) -> ShardPlan:
         """The plan of the dataset ``prefix``.
 
-        InputError where there is none, FormatError where it is damaged, ResumeError where another
-        version of tokpack has made it, unless that does not matter.
+        InputError if there is none, FormatError if it is damaged, ResumeError if another version of
+        tokpack has made it, unless that does not matter.
         """
         path = plan_path(prefix)
         (content,) = small_files([path])
@@ -102,18 +102,19 @@ class ShardPlan:
         return plan
 
     def identified(self) -> ShardPlan:
-        """The same with its ``id``."""
+        """The same plan with its ``id``."""
         head = json.dumps(self._head(), sort_keys=True).encode()
         return replace(self, id=hashlib.sha256(head + b"\n" + self.body).hexdigest())
 
     def content(self) -> bytes:
-        """The file."""
+        """The content of its file."""
         return self._first_line + b"\n" + self.body
 
     def is_same(self, other: ShardPlan) -> bool:
-        """Whether another plan makes the same of the same inputs, whenever those were written.
+        """Whether another plan makes the same from the same inputs, whatever their modification
+        times.
 
-        Of an input that several shards read the time has to be the same: see ``shared_sources``.
+        An input that several shards read must have the same time, too: see ``shared_sources``.
         """
         bodies = [_TIME.sub(b"", plan.body) for plan in (self, other)]
         heads = [{**plan._head(), "tokenizer": plan._tokenizer} for plan in (self, other)]
@@ -126,12 +127,12 @@ class ShardPlan:
         )
 
     def is_current(self, prefix: str) -> bool:
-        """Whether this still is the plan of the dataset ``prefix``. InputError."""
+        """Whether this is still the plan of the dataset ``prefix``. InputError."""
         begin = self._first_line[:_ID_BYTES]
         return head(plan_path(prefix), len(begin)) == begin
 
     def difference(self, other: ShardPlan) -> str:
-        """What distinguishes another plan from this one, in words."""
+        """How another plan differs from this one, in words."""
         if words := self._common.difference(other._common):
             return words
         if self.shards != other.shards:
@@ -139,7 +140,7 @@ class ShardPlan:
         return "its inputs, or options that do not change the bytes, are others"
 
     def check_setup(self, options: EncodeOptions, setup: TokenizerSetup) -> None:
-        """Raise ResumeError where what is installed here would not make the planned bytes."""
+        """Raise ResumeError if this installation would not make the planned bytes."""
         here = replace(
             self._common,
             tokenizer=described(options, setup),
@@ -152,11 +153,11 @@ class ShardPlan:
 
     @property
     def _common(self) -> Plan:
-        """What the plans of all shards have in common."""
+        """The part that the plans of all shards have in common."""
         return Plan(self.version, (), (), self.tokenizer, self.deciding, ())
 
     def shard(self, number: int) -> Plan:
-        """The plan of one shard. UsageError where there is no such shard."""
+        """The plan of one shard. UsageError if there is no such shard."""
         if not 0 <= number < self.shards:
             raise UsageError(f"there is no shard {number}: the plan has 0 to {self.shards - 1}")
         return self._shard(self._lines[number], number)
@@ -167,7 +168,7 @@ class ShardPlan:
             yield self._shard(line, number)
 
     def shared_sources(self, shard: Plan) -> set[int]:
-        """Which sources of a shard other shards read too: its first, its last, both or none."""
+        """The sources of a shard that other shards read, too: its first, its last, both or none."""
         number = shard.options["shard"]
         shared = {0} if shard.begins_inside_source else set()
         if number + 1 < self.shards and self.shard(number + 1).begins_inside_source:
@@ -183,10 +184,10 @@ class ShardPlan:
         return {key: beside(prefix, name) for key, name in self.names.items()}
 
     def outputs(self, prefix: str) -> Iterator[Output]:
-        """The files that are there under the names of the shards, of their reports, of the whole.
+        """The existing files with names of the shards, of their reports, and of the whole.
 
-        Manifests come first: what is left when their removal is stopped is not taken for a shard.
-        Before them come tracks, which only these tell from files of others.
+        Manifests come first, so that shards whose removal is stopped are not taken for complete
+        ones. Tracks come even before, because only the manifests distinguish them from other files.
         """
         tracks = self.encode_options(prefix, 0).token_tracks
         for number in range(self.shards if tracks else 0):
@@ -334,7 +335,8 @@ def save_plan(plan: ShardPlan, prefix: str, *, overwrite: bool = False) -> Shard
         if storage_of(path).put(path, plan.content(), "create") is None:  # another one is there now
             return save_plan(plan, prefix, overwrite=overwrite)
         return plan
-    # The plan comes first: whoever follows the old one looks again before he names anything.
+    # The plan is replaced first: runs under the old plan look at it again before they give a
+    # dataset its name, and then find that it is no longer theirs.
     others = [one for one in (*old.replaced, old.id) if one != plan.id]
     plan = replace(plan, replaced=tuple(others[-_MOST_REPLACED:]))
     written = replace_version(path, plan.content(), version)
@@ -364,8 +366,8 @@ def _removed(file: str, version: Version) -> None:
 def remove_replaced(plan: ShardPlan, datasets: Iterable[str]) -> None:
     """Remove manifests of plans that this one replaced.
 
-    Whoever planned may have been stopped before he removed them, or who followed the old plan was
-    late: then nothing may be taken for a part of the new one.
+    The run that replaced a plan may have been stopped before it removed them, or a run under the
+    old plan may have written one late. Without this they could be taken for parts of the new plan.
     """
     for path, version in versions_of(map(manifest_path, datasets)).items():
         manifest = None

@@ -1,4 +1,4 @@
-"""Where documents come from: files of every kind, cut into parts that workers read alone."""
+"""Input documents: files of every kind, cut into parts that workers read on their own."""
 
 from tokpack.sources.base import (
     FORMATS,

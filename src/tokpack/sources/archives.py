@@ -1,9 +1,9 @@
 """Documents from tar, zip, .dat and WET files; nothing is extracted to disk.
 
-A member with JSON gives its records, any other member is one document, and an
-archive inside of an archive is read like the outer one. lm-dataformat, which has written many of
-these, takes a file that was cut off for a whole one and holds whole members in memory: so none of
-them is read through it.
+A member with JSON gives its records, any other member is one document, and an archive inside of an
+archive is read like the outer one. lm-dataformat has written many such archives, but none of them
+is read through it: it holds whole members in memory, and takes a file that was cut off for a whole
+one.
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ if TYPE_CHECKING:
     from tokpack.sources.streams import RawStream, Stream
 
 
-# The members of tar and zip archives as streams, one after the other.
-
-_BLOCK = 512  # of a tar
+_BLOCK = 512  # the size of a block of a tar
 _LINK = "that are links"
 
 # Records of WARC files (ISO 28500); those of WET files have the texts of pages.
@@ -83,7 +81,7 @@ _HEADERS = (
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
     *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
 )
-_BROKEN = (  # all that tarfile and zipfile raise for bytes that they did not expect
+_BROKEN = (  # the errors that tarfile and zipfile raise for bytes that they did not expect
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, RuntimeError, NotImplementedError, ValueError, IndexError, OverflowError),
 )
@@ -91,15 +89,15 @@ _BROKEN = (  # all that tarfile and zipfile raise for bytes that they did not ex
 
 @dataclass
 class Member:
-    """A file in an archive; its stream can be read until the next member is asked for."""
+    """A file in an archive. Its stream can be read until the next member is taken."""
 
     name: str
     stream: RawStream
-    stored: int  # compressed bytes in the archive, where the archive says so
+    stored: int  # compressed bytes in the archive, if the archive tells them
 
 
 def drain(stream: Stream, most: int = FOREVER) -> int:
-    """Read up to ``most`` bytes, for their checksum or to get behind them; returns how many."""
+    """Read up to ``most`` bytes, to check them or to skip them. Returns the number read."""
     view = memoryview(bytearray(READ_BYTES))
     drained = 0
     while drained < most and (count := stream.readinto(view[: most - drained])):
@@ -108,9 +106,9 @@ def drain(stream: Stream, most: int = FOREVER) -> int:
 
 
 def tar_members(stream: Stream, name: str, passed_over: list[tuple[str, str]]) -> Iterator[Member]:
-    """The files of a tar; InputError if it is cut off, or goes on with what is no tar.
+    """The files of a tar. InputError if it is cut off or damaged.
 
-    Symbolic links are added to ``passed_over``: why, and the name.
+    Symbolic links are added to ``passed_over``, as pairs of the reason and the name.
     """
     watched = _WatchedStream(stream)
     end = 0
@@ -137,10 +135,10 @@ def tar_members(stream: Stream, name: str, passed_over: list[tuple[str, str]]) -
 
 
 def zip_members(file: IO[bytes], name: str, passed_over: list[tuple[str, str]]) -> Iterator[Member]:
-    """The files of a zip, in the order of its directory. ``passed_over`` as of a tar."""
+    """The files of a zip, in the order of its directory; ``passed_over`` is as for a tar."""
     with _reported(name), zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
-            if stat.S_ISLNK(info.external_attr >> 16):  # what it has is the name of another file
+            if stat.S_ISLNK(info.external_attr >> 16):  # its content is the name of another file
                 passed_over.append((_LINK, printable(info.filename)))
             elif not info.is_dir() and not _is_hidden(info.filename):
                 with archive.open(info) as member:
@@ -149,7 +147,7 @@ def zip_members(file: IO[bytes], name: str, passed_over: list[tuple[str, str]]) 
 
 
 class _Header(tarfile.TarInfo):
-    """A header that does not let tarfile hold, or make, what a few bytes claim that there is."""
+    """A header that keeps tarfile from holding, or making, as much as a few bytes can claim."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> Any:
         if self.type == tarfile.GNUTYPE_SPARSE:
@@ -163,13 +161,13 @@ class _Header(tarfile.TarInfo):
 
 
 def _sparse(member: tarfile.TarInfo) -> tarfile.ReadError:
-    # No text has holes, and a few bytes make one of any size.
+    # A sparse file is no text, and a few bytes can claim one of any size.
     name = printable(member.name)
     return tarfile.ReadError(f"{name} is a sparse file; repack the archive without --sparse")
 
 
 class _WatchedStream(DerivedStream):
-    """Notes how far a stream was read, and where its last byte is that is not zero."""
+    """A stream that notes how far it was read, and where its last byte is that is not zero."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream)
@@ -186,7 +184,7 @@ class _WatchedStream(DerivedStream):
 
 
 class _MemberStream:
-    """A member as tarfile or zipfile reads it; what they raise becomes InputError."""
+    """A member as tarfile or zipfile reads it, with their errors turned into InputError."""
 
     stored = 0
 
@@ -223,12 +221,12 @@ def _is_hidden(name: str) -> bool:
 
 
 _BETWEEN = re.compile(rb"[\r\n]*")
-_END = re.compile(rb"\r?\n\r?\n")  # of the header of a record
+_END = re.compile(rb"\r?\n\r?\n")  # the end of a record's header
 _FOLDED = re.compile(r"\r?\n[ \t]+")
 
 
 class WarcRecord(NamedTuple):
-    """The type of a record, its header, with names in small letters, and its content."""
+    """A record of a WARC file: its type, its header with names in lower case, and its content."""
 
     kind: str
     header: dict[str, str]
@@ -236,8 +234,8 @@ class WarcRecord(NamedTuple):
 
 
 def warc_records(stream: Stream, name: str, most: int) -> Iterator[WarcRecord]:
-    """The records of a file, with up to ``most`` bytes of each. InputError where it is broken."""
-    ahead, at = b"", 0  # what is read, and where in it the next record begins
+    """The records of a file, with up to ``most`` bytes of each. InputError if it is damaged."""
+    ahead, at = b"", 0  # bytes read in advance, and where the next record begins in them
     for number in count(1):
         while (end := _END.search(ahead, at)) is None and len(ahead) - at < _MOST_HEADER:
             more = read_exactly(stream, READ_BYTES)
@@ -278,7 +276,7 @@ def _header(head: bytes) -> dict[str, str]:
 
 _log = logging.getLogger(__name__)
 _DEEPEST = 3
-_SAMPLES = 3  # of so many members one that has the name of the one before is no chance
+_SAMPLES = 3  # members; if one in so many has the name of the one before, that is no accident
 _DAT_HEADER_BYTES = 16
 # Values beside the text of a page, and the fields of its header that they come from.
 _PAGE = {
@@ -306,10 +304,10 @@ def read_members(
     *,
     are_documents: bool = False,
 ) -> Iterator[DocumentBatch]:
-    """As ``read_archive``, of a stream that is open.
+    """The documents of an archive whose stream is open, as ``read_archive`` reads them.
 
-    With ``are_documents`` each member is one, whatever text it has; others are passed over, and a
-    warning says how many.
+    With ``are_documents`` each member with text is one document; others are skipped, and a warning
+    gives their number.
     """
     reading = _Reading(source.name, keys, limits, columns, are_documents=are_documents)
     stored = 0
@@ -339,11 +337,11 @@ class _Reading:
         *,
         are_documents: bool,
     ) -> None:
-        self.passed_over: list[tuple[str, str]] = []  # why, and the member
+        self.passed_over: list[tuple[str, str]] = []  # skipped members: the reason and the name
         self._are_documents = are_documents
         self._wanted = {PATH, *_PAGE} if isinstance(columns, WholeRecords) else {*columns}
-        self.members = self.shared = 0  # of which so many have the name of the one before
-        self.sample = ""  # the names of two that share one
+        self.members = self.shared = 0  # all, and those with the name of the one before
+        self.sample = ""  # the names of two members that differ only behind a dot
         self._last = ""
         self.stored = 0  # compressed bytes of the members read, for a zip
         self._name = name
@@ -351,7 +349,7 @@ class _Reading:
         self._limits = limits
         self._columns = columns
         self._parser = json_parser(keys, columns)
-        self._plain: list[bytes] = []  # documents that come one at a time, up to ``_line``
+        self._plain: list[bytes] = []  # documents not in a batch yet; the last has line _line - 1
         self._beside: list[dict[str, str]] = []  # their columns, such as the name of the member
         self._plain_bytes = 0
         self._line = 0
@@ -377,7 +375,7 @@ class _Reading:
             self.stored += member.stored
 
     def _compare(self, name: str) -> None:
-        """Look whether a member has the name of the one before, but for what is behind a dot."""
+        """Count a member that has the name of the one before, apart from what follows a dot."""
         self.members += 1
         last, self._last = self._last, name
         if last and _stem(last) == _stem(name):
@@ -433,7 +431,9 @@ class _Reading:
             yield parsed
 
     def _dat(self, stream: Stream) -> Iterator[DocumentBatch]:
-        """Documents behind their length in 16 digits, as lm-dataformat's DatArchive writes."""
+        """The documents of a .dat file, each after its length in 16 digits, as lm-dataformat writes
+        them.
+        """
         at = 0
         while header := read_exactly(stream, _DAT_HEADER_BYTES):
             if not DAT_HEADER.fullmatch(header):
@@ -449,7 +449,7 @@ class _Reading:
             yield from self._document(text, {})
 
     def _wet(self, stream: Stream, name: str) -> Iterator[DocumentBatch]:
-        """The texts of pages, as Common Crawl's WET files have them."""
+        """The texts of pages in a WET file of Common Crawl."""
         for record in warc_records(stream, name, self._limits.max_document_bytes + 1):
             if record.kind == "conversion":
                 fields = ((column, record.header.get(field)) for column, field in _PAGE.items())
@@ -500,20 +500,18 @@ class _Reading:
 
 
 def _stem(name: str) -> str:
-    """The name of a member up to the first dot, as WebDataset takes it for that of a sample."""
+    """The name of a member up to the first dot, which WebDataset takes for the name of a sample."""
     folder, _, name = name.rpartition("/")
     return f"{folder}/{name.partition('.')[0]}"
 
 
 def _named(beside: dict[str, str]) -> str:
-    """The member, or the page, that a document is, for a message; "" where it has no name."""
+    """The name of a document's member or page, for a message; "" if it has none."""
     name = beside.get(PATH) or beside.get("url")
     return f" ({name})" if name else ""
 
 
-# Files that are one document each; an archive that is named itself has one in each member.
-
-_SMALL = 1 << 20  # bytes of a file that is read at once
+_SMALL = 1 << 20  # a file of so many bytes is read at once
 
 
 def read_file(
@@ -523,9 +521,10 @@ def read_file(
     tell_sums: Callable[[str], None] | None,
     columns: Sequence[str] = (),
 ) -> Generator[DocumentBatch]:
-    """Yield the one document of a file, decompressed, without a BOM; or those of an archive.
+    """Yield the one document of a file, decompressed and without a BOM; or those of an archive.
 
-    ``tell_sums`` and ``columns`` as of ``read``: there is the column ``path``.
+    An archive that is named itself has one document in each member. ``tell_sums`` and ``columns``
+    are as for ``read``; there is a column ``path``.
     """
     if len(keys) > 1:
         raise UsageError(

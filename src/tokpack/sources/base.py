@@ -1,4 +1,4 @@
-"""The types that reading deals with: sources, parts of them, documents, bad records."""
+"""The types of reading: sources, their parts, documents, bad records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FORMATS = ("jsonl", "json", "text", "csv", "tsv", "parquet", "arrow", "archive", "wet", "file")
 
 STDIN = "-"
-PATH = "path"  # the column with the name of the file that is a document, or of the member
+PATH = "path"  # the column with the name of the file, or archive member, that is a document
 BOM = b"\xef\xbb\xbf"
 RAW_BYTES_KEPT = 4096  # of a bad record
 _KEYS_SHOWN = 12
@@ -36,16 +36,16 @@ _SAMPLE_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input file, as discovered, or an object of this process that has documents.
+    """An input file as it was discovered, or an object of this process that has documents.
 
-    ``name`` is for people and manifests: printable, valid UTF-8. ``path`` is what to open: as
-    ``os.fsdecode`` gives it, ``-`` for the standard input, or a URL, which may hold a secret.
-    ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in bytes as
-    stored, 0 for a pipe. ``etag`` is what a store calls this content; where it is known,
-    ``mtime_ns`` is 0. ``seen`` is the fingerprint, if all of the file was read to find its format;
+    ``name`` is for people and manifests: printable, valid UTF-8. ``path`` is what to open: a path
+    as ``os.fsdecode`` returns it, ``-`` for the standard input, or a URL, which may contain a
+    secret. ``format`` is one of FORMATS, ``compression`` a key of COMPRESSIONS, ``size`` in bytes
+    as stored, 0 for a pipe. ``etag`` is the store's name for this content; if it is known,
+    ``mtime_ns`` is 0. ``seen`` is the fingerprint, if the whole file was read to find its format;
     else "". ``memory`` is an object of this process, which has no path: the ``Rows`` of a table
     (format ``table``), or a ``DocumentReader`` (``documents``), which can be read only once.
-    ``json_path`` is the key, ``a.b``, of the array that has the records of a JSON file.
+    ``json_path`` is the key, ``a.b``, of the array with the records of a JSON file.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Source:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the source lies on a store."""
+        """Whether the source is on a store."""
         return storage.is_url(self.path)
 
     @property
@@ -75,7 +75,7 @@ class Source:
 
     @property
     def unit(self) -> str:
-        """What messages count in it, where that is no line."""
+        """What messages count in it, "" for lines."""
         if self.format in ("csv", "tsv"):
             return "row number"
         if self.format in ("json", "wet"):
@@ -88,10 +88,11 @@ class Source:
         return not (self.is_remote or self.is_pipe or self.memory is not None)
 
     def fingerprint(self) -> str:
-        """Identify the content cheaply: hex, from the size and 64 KiB at head, middle and tail.
+        """The identity of the content, in hex, from its size and 64 KiB each at head, middle and
+        tail.
 
-        Two files of one size that differ elsewhere have the same fingerprint. That of an object
-        with an ETag comes from this. A pipe has none: "".
+        Two files of the same size that differ elsewhere have the same fingerprint. For an object
+        with an ETag it is made from that. A pipe has none: "".
         """
         if self.seen or self.is_pipe:
             return self.seen
@@ -118,11 +119,11 @@ class Source:
         return digest.hexdigest()
 
     def open(self) -> BinaryIO:
-        """Open the file, or the object, to read and to seek in. Raises OSError, InputError."""
+        """Open the file or object to read and seek in. Raises OSError, InputError."""
         return storage.open_object(self._object) if self.is_remote else open(self.path, "rb")
 
     def open_at(self, begin: int, until: int | None) -> io.FileIO | storage.Reader:
-        """Open it to read from ``begin`` on, probably up to ``until`` (None: to the end).
+        """Open it to read from ``begin`` on, probably up to ``until``; None: to the end.
 
         Raises OSError, InputError.
         """
@@ -138,7 +139,7 @@ class Source:
         return storage.StoredObject(self.path, self.size, self.etag, self.mtime_ns)
 
     def check_unchanged(self) -> None:
-        """Raise InputError where size, time or ETag are not those that were found."""
+        """Raise InputError if size, time or ETag are not as they were discovered."""
         if self.is_pipe or self.memory is not None:
             return
         if self.is_remote:
@@ -155,7 +156,7 @@ class Source:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the fields are of the right types: it may come from a file."""
+        """Whether the fields have the right types, since they may come from a file."""
         texts = (self.name, self.path, self.format, self.compression, self.etag, self.json_path)
         return (
             all(isinstance(text, str) for text in texts)
@@ -165,7 +166,7 @@ class Source:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Arguments of ``Source``, as JSON values, without what may be secret in a URL."""
+        """The arguments of ``Source`` as JSON values, without secrets of a URL."""
         names = ("name", "path", "format", "compression", "size", "mtime_ns")
         values = {name: getattr(self, name) for name in names}
         if self.json_path:
@@ -208,13 +209,13 @@ class Part:
         return range(self.source, last)
 
     def renumbered(self, first: int) -> Part:
-        """The same part where the source ``first`` has number 0."""
+        """The same part, if the source ``first`` is given number 0."""
         files = self.kind == "files"
         begin, end = (self.begin - first, self.end - first) if files else (self.begin, self.end)
         return replace(self, source=self.source - first, begin=begin, end=end)
 
     def to_json(self) -> dict[str, Any]:
-        """Arguments of ``Part``, as JSON values."""
+        """The arguments of ``Part`` as JSON values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def fits_sources(self, sources: int) -> bool:
@@ -230,7 +231,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Limits:
-    """Bytes that are held at once: of a block of documents, and of one document."""
+    """The bytes that are held at once: of a block of documents, and of one document."""
 
     block_bytes: int
     max_document_bytes: int
@@ -238,12 +239,12 @@ class Limits:
 
 @dataclass
 class Documents:
-    """Texts of many documents in one buffer.
+    """The texts of many documents in one buffer.
 
     ``data`` uint8, UTF-8; ``spans`` int64 [n, 2], begin and end of document i in data; ``lines``
     int64 [n], 0-based record number of document i, counted from the first record that was read. The
-    arrays may be views of memory that is used again: they are valid until the next batch is asked
-    for. ``columns`` are other values of the same records, by name, as ``sources.values`` has them.
+    arrays may be views of memory that is reused, so they are valid only until the next batch is
+    taken. ``columns`` are other values of the same records, by name, as in ``sources.values``.
     """
 
     data: npt.NDArray[np.uint8]
@@ -260,7 +261,7 @@ class Documents:
         return self.data[begin:end].tobytes()
 
     def select(self, chosen: npt.NDArray[np.bool_]) -> Documents:
-        """The documents that are chosen, bool [n], with the values of their columns."""
+        """The documents that are ``chosen``, bool [n], with the values of their columns."""
         columns = {name: select_values(one, chosen) for name, one in self.columns.items()}
         return Documents(self.data, self.spans[chosen], self.lines[chosen], columns)
 
@@ -269,8 +270,8 @@ class Documents:
 class BadRecord:
     """A record that cannot be used; ``line`` counts as in Documents.
 
-    ``raw`` has the first RAW_BYTES_KEPT bytes of it. ``keys`` are those of a record without the key
-    that was asked for. ``kind`` is a phrase by which such records are counted.
+    ``raw`` has its first RAW_BYTES_KEPT bytes. ``keys`` are those of a record without the key that
+    was requested. ``kind`` is a phrase by which such records are counted.
     """
 
     line: int
@@ -281,7 +282,7 @@ class BadRecord:
 
     @property
     def keys_there(self) -> str:
-        """Its keys in words, for a message; "" where it is bad for another reason."""
+        """Its keys in words, for a message; "" if it is bad for another reason."""
         if self.keys is None:
             return ""
         names = ", ".join(map(brief, self.keys[:_KEYS_SHOWN])) or "none"
@@ -293,8 +294,8 @@ class BadRecord:
 class Rows:
     """Records as rows of tables; ``lines`` as in Documents.
 
-    ``whole``, a RecordBatch of Arrow, has all columns, or is a list of mappings; ``columns`` has
-    those by which records are chosen. The memory may be used again, as that of Documents.
+    ``whole`` has all columns: a RecordBatch of Arrow, or a list of mappings. ``columns`` has those
+    by which records are chosen. The memory may be reused, as that of Documents.
     """
 
     columns: Any
@@ -327,20 +328,20 @@ class DocumentBatch:
 
 
 def _of_size(size: int) -> xxhash.xxh3_128:
-    """The hash of a fingerprint, to which the samples are still to be added."""
+    """The hash of a fingerprint, to which samples must still be added."""
     return xxhash.xxh3_128(size.to_bytes(8, "little"))
 
 
 def printable(path: str) -> str:
-    """A path as people may see it: no undecodable bytes, no control characters."""
+    """A path as people can see it, without undecodable bytes and control characters."""
     if path.isascii() and path.isprintable():
-        return path  # not another string: there may be a million
+        return path  # the same string, not a copy: there may be a million
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def is_pipe(path: str) -> bool:
-    """Whether a path is the standard input, or a named pipe. InputError where nothing is there."""
+    """Whether a path is the standard input or a named pipe. InputError if it does not exist."""
     if path == STDIN:
         return True
     try:

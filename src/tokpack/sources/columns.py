@@ -1,4 +1,4 @@
-"""Documents from the columns of parquet and Arrow files and of tables, without copying the text."""
+"""Documents from columns of parquet and Arrow files and of tables; the text is not copied."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 
 _ARROW_FILE_MAGIC = b"ARROW1"
 _MOST_ROWS = 1 << 16
-DOCUMENT_BYTES = 16  # that a document weighs besides its text
+DOCUMENT_BYTES = 16  # the weight of a document in addition to its text
 _READ_BYTES = 1 << 20
-_DICTIONARY_BYTES = 2 << 20  # that writers fill before they write values themselves
-_DECODED_BYTES = 64 << 20  # of a batch, at the most
+_DICTIONARY_BYTES = 2 << 20  # writers fill so large a dictionary before they write plain values
+_DECODED_BYTES = 64 << 20  # the most decoded bytes of a batch
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 class _Table(Protocol):
-    """A file of rows in groups that can be read alone."""
+    """A file of rows in groups that can be read on their own."""
 
     schema: Any
 
     def groups(self) -> list[tuple[int, int]]:
-        """Rows and bytes of each group."""
+        """The rows and bytes of each group."""
 
     def batches(self, begin: int, end: int, keys: list[str], block_bytes: int) -> Iterator[Any]:
         """The record batches of groups [begin, end), with the columns ``keys``."""
@@ -86,9 +86,9 @@ class _Parquet:
         )
 
     def _largest_coded(self, begin: int, end: int, keys: list[str]) -> int:
-        """The most bytes of a value that a dictionary has, where rows have only numbers in it.
+        """The most bytes of a dictionary's value, for rows that only have numbers of such values.
 
-        How large such rows are nobody knows before they are read.
+        Before they are read, nobody knows how large such rows are.
         """
         metadata = self._file.metadata
         paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
@@ -104,7 +104,9 @@ class _Parquet:
 
 
 class _InFolders:
-    """A table with columns that the names of its folders have, as ``lang=de``: one value each."""
+    """A table with additional columns from the names of its folders, such as ``lang=de``: one value
+    each.
+    """
 
     def __init__(self, table: _Table, values: Mapping[str, Any]) -> None:
         import pyarrow
@@ -134,7 +136,9 @@ class _InFolders:
 
 
 def folder_values(name: str) -> dict[str, Any]:
-    """What the folders in the name of a source say of its rows, as Hive's do: int, str, None."""
+    """The values that the folders in a source's name give to its rows, as Hive does: int, str,
+    None.
+    """
     values: dict[str, Any] = {}
     for folder in name.split("/")[:-1]:
         key, equals, text = map(unquote, folder.partition("="))
@@ -145,7 +149,7 @@ def folder_values(name: str) -> dict[str, Any]:
 
 
 class _Arrow:
-    """Arrow's two kinds of files: the one with an index at its end, and the stream."""
+    """The two kinds of Arrow files: one with an index at its end, and the stream."""
 
     def __init__(self, file: Any) -> None:
         import pyarrow
@@ -158,7 +162,7 @@ class _Arrow:
         self.schema: Any = self._open().schema
 
     def groups(self) -> list[tuple[int, int]]:
-        # Not nbytes, which follows offsets that nobody has checked.
+        # Not nbytes, which would follow offsets that have not been checked.
         return [(batch.num_rows, batch.get_total_buffer_size()) for batch in self._all()]
 
     def batches(self, begin: int, end: int, keys: list[str], _block_bytes: int) -> Iterator[Any]:
@@ -176,13 +180,13 @@ class _Arrow:
 
 
 def row_weights(source: Source) -> list[int]:
-    """Bytes of each row group of a parquet file, of each record batch of an Arrow file."""
+    """The bytes of each row group of a parquet file, or of each record batch of an Arrow file."""
     with _opened(source) as table:
         return [size for _, size in table.groups()]
 
 
 def rows_before(source: Source, group: int) -> int:
-    """Rows in the groups before a row group or record batch."""
+    """The number of rows before a row group or record batch."""
     with _opened(source) as table:
         return sum(rows for rows, _ in table.groups()[:group])
 
@@ -190,9 +194,9 @@ def rows_before(source: Source, group: int) -> int:
 def read_columns(
     source: Source, part: Part, keys: Sequence[str], limits: Limits, columns: Columns = ()
 ) -> Generator[DocumentBatch]:
-    """Yield the documents of a parquet or Arrow file, ``keys`` being its columns.
+    """Yield the documents of a parquet or Arrow file, whose texts are in the columns ``keys``.
 
-    They have the values of those of ``columns`` that are there.
+    They have the values of those of ``columns`` that exist.
     """
     with _opened(source) as table:
         names = getattr(source.memory, "names", None)
@@ -216,9 +220,9 @@ def read_columns(
 class RowCutter:
     """Cuts record batches of a table ``name`` into batches of documents, or of whole rows.
 
-    Documents have the values of those of ``columns`` that are there; ``names`` are the columns that
-    record batches must have, ``all_names`` those that messages name, also others than the table
-    has here. InputError where the table lacks one of ``keys``, or has one of no text.
+    Documents have the values of those of ``columns`` that exist. ``names`` are the columns that
+    record batches must have. ``all_names`` are those to list in messages, even if only some are
+    read. InputError if the table lacks one of ``keys``, or if that is no text.
     """
 
     def __init__(
@@ -247,7 +251,7 @@ class RowCutter:
     ) -> Iterator[DocumentBatch]:
         """The batches of a record batch.
 
-        ``place`` says of the next one the line of its first row, and about how many bytes it may
+        ``place`` returns the line of the first row of the next batch, and the bytes that this may
         weigh.
         """
         if self._whole is None:
@@ -270,7 +274,7 @@ def cut_texts(
     max_document_bytes: int,
     place: Callable[[], tuple[int, int]],
 ) -> Iterator[DocumentBatch]:
-    """As ``RowCutter.cut``, of columns of texts and the values beside them."""
+    """The batches of text columns with values beside them, cut as by ``RowCutter.cut``."""
     weights = row_weights_before([*texts.values(), *filter(_is_coded, values.values())])
     for first, count, line in _cuts(weights, place):
         pieces = {key: decoded(array.slice(first, count)) for key, array in texts.items()}
@@ -292,7 +296,7 @@ def _cuts(
 
 
 def even_weights(record_batch: Any) -> npt.NDArray[np.int64]:
-    """What all rows before each row weigh, where nobody knows which of them have the texts."""
+    """The weight of all rows before each row, when it is not known which columns have the texts."""
     rows = record_batch.num_rows
     each = max(record_batch.get_total_buffer_size() // max(rows, 1), 1)
     coded = row_weights_before([*filter(_is_coded, record_batch.columns)], rows)
@@ -302,7 +306,7 @@ def even_weights(record_batch: Any) -> npt.NDArray[np.int64]:
 
 @contextmanager
 def _opened(source: Source) -> Iterator[_Table]:
-    """Open a file, and turn what pyarrow raises while it is read into InputError."""
+    """Open a file, and turn errors of pyarrow into InputError while it is read."""
     if source.memory is not None:
         yield source.memory
         return
@@ -317,14 +321,14 @@ def _opened(source: Source) -> Iterator[_Table]:
             table: _Table = _Parquet(file) if source.format == "parquet" else _Arrow(file)
             folders = folder_values(source.name)
             yield _InFolders(table, folders) if folders else table
-    except MemoryError:  # also one of Arrow's exceptions; the file is innocent
+    except MemoryError:  # Arrow's own is one, too; the file is not at fault
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{source.name}: unreadable {source.format} file: {error}") from error
 
 
 def check_columns(name: str, schema: Any, keys: Sequence[str]) -> None:
-    """Raise InputError where a table ``name`` lacks a column, or has one of another type."""
+    """Raise InputError if a table ``name`` lacks a column, or has it with another type."""
     from pyarrow import types
 
     for key in keys:
@@ -341,21 +345,22 @@ _TEXT_TYPES = (*_TYPES_WITH_OFFSETS, "string_view", "binary_view", "null")
 
 
 def text_column(array: Any) -> Any:
-    """The column of a type with offsets, (large_)string or (large_)binary, or a dictionary of one.
+    """The column with a type that has offsets: (large_)string, (large_)binary, or a dictionary of
+    one.
 
-    ArrowInvalid if it is broken.
+    ArrowInvalid if it is damaged.
     """
     from pyarrow import types
 
     plain = str(array.type) in _TYPES_WITH_OFFSETS
-    array.validate(full=not plain)  # of a plain column we check the offsets, and the UTF-8, anyway
+    array.validate(full=not plain)  # the offsets and UTF-8 of a plain column are checked later
     if plain or types.is_dictionary(array.type):
         return array
     return array.cast("large_binary")
 
 
 def decoded(array: Any) -> Any:
-    """The texts of a ``text_column``, each for itself."""
+    """The texts of a ``text_column``, without a dictionary."""
     from pyarrow import types
 
     if types.is_dictionary(array.type):
@@ -364,24 +369,26 @@ def decoded(array: Any) -> Any:
 
 
 def _is_coded(array: Any) -> bool:
-    """Whether a column is a dictionary of texts, which may be far larger decoded."""
+    """Whether a column is a dictionary of texts, which may be much larger when it is decoded."""
     from pyarrow import types
 
     return types.is_dictionary(array.type) and str(array.type.value_type) in _TEXT_TYPES
 
 
 def offsets_decoded(array: Any) -> npt.NDArray[np.int64]:
-    """The offsets of the texts of a ``text_column``, [n + 1], as if it were decoded."""
+    """The offsets, [n + 1], that the texts of a ``text_column`` would have if it were decoded."""
     if not _is_coded(array):
         offsets: npt.NDArray[np.int64] = offsets_of(array).astype(np.int64)
         return offsets
-    lengths = np.append(np.diff(offsets_of(decoded(array.dictionary))), 0)  # the last: of null
+    lengths = np.append(np.diff(offsets_of(decoded(array.dictionary))), 0)  # the last is for null
     indices = array.indices.fill_null(len(lengths) - 1).to_numpy()
     return np.concatenate(([0], np.cumsum(lengths[indices], dtype=np.int64)))
 
 
 def row_weights_before(columns: Sequence[Any], rows: int = 0) -> npt.NDArray[np.int64]:
-    """What all rows before each row of some columns weigh: their text, and something for each."""
+    """The weight of all rows before each row of some columns: their text, and a constant for each
+    row.
+    """
     rows = len(columns[0]) if columns else rows
     weights: npt.NDArray[np.int64] = DOCUMENT_BYTES * np.arange(rows + 1, dtype=np.int64)
     for array in columns:
@@ -393,9 +400,9 @@ def row_weights_before(columns: Sequence[Any], rows: int = 0) -> npt.NDArray[np.
 def batch_of_columns(
     columns: dict[str, Any], row: int, max_document_bytes: int, values: Mapping[str, Values]
 ) -> DocumentBatch:
-    """The documents of columns of equal length, of which the first has the line ``row``.
+    """The documents of columns of equal length; the first one has the line ``row``.
 
-    ``values`` are those that they have besides.
+    ``values`` are other values of the same rows.
     """
     bad: dict[int, BadRecord] = {}
     documents = {}
@@ -430,22 +437,21 @@ def _bad_rows(
     return bad
 
 
-# Tables and datasets of this process, whose rows are read as those of a parquet file are.
-#
-# Workers inherit them by fork, so nothing is copied: a table lies in memory once, and the Arrow
-# files of a ``datasets.Dataset`` stay mapped.
+# Tables and datasets of this process are read like the rows of a parquet file. Workers inherit them
+# by fork, so nothing is copied: a table is in memory once, and the Arrow files of a
+# ``datasets.Dataset`` stay mapped.
 
-_GROUP_BYTES = 1 << 20  # of text that is read at a time
+_GROUP_BYTES = 1 << 20  # of text in a group
 _MOST_GROUPS = 1 << 16
-_HASHED_BYTES = 1 << 30  # of text: of a larger table only some rows are looked at
+_HASHED_BYTES = 1 << 30  # of text; the fingerprint of a larger table is of some rows only
 _HASHED_ROWS = 4096
 
 
 class MemoryRows:
-    """Rows of this process, in groups of about a megabyte that can be read alone.
+    """Rows of this process, in groups of about a megabyte that can be read on their own.
 
-    ``slice(first, last)`` gives some of them as a pyarrow Table; ``names`` are those of all columns
-    that are there, also of those that are not read.
+    ``slice(first, last)`` returns some of them as a pyarrow Table. ``names`` are those of all
+    columns of the object, even if some are not read.
     """
 
     def __init__(
@@ -463,12 +469,12 @@ class MemoryRows:
 
     @functools.cached_property
     def _bounds(self) -> list[int]:
-        """The first row of each group, and the number of rows."""
+        """The first row of each group, and then the number of all rows."""
         count = min(max(self.bytes // _GROUP_BYTES, 1), _MOST_GROUPS, max(self.rows, 1))
         return [self.rows * number // count for number in range(count + 1)]
 
     def groups(self) -> list[tuple[int, int]]:
-        """Rows and bytes of each group."""
+        """The rows and bytes of each group."""
         rows = np.diff(self._bounds)
         sizes = rows * self.bytes // max(self.rows, 1)
         return list(zip(rows.tolist(), sizes.tolist(), strict=True))
@@ -480,16 +486,16 @@ class MemoryRows:
             yield from self._slice(first, last).select(keys).to_batches()
 
     def fingerprint(self, keys: Sequence[str], columns: Sequence[str] = ()) -> str:
-        """XXH3-128, in hex, of the types and the texts of some columns, and of values of others.
+        """XXH3-128, in hex, of the types and texts of some columns, and of the values of others.
 
-        Of a table with more than 1 GiB of text, 4,096 rows that are spread evenly stand for all.
+        For a table with more than 1 GiB of text it is of 4,096 rows that are spread evenly.
         """
         digest = xxhash.xxh3_128(f"{self.rows} {self.bytes}".encode())
         bounds: Iterable[tuple[int, int]] = pairwise(self._bounds)
         if self.bytes > _HASHED_BYTES:
             chosen = np.linspace(0, self.rows - 1, _HASHED_ROWS, dtype=np.int64).tolist()
             bounds = ((row, row + 1) for row in chosen)
-        content = ContentHash()  # however it is chunked
+        content = ContentHash()  # which does not depend on chunks
         for first, last in bounds:
             for batch in self._slice(first, last).to_batches():
                 for key in keys:
@@ -502,7 +508,7 @@ class MemoryRows:
 
 
 def _text_bytes(column: Any) -> int:
-    """Bytes of the texts of a column, decoded: however it is chunked."""
+    """The bytes of a column's texts, decoded; they do not depend on its chunks."""
     ends = (offsets_decoded(text_column(array))[[0, -1]] for array in column.chunks)
     return sum(int(last - first) for first, last in ends)
 
@@ -514,10 +520,10 @@ def table_source(
     columns: Columns | None = (),
     names: Sequence[str] | None = None,
 ) -> Source:
-    """A pyarrow Table as a source, also of the values of those ``columns`` that it has.
+    """A pyarrow Table as a source, with the values of those ``columns`` that it has; None for all.
 
-    None: of all. ``names`` are those of all columns, where the table has only some of them.
-    InputError where it lacks a column of ``keys``, or has one of no text.
+    ``names`` are those of all columns, if the table has only some of them. InputError if it lacks a
+    column of ``keys``, or if that is no text.
     """
     name, all_names = "table", names or table.schema.names
     if isinstance(columns, WholeRecords):
@@ -538,22 +544,22 @@ def table_source(
 
 
 def _values(keys: Sequence[str], columns: Sequence[str] | None, schema: Any) -> list[str]:
-    """Those of some columns that are there; None: all but the texts."""
+    """Those of ``columns`` that exist; None for all but the texts."""
     if columns is None:
         columns = [name for name in schema.names if name not in keys]
     return [one for one in columns if root_of(one, schema)]
 
 
 def _with_roots(keys: Sequence[str], values: Sequence[str], schema: Any) -> list[str]:
-    """The names of the columns that have texts and values."""
+    """The names of the columns that contain texts and values."""
     return list(dict.fromkeys(root_of(one, schema) for one in (*keys, *values)))
 
 
 def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = ()) -> Source:
-    """A ``datasets.Dataset`` as a source, known again by its own fingerprint and its files.
+    """A ``datasets.Dataset`` as a source, recognized by its own fingerprint and its files.
 
-    InputError where it lacks a column, or has one of no text; UsageError for one that has a
-    transform (``with_transform``).
+    InputError if it lacks a column, or if that is no text; UsageError if it has a transform
+    (``with_transform``).
     """
     info = dataset.info
     if dataset.format["type"] == "custom":
@@ -571,15 +577,16 @@ def dataset_source(dataset: Any, keys: Sequence[str], columns: Columns | None = 
         values = _values(keys, columns, schema)
         part = dataset.select_columns(_with_roots(keys, values, schema)).with_format("arrow")
     stored = part.data
-    size = stored.nbytes * len(part) // max(stored.num_rows, 1)  # it may be some of its rows
+    size = stored.nbytes * len(part) // max(stored.num_rows, 1)  # it may have only some rows
     rows = MemoryRows(stored.schema, len(part), size, lambda a, b: part[a:b], schema.names)
     return _source(name, rows, _fingerprint(dataset))
 
 
 def _fingerprint(dataset: Any) -> str:
-    """What a dataset is known by: what was done to its files, as itself says, and these.
+    """The identity of a dataset: its own fingerprint, which tells what was done to its files, and
+    these.
 
-    It says of files only what they were when they were written.
+    The fingerprint of ``datasets`` does not notice that a file was changed later.
     """
     digest = xxhash.xxh3_128(dataset._fingerprint.encode())
     for cached in dataset.cache_files:

@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
 
-# Where zstd frames begin and end, from their headers alone (RFC 8878); nothing is decompressed.
-
 MAGIC = b"\x28\xb5\x2f\xfd"
 _RLE_BLOCK = 1
 _RESERVED_BLOCK = 3
 
 
 class DictionaryError(ValueError):
-    """A frame cannot be read without the dictionary that it was compressed with."""
+    """A frame needs a dictionary, with which it was compressed, and which is not here."""
 
 
 def is_skippable(magic: bytes) -> bool:
@@ -33,9 +31,10 @@ def is_skippable(magic: bytes) -> bool:
 
 
 def _walk() -> Generator[tuple[int, int, bool], bytes, None]:
-    """Ask for (offset, length) of each header, be sent its bytes; True where a frame begins.
+    """Walk over zstd frames by their headers alone (RFC 8878); nothing is decompressed.
 
-    ValueError for what is no zstd.
+    It yields (offset, length, whether a frame begins there) of each header, and must be sent the
+    bytes of that. ValueError for anything but zstd.
     """
     at = 0
     while True:
@@ -65,11 +64,11 @@ def _walk() -> Generator[tuple[int, int, bool], bytes, None]:
 
 
 def frame_ends(file: int, give_up_at: int) -> Iterator[int]:
-    """Yield the end of each frame of an open file, in order.
+    """Yield the end of each zstd frame of an open file, in order.
 
-    Reads the headers alone: a map of the file would count as memory. Stops early, without an error,
-    where the file is broken (the decoder will say so), and where no second frame begins before
-    ``give_up_at``.
+    It reads only headers, and by calls, because a map of the file would count as memory. It stops
+    early, without an error, if the file is damaged, which the decoder will report, and if no second
+    frame begins before ``give_up_at``.
     """
     walk = _walk()
     at, length, _ = next(walk)
@@ -89,7 +88,7 @@ def frame_ends(file: int, give_up_at: int) -> Iterator[int]:
 
 
 class Follower:
-    """Follows a stream of compressed bytes to know whether it ended at the end of a frame."""
+    """Follows a stream of compressed bytes, to know whether it ended at the end of a frame."""
 
     def __init__(self) -> None:
         self._walk = _walk()
@@ -97,7 +96,7 @@ class Follower:
         self._seen = 0
         self._header = b""
         self._lost = False
-        self.needs = ""  # why the stream cannot be read, where that is for want of a dictionary
+        self.needs = ""  # why the stream cannot be read, if it lacks a dictionary
 
     def feed(self, chunk: bytes) -> None:
         """Follow the next bytes of the stream."""
@@ -113,7 +112,7 @@ class Follower:
             try:
                 self._at, self._length, self._frame_begins = self._walk.send(header)
             except ValueError as error:
-                self._lost = True  # the decoder meets the same bytes and says what is wrong
+                self._lost = True  # the decoder will find the same bytes, and report them
                 self.needs = str(error) if isinstance(error, DictionaryError) else ""
 
     @property
@@ -124,22 +123,22 @@ class Follower:
 
 _MAX_XZ_MEMORY = 1 << 31
 _GZIP = b"\x1f\x8b\x08"
-_GZIP_TEXT = 1  # of a gzip member's flags: what it holds is text
+_GZIP_TEXT = 1  # the flag of a gzip member that it contains text
 _GZIP_FIELDS = (0, 4, 8, 16)  # nothing, extra bytes, a name, a comment
-_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")  # with a first block, and without any
-MOST_LAYERS = 3  # of compressions around a file
+_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")  # with a first block, or without any
+MOST_LAYERS = 3  # compressions around each other
 
 
 @dataclass(frozen=True)
 class Compression:
-    """How a compression is recognised and read, and what it costs.
+    """How a compression is recognized and read, and what it costs.
 
-    ``begins`` says whether a stream with these first bytes has it. ``decoder`` is given the first
-    bytes of a member and makes an object that decodes that member, with ``decompress(data, most)``,
-    ``eof`` and ``unused_data`` as bz2.BZ2Decompressor has them; None for zstd, which has a stream
-    of its own. ``padded``: zero bytes may follow a member. ``expansion`` is bytes of text for each
-    stored byte; ``decoding`` is the time to decompress a text where the time to encode it is 1, for
-    typical text on one core. These two only decide how work is shared out.
+    ``begins`` says whether a stream with these first bytes has it. ``decoder`` is called with the
+    first bytes of a member and returns an object that decodes the member, with ``decompress(data,
+    most)``, ``eof`` and ``unused_data`` as in bz2.BZ2Decompressor; None for zstd, which has a
+    stream of its own. ``padded``: zero bytes may follow a member. ``expansion`` is bytes of text
+    for each stored byte. ``decoding`` is the time to decompress a text, as a multiple of the time
+    to encode it, for typical text on one core. The last two only decide how work is divided.
     """
 
     suffixes: tuple[str, ...]
@@ -155,23 +154,24 @@ def gzip_decoder(head: bytes) -> Any:
 
     ISA-L's takes a third of the time of zlib's.
     """
-    # zlib says what is wrong with bytes that begin no member; ISA-L calls them cut off. And ISA-L
-    # refuses whole members whose header has several fields, or a checksum, cut by two reads.
+    # For bytes that begin no member, zlib says what is wrong, and ISA-L only that they are cut off.
+    # ISA-L also refuses some whole members: if the header has several fields, or a checksum, and
+    # lies in two reads.
     has_flags = len(head) > len(_GZIP) and head.startswith(_GZIP)
     library = _isal() if has_flags and head[3] & ~_GZIP_TEXT in _GZIP_FIELDS else zlib
     return library.decompressobj(wbits=31)
 
 
 def decoder_errors() -> tuple[type[Exception], ...]:
-    """What decoders raise for bytes that they cannot decode."""
+    """The errors that decoders raise for bytes that they cannot decode."""
     return lzma.LZMAError, OSError, ValueError, zlib.error, _isal().error
 
 
 @functools.cache
 def _isal() -> Any:
-    """The module of ISA-L, or zlib where it could not be installed."""
+    """The module of ISA-L, or zlib if it is not installed."""
     try:
-        from isal import isal_zlib  # not loaded where nothing is gzip
+        from isal import isal_zlib  # loaded only if something is gzip
     except ImportError:
         return zlib
     return isal_zlib
@@ -213,7 +213,7 @@ SUFFIXES = tuple(suffix for one in _SINGLE.values() for suffix in one.suffixes)
 
 
 def _layered(names: Sequence[str]) -> Compression:
-    """Several, one around the other: how long they take together."""
+    """Several compressions around each other as one, which takes the time of all."""
     outer, *inner = (_SINGLE[name] for name in names)
     expansion, decoding = outer.expansion, outer.decoding
     for one in inner:
@@ -221,7 +221,8 @@ def _layered(names: Sequence[str]) -> Compression:
     return Compression((), lambda head: False, expansion, decoding)
 
 
-# With the names of several joined by LAYER, the outermost first: gz+zst is zst inside of gz.
+# Combinations have the names of several joined by LAYER, the outermost first: gz+zst is zst inside
+# of gz.
 LAYER = "+"
 COMPRESSIONS = _SINGLE | {
     LAYER.join(names): _layered(names)
@@ -231,11 +232,11 @@ COMPRESSIONS = _SINGLE | {
 
 
 def compression_of(head: bytes) -> str:
-    """The outermost compression of a stream that begins with ``head``, "" for none."""
+    """The name of the outermost compression of a stream that begins with ``head``, "" for none."""
     return next((name for name, one in _SINGLE.items() if one.begins(head)), "")
 
 
 def bare_name(name: str) -> str:
-    """A file's name in small letters, without the suffix of its compression."""
+    """The name of a file in lower case, without the suffix of its compression."""
     name = name.lower()
     return name[: name.rindex(".")] if name.endswith(SUFFIXES) else name

@@ -1,7 +1,7 @@
-"""Documents from columns of CSV and TSV files, by pyarrow: quoted as RFC 4180 says.
+"""Documents from columns of CSV and TSV files, parsed by pyarrow, with quotes as in RFC 4180.
 
-The first row names the columns. A row of another number of values is a bad record; rows count from
-1 behind the header, and a value may have newlines in it.
+The first row names the columns. A row with another number of values is a bad record. Rows count
+from 1 after the header, and a value may contain newlines.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from tokpack.sources.values import Values
 
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
-_BLOCK_BYTES = 4 << 20  # that pyarrow parses at a time; a row that is longer needs larger blocks
+_BLOCK_BYTES = 4 << 20  # pyarrow parses so much at a time; a longer row needs larger blocks
 _LARGER = 16
-_FIRST_OF_SEVERAL = 0xC0  # or more: a byte with which a character of several begins
+_FIRST_OF_SEVERAL = 0xC0  # or more: the first byte of a character of several bytes
 _LARGEST_BLOCK = 1 << 30
-_END = b"end of the file\0"  # a row behind the last one: part of a value where a quote is open
+_END = b"end of the file\0"  # a row added at the end: if a quote is open, it is part of a value
 
 
 def read_csv(
     source: Source, keys: Sequence[str], limits: Limits, columns: Sequence[str] = ()
 ) -> Generator[DocumentBatch]:
-    """Yield the documents of a file of rows, ``keys`` being names of its columns.
+    """Yield the documents of a file of rows; ``keys`` are names of its columns.
 
-    They have the values of those of ``columns`` that are there, all of them str. InputError where a
-    column of ``keys`` is not there, and where a quote is not closed.
+    They have the values of those of ``columns`` that exist, all of them str. InputError if a column
+    of ``keys`` does not exist, or if a quote is not closed.
     """
     rows = stored = 0
     as_latin = False
@@ -71,10 +71,10 @@ def read_csv(
 
 
 def read_csv_rows(source: Source, limits: Limits, whole: WholeRecords) -> Generator[DocumentBatch]:
-    """Yield the rows of a file, with all its columns, and no documents."""
+    """Yield the rows of a file with all its columns, and no documents."""
     with closing(PeekableStream(open_stream(source))) as stream:
         names = _column_names(source, stream.head, ())
-    for name in names:  # each of them once
+    for name in names:  # each may be there only once
         _check_once(source, names, name)
     for batch in read_csv(source, names[:1], limits, names):
         yield with_value_rows(batch, whole, source.name)
@@ -85,7 +85,9 @@ class _LongRowError(Exception):
 
 
 class _NotUtf8Error(Exception):
-    """There are bytes that are no UTF-8, which pyarrow cannot tell of where a row is ragged."""
+    """There are bytes that are not UTF-8: with these pyarrow cannot report a row of the wrong
+    length.
+    """
 
 
 def _batches(
@@ -98,9 +100,11 @@ def _batches(
     done: int,
     as_latin: bool,
 ) -> Iterator[DocumentBatch]:
-    """The documents behind the first ``done`` rows; ``bytes_read`` counts from the beginning.
+    """The documents after the first ``done`` rows; ``bytes_read`` counts from the beginning.
 
-    With ``as_latin`` pyarrow is told that bytes are characters of Latin-1, all of which it takes.
+    Reading begins again, behind the rows that are done, when a row needs larger blocks, or when
+    bytes are not UTF-8. With ``as_latin`` pyarrow reads the bytes as Latin-1, which accepts all of
+    them.
     """
     try:
         import pyarrow
@@ -130,7 +134,7 @@ def _batches(
                     invalid_row_handler=rows.add_ragged,
                 ),
                 convert_options=arrow.ConvertOptions(
-                    check_utf8=False,  # that of documents is checked, and named, as anywhere
+                    check_utf8=False,  # checked later for documents, with their line in the error
                     include_columns=list(called),
                     column_types=dict.fromkeys(called, pyarrow.large_binary()),
                     strings_can_be_null=False,
@@ -157,7 +161,7 @@ def _batches(
 
 
 class _Rows:
-    """From what pyarrow parses to batches, of the rows behind the first ``done``."""
+    """Turns what pyarrow parses into batches, for the rows after the first ``done``."""
 
     def __init__(
         self,
@@ -170,9 +174,9 @@ class _Rows:
         as_latin: bool,
     ) -> None:
         self._encoding = "latin-1" if as_latin else "utf-8"
-        self.next = 0  # number of the next row, from 0
+        self.next = 0  # number of the next row, counted from 0
         self.is_at_end = False
-        self._ragged: dict[int, BadRecord] = {}  # those that are not in a batch yet
+        self._ragged: dict[int, BadRecord] = {}  # rows of the wrong length, not yet in a batch
         self._keys = keys
         self._values = values
         self._limits = limits
@@ -180,13 +184,15 @@ class _Rows:
         self._names = names
 
     def add_ragged(self, row: Any) -> str:
-        """Take a row of another number of values; pyarrow calls it, maybe some blocks ahead."""
+        """Note a row with the wrong number of values. pyarrow calls it, maybe some blocks in
+        advance.
+        """
         text = row.text.encode(self._encoding)
         if text == _END:
             self.is_at_end = True
         else:
             reason = f"the row has {row.actual_columns} values, not {row.expected_columns}"
-            number = row.number - 2  # pyarrow counts from 1, and the header too
+            number = row.number - 2  # pyarrow counts from 1, and counts the header
             self._ragged[number] = BadRecord(number, reason, text[:RAW_BYTES_KEPT])
         return "skip"
 
@@ -200,7 +206,7 @@ class _Rows:
         lines = np.arange(self.next, self.next + rows + len(ragged), dtype=np.int64)
         lines = lines[~np.isin(lines, ragged)][:rows]
         last = lines[-1] if rows else 0
-        first = int(np.searchsorted(lines, self._done))  # behind those that were read before
+        first = int(np.searchsorted(lines, self._done))  # the rows before were read already
         lines = lines[first:]
         texts = {key: record_batch.column(key).slice(first, len(lines)) for key in self._keys}
         values = {
@@ -235,7 +241,7 @@ class _Rows:
         return batch
 
     def rest(self) -> Iterator[DocumentBatch]:
-        """What is ragged behind the last good row."""
+        """The batch of the rows of the wrong length after the last good row."""
         if self._ragged:
             begin, self.next = max(self.next, self._done), max(self._ragged) + 1
             empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
@@ -244,13 +250,13 @@ class _Rows:
 
 
 class _WithEnd:
-    """A stream as a file for pyarrow, with a row behind its last."""
+    """A stream as a file for pyarrow, with a row added after its last."""
 
     closed = False
 
     def __init__(self, stream: Stream, *, is_checked: bool) -> None:
         self._stream = stream
-        self._cut: bytes | None = b"" if is_checked else None  # a character that may go on
+        self._cut: bytes | None = b"" if is_checked else None  # the beginning of a character
         self._is_at_begin = True
         self._end = b"\n" + _END + b"\n"
 
@@ -263,19 +269,19 @@ class _WithEnd:
             buffer = buffer.removeprefix(BOM)
         if self._cut is not None:
             self._cut = _after_utf8(self._cut + buffer, is_last=count < size)
-        if count < size:  # with what is before it: a header alone would be no row to pyarrow
+        if count < size:  # with the last bytes: pyarrow takes a header alone for an empty file
             buffer += self._end
             self._end = b""
         return bytes(buffer)
 
     def close(self) -> None:
-        """The stream is closed by who has opened it."""
+        """Do nothing: the caller that opened the stream closes it."""
 
 
 def _after_utf8(data: bytes, *, is_last: bool) -> bytes:
-    """The begin of a character at the end of some bytes, unless they are the last ones.
+    """The beginning of a character at the end of some bytes, unless they are the last ones.
 
-    Raises _NotUtf8Error where others are no UTF-8.
+    Raises _NotUtf8Error if the other bytes are not UTF-8.
     """
     begins = [at for at in range(max(0, len(data) - 3), len(data)) if data[at] >= _FIRST_OF_SEVERAL]
     end = begins[-1] if begins and not is_last else len(data)
@@ -285,12 +291,12 @@ def _after_utf8(data: bytes, *, is_last: bool) -> bytes:
 
 
 def _as_latin(text: str) -> str:
-    """A text of Latin-1 that has the bytes of a text."""
+    """The text that Latin-1 reads from the UTF-8 bytes of a text."""
     return text.encode().decode("latin-1")
 
 
 def _bytes_of_latin(array: Any) -> Any:
-    """The bytes of values, which pyarrow has taken for characters of Latin-1."""
+    """The bytes of values that pyarrow has read as Latin-1."""
     import pyarrow
 
     texts = array.cast(pyarrow.large_string()).to_pylist()
@@ -298,7 +304,7 @@ def _bytes_of_latin(array: Any) -> Any:
 
 
 def _strings(array: Any) -> Values:
-    """The values of a column, with marks in the place of bytes that are no UTF-8."""
+    """The values of a column, with replacement characters for bytes that are not UTF-8."""
     import pyarrow
 
     try:
@@ -309,7 +315,7 @@ def _strings(array: Any) -> Values:
 
 
 def _column_names(source: Source, head: bytes, keys: Sequence[str]) -> list[str]:
-    """The columns. InputError where the first row does not name each of ``keys`` once."""
+    """The columns. InputError if the first row does not name each of ``keys`` exactly once."""
     text = head.removeprefix(BOM).decode("utf-8", "replace")
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=_DELIMITERS[source.format])
     names = next((row for row in rows if row), [])
@@ -321,7 +327,7 @@ def _column_names(source: Source, head: bytes, keys: Sequence[str]) -> list[str]
 
 
 def _check_once(source: Source, names: Sequence[str], key: str) -> None:
-    """InputError where a column is not there, or more than once."""
+    """Raise InputError if a column does not exist, or exists more than once."""
     if names.count(key) != 1:
         there = f"{names.count(key)} columns {key!r}" if key in names else f"no column {key!r}"
         raise InputError(f"{source.name}: {there}; the columns are {', '.join(map(brief, names))}")

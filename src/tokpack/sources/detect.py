@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes; its name decides only where they do not."""
+"""The format of a file, by its first bytes; its name decides only if they do not."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ HEAD_BYTES = 64 << 10
 _BINARY = {
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
-    b"\xff\xff\xff\xff": "arrow",  # the continuation mark that begins a stream
+    b"\xff\xff\xff\xff": "arrow",  # a stream begins with this continuation mark
     b"PK\x03\x04": "archive",
     b"PK\x05\x06": "archive",
 }
 
 
 class Kind(NamedTuple):
-    """What a file is that has no text to be read, and what to do about it."""
+    """The kind of a file without text to read, and the advice about it."""
 
     what: str
     advice: str
-    lost: str = ""  # where something else was to be there: why it is passed over
+    lost: str = ""  # if it replaces a file that had documents: the reason why it is skipped
 
     @property
     def reason(self) -> str:
-        """Why it is passed over."""
+        """The reason why it is skipped."""
         return self.lost or f"with {self.what}"
 
 
@@ -99,41 +99,41 @@ DOCUMENT_SUFFIXES = (
     *_TABLES,
     *(".parquet", ".arrow", ".zip", ".tar", ".tgz", ".txz", ".dat", ".wet"),
 )
-# Of names that promise bytes that are no text, besides those of compressions.
+# Suffixes that promise bytes that are no text, besides those of compressions.
 _BINARY_SUFFIXES = (
     *(".parquet", ".arrow", ".feather", ".ipc", ".zip", ".tar", ".tgz", ".txz", ".tbz2", ".tzst"),
     *(".wet", ".warc", ".7z", ".rar", ".lz4", ".orc", ".avro", ".npy", ".npz", ".safetensors"),
     *(".pdf", ".docx", ".epub", ".png", ".jpg", ".jpeg"),
 )
 _FEW_LINES = 8
-_LINES_OF_PARAGRAPH = 20  # at most: one with more is no paragraph of a book
+_LINES_OF_PARAGRAPH = 20  # the most lines of a paragraph of a book
 DAT_HEADER = re.compile(rb"\d{16}")
 _COMMENTS = rb"(?>(?:<!--.*?-->\s*)*)"
 _PAGE = re.compile(_SPACE + _COMMENTS + rb"<(!doctype html|html|head|body)\b", re.I | re.S)
 _XML = re.compile(_SPACE + rb"<(\?xml\b|Error>)")
 _JSON = re.compile(_SPACE + rb"(\{\s*[\"}]|\[\s*[\[{\]])")
-_OF_AN_ERROR = frozenset(["error", "errors", "message", "detail"])  # keys
+_OF_AN_ERROR = frozenset(["error", "errors", "message", "detail"])  # keys in answers of servers
 _WARC = re.compile(rb"^WARC-Type:[ \t]*(\w+)", re.I | re.M)
 
 
 class NoTextError(InputError):
-    """A file has no text; ``kind`` says what it has."""
+    """A file has no text; ``kind`` says what it has instead."""
 
     kind = BINARY
 
 
 def no_text(name: str, kind: Kind) -> NoTextError:
-    """The error of a file ``name`` that has no text."""
+    """The error for a file ``name`` that has no text."""
     error = NoTextError(f"{name}: this is {kind.what}; {kind.advice}")
     error.kind = kind
     return error
 
 
 def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
-    """The format of decompressed bytes that begin with ``head``; InputError for what is none.
+    """The format of decompressed bytes that begin with ``head``. InputError if it has none.
 
-    ``{`` and ``[`` begin JSON, anything else is plain text, unless the name says that it is CSV,
-    or JSON that is broken. ``is_packed``: a compression is around them.
+    ``{`` and ``[`` begin JSON. Anything else is plain text, unless the name says that it is CSV, or
+    JSON, which is damaged then. ``is_packed``: the bytes were compressed.
     """
     if is_tar(head):
         return "archive"
@@ -162,7 +162,7 @@ def format_of(head: bytes, name: str, *, is_packed: bool) -> str:
 
 
 def kind_of(head: bytes) -> Kind | None:
-    """What a file that begins so is, decompressed, where it has no text to be read."""
+    """The kind of a file that begins with these decompressed bytes, or None if it may be text."""
     if pointer := pointer_in(head):
         what, _, advice = pointer.partition(": ")
         return Kind(what, advice, "that are pointers of Git to files")
@@ -171,7 +171,9 @@ def kind_of(head: bytes) -> Kind | None:
 
 
 def _warc_format(head: bytes, name: str) -> str:
-    """WET, by its first record that is not about the file itself."""
+    """The format "wet", if the first record that is not about the file itself has text. InputError
+    for other WARC files.
+    """
     kinds = [kind.lower().decode() for kind in _WARC.findall(head)]
     kind = next((kind for kind in kinds if kind != "warcinfo"), "conversion")
     if kind != "conversion":
@@ -180,7 +182,7 @@ def _warc_format(head: bytes, name: str) -> str:
 
 
 def warc_kind(kind: str) -> Kind:
-    """WARC records of some type that have no text."""
+    """The kind of a WARC file whose records, of this type, have no text."""
     return Kind(
         f"a WARC file of {kind} records",
         "extract the text first, with datatrove or trafilatura, or take WET files, which have it",
@@ -190,7 +192,7 @@ def warc_kind(kind: str) -> Kind:
 def promised(name: str, *, is_packed: bool) -> str:
     """The suffix of a name that promises bytes that are no text; "" for none.
 
-    ``is_packed``: a compression is around the file, so that of the name is kept.
+    ``is_packed``: the file is compressed, so its name may still have that suffix.
     """
     bare = bare_name(name)
     of_bare = next((one for one in _BINARY_SUFFIXES if bare.endswith(one)), "")
@@ -198,9 +200,9 @@ def promised(name: str, *, is_packed: bool) -> str:
 
 
 def _broken_promise(head: bytes, name: str, bare: str, *, is_packed: bool) -> str:
-    """The suffix that promises something else than the text that begins so; "" for none.
+    """The suffix of a name that promises something else than this text; "" for none.
 
-    JSON is taken for what it is: a browser unpacks a .jsonl.gz, and leaves its name.
+    JSON is always accepted: browsers decompress a .jsonl.gz, and keep its name.
     """
     suffix = promised(name, is_packed=is_packed)
     if suffix and (not _JSON.match(head) or _is_error(head)):
@@ -210,12 +212,12 @@ def _broken_promise(head: bytes, name: str, bare: str, *, is_packed: bool) -> st
 
 
 def is_markup(head: bytes) -> bool:
-    """Whether a text that begins so is an HTML page, or XML."""
+    """Whether a text that begins like this is an HTML page, or XML."""
     return bool(_PAGE.match(head) or _XML.match(head))
 
 
 def _is_error(head: bytes) -> bool:
-    """Whether this is what a server answers in the place of a file, as JSON."""
+    """Whether this is an error message in JSON, which a server has sent instead of a file."""
     try:
         value = json.loads(head.removeprefix(BOM))
     except (ValueError, RecursionError):
@@ -224,7 +226,7 @@ def _is_error(head: bytes) -> bool:
 
 
 def _described(head: bytes) -> str:
-    """What a text that begins so is."""
+    """What a text with this beginning is, in words."""
     if _PAGE.match(head):
         return "an HTML page"
     if not head:
@@ -264,7 +266,9 @@ def _text_format(head: bytes, name: str, bare: str) -> str:
 
 
 def why_no_text(head: bytes) -> Kind | None:
-    """Why a file that begins so, decompressed, is not text; None if it is, or may be."""
+    """The kind of a file that is not text, by its first decompressed bytes, or None if it may
+    be.
+    """
     if is_tar(head):
         return ARCHIVE
     if head.startswith(b"WARC/"):
@@ -279,7 +283,7 @@ def why_no_text(head: bytes) -> Kind | None:
 
 
 def _is_utf16(head: bytes) -> bool:
-    """Whether bytes are UTF-16, by a mark, or of mostly ASCII: NULs on one side of most pairs."""
+    """Whether bytes are UTF-16, by a mark or because most pairs have a NUL on the same side."""
     sides = head[::2], head[1::2]
     return head.startswith(_UTF16_MARKS) or (
         len(head) % 2 == 0
@@ -291,7 +295,7 @@ def _is_utf16(head: bytes) -> bool:
 
 
 def first_bytes(source: Source) -> bytes:
-    """The first HEAD_BYTES of a file as they are stored, or all that there are. InputError."""
+    """The first HEAD_BYTES of a file as stored, or all of a smaller one. InputError."""
     return _head(FileStream(source), "", source.name)
 
 
@@ -301,7 +305,7 @@ def decompressed_head(source: Source) -> bytes:
 
 
 def is_running_text(head: bytes) -> bool:
-    """Whether a text that begins so has paragraphs, with blank lines between them."""
+    """Whether a text with this beginning has paragraphs, with blank lines between them."""
     blank = head.replace(b"\r", b"").count(b"\n\n")
     return head.count(b"\n") >= _FEW_LINES and blank * _LINES_OF_PARAGRAPH >= head.count(b"\n")
 
@@ -313,11 +317,11 @@ def detect(
     *,
     opens_archives: bool = True,
 ) -> tuple[str, str]:
-    """Format and compression of a file; the format is ``input_format`` if that is not ``auto``.
+    """The format and the compression of a file; a format other than ``auto`` is taken as given.
 
-    ``stored`` are its first bytes, HEAD_BYTES at most, where somebody has them. InputError for what
-    cannot be read; NoTextError where it has no text, also not, with ``opens_archives``, in the
-    files of an archive where each is to be one document.
+    ``stored`` are its first HEAD_BYTES, if the caller has read them. InputError if it cannot be
+    read; NoTextError if it has no text, or with ``opens_archives``, if the files in an archive have
+    none, where each of these is one document.
     """
     head = first_bytes(source) if stored is None else stored
     layers: list[str] = []
@@ -346,7 +350,7 @@ def detect(
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether a block of 512 bytes is a tar header: its checksum says so."""
+    """Whether a block of 512 bytes is the header of a tar, by its checksum."""
     if len(head) < 512:
         return False
     stored = head[148:156].strip(b" \0")
@@ -356,15 +360,15 @@ def is_tar(head: bytes) -> bool:
 
 
 class _HeadStream(io.BytesIO):
-    """The first bytes of a file, which somebody has read, as a stream."""
+    """The first bytes of a file, which were read already, as a stream."""
 
     stored = property(io.BytesIO.tell)
 
 
 def _decompressed_head(source: Source, compression: str, stored: bytes | None) -> bytes:
-    """The first decompressed bytes: of what is ``stored``, if that suffices, else of the file."""
+    """The first decompressed bytes: from ``stored``, if these suffice, else from the file."""
     if stored is not None:
-        with suppress(InputError):  # it may be cut anywhere
+        with suppress(InputError):  # the first bytes may end anywhere
             return _head(_HeadStream(stored), compression, source.name)
     return _head(FileStream(source, until=0), compression, source.name)
 
@@ -378,13 +382,11 @@ def _head(raw: RawStream, compression: str, name: str) -> bytes:
         stream.close()
 
 
-# Streams whose first bytes can be looked at before they are read.
-
 READ_BYTES = 256 << 10
 
 
 class PeekableStream(DerivedStream):
-    """A stream whose first bytes are known: ``head``."""
+    """A stream whose first bytes can be looked at, as ``head``, before they are read."""
 
     def __init__(self, stream: Stream, head: bytes | None = None) -> None:
         super().__init__(stream)

@@ -1,4 +1,4 @@
-"""From what the user wrote to the list of input files."""
+"""The input files that the user's words name."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
-# Files below a folder and files that match a pattern, each folder entered once.
-
 _log = logging.getLogger(__name__)
 _DEEP = "**"
 _SIDECAR = re.compile(
@@ -53,7 +51,7 @@ _SIDECAR = re.compile(
     r"|dataset_(infos?|dict)\.json|state\.json|_(common_)?metadata",
     re.IGNORECASE,
 )
-# What programs call a file that they have not fetched to its end, and one that they keep as it was.
+# The endings that programs give to unfinished downloads, and to backups.
 _LEFTOVERS = {
     "that are unfinished downloads": re.compile(
         r".*\.(part|partial|filepart|incomplete|(cr|op)?download|tmp|temp|aria2(__temp)?|!ut|!qb)",
@@ -63,7 +61,7 @@ _LEFTOVERS = {
         r".*(\.(bak|backup|old|orig|sav|swp|swo)|~)|#.*#", re.IGNORECASE
     ),
 }
-_TABLES = (".feather", ".ipc")  # that are read by their content
+_TABLES = (".feather", ".ipc")  # recognized by their content
 _NO_DOCUMENTS = "without documents"
 _OTHER_TEXT = "text that is not named .txt"
 _EMPTY = "that are empty"
@@ -71,19 +69,20 @@ has_magic = glob.has_magic
 
 
 def has_document_name(path: str) -> bool:
-    """Whether the name of a file alone says that it holds documents."""
+    """Whether the name of a file alone says that it contains documents."""
     return bare_name(path).endswith(DOCUMENT_SUFFIXES)
 
 
 def _has_open_name(path: str) -> bool:
-    """Whether a name leaves open what the file has, but for a compression."""
+    """Whether a name, without the suffix of a compression, does not tell what the file contains."""
     return "." not in os.path.basename(bare_name(path)) or path.lower().endswith(_TABLES)
 
 
 def why_leftover(path: str, pattern: str = "") -> str:
-    """Why a file is passed over that a program has left; "" for none, and where that is asked for.
+    """The reason to skip a file that a program has left, in words; "" if there is none.
 
-    ``pattern`` has led to it: one that ends as names of these do asks for them.
+    ``pattern`` is the pattern that has found it. If it has such an ending itself, these files are
+    wanted.
     """
     whys = (
         next((why for why, names in _LEFTOVERS.items() if names.fullmatch(name)), "")
@@ -94,10 +93,10 @@ def why_leftover(path: str, pattern: str = "") -> str:
 
 
 def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> str:
-    """Why a file of a folder is passed over for its name; "" where it is not.
+    """The reason to skip a file of a folder for its name, in words; "" if there is none.
 
-    It is about the files beside it, unless a file is a document; or it is a dataset's manifest, or
-    what a program has left.
+    It may be about the files beside it, unless each file is a document; or be the manifest of a
+    dataset, or left by a program.
     """
     stem, suffix = os.path.splitext(path)
     if suffix == ".json" and exists(stem + ".idx"):
@@ -109,11 +108,11 @@ def why_sidecar(path: str, input_format: str, exists: Callable[[str], bool]) -> 
 def source_or_reason(
     path: str, input_format: str, source_of: Callable[[str], Source]
 ) -> Source | str:
-    """``source_of(format)`` of a file in a folder; or why it is passed over, in words.
+    """The source of a file in a folder, made by ``source_of(format)``, or the reason to skip it.
 
-    Its name may say that it has documents, or else its content, where that is not just text. Where
-    a file is a document, all text is. InputError where a file has something else than its name
-    says, or stands for another, and may have had documents.
+    A file is taken if its name says that it has documents, or if its content does and is more than
+    just text; if each file is a document, all text is taken. InputError if a file has something
+    else than its name says, or is a pointer to another, and so may have had documents.
     """
     is_file = input_format == "file"
     is_sure = is_file or has_document_name(path)
@@ -137,7 +136,7 @@ def source_or_reason(
 
 
 def log_passed_over(where: str, reasons: Iterable[tuple[str, str]], input_format: str) -> None:
-    """Say how many files were passed over for which reason: pairs of a reason and a name."""
+    """Warn how many files were skipped; ``reasons`` are pairs of a reason and a name."""
     reasons = list(reasons)
     if not reasons:
         return
@@ -163,7 +162,7 @@ def _passed_over(where: str, reasons: Sequence[tuple[str, str]]) -> str:
 
 
 def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
-    """The error of a folder in which there are only other files, which are passed over."""
+    """The error for a folder in which all files are skipped."""
     seen = ""
     if reasons:
         seen = (
@@ -174,21 +173,24 @@ def no_documents(folder: str, reasons: Sequence[tuple[str, str]]) -> InputError:
 
 
 def files_below(folder: str, passed_over: list[str] | None = None) -> list[str]:
-    """Files below a folder, by name; not hidden ones, nor what unfinished runs left. InputError.
+    """The files below a folder, by name, without hidden ones and those of unfinished runs.
+    InputError.
 
-    The paths of these, hidden folders among them, are added to ``passed_over``.
+    The paths that are left out, hidden folders among them, are added to ``passed_over``.
     """
     return _sorted(path for _, files in _folders(folder, passed_over) for path in files)
 
 
 def matching(pattern: str) -> list[str]:
-    """What matches a pattern, by name; ``**`` stands for any number of folders. InputError."""
+    """The paths that match a pattern, by name; ``**`` stands for any number of folders.
+    InputError.
+    """
     components = pattern.split("/")
     if _DEEP not in components:
         return sorted(glob.glob(pattern), key=os.fsencode)
     at = components.index(_DEEP)
     base, rest = "/".join(components[:at]), "/".join(components[at + 1 :])
-    if at == 1 and not base:  # below the root
+    if at == 1 and not base:  # the pattern begins at the root
         base = "/"
     paths: set[str] = set()
     for folder in [base] if not has_magic(base) else matching(base):
@@ -207,14 +209,15 @@ def _matching_below(folder: str, rest: str) -> list[str]:
 
 
 def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str, list[str]]]:
-    """Folders from ``root`` down, each with the paths of its files.
+    """All folders from ``root`` down, each with the paths of its files.
 
-    Links to folders are followed, but a folder is entered once: by its own name if it is below
-    ``root``, else by that of the first link; a warning names the links that lead to it again.
+    Links to folders are followed, but a folder is entered once: under its own name if it is below
+    ``root``, else under that of the first link. A warning names links that lead to it again.
     """
     entered: dict[tuple[int, int], str] = {}
     listing = []
     again = []
+    # Links are followed after all folders, so that a folder is entered under its own name.
     to_enter, links = deque([root]), deque[str]()
     while to_enter or links:
         folder = to_enter.popleft() if to_enter else links.popleft()
@@ -254,22 +257,20 @@ def _folders(root: str, passed_over: list[str] | None = None) -> list[tuple[str,
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself: an error when it is opened
+    except OSError:  # a link to itself, which is an error when it is opened
         return False
 
 
 def _sorted(paths: Iterable[str]) -> list[str]:
-    """By the names of the folders first, and then by those of the files in them."""
+    """The paths, sorted by the names of their folders, and then by those of the files."""
     return sorted(paths, key=lambda path: os.fsencode(path).split(os.fsencode(os.sep)))
 
-
-# Objects on a store as sources: what a URL names, looked at many at a time.
 
 _OBJECTS_AT_ONCE = 64
 
 
 def objects(url: str, input_format: str, json_path: str) -> Iterator[Source]:
-    """The objects that a URL names: one, those of a folder, or those that match. InputError."""
+    """The sources for a URL: one object, those of a folder, or those of a pattern. InputError."""
     for folder, listed in storage.find(url):
         if folder:
             yield from _documents(folder, listed, input_format, json_path)
@@ -285,7 +286,7 @@ def objects(url: str, input_format: str, json_path: str) -> Iterator[Source]:
 def _documents(
     folder: str, listed: list[storage.StoredObject], input_format: str, json_path: str
 ) -> Iterator[Source]:
-    """Those of a folder that hold documents, chosen as the files of a local one are."""
+    """The sources for the objects of a folder, chosen like the files of a local folder."""
     names = {one.url for one in listed}
     about = {one.url: why_sidecar(one.url, input_format, names.__contains__) for one in listed}
     reasons = [(reason, storage.shown(url)) for url, reason in sorted(about.items()) if reason]
@@ -329,12 +330,10 @@ def _object_source(
     return replace(source, format=format_, compression=compression)
 
 
-# Look at many files: several at a time where a look takes long, as it does on NFS.
-
-_FIRST = 16  # files that are looked at one by one, to know how long a look takes
-_SLOW_SECONDS = 0.001  # of a look; on a disk it takes a twentieth
+_FIRST = 16  # files that are looked at one by one, to measure how long that takes
+_SLOW_SECONDS = 0.001  # for one file, as on NFS; on a disk it takes a twentieth
 _THREADS = 32
-_AT_ONCE = 4096  # results that are kept until they are taken
+_AT_ONCE = 4096  # results in memory
 _here = threading.local()
 
 Item = TypeVar("Item")
@@ -342,10 +341,12 @@ Result = TypeVar("Result")
 
 
 def map_concurrently(look: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """``look(item)`` of every item, in order; an error is that of the first item that has one.
+    """The result of ``look`` for each item, in order; an error is that of the first item that has
+    one.
 
-    Threads end with the iterator, so that the process may fork then. A look that looks at others
-    does it one by one: there are never more than these threads.
+    If ``look`` takes long, several threads look at the same time. They end with each batch of
+    items, so that the process may fork afterwards. A ``look`` that calls this function itself looks
+    one by one, so there are never more threads than these.
     """
     rest = iter(items)
     began = time.perf_counter()
@@ -355,13 +356,13 @@ def map_concurrently(look: Callable[[Item], Result], items: Iterable[Item]) -> I
     if not is_slow or getattr(_here, "looks", False):
         yield from map(look, rest)
         return
-    from concurrent.futures import ThreadPoolExecutor  # other file systems need none
+    from concurrent.futures import ThreadPoolExecutor  # loaded only for a slow file system
 
     while batch := list(islice(rest, _AT_ONCE)):
         try:
             with ThreadPoolExecutor(_THREADS, initializer=_is_looking) as threads:
                 results = list(threads.map(look, batch))
-        except RuntimeError:  # the system gives no more threads
+        except RuntimeError:  # the system has no more threads
             results = list(map(look, batch))
         yield from results
 
@@ -376,8 +377,8 @@ def fingerprints(sources: Iterable[Source]) -> list[str]:
 
 
 HUB_SCHEME = "hf://"
-_LOOKED_AT = 16  # files of text that stand for all
-_hub = threading.Lock()  # ``datasets`` has settings that hold for all threads
+_LOOKED_AT = 16  # text files that are looked at, for all
+_hub = threading.Lock()  # the settings of ``datasets`` are shared by all threads
 _HIDDEN = "that are hidden or unfinished"
 _TO_NOTHING = "that are links to nothing"
 _MARKUP = (".html", ".htm", ".xhtml", ".xml")
@@ -391,19 +392,18 @@ def discover(
     json_path: str | None = None,
     pipes: bool = True,
 ) -> list[Source]:
-    """List the input files, in the order of the inputs; those of a folder or pattern sorted.
+    """The input files, in the order of the inputs; those of a folder or pattern sorted.
 
-    An input is a file, a folder (read recursively), a pattern (``**`` goes into folders), a comma
-    list of these, ``@list.txt`` (a path a line), ``-`` (the standard input), a folder that
-    ``datasets`` saved, a Hugging Face dataset (``hf://name[:split]``; only that asks the hub), or a
-    URL of one of these on a store.
-    A file that is found under several names, through links, is listed once, and a warning says so;
-    but as often as the inputs name it, or repeat the folder or pattern that it is in.
-    ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is the split of
-    Hugging Face datasets that name none; ``json_path`` is a key, ``a.b``: files are JSON, and their
-    records are the elements of the array under it. InputError where an input does not exist, cannot
-    be read, has several splits of which none is named, or no document file is found; UsageError for
-    a pipe where ``pipes`` are not wanted, before it is opened.
+    An input is a file, a folder (read recursively), a pattern (``**`` enters folders), a comma list
+    of these, ``@list.txt`` (a path a line), ``-`` (the standard input), a folder that ``datasets``
+    saved, a Hugging Face dataset (``hf://name[:split]``; only this asks the hub), or a URL of one
+    of these on a store. A file that is found under several names, through links, is listed once,
+    and a warning says so; but it is listed as often as the inputs name it, or repeat the folder or
+    pattern with it. ``input_format`` is one of FORMATS, or ``auto``: by content. ``hf_split`` is
+    the split of Hugging Face datasets that are named without one. ``json_path`` is a key, ``a.b``:
+    files are JSON, and their records are the elements of the array under it. InputError if an input
+    does not exist or cannot be read, if it has several splits and none is named, or if no document
+    file is found; UsageError for a pipe if ``pipes`` is false, before it is opened.
     """
     if input_format not in ("auto", *FORMATS):
         raise UsageError(
@@ -434,7 +434,7 @@ def discover(
 
 
 def _warn_of_unpacked(sources: Sequence[Source]) -> None:
-    """Say which files are JSON though their names say that they are not."""
+    """Warn of JSON files whose names say that they are compressed."""
     json = [one for one in sources if one.format in ("json", "jsonl")]
     _warn_of_names(
         [one.name for one in json if promised(one.name, is_packed=bool(one.compression))],
@@ -449,7 +449,7 @@ def _warn_of_names(names: Sequence[str], what: str) -> None:
 
 
 def _warn_of_text(sources: Sequence[Source]) -> None:
-    """Say that each line of text is a document, where it looks like books or code, or is a page."""
+    """Warn that each line of text becomes a document, if it looks like books, code or web pages."""
     texts = [one for one in sources if one.format == "text" and not one.is_pipe]
     marked = [one for one in texts if bare_name(one.path).endswith(_MARKUP)]
     texts = [one for one in texts if not bare_name(one.path).endswith(_MARKUP)]
@@ -490,7 +490,7 @@ def _paths(text: str) -> list[str]:
 
 
 def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
-    """The sources, each with what is the same for all names of its file."""
+    """Pairs of an identity, which is the same for all names of a file, and its source."""
     listed = list(sources)
     return list(zip(map_concurrently(_identity, listed), listed, strict=True))
 
@@ -498,8 +498,8 @@ def _identified(sources: Iterable[Source]) -> list[tuple[object, Source]]:
 def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
     """The sources that one path leads to, by their identity, each file once, in order.
 
-    A file with several names gets one that is no link, if there is one; a warning tells of the
-    other names.
+    A file with several names is listed under one that is no link, if there is one; a warning lists
+    the others.
     """
     kept: dict[object, Source] = {}
     for identity, source in listed:
@@ -513,8 +513,8 @@ def _once(listed: Sequence[tuple[object, Source]]) -> dict[object, Source]:
 def _as_often_as_named(by_path: list[tuple[str, dict[object, Source]]]) -> list[Source]:
     """The sources of all paths, in order.
 
-    A file that is named several times, itself or by a folder or pattern that is given again, is
-    listed each such time; any other once, where it is found first.
+    A file that is named several times, itself or by a folder or pattern that is repeated, is listed
+    each time; any other is listed once, where it is found first.
     """
     repeated = Counter(path for path, _ in by_path)
     named = Counter(
@@ -538,7 +538,7 @@ def _as_often_as_named(by_path: list[tuple[str, dict[object, Source]]]) -> list[
 
 
 def _identity(source: Source) -> object:
-    """What is the same for all names of one file; a pipe is like no other."""
+    """A value that is the same for all names of one file; each pipe has its own."""
     if source.is_pipe:
         return id(source)
     if source.is_remote:
@@ -552,7 +552,7 @@ def _is_linked(source: Source) -> bool:
 
 
 def _warn(pairs: list[tuple[Source, Source]]) -> None:
-    """Say which sources are others under another name."""
+    """Warn of sources that are the same file as others."""
     same = [(source, other) for source, other in pairs if source is not other]
     if same:
         source, other = same[0]
@@ -561,7 +561,9 @@ def _warn(pairs: list[tuple[Source, Source]]) -> None:
 
 
 def _comma_list(text: str) -> list[str]:
-    """The paths of a comma list; a file whose own name has commas or blanks is itself."""
+    """The paths of a comma list; if a file has the whole text as its name, that is the only
+    path.
+    """
     if os.path.lexists(text) or text == STDIN:
         return [text]
     paths = [path.strip() for path in text.split(",")]
@@ -633,13 +635,13 @@ def _pattern(pattern: str, read_as: _ReadAs) -> Iterator[Source]:
 
 
 def _reasons(outcomes: Sequence[object], paths: Sequence[str]) -> list[tuple[str, str]]:
-    """Of the paths that are passed over, why, and the name."""
+    """Pairs of a reason and a name for the paths that are skipped."""
     pairs = zip(outcomes, paths, strict=True)
     return [(reason, printable(path)) for reason, path in pairs if isinstance(reason, str)]
 
 
 def _matching(path: str, pattern: str, read_as: _ReadAs) -> list[Source] | str:
-    """The sources of what a pattern matches; or why it is passed over."""
+    """The sources that match a pattern, or the reason to skip the path."""
     if (leftover := why_leftover(path, pattern)) and not os.path.isdir(path):
         return leftover
     if _leads_to_nothing(path, read_as.input_format):
@@ -653,9 +655,9 @@ def _matching(path: str, pattern: str, read_as: _ReadAs) -> list[Source] | str:
 
 
 def _leads_to_nothing(path: str, input_format: str) -> bool:
-    """Whether what is found is a link to nothing, which may be passed over.
+    """Whether a path is a link to nothing that may be skipped.
 
-    InputError where its name says that it holds documents: they would be missing.
+    InputError if its name says that it contains documents, which would be missing.
     """
     if os.path.exists(path) or not os.path.islink(path):
         return False
@@ -691,7 +693,7 @@ def _folder(folder: str, read_as: _ReadAs) -> Iterator[Source]:
 
 
 def _document_file(path: str, read_as: _ReadAs) -> Source | str:
-    """A file of a folder as a source; or why it is passed over, for its name or its content."""
+    """The source of a file in a folder, or the reason to skip it, for its name or its content."""
     input_format = read_as.input_format
     reason = why_sidecar(path, input_format, os.path.exists)
     if reason:
@@ -732,7 +734,7 @@ def _arrow_files(name: str, paths: list[str]) -> Iterator[Source]:
         status = _stat(path)
         shown = f"{name}/{printable(os.path.basename(path))}"
         source = Source(shown, path, "arrow", "", status.st_size, status.st_mtime_ns)
-        detect(source, "arrow")  # refuses what only stands for the file
+        detect(source, "arrow")  # refuses a pointer to the file
         yield source
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face datasets, saved on disk or by name, as the Arrow files that they consist of."""
+"""Hugging Face datasets, saved on disk or named, as the Arrow files that they consist of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokpack.storage.disk import read_object
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TIMEOUT = 5.0  # seconds until the hub must have answered
+_TIMEOUT = 5.0  # seconds within which the hub must answer
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _PLAIN_SPLIT = re.compile(r"[\w.-]+")
 
@@ -28,9 +28,9 @@ def is_saved_dataset(folder: str) -> bool:
 
 
 def saved_files(folder: str, split: str | None = None) -> tuple[str, list[str]]:
-    """The name and the Arrow files of a dataset on disk, or of the one split of a dict of them.
+    """The name and the Arrow files of a dataset on disk, or of one split of a dict of datasets.
 
-    InputError where there are several splits and none is named.
+    InputError if there are several splits and none is named.
     """
     described = os.path.join(folder, "dataset_dict.json")
     if os.path.isfile(described):
@@ -60,9 +60,10 @@ def _one_split(folder: str, splits: list[str], split: str | None) -> str:
 
 
 def hub_files(name: str, default_split: str | None = None) -> tuple[str, list[str]]:
-    """Load ``name[:split]`` with ``datasets``; its shown name and the Arrow files in its cache.
+    """Load ``name[:split]`` with ``datasets``. Returns its name to show, and the Arrow files in its
+    cache.
 
-    ``asked`` is the split where the name has none.
+    ``default_split`` is the split if the name has none.
     """
     path, _, split = name.partition(":")
     split = split or default_split or ""
@@ -79,7 +80,7 @@ def hub_files(name: str, default_split: str | None = None) -> tuple[str, list[st
     try:
         with _offline() if silence else nullcontext():
             dataset: Any = datasets.load_dataset(path, split=split or None)
-    except Exception as error:  # whatever a loader or the network throws
+    except Exception as error:  # a loader or the network may raise anything
         raise InputError(
             f"hf://{printable(path)}: cannot be loaded as a Hugging Face dataset: {error}{silence}"
         ) from error
@@ -97,15 +98,15 @@ def hub_files(name: str, default_split: str | None = None) -> tuple[str, list[st
 
 
 def _silence(endpoint: str) -> str:
-    """That the hub does not answer, and why; "" where it does, or is not to be asked.
+    """Why the hub does not answer, in words; "" if it does, or must not be asked.
 
-    Asked once here: ``datasets`` asks again and again for half a minute.
+    It is asked once here, since ``datasets`` would ask again and again for half a minute.
     """
     import datasets
 
     if datasets.config.HF_HUB_OFFLINE:
         return ""
-    import http.client  # 20 ms that a run on local files need not take
+    import http.client  # takes 20 ms, which a run on local files is spared
     import urllib.error
     import urllib.request
 
@@ -120,7 +121,7 @@ def _silence(endpoint: str) -> str:
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Let ``datasets`` take what its cache has, and ask nobody."""
+    """Let ``datasets`` use only its cache, and no network."""
     import datasets
     import huggingface_hub.constants as hub
 

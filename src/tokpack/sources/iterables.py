@@ -1,8 +1,8 @@
 """Documents of an iterable of this process: a stream that can be read only once, in segments.
 
-The process of the run reads it, since the iterable may have threads, which no fork has; workers are
-sent segments. A segment depends on the documents alone, so a stopped run goes on behind those that
-it has, and compares what it passes over with their checksums.
+The process of the run reads it, because the iterable may have threads, which no forked worker has;
+workers are sent segments. Where a segment ends depends on the documents alone. So a run that was
+stopped can read past the segments that it has, and compare them by their checksums.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ if TYPE_CHECKING:
 
 
 _UNCHANGING = (str, int, float, bytes, type(None))
-_USUAL = (dict, str)  # types of documents whose text is taken without a call
-_AT_ONCE = 64  # documents that are taken before the caller has its turn
-_MUCH = 256 << 10  # of text for so many
+_USUAL = (dict, str)  # types of documents whose text is taken without a call, for speed
+_AT_ONCE = 64  # documents that are taken before the caller gets its turn
+_MUCH = 256 << 10  # bytes of text; fewer documents are taken at once if these have more
 
 
 @dataclass
 class DocumentSegment:
-    """A run of documents, as batches; ``line`` documents are before it. Lines count from its first.
+    """Some documents that follow each other, as batches; ``line`` documents are before them.
 
-    ``checksum`` is XXH3-128, in hex, of texts and values, however they are cut into batches.
+    Lines in the batches count from the first document of the segment. ``checksum`` is XXH3-128, in
+    hex, of texts and values, and does not depend on how they are cut into batches.
     """
 
     line: int
@@ -72,7 +73,7 @@ class DocumentSegment:
         self._content = ContentHash()
 
     def add(self, batch: DocumentBatch) -> None:
-        """Add what comes next."""
+        """Add the next batch."""
         if not batch.records:
             return
         self.batches.append(batch)
@@ -93,7 +94,7 @@ class DocumentSegment:
 
     @property
     def checksum(self) -> str:
-        """What distinguishes these documents from others."""
+        """A checksum that differs for other documents."""
         digest = xxhash.xxh3_128(self._content.digest())
         for batch in self.batches:
             for record in batch.bad:
@@ -104,7 +105,7 @@ class DocumentSegment:
 class DocumentReader:
     """Reads an iterable: str or mappings, or with ``as_tables`` Arrow tables or record batches.
 
-    ``names`` are those of all columns, where the tables have only some of them.
+    ``names`` are those of all columns, if the tables have only some of them.
     """
 
     def __init__(
@@ -118,13 +119,17 @@ class DocumentReader:
         self._name, self.names = name, names
         self._documents = documents
         self._as_tables = as_tables
-        self._segment = DocumentSegment(0)  # that is read
+        self._segment = DocumentSegment(0)  # being read
 
     def first(self, count: int, size: int) -> Any:
-        """The first documents, ``count`` or about ``size`` bytes, or of the first table; kept."""
+        """The first documents, up to ``count`` or about ``size`` bytes, or rows of the first table.
+
+        They are kept, and read again with the others.
+        """
         documents, weight = iter(self._documents), 0
         taken: list[Any] = []
         for document in documents:
+            # The iterable may give the same object again, changed, as its next document.
             taken.append(document if self._as_tables else copied(document))
             weight += 0 if self._as_tables else _weight_of(document)
             if self._as_tables or len(taken) >= count or weight >= size:
@@ -142,10 +147,11 @@ class DocumentReader:
         most: int | None,
         columns: Columns = (),
     ) -> Iterator[DocumentSegment | None]:
-        """The segments of about ``segment_bytes``, at least one; None now and then between them.
+        """The segments, each of about ``segment_bytes``, at least one; with None in between.
 
-        Of ``most`` documents, where that is not None, with the values of ``columns``. What the
-        iterable raises is passed on.
+        At each None the caller gets a turn, to look after its workers. Only the first ``most``
+        documents are read, unless that is None, with the values of ``columns``. Errors of the
+        iterable are passed on.
         """
         self._columns = columns
         read = self._tables if self._as_tables else self._objects
@@ -168,7 +174,7 @@ class DocumentReader:
         documents = islice(iter(self._documents), most)
         gathered, count = self._gathered(keys, limits), 1
         while (size := gathered.add(islice(documents, count))) is not None:
-            # Not more than a few megabytes are taken at once, however long documents are.
+            # As many at once as there are only a few megabytes, however long the documents are.
             count = min(2 * count, _AT_ONCE) if size < _MUCH else max(count // 2, 1)
             room = min(limits.block_bytes, segment_bytes - self._segment.weight)
             if gathered.weight >= room:
@@ -208,13 +214,13 @@ class DocumentReader:
 
 
 class _PendingDocuments:
-    """Documents that come a few at a time, on their way to a batch."""
+    """Documents that are taken a few at a time, until they are enough for a batch."""
 
     def __init__(
         self, keys: Sequence[str], max_document_bytes: int, columns: Sequence[str] = ()
     ) -> None:
         self._columns = tuple(columns)
-        self._values: list[Any] = []  # of these, document by document
+        self._values: list[Any] = []  # values of these columns, document by document
         self._has_nested = any("." in name for name in columns)
         self._texts: dict[str, list[bytes]] = {key: [] for key in keys}
         self._max_document_bytes = max_document_bytes
@@ -224,13 +230,13 @@ class _PendingDocuments:
 
     @property
     def weight(self) -> int:
-        """As that of a segment."""
+        """The weight of the documents so far, as a segment counts it."""
         return self._bytes + DOCUMENT_BYTES * self._records
 
     def add(self, documents: Iterable[Any]) -> int | None:
-        """Add some documents; the bytes of their texts, None where there are no more.
+        """Add some documents. Returns the bytes of their texts, or None if there are no more.
 
-        Each text is taken when its document comes: the next one may be the same object.
+        The text is taken when its document comes, because the next document may be the same object.
         """
         before, size, most = self._records, 0, self._max_document_bytes
         key = next(iter(self._texts)) if len(self._texts) == 1 else None
@@ -241,7 +247,7 @@ class _PendingDocuments:
                 try:
                     text = str.encode(document if kind is str else document[key])
                 except (LookupError, TypeError, ValueError):
-                    text = None  # a bad record, or a nested key
+                    text = None  # a bad record, or a nested key: ``_add_one`` will see which
             if text is not None and len(text) <= most:
                 texts.append(text)
                 size += len(text)
@@ -254,7 +260,7 @@ class _PendingDocuments:
         return size if self._records > before else None
 
     def _add_one(self, document: Any) -> int:
-        """Add a document of any type, or a bad record; the bytes of its texts."""
+        """Add a document of any type, or a bad record. Returns the bytes of its texts."""
         try:
             row = [_encoded(document, key, len(self._texts)) for key in self._texts]
             if max(map(len, row)) > self._max_document_bytes:
@@ -277,7 +283,7 @@ class _PendingDocuments:
             self._values += [copied(value_at(document, name)) for name in self._columns]
 
     def batch(self, line: int) -> DocumentBatch:
-        """All of them, of which the first has number ``line``."""
+        """All of them as a batch; the first has number ``line``."""
         lines = np.arange(line, line + self._records, dtype=np.int64)
         if self._bad:
             lines = np.delete(lines, [record.line for record in self._bad])
@@ -294,7 +300,7 @@ class _PendingDocuments:
 
 
 class _GatheredRecords(_PendingDocuments):
-    """Whole documents, whose texts nobody knows yet."""
+    """Whole documents, for ``where``, ``map`` or a template, which will make their texts."""
 
     def __init__(self, max_document_bytes: int, whole: WholeRecords) -> None:
         super().__init__((), max_document_bytes)
@@ -321,7 +327,7 @@ class _GatheredRecords(_PendingDocuments):
 
 
 def _texts_of(batch: DocumentBatch) -> list[bytes]:
-    """The lines of a batch's records in JSON; those that have none become bad records."""
+    """The lines of a batch's records in JSON; records that have no JSON form become bad ones."""
     rows, texts = batch.rows, list[bytes]()
     if rows is None:
         return texts
@@ -337,7 +343,7 @@ def _texts_of(batch: DocumentBatch) -> list[bytes]:
 
 
 def _weight_of(value: Any) -> int:
-    """About how many bytes a value of a document has as text."""
+    """About the bytes that a value of a document has as text."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, Mapping):
@@ -348,13 +354,13 @@ def _weight_of(value: Any) -> int:
 
 
 def record_of_document(document: Any) -> dict[str, Any]:
-    """A document as a record of its own."""
+    """A document as a record that later changes of the document do not affect."""
     record: dict[str, Any] = {TEXT: document} if isinstance(document, str) else copied(document)
     return record
 
 
 def copied(value: Any) -> Any:
-    """A value that stays as it is: the next document may be the same object, changed inside."""
+    """A copy of a value: the next document may be the same object, with other values in it."""
     if isinstance(value, _UNCHANGING):
         return value
     try:
@@ -365,7 +371,7 @@ def copied(value: Any) -> Any:
     except RecursionError:
         raise InputError("a document is nested too deeply to be read") from None
     try:
-        return copy.copy(value)  # an array, or another container
+        return copy.copy(value)  # for instance an array
     except TypeError:
         kind = type(value).__name__
         raise InputError(
@@ -374,7 +380,7 @@ def copied(value: Any) -> Any:
 
 
 def _encoded(document: Any, key: str, keys: int) -> bytes:
-    """The text of a document, UTF-8. ValueError with the reason where it has none."""
+    """The text of a document, UTF-8. ValueError with the reason if it has none."""
     if isinstance(document, str):
         if keys > 1:
             raise UsageError("documents that are str have no keys; give mappings, or one key")
@@ -387,18 +393,20 @@ def _encoded(document: Any, key: str, keys: int) -> bytes:
 def _not_a_document(document: Any) -> str:
     kind = type(document).__name__
     reason = f"the document is of type {kind}, not a str or a mapping of keys to texts"
-    # As of a row of sqlite3, and a Series of pandas.
+    # A row of sqlite3, or a Series of pandas, has keys and is no mapping.
     return f"{reason}: give dict(row)" if hasattr(document, "keys") else reason
 
 
 def _beginning(document: Any) -> bytes:
-    """The first bytes of a document that is bad, as people may read it."""
+    """The first bytes of a bad document, in a form that people can read."""
     text = document if isinstance(document, str) else repr(document)
     return text[:RAW_BYTES_KEPT].encode("utf-8", "backslashreplace")[:RAW_BYTES_KEPT]
 
 
 def _compact(batch: DocumentBatch) -> DocumentBatch:
-    """The batch with the bytes that it has alone: it is sent to a worker."""
+    """The batch with buffers that have only its own bytes, because they will be sent to a
+    worker.
+    """
     for documents in batch.documents.values():
         spans, data = documents.spans, documents.data
         begin, end = (int(spans[0, 0]), int(spans[-1, 1])) if len(spans) else (0, 0)
@@ -410,14 +418,14 @@ def _compact(batch: DocumentBatch) -> DocumentBatch:
     return batch
 
 
-# What ``tokpack.encode`` takes in Python, and what becomes of it: names of files, or a source.
+# The inputs of ``tokpack.encode`` in Python become names of files, or a source.
 #
-# A str, a path, and a list or tuple of them name files. A table or dataset is read where it is.
-# Anything else that can be iterated over gives documents. Nothing is imported here to know an
-# object: what is not loaded has none.
+# A str, a path, and a list or tuple of these name files. A table or dataset is read where it is.
+# Anything else that can be iterated over gives documents. No library is imported here to recognize
+# an object: if its library is not loaded, the object cannot be one of its classes.
 
-_LOOKED_AT = 64  # of a list
-_LONGEST_NAME, _WORDS = 255, 2  # characters of a name, and fewer words than of a text
+_LOOKED_AT = 64  # elements of a list
+_LONGEST_NAME, _WORDS = 255, 2  # the most characters of a file name; the fewest words of a text
 _SUFFIX = re.compile(r"\.\w{1,8}\Z")
 _LISTS = (list, tuple)
 _NAMES = (str, os.PathLike)
@@ -428,10 +436,10 @@ _TAKEN = (
 
 
 class ArrowStream(Protocol):
-    """An object that hands on its rows as Arrow: a pyarrow Table, a DataFrame of polars."""
+    """An object that gives its rows as Arrow: a pyarrow Table, a DataFrame of polars."""
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The rows, as the Arrow PyCapsule interface has it."""
+        """The rows, as the Arrow PyCapsule interface defines it."""
 
 
 def in_process(
@@ -440,12 +448,12 @@ def in_process(
     resume_key: str | None = None,
     columns: Columns | None = (),
 ) -> Source | tuple[str, ...]:
-    """The source that an object of this process is; the names, where it names files.
+    """The source for an object of this process, or the names of files if it names them.
 
-    ``columns`` are others whose values are wanted, as far as they are there (None: all), or whole
-    records, for which ``keys`` need not be there. ``resume_key`` stands
-    for the content of what can be read only once. UsageError for what is none of these, InputError
-    where a table lacks a column of ``keys`` or has one of no text.
+    ``columns`` are others whose values are wanted, if they exist (None: all), or whole records,
+    which need not have ``keys``. ``resume_key`` identifies the content of an iterable, which can be
+    read only once. UsageError for any other object, InputError if a table lacks a column of
+    ``keys``, or if that is no text.
     """
     if isinstance(inputs, _NAMES):
         return _names([inputs])
@@ -490,7 +498,7 @@ def _are_texts(inputs: Sequence[Any]) -> bool:
 
 
 def _may_be_name(text: str) -> bool:
-    """Whether a text names an input, or may be meant to: a word, or with a slash or a suffix."""
+    """Whether a text names an input, or may be meant to: one word, or with a slash or a suffix."""
     if text.startswith("@"):
         return True
     if len(text) > _LONGEST_NAME or "\n" in text:
@@ -517,14 +525,14 @@ def _hugging_face(
         return dataset_source(value, keys, columns)
     if not _is_a(value, "datasets", "IterableDataset"):
         return None
-    # Tables are a hundred times as fast, where the dataset has them; else it would make them.
+    # If the dataset has tables, these are a hundred times as fast. Otherwise it would make them.
     as_tables = bool(getattr(getattr(value, "_ex_iterable", None), "iter_arrow", None))
     documents = value.with_format("arrow").iter(batch_size=1000) if as_tables else value
     return _stream("datasets", documents, resume_key, as_tables=as_tables)
 
 
 def _arrow_files(value: Any) -> tuple[str, ...]:
-    """The files of a pyarrow Dataset that is nothing but these; () for any other object."""
+    """The files of a pyarrow Dataset, if it is all of their rows; () for any other object."""
     if not _is_a(value, "pyarrow.dataset", "FileSystemDataset") or value._scan_options:
         return ()
     is_local = _is_a(value.filesystem, "pyarrow.fs", "LocalFileSystem")
@@ -534,7 +542,7 @@ def _arrow_files(value: Any) -> tuple[str, ...]:
 
 
 def _is_whole(fragment: Any) -> bool:
-    """Whether a fragment of a pyarrow Dataset is not just some row groups of its file."""
+    """Whether a fragment of a pyarrow Dataset has all row groups of its file."""
     if not _is_a(fragment, "pyarrow.dataset", "ParquetFileFragment"):
         return True
     chosen = [group.id for group in fragment.row_groups]
@@ -544,7 +552,7 @@ def _is_whole(fragment: Any) -> bool:
 def _table(
     value: Any, keys: Sequence[str], resume_key: str | None, columns: Columns | None
 ) -> Source | None:
-    """A table, or a stream of tables; None for what is neither."""
+    """The source for a table, or for a stream of tables; None for anything else."""
     if _is_a(value, "polars", "LazyFrame"):
         raise UsageError("a LazyFrame has no rows yet: give what its collect() returns")
     if _is_a(value, "pyarrow", "Array", "ChunkedArray"):
@@ -553,7 +561,7 @@ def _table(
     is_dataset = _is_a(value, "pyarrow.dataset", "Dataset")
     if not is_dataset and (
         not (hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"))
-        or len(getattr(value, "shape", (0, 0))) == 1  # one column, which is an iterable
+        or len(getattr(value, "shape", (0, 0))) == 1  # a single column is read as an iterable
     ):
         return None
     try:
@@ -562,7 +570,7 @@ def _table(
         raise InputError("a table needs a package: pip install 'tokpack[parquet]'") from error
     is_whole = columns is None or isinstance(columns, WholeRecords)
     named = () if columns is None or isinstance(columns, WholeRecords) else columns
-    all_names: Sequence[str] | None = None  # where only some are read
+    all_names: Sequence[str] | None = None  # if only some columns are read
     if is_dataset:
         all_names = value.schema.names
         if not is_whole:
@@ -579,7 +587,7 @@ def _table(
             if not {key, key.partition(".")[0]} & {*value.columns}:
                 raise no_column("table", key, all_names)
         asked_for = {name for one in (*keys, *named) for name in (one, one.partition(".")[0])}
-        # Other columns need not become Arrow.
+        # Other columns are not converted: that takes time, and may fail.
         value = value[[name for name in value.columns if name in asked_for]]
     try:
         table = table_of(value)
@@ -601,7 +609,7 @@ def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
     begin = list(islice(documents, 1))
     first = begin[0] if begin else None
     documents = chain(begin, documents)
-    if isinstance(first, os.PathLike):  # as of Path.glob
+    if isinstance(first, os.PathLike):  # from Path.glob, for instance
         return _names(list(documents))
     is_text = isinstance(first, str) and is_url(first) and len(first.split()) > 1
     if isinstance(first, str) and _is_input(first) and not is_text:
@@ -616,7 +624,7 @@ def _iterable(value: Any, resume_key: str | None) -> Source | tuple[str, ...]:
 def _is_input(text: str) -> bool:
     try:
         return os.path.lexists(text) or ("\n" not in text and is_url(text))
-    except (OSError, ValueError):  # no name of anything
+    except (OSError, ValueError):  # a name that no file can have
         return False
 
 

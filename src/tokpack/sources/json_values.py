@@ -1,4 +1,4 @@
-"""JSON values that do not end where lines do, as a stream of JSON lines."""
+"""JSON values that do not end at line ends, as a stream of JSON lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CHUNK_BYTES = 256 << 10
 
 
 class JsonValuesStream(DerivedStream):
-    """The records in ``stream``, one a line.
+    """The records in ``stream``, each on a line of its own.
 
-    They are the elements of an array, values that follow each other over any number of lines, or
+    They are the elements of an array, or values that follow each other over any number of lines, or
     with ``path``, a key ``a.b``, the elements of the array under it.
     """
 
@@ -55,20 +55,20 @@ class JsonValuesStream(DerivedStream):
 
 
 _decoder = json.JSONDecoder(parse_int=str, parse_float=str)
-_CUT = 8  # characters at the end of a text that may be the begin of a value
+_CUT = 8  # characters at the end of a text that may be the beginning of a value
 _GAP = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
 
 
 def ends_where_lines_do(text: bytes, *, is_whole: bool) -> bool:
     """Whether a text that begins with ``{`` is JSON lines, as far as it can be seen.
 
-    ``is_whole``: it is all that there is. A first line that is broken is one of JSON lines; so is
-    one of several values, where another line follows.
+    ``is_whole``: it is the whole text. JSON lines may have a damaged first line, and also a line
+    with several values, if another line follows.
     """
     decoded = text.decode("utf-8", "replace")
     try:
         _, end = _decoder.raw_decode(decoded)
-    except json.JSONDecodeError as error:  # or a value of which not all is seen
+    except json.JSONDecodeError as error:  # or the text ends inside of the value
         seen = len(decoded) if is_whole else len(decoded) - _CUT
         return (
             error.pos < seen and not error.msg.startswith("Unterminated")
@@ -80,7 +80,7 @@ def ends_where_lines_do(text: bytes, *, is_whole: bool) -> bool:
 
 
 def separate_values(line: bytes) -> list[bytes] | None:
-    """The objects that follow each other on a line; None where it has anything else."""
+    """The objects that follow each other on a line, or None if the line has anything else."""
     try:
         text = line.decode().strip()
         found, end = [], 0

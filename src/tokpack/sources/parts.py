@@ -1,4 +1,4 @@
-"""Cut sources into parts, so that the workers finish together, and soon."""
+"""Sources are cut into parts, so that all workers finish at about the same time, and soon."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tokpack.sources.rows import Columns
 
 
-# Read one part of a source: batches of documents.
-
 LINE_FORMATS = ("jsonl", "json", "text")
 BLOCK_BYTES = 1 << 20
 
@@ -53,17 +51,18 @@ def read(
 ) -> Generator[DocumentBatch]:
     """Yield the documents of a part, in order, about ``block_bytes`` at a time.
 
-    ``columns`` are other keys, or columns of a table, whose values the documents have too, as far
-    as a record has them; of plain text none has. With ``WholeRecords`` batches have rows, and no
-    documents: these are still to be made.
+    ``columns`` are other keys, or columns of a table, whose values the documents get too, if a
+    record has them; plain text has none. With ``WholeRecords`` batches have rows, and no documents:
+    those are made from the rows later.
 
-    ``tell_sums`` is given, at the end, the checksums that ``block_checksums`` would find: of all of
-    a source, or to the line that ends a range of bytes; where no second pass over it is needed.
+    ``tell_sums`` is called at the end with the checksums that ``block_checksums`` would return: of
+    the whole source, or up to the line that ends a range of bytes. It is not called if this would
+    need a second pass.
 
-    A part of several files is read file by file, each as a whole one. A record over
-    ``max_document_bytes`` is a bad one. InputError where the source cannot be read, is cut off or
-    corrupt: what was yielded before is then not the whole part. Close it
-    where it is not read to its end (``contextlib.closing``), as it keeps the file open.
+    A part of several files is read file by file, each as a whole part. A record over
+    ``max_document_bytes`` is a bad one. InputError if the source cannot be read, is cut off or
+    damaged; then what was yielded before is not the whole part. If it is not read to its end, close
+    it (``contextlib.closing``), because it keeps the file open.
     """
     if len(set(keys)) != len(keys) or not keys:
         raise UsageError(f"the keys must be different ones, not {', '.join(keys) or 'none'}")
@@ -85,24 +84,24 @@ def read(
         batches = read_file(source, keys, limits, tell_sums, beside)
         return (with_text_rows(batch, columns) for batch in batches)
     if source.format in ("archive", "wet"):
-        from tokpack.sources.archives import read_archive  # 20 ms of tarfile and zipfile
+        from tokpack.sources.archives import read_archive  # tarfile and zipfile take 20 ms
 
         return read_archive(source, keys, limits, columns)
     raise UsageError(f"{source.name}: unknown format {source.format!r}")
 
 
 def line_base(source: Source, part: Part) -> int:
-    """The record number, from 0, of a part's first record in its source.
+    """The record number, counted from 0, of a part's first record in its source.
 
-    Reads what is before the part: for error messages only.
+    It reads everything before the part, so it is only for error messages.
     """
     if part.kind == "rows":
         return rows_before(source, part.begin)
     if part.kind not in ("bytes", "frames") or part.begin == 0:
         return 0
     view = memoryview(bytearray(1 << 20))
-    lines = 1  # the line that runs into the part belongs to the part before
-    # A range begins in plain bytes or at a frame, so all before it can be read alone.
+    lines = 1  # the line that goes on in the part belongs to the part before
+    # A range begins in plain bytes or at a frame, so what is before it can be read by itself.
     with closing(open_stream(source, part.begin)) as stream:
         while count := fill(stream, view):
             lines += count_newlines(view[:count])
@@ -116,7 +115,7 @@ def parse(
     max_document_bytes: int,
     columns: Columns = (),
 ) -> Iterator[DocumentBatch]:
-    """The documents of blocks of lines, which come from wherever; lines count from the first."""
+    """The documents of blocks of lines, whatever has read these; lines count from the first."""
     make_parser = text_parser if source.format == "text" else json_parser
     parser = make_parser(keys, columns)
     line = 0
@@ -132,10 +131,10 @@ def parse(
 
 
 class LineStream:
-    """A source of lines that can only be read from its beginning, in segments.
+    """A source of lines that can be read only from its beginning, in segments.
 
-    A segment is a run of blocks of ``segment_bytes`` or a little more. Segments are the same
-    whoever reads them: they follow from the content alone.
+    A segment is a number of blocks of ``segment_bytes`` or a little more in all. Segments follow
+    from the content alone, so they are the same for every reader.
     """
 
     def __init__(
@@ -155,7 +154,9 @@ class LineStream:
         self._next: LineBlock | None = None
 
     def __iter__(self) -> Iterator[Iterator[LineBlock]]:
-        """The segments, at least one; of each, its blocks, which are read before the next."""
+        """The segments, at least one; each is its blocks, which must be read before the next
+        segment.
+        """
         self._next = next(self._blocks, None)
         yield self._segment()
         while self._next is not None:
@@ -169,7 +170,7 @@ class LineStream:
             self._next = next(self._blocks, None)
 
     def block_checksums(self) -> str | None:
-        """The checksums of the blocks of the file, once all was read; None where not all was."""
+        """The checksums of the file's blocks, or None if not all of it was read."""
         return self._file.block_checksums()
 
     def close(self) -> None:
@@ -188,12 +189,14 @@ def _read_lines(
     file, stream, region = _open_part(source, part, sums=tell_sums is not None)
     block_bytes = limits.block_bytes
     if part.kind == "whole" and source.size and not source.compression:
-        # So that a reader of many small files does not clear a large buffer for each.
+        # A reader of many small files should not clear a large buffer for each of them.
         block_bytes = min(block_bytes, source.size + 1)
     with closing(stream):
         reader = LineReader(stream, block_bytes, limits.max_document_bytes)
         blocks: Iterable[LineBlock] = reader.blocks(region)
-        if part.kind != "bytes":  # a line of many parts counts in the part that reads it
+        # For plain bytes the reader has noted what is stored: the length of a block. So the part
+        # that owns a long line counts all of it, also beyond its range.
+        if part.kind != "bytes":
             blocks = _with_stored(blocks, stream, source.size or FOREVER)
         yield from parse(source, keys, blocks, limits.max_document_bytes, columns)
         if tell_sums is not None and file is not None:
@@ -205,7 +208,7 @@ def _read_lines(
 
 
 def _with_stored(blocks: Iterable[LineBlock], stream: Stream, most: int) -> Iterator[LineBlock]:
-    """Note with each block what was taken from the file for it; ``most`` bytes in all."""
+    """The blocks, each with the stored bytes that were read for it, ``most`` in all."""
     stored = 0
     for block in blocks:
         before, stored = stored, min(stream.stored, most)
@@ -216,11 +219,13 @@ def _with_stored(blocks: Iterable[LineBlock], stream: Stream, most: int) -> Iter
 def _open_part(
     source: Source, part: Part, *, sums: bool
 ) -> tuple[FileStream | None, Stream, BoundedStream]:
-    """What takes the ``sums`` of a file, if anything does; the stream of a part, and its region."""
+    """The file that takes ``sums``, or None; the stream of a part, and the region of that which it
+    owns.
+    """
     inside = part.begin > 0
     if part.kind == "bytes":
         size = part.end - part.begin
-        # Reads on behind the range: the last line ends there.
+        # The stream goes on beyond the range, because the last line may end there.
         file = FileStream(source, part.begin, until=part.end, sums=sums)
         return file, file, BoundedStream(size, inside)
     if part.kind == "frames":
@@ -230,7 +235,7 @@ def _open_part(
 
 
 def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:
-    """A source of lines from its beginning: the file, and the stream of lines that is in it."""
+    """A source of lines from its beginning: the file, and the stream of lines in it."""
     file = FileStream(source, sums=sums)
     stream = open_stream(source, file=file)
     if source.format == "json":
@@ -238,13 +243,13 @@ def _open_whole(source: Source, *, sums: bool) -> tuple[FileStream, Stream]:
     return file, stream
 
 
-_SMALL_PART = 4 << 20  # below this a range of a file is not worth its own part
-_SMALL_GROUP = 256 << 10  # below this small files share a part;
-_FILE_COST = 16 << 10  # bytes of text that take as long as opening a file, added to each
-_PARTS_A_WORKER = 8  # enough for the last ones to end together
+_SMALL_PART = 4 << 20  # a smaller range of a file is not worth a part of its own
+_SMALL_GROUP = 256 << 10  # files share a part until it has so much
+_FILE_COST = 16 << 10  # the weight of opening a file, in bytes of text that take as long
+_PARTS_A_WORKER = 8  # enough for the last ones to end at about the same time
 _SECOND_FRAME_WITHIN = 256 << 20
-_LARGE_STREAM = 1 << 30  # of text: its segments are larger, so that there are not too many
-_LARGE_SEGMENT = 4  # times a small one
+_LARGE_STREAM = 1 << 30  # a stream with more text has larger segments, so that these are fewer
+_LARGE_SEGMENT = 4  # how many times as large
 
 
 _Range = tuple[str, int, int, int]  # kind, begin, end, weight of a part
@@ -259,11 +264,11 @@ def make_parts(
 ) -> list[Part]:
     """Cut sources into parts of about ``target_bytes`` of text, for ``ways`` workers.
 
-    The parts are in the order of the sources. What can be read from its middle (plain lines, zstd
-    frames, row groups) is cut there. Any other stream of lines is one part, whose segments can be
-    shared out while it is read. Small files that follow each other share a part. What the parts
-    give does not depend on how sources were cut. No part of a file has less than ``smallest_bytes``
-    without need.
+    The parts are in the order of the sources. Sources that can be read from their middle (plain
+    lines, zstd frames, row groups) are cut there. Any other stream of lines is one part, whose
+    segments can be given to other workers while it is read. Small files that follow each other
+    share a part. The documents do not depend on how sources are cut. No part of a file has less
+    than ``smallest_bytes``, unless it cannot be avoided.
     """
     if ways < 1:
         raise UsageError(f"ways is the number of workers, not {ways}")
@@ -277,8 +282,10 @@ def make_parts(
 
 
 def _grouped_files(cut: Iterable[Sequence[_Range]], size: int) -> Iterator[Part]:
-    """The parts of all sources; neighbours that are whole make one, up to a weight of ``size``."""
-    begin = weight = index = 0  # of the group that is open: sources [begin, index)
+    """The parts of all sources; whole sources that follow each other share one, up to a weight of
+    ``size``.
+    """
+    begin = weight = index = 0  # the open group has sources [begin, index)
     for index, ranges in enumerate(cut):
         kind, _, _, share = ranges[0]
         whole = kind == "whole"
@@ -302,9 +309,9 @@ def _group(begin: int, end: int, weight: int) -> Part:
 
 
 def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Sequence[_Range]:
-    """Cut a source where it can be read from its middle, else leave it whole.
+    """The ranges of a source, if it can be read from its middle; else one range, the whole.
 
-    Frames are looked for only in a file of more than ``fair`` bytes of text, for which it matters.
+    Frames are looked for only if a file has more than ``fair`` bytes of text, and so is worth it.
     ``segment`` is the least size of a segment of a stream.
     """
     compression = COMPRESSIONS[source.compression]
@@ -316,7 +323,8 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
         if source.compression == "":
             ranges = list(_byte_ranges(source.size, size))
         elif source.compression == "zst" and text > fair and not source.is_remote:
-            # Finding frames reads headers all over: on a store that costs as much as the file.
+            # To find frames, headers all over the file are read. On a store this would cost as much
+            # as reading it, so a remote file is one stream.
             ranges = _frame_ranges(source, size, ways)
     if ranges:
         return ranges
@@ -330,14 +338,15 @@ def _ranges(source: Source, size: int, fair: int, ways: int, segment: int) -> Se
 def _byte_ranges(total: int, size: int) -> Iterable[_Range]:
     count = max(1, round(total / size))
     block = blocks.BLOCK_BYTES
-    step = block if size >= 2 * block else 1  # of whole blocks reading gives the sums
+    # At bounds of blocks, reading a part gives the checksums of its blocks without another pass.
+    step = block if size >= 2 * block else 1
     bounds = [total * i // count // step * step for i in range(count)] + [total]
     for begin, end in pairwise(bounds):
         yield "bytes", begin, end, int((end - begin) * (1 + COMPRESSIONS[""].decoding))
 
 
 def _frame_ranges(source: Source, size: int, ways: int) -> Sequence[_Range]:
-    """Groups of frames; none where one frame is most of the file."""
+    """Groups of frames, or none if one frame is most of the file, so that a stream is better."""
     try:
         with open(source.path, "rb") as file:
             ends = list(frame_ends(file.fileno(), _SECOND_FRAME_WITHIN))
@@ -355,7 +364,7 @@ def _frame_ranges(source: Source, size: int, ways: int) -> Sequence[_Range]:
 
 
 def _grouped(kind: str, weights: Sequence[int], size: int) -> Iterable[_Range]:
-    """Runs of neighbours, each of a weight of about ``size``."""
+    """Groups of neighbours, each with a weight of about ``size``."""
     begin = weight = 0
     for index, share in enumerate(weights):
         if weight and weight + share / 2 > size:

@@ -1,4 +1,4 @@
-"""From a block of lines to documents and bad records: JSON lines and plain text."""
+"""Blocks of lines become documents and bad records, for JSON lines and plain text."""
 
 from __future__ import annotations
 
@@ -26,26 +26,28 @@ if TYPE_CHECKING:
     from tokpack.sources.values import Values
 
 
-_SEVERAL = "malformed JSON: Extra data"  # the reason of a line with more than one value
+_SEVERAL = "malformed JSON: Extra data"  # the error for a line with more than one value
 
 
 class Parser(Protocol):
     """Finds the documents in lines."""
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
-        """Parse whole lines, of which the first is number ``first_line``; no bytes are counted."""
+        """The documents of whole lines; the first line is number ``first_line``. No bytes are
+        counted.
+        """
 
 
 class JsonLinesParser:
     """Takes the strings under some keys from JSON lines.
 
-    The native extractor does it for all records but those that it calls slow; Python's ``json``
-    decides what these are. ``columns`` are keys of which the documents have the values, too.
+    The native extractor handles all records except those that it reports as slow, which Python's
+    ``json`` reads. ``columns`` are keys whose values the documents get, too.
     """
 
     def __init__(self, keys: Sequence[str], columns: Sequence[str] = ()) -> None:
         self._columns = columns
-        # Of a.b the extractor sees the key a.b, and the a that may have it inside.
+        # For a.b the extractor looks for the key a.b, and for a, which may have b inside.
         self._kept = list(dict.fromkeys(name for one in columns for name in _names_of(one)))
         noted = [self._kept, *([] for _ in keys[1:])]
         self._extractors = [
@@ -56,7 +58,7 @@ class JsonLinesParser:
         return separated(self._parse, block, first_line)
 
     def _parse(self, block: memoryview, first_line: int) -> DocumentBatch:
-        bad: dict[int, BadRecord] = {}  # by index of the record in the block
+        bad: dict[int, BadRecord] = {}  # by the index of the record in the block
         documents = {}
         columns: dict[str, Values] = {}
         lines = records = 0
@@ -73,11 +75,11 @@ class JsonLinesParser:
         return DocumentBatch(without(documents, bad), [bad[i] for i in sorted(bad)], records, lines)
 
     def _values(self, extracted: Extracted, block: memoryview) -> dict[str, Values]:
-        """The columns of all records in a block, also of the slow ones."""
+        """The columns of all records in a block, slow ones included."""
         places = dict(zip(self._kept, extracted.values.transpose(1, 0, 2), strict=True))
         slow = [(index, _parsed(block[begin:end])) for index, begin, end in extracted.slow.tolist()]
         spans: dict[str, npt.NDArray[np.int64]] = {}
-        more = bytearray()  # behind the block: texts that are not in it
+        more = bytearray()  # texts that are not in the block, to be put behind it
         for column in self._columns:
             at, (_, *above) = places[column].copy(), _names_of(column)
             records = dict(slow)
@@ -99,7 +101,7 @@ class JsonLinesParser:
 def separated(
     parse: Callable[[memoryview, int], DocumentBatch], block: memoryview, first_line: int
 ) -> DocumentBatch:
-    """``parse`` of a block of JSON lines; of a line with several values each is a record."""
+    """The result of ``parse`` for a block of JSON lines, where each value of a line is a record."""
     batch = parse(block, first_line)
     several = {one.line - first_line for one in batch.bad if one.reason.startswith(_SEVERAL)}
     if not several:
@@ -122,12 +124,12 @@ def separated(
 
 
 def _names_of(column: str) -> list[str]:
-    """The top-level keys that a column may be under: its own name, and what is before its dot."""
+    """The top-level keys that a column may be under: its own name, and the part before its dot."""
     return [column, column.partition(".")[0]] if "." in column else [column]
 
 
 def _parsed(text: memoryview) -> Any:
-    """A JSON text as Python's json reads it; None where it is none."""
+    """The value of a JSON text as Python's json reads it, or None if it is not valid."""
     try:
         return json.loads(bytes(text).decode(), parse_int=int_or_digits)
     except (ValueError, RecursionError):
@@ -135,7 +137,7 @@ def _parsed(text: memoryview) -> Any:
 
 
 def value_at(record: Any, column: str) -> Any:
-    """The value under a key, or a.b, of a parsed record; None where it has none."""
+    """The value under a key, or a.b, of a parsed record, or None if it has none."""
     try:
         return _value_at(record, column) if isinstance(record, Mapping) else None
     except NoKeyError:
@@ -143,7 +145,7 @@ def value_at(record: Any, column: str) -> Any:
 
 
 class NoKeyError(ValueError):
-    """A record has no text under the key asked for; ``keys`` are those that it has there."""
+    """A record has no text under the requested key; ``keys`` are those that it has instead."""
 
     def __init__(self, reason: str, keys: Iterable[str]) -> None:
         super().__init__(reason)
@@ -151,7 +153,7 @@ class NoKeyError(ValueError):
 
 
 class TextParser:
-    """Every line is a document, blank ones included."""
+    """Each line is a document, blank lines included."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         if len(keys) != 1:
@@ -168,20 +170,20 @@ class TextParser:
 
 
 def only_bad(keys: Sequence[str], record: BadRecord) -> DocumentBatch:
-    """One bad record, and no document."""
+    """One bad record and no document."""
     empty = np.zeros(0, np.uint8), np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
     return DocumentBatch({key: Documents(*empty) for key in keys}, [record], 1, 1)
 
 
 def documents_of(texts: Sequence[bytes], lines: npt.NDArray[np.int64]) -> Documents:
-    """Documents of texts, with their lines."""
+    """Documents made of texts and their lines."""
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     spans = np.stack([np.concatenate([[0], ends[:-1]])[: len(ends)], ends], axis=1)
     return Documents(np.frombuffer(b"".join(texts), np.uint8), spans.astype(np.int64), lines)
 
 
 def not_utf8(documents: Documents) -> dict[int, BadRecord]:
-    """The documents that are not UTF-8, by index."""
+    """The documents that are not UTF-8, as bad records by their index."""
     bad = {}
     for index in invalid_utf8(documents.data.data, documents.spans).tolist():
         raw = documents.text(index)
@@ -196,10 +198,10 @@ def not_utf8(documents: Documents) -> dict[int, BadRecord]:
 def string_at(record: bytes, key: str) -> bytes:
     """The UTF-8 text under a key of one JSON record, as Python's json reads it.
 
-    ``a.b`` is the key ``b`` of the object under ``a`` where the record has no key ``a.b``.
-    ValueError with the reason where there is none.
+    ``a.b`` is the key ``b`` of the object under ``a``, if the record has no key ``a.b``. ValueError
+    with the reason if there is none.
     """
-    # Numbers are not looked at, so one of a million digits is as good as any.
+    # Numbers are not needed, so one with a million digits, which Python refuses, is no error.
     return utf8_at(record_of(record, parse_int=_as_number, parse_float=_as_number), key)
 
 
@@ -209,7 +211,7 @@ def record_of(
     parse_int: Callable[[str], Any] | None = None,
     parse_float: Callable[[str], Any] = float,
 ) -> dict[str, Any]:
-    """One JSON record, as Python's json reads it. ValueError with the reason where it is none."""
+    """One JSON record, as Python's json reads it. ValueError with the reason if it is not valid."""
     parse_int = parse_int or int_or_digits
     try:
         value = json.loads(record.decode(), parse_int=parse_int, parse_float=parse_float)
@@ -225,7 +227,7 @@ def record_of(
 
 
 def utf8_at(record: Mapping[str, Any], key: str) -> bytes:
-    """The UTF-8 text under a key of a record, as ``string_at`` finds it."""
+    """The UTF-8 text under a key of a record, found as by ``string_at``."""
     text = _value_at(record, key)
     if text is None:
         raise ValueError(f"'{key}' is null")
@@ -269,7 +271,7 @@ def _described(value: Any) -> str:
     for kind, name in ((str, "a string"), (list, "a list"), (Mapping, "an object")):
         if isinstance(value, kind):
             return name
-    return f"a {type(value).__name__}"  # an object of Python
+    return f"a {type(value).__name__}"  # from an iterable of Python objects
 
 
 def _decide_slow(
@@ -279,7 +281,9 @@ def _decide_slow(
     numbers: npt.NDArray[np.int64],
     bad: dict[int, BadRecord],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Data and spans with the text of the slow records added, or these entered as bad."""
+    """Data and spans with the texts of slow records added; those without one are put into
+    ``bad``.
+    """
     pieces = [extracted.data]
     spans = extracted.spans.copy()
     size = len(extracted.data)
@@ -299,7 +303,7 @@ def _decide_slow(
 
 
 def without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[str, Documents]:
-    """The documents of all keys but those whose indices are in ``bad``."""
+    """The documents of all keys, without those whose indices are in ``bad``."""
     if not bad:
         return documents
     chosen = np.ones(len(next(iter(documents.values()))), np.bool_)
@@ -307,12 +311,14 @@ def without(documents: dict[str, Documents], bad: dict[int, BadRecord]) -> dict[
     return {key: docs.select(chosen) for key, docs in documents.items()}
 
 
-# Cut a stream into blocks of whole lines, and keep to the lines that a part owns.
+# A stream is cut into blocks of whole lines, of which a part takes only those that it owns.
 #
-# A part of a file that holds the bytes (begin, end] owns the lines that begin there, the first part
-# also the line at 0. These lie behind the first newline at or after ``begin``, up to and with the
-# first newline at or after ``end``. So no part looks at a byte before ``begin``, and two neighbours
-# share no line. The stream of a part begins at ``begin``; its region is counted from there.
+# A part of a file with the bytes (begin, end] owns the lines that begin there; the first part also
+# owns the line at 0. These lines lie after the first newline at or after ``begin``, up to and with
+# the first newline at or after ``end``. So no part needs a byte before ``begin``, and no line
+# belongs to two neighbours. A line that begins exactly at ``end`` belongs to this part: the next
+# one cannot know, without the byte before, that a line begins at its ``begin``, and skips it. The
+# stream of a part begins at ``begin``, and its region is counted from there.
 
 _NEWLINE = 0x0A
 _LEAST_BLOCK = 16
@@ -320,11 +326,12 @@ _LEAST_BLOCK = 16
 
 @dataclass
 class LineBlock:
-    """Whole lines, each with its \\n, which only the last line of a stream may lack.
+    """Whole lines, each with its \\n; only the last line of a stream may have none.
 
-    A line over the limit comes alone, as ``too_long``, with only its beginning in ``data``;
-    ``length`` is what was read for the block, ``stored`` what was taken from the file for it:
-    the same, unless the stream decompresses. ``data`` is valid until the next block.
+    A line over the limit is a block of its own, ``too_long``, with only its beginning in ``data``.
+    ``length`` is the number of bytes that were read for the block, ``stored`` that of bytes taken
+    from the file for it: they differ only if the stream decompresses. ``data`` is valid until the
+    next block.
     """
 
     data: memoryview
@@ -334,7 +341,7 @@ class LineBlock:
 
 
 def count_newlines(data: memoryview) -> int:
-    """How many line feeds there are in some bytes."""
+    """The number of line feeds in some bytes."""
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE))
 
 
@@ -342,28 +349,28 @@ class LineReader:
     """Reads the blocks of a region of a stream, in order, through one buffer.
 
     The buffer has ``block_bytes``. It grows for a longer line, up to ``max_line_bytes``; a line
-    that is longer still is passed over without holding it. The blocks do not depend on how the
-    stream gives its bytes.
+    that is even longer is skipped without holding it in memory. The blocks do not depend on how
+    many bytes the stream gives at a time.
     """
 
     def __init__(self, stream: Stream, block_bytes: int, max_line_bytes: int) -> None:
         self._stream = stream
-        self._most = max(max_line_bytes, _LEAST_BLOCK) + 1  # with the newline
+        self._most = max(max_line_bytes, _LEAST_BLOCK) + 1  # for the newline
         self._block_bytes = min(max(block_bytes, _LEAST_BLOCK), self._most)
         self._buffer = bytearray(self._block_bytes)
         self._view = memoryview(self._buffer)
-        self._base = 0  # where in the stream the buffer begins
-        self._cursor = 0  # what lies before it is done with
+        self._base = 0  # the offset in the stream at which the buffer begins
+        self._cursor = 0  # the end of what is done with, in the buffer
         self._filled = 0
         self._at_end = False
 
     def blocks(self, region: BoundedStream) -> Iterator[LineBlock]:
-        """The blocks of the region, of which there may be none."""
+        """The blocks of the region; there may be none."""
         if not region.skips_first_line:
             self._skip_bom()
         elif not self._skip_line_at(0) or self.position > region.end:
             return
-        begin = self.position  # a BOM can push it beyond the region's end
+        begin = self.position  # a BOM may lie over the end of a small region
         while self.position <= max(region.end, begin):
             newline = self._last_newline(region)
             if newline >= 0:
@@ -379,11 +386,13 @@ class LineReader:
 
     @property
     def position(self) -> int:
-        """Where in the stream the last block ended."""
+        """The offset in the stream at which the last block ended."""
         return self._base + self._cursor
 
     def _last_newline(self, region: BoundedStream) -> int:
-        """Index of the newline that ends the region, else of the last one here, else -1."""
+        """The index of the newline that ends the region, or else of the last newline here, or
+        -1.
+        """
         end = region.end - self._base
         if end < self._filled:
             newline = self._buffer.find(b"\n", max(end, self._cursor), self._filled)
@@ -404,7 +413,7 @@ class LineReader:
         return LineBlock(memoryview(raw), length, length, too_long=True)
 
     def _skip_line_at(self, position: int) -> bool:
-        """Go behind the first newline at or after ``position``; False where there is none."""
+        """Move behind the first newline at or after ``position``. Returns whether there is one."""
         while True:
             begin = max(position - self._base, self._cursor)
             newline = self._buffer.find(b"\n", begin, self._filled)
@@ -419,11 +428,13 @@ class LineReader:
             self._cursor = len(BOM)
 
     def _refill(self) -> None:
-        """Move the unfinished line to the front, make room if it needs more, and read."""
+        """Move the unfinished line to the front, enlarge the buffer if needed, and read."""
         tail = self._filled - self._cursor
         size = len(self._buffer)
-        if 2 * tail > size:  # else lines near its size would be moved again and again
-            size = 2 * size if 3 * size < self._most else self._most  # one step less at the end
+        # The buffer grows when it is half full, not only when it is full: else long lines would be
+        # moved to the front again and again, with little space left to read into.
+        if 2 * tail > size:
+            size = 2 * size if 3 * size < self._most else self._most  # spares a small last step
         elif size > self._block_bytes and tail <= self._block_bytes // 2:
             size = self._block_bytes
         view = self._view

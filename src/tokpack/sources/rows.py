@@ -1,7 +1,7 @@
-"""Records as rows with columns, for what looks at more than their texts.
+"""Records as rows with columns, for code that looks at more than their texts.
 
 Each column of JSON records has one type, which the first records of the inputs decide before any
-work is begun: so it is the same wherever a record is read, however the input is cut.
+work. So it is the same wherever a record is read, however the input is cut.
 """
 
 from __future__ import annotations
@@ -42,12 +42,10 @@ if TYPE_CHECKING:
     from tokpack.sources.values import Values
 
 
-# The types of JSON values as columns: one for each key, and columns cast to it.
-
 Records = Sequence[Mapping[str, Any]]
 
 _INT64 = range(-(1 << 63), 1 << 63)
-_SHOWN = 60  # characters of a value
+_SHOWN = 60  # characters of a value in a message
 
 
 def types_of(records: Iterable[Mapping[str, Any]], names: Sequence[str] | None) -> dict[str, str]:
@@ -73,7 +71,7 @@ def _type_of(value: Any) -> str:
 
 
 def widest_type(kinds: set[str]) -> str:
-    """The type of a column whose values are of ``kinds``: these types, and "nested"."""
+    """The type of a column whose values have ``kinds``, which are these types and "nested"."""
     if kinds == {"int64", "double"}:
         return "double"
     return next(iter(kinds)) if len(kinds) == 1 and "nested" not in kinds else "string"
@@ -82,7 +80,7 @@ def widest_type(kinds: set[str]) -> str:
 def json_columns(
     records: Records, types: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[int, str]]:
-    """Columns of JSON records, and why some records have a value that is of another type."""
+    """The columns of JSON records, and errors by index for records with a value of another type."""
     columns: dict[str, Any] = {}
     bad: dict[int, str] = {}
     for name, kind in types.items():
@@ -93,7 +91,9 @@ def json_columns(
 
 
 def cast(column: Values, kind: str, name: str) -> tuple[Values, dict[int, str]]:
-    """A column of JSON values in a type; null, and why, by index, where a value is not of it."""
+    """A column of JSON values in a type, with null for values of another type; and their errors by
+    index.
+    """
     import pyarrow
 
     goal, kind_now = pyarrow.type_for_alias(kind), str(column.type)
@@ -111,7 +111,9 @@ def cast(column: Values, kind: str, name: str) -> tuple[Values, dict[int, str]]:
 
 
 def _converted(value: Any, kind: str, name: str) -> Any:
-    """A value in the type of its column. ValueError with the reason where it is of no such type."""
+    """A value in the type of its column. ValueError with the reason if it does not have this
+    type.
+    """
     if kind == "string":
         text = value if isinstance(value, str) else json_text(value)
         try:
@@ -135,16 +137,15 @@ def _converted(value: Any, kind: str, name: str) -> Any:
     raise ValueError(f"'{name}' is {shown}, and in the first records it is of type {kind}")
 
 
-TEXT = "text"  # the column of an input that has no others
+TEXT = "text"  # the only column of an input without columns
 
 
 @dataclass(frozen=True)
 class WholeRecords:
-    """In the place of the columns that are wanted: all of them, as rows, and no documents.
+    """A request for all columns, as rows, instead of some columns and documents.
 
-    ``types`` are those of the keys of JSON records. Besides, each batch has the columns ``chosen``,
-    by which records are chosen, whose types in JSON records they are; ``a.b`` is ``b`` inside of
-    ``a``.
+    ``types`` are those of the keys of JSON records. Each batch also has the columns ``chosen``, by
+    which records are chosen, with their types in JSON records; ``a.b`` is ``b`` inside of ``a``.
     """
 
     types: Mapping[str, str]
@@ -153,16 +154,16 @@ class WholeRecords:
     def of_records(
         self, records: Records, lines: npt.NDArray[np.int64]
     ) -> tuple[Rows, dict[int, str]]:
-        """Rows of JSON records; why some cannot be rows, by index, which are among them."""
+        """The rows of JSON records, and errors by index for records that cannot be rows."""
         whole, bad = json_columns(records, self.types)
         columns, wrong = json_columns(records, self.chosen)
         count = len(records)
         return Rows(_flat(columns, count), lines, _flat(whole, count)), {**wrong, **bad}
 
     def of_table(self, whole: Any, row: int, name: str) -> DocumentBatch:
-        """A batch of rows of a table ``name``, of which the first has the line ``row``.
+        """A batch of rows of a table ``name``; the first one has the line ``row``.
 
-        InputError where a column by which records are chosen is not there.
+        InputError if a column by which records are chosen does not exist.
         """
         count = whole.num_rows
         for one in self.chosen:
@@ -176,10 +177,11 @@ class WholeRecords:
 
 @dataclass(frozen=True)
 class PythonRecords(WholeRecords):
-    """As WholeRecords, with each row as a mapping of Python: of JSON what ``json`` reads.
+    """A request like WholeRecords, but with each row as a Python mapping, as ``json`` reads it.
 
-    ``whole`` of the rows is a list of these. ``columns`` is None where nothing is chosen by them.
-    Structs of tables have their fields that are null only in the columns ``with_nulls``, None: all.
+    ``whole`` of the rows is a list of these. ``columns`` is None if records are not chosen by them.
+    Structs of tables have fields that are null only in the columns ``with_nulls``; None for all
+    columns.
     """
 
     with_nulls: frozenset[str] | None = None
@@ -198,7 +200,7 @@ class PythonRecords(WholeRecords):
         return batch
 
     def of_rows(self, table: Any) -> list[dict[str, Any]]:
-        """The rows of a table."""
+        """The rows of a table as mappings."""
         fields = [
             (one, self.with_nulls is None or one.name in self.with_nulls) for one in table.schema
         ]
@@ -210,39 +212,39 @@ class PythonRecords(WholeRecords):
         return [dict(zip(table.schema.names, row, strict=True)) for row in rows]
 
 
-Columns = Sequence[str] | WholeRecords  # that are wanted
+Columns = Sequence[str] | WholeRecords  # names of columns that are wanted, or all as rows
 
 
 def no_column(name: str, column: str, there: Iterable[str]) -> InputError:
-    """The error of a table ``name`` that lacks a column."""
+    """The error for a table ``name`` that lacks a column."""
     there = list(there)
     lacks = "no column" if column not in there else f"{there.count(column)} columns"
     return InputError(f"{name}: {lacks} {column!r}; the columns are {', '.join(there)}")
 
 
 def json_parser(keys: Sequence[str], columns: Columns) -> Parser:
-    """What reads JSON lines: their texts, or whole records."""
+    """The parser of JSON lines for texts, or for whole records."""
     if isinstance(columns, WholeRecords):
         return _RecordParser(columns)
     return JsonLinesParser(keys, columns)
 
 
 def text_parser(keys: Sequence[str], columns: Columns) -> Parser:
-    """What reads plain text, a document a line."""
+    """The parser of plain text, where each line is a document."""
     if isinstance(columns, WholeRecords):
         return _LineParser(columns)
     return TextParser(keys)
 
 
 class _RecordParser:
-    """Takes whole records from JSON lines: which texts there are, nobody knows yet."""
+    """Takes whole records from JSON lines; their texts are made later."""
 
     def __init__(self, whole: WholeRecords) -> None:
         self._whole = whole
-        self._checks = JsonLines(None)  # tells well-formed records
+        self._checks = JsonLines(None)  # finds out which records are well-formed
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
-        """As that of a parser of texts, with rows in the place of documents."""
+        """The rows of whole lines, as other parsers return documents."""
         return separated(self._parse, block, first_line)
 
     def _parse(self, block: memoryview, first_line: int) -> DocumentBatch:
@@ -254,7 +256,7 @@ class _RecordParser:
             begin, end = spans[line]
             raw = bytes(block[begin:end])
             try:
-                # What the core has read is well-formed, and ujson gives the same for it.
+                # What the core accepts is well-formed; ujson reads such text just as json does.
                 records.append(record_of(raw) if index in slow else ujson.loads(raw))
                 good.append(line)
             except ValueError as error:
@@ -265,23 +267,25 @@ class _RecordParser:
 
 
 class _LineParser:
-    """Takes records from plain text: each line has the one column ``text``."""
+    """Takes records from plain text: each line is one, with the only column ``text``."""
 
     def __init__(self, whole: WholeRecords) -> None:
         self._parser = TextParser([TEXT])
         self._whole = whole
 
     def parse(self, block: memoryview, first_line: int) -> DocumentBatch:
-        """As that of a parser of texts, with rows in the place of documents."""
+        """The rows of whole lines, as other parsers return documents."""
         return with_text_rows(self._parser.parse(block, first_line), self._whole)
 
 
 def with_text_rows(batch: DocumentBatch, columns: Columns) -> DocumentBatch:
-    """Documents that have nothing but their text, as rows where whole records are wanted."""
+    """The batch with its documents, which have only their text, as rows, if whole records are
+    wanted.
+    """
     if not isinstance(columns, WholeRecords):
         return batch
     documents = next(iter(batch.documents.values()))
-    arrays = {**documents.columns, TEXT: text_array(documents)}  # beside it the name of a file
+    arrays = {**documents.columns, TEXT: text_array(documents)}  # a file also has its path
     batch.documents = {}
     records: Records = _flat(arrays, len(documents)).to_pylist()
     return batch_with_rows(batch, records, documents.lines, columns)
@@ -290,7 +294,7 @@ def with_text_rows(batch: DocumentBatch, columns: Columns) -> DocumentBatch:
 def batch_with_rows(
     batch: DocumentBatch, records: Records, lines: npt.NDArray[np.int64], whole: WholeRecords
 ) -> DocumentBatch:
-    """A batch with rows in the place of documents; some of the records may be bad as rows."""
+    """The batch with rows instead of documents; records that cannot be rows become bad ones."""
     rows, wrong = whole.of_records(records, lines)
     batch.rows = rows
     batch.bad += [BadRecord(int(lines[i]), wrong[i], b"") for i in sorted(wrong)]
@@ -303,7 +307,7 @@ def batch_with_rows(
 
 
 def with_value_rows(batch: DocumentBatch, whole: WholeRecords, name: str) -> DocumentBatch:
-    """A batch of a source ``name`` with the values of its documents as rows in their place."""
+    """The batch of a source ``name`` with its documents' values as rows, instead of documents."""
     documents = next(iter(batch.documents.values()))
     table = whole.of_table(_flat(documents.columns, len(documents)), 0, name)
     batch.documents, batch.rows = {}, table.rows
@@ -315,10 +319,10 @@ def with_value_rows(batch: DocumentBatch, whole: WholeRecords, name: str) -> Doc
 def chosen_columns(
     name: str, batch: DocumentBatch, types: Mapping[str, str], names: Sequence[str]
 ) -> tuple[Any, dict[int, str]]:
-    """The columns ``names`` of the documents of a batch as a RecordBatch; why some have none.
+    """The columns ``names`` of a batch's documents as a RecordBatch, and errors by index.
 
-    ``types`` are those of JSON records. InputError, with the ``name`` of the source, where it has
-    no such column.
+    ``types`` are those of JSON records. InputError, with the ``name`` of the source, if it has no
+    such column.
     """
     import pyarrow
 
@@ -343,7 +347,9 @@ def chosen_columns(
 
 
 def text_array(documents: Documents) -> Any:
-    """The texts of documents as an Arrow array, not copied where they lie behind each other."""
+    """The texts of documents as an Arrow array, without a copy if they follow each other in
+    memory.
+    """
     import pyarrow
 
     spans = documents.spans
@@ -357,7 +363,7 @@ def text_array(documents: Documents) -> Any:
 
 
 def take(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
-    """The rows of a mask."""
+    """The rows that a mask keeps."""
     if kept.all():
         return rows
     columns, whole = rows.columns, rows.whole
@@ -370,9 +376,9 @@ def take(rows: Rows, kept: npt.NDArray[np.bool_]) -> Rows:
 
 
 def nested(columns: Any, paths: Sequence[tuple[str, ...]]) -> Any:
-    """A RecordBatch of those of ``paths``: ``("a", "b")`` is the field ``b`` of the column ``a``.
+    """A RecordBatch of ``paths``, where ``("a", "b")`` is the field ``b`` of the column ``a``.
 
-    ``columns`` has the values of that one under the name ``a.b``.
+    ``columns`` has the values of this one under the name ``a.b``.
     """
     import pyarrow
 
@@ -394,6 +400,6 @@ def nested(columns: Any, paths: Sequence[tuple[str, ...]]) -> Any:
 def _flat(columns: Mapping[str, Any], count: int) -> Any:
     import pyarrow
 
-    if not columns:  # as many rows, of nothing
+    if not columns:  # a RecordBatch without any column would have no rows
         columns = {"": pyarrow.nulls(count)}
     return pyarrow.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,7 +1,8 @@
-"""Expressions of DuckDB's SQL on the columns of one record, and what is wrong with them.
+"""Expressions of DuckDB's SQL on the columns of one record: what they need, and what is wrong.
 
-What is no function of the record alone is refused: subqueries, the time and chance here, aggregates
-by duckdb, whose words say what else is wrong. Files and settings are closed to it.
+An expression must be a function of the record alone. Subqueries, the time and random values are
+refused here, aggregates by duckdb, whose words are used for other errors, too. An expression cannot
+reach files and settings.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tokpack.errors import UsageError, needs_extra, option
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# No threads, since workers are forked; nothing outside of the expression.
+# Without threads, since workers are forked, and without access to anything else.
 _CLOSED = {
     "threads": "1",
     "async_threads": "0",
@@ -27,10 +28,10 @@ _CLOSED = {
     "python_enable_replacements": "false",
 }
 _REFUSED = {"SUBQUERY": "a subquery", "STAR": "a star"}
-# With no more arguments than these they depend on the time, which duckdb does not tell.
+# With so few arguments these functions depend on the time, which duckdb does not report.
 _CLOCKS = {"age": 1}
-# Functions, and macros made of them, that may give another value for the same arguments. Those on
-# points in time depend on the time zone too, which is always UTC here.
+# Functions, and macros made of them, that may return different values for the same arguments. Those
+# of points in time also depend on the time zone, which is always UTC here.
 _CHANGING = """
 WITH RECURSIVE
 known AS MATERIALIZED (
@@ -65,11 +66,11 @@ _CASTS = dict.fromkeys(
 
 @dataclass(frozen=True)
 class Expression:
-    """A ``where`` that can be parsed, and what it needs.
+    """A ``where`` that was parsed, and what it needs.
 
     ``columns`` are the paths of the columns that it names: ``("meta", "lang")`` for ``meta.lang``.
     ``casts`` are the types that it gives to some of them itself, as in ``score::double``.
-    ``asks_nan``: it has a function that tells NaN from numbers.
+    ``asks_nan`` is whether it calls a function that recognizes NaN.
     """
 
     text: str
@@ -85,11 +86,11 @@ def version() -> str:
     return str(duckdb.__version__)
 
 
-@functools.cache  # it takes a connection of duckdb
+@functools.cache  # since it opens a connection of duckdb
 def parse(text: str, shown: str = "") -> Expression:
-    """Read an expression. UsageError where it is none, or depends on more than the record.
+    """Parse an expression. UsageError if it is invalid, or depends on more than the record.
 
-    ``shown`` is what errors call it, for one that is not ``where``.
+    ``shown`` is its name in errors, if not ``where``.
     """
     if not isinstance(text, str):
         raise UsageError(
@@ -129,7 +130,7 @@ def parse(text: str, shown: str = "") -> Expression:
 def columns_of(text: str | None) -> tuple[str, ...]:
     """The names of the columns of an expression, ``a.b`` for ``b`` inside of ``a``.
 
-    UsageError where two of them differ only in case, which duckdb takes for one, or where one is
+    UsageError if two of them differ only in case, which duckdb takes for the same, or if one is
     inside of the other.
     """
     columns = parse(text).columns if text else ()
@@ -147,7 +148,7 @@ def columns_of(text: str | None) -> tuple[str, ...]:
 
 
 def connect(settings: Mapping[str, str]) -> Any:
-    """A database in memory. UsageError where duckdb is missing."""
+    """A connection to a database in memory. UsageError if duckdb is missing."""
     with needs_extra("select"):
         import duckdb
     connection = duckdb.connect(":memory:", config=dict(settings))
@@ -156,14 +157,14 @@ def connect(settings: Mapping[str, str]) -> Any:
 
 
 def connect_closed() -> Any:
-    """One that knows no more than its expressions."""
+    """A connection without access to files, settings and extensions."""
     connection = connect(_CLOSED)
     connection.execute("SET lock_configuration = true")
     return connection
 
 
 def _tree(connection: Any, text: str, shown: str) -> Any:
-    """What duckdb makes of an expression, as a tree of nodes."""
+    """The tree of nodes into which duckdb parses an expression."""
     query = "SELECT json_serialize_sql(?), json_serialize_sql('SELECT (1)')"
     answers = connection.execute(query, [f"SELECT ({text}\n)"]).fetchone()
     parsed, plain = map(json.loads, answers)
@@ -177,7 +178,7 @@ def _tree(connection: Any, text: str, shown: str) -> Any:
 
 
 def _nodes(value: Any, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
-    """All nodes of a tree, with the names of the parameters of the lambdas around each."""
+    """All nodes of a tree, each with the parameters of the lambdas around it."""
     if isinstance(value, list):
         for one in value:
             yield from _nodes(one, names)
@@ -194,12 +195,14 @@ def _nodes(value: Any, names: frozenset[str]) -> Iterator[tuple[dict[str, Any], 
 
 
 def describing(expression: str, table: str) -> str:
-    """A query for the type of an expression, which fails for a sum: WHERE has values of a row."""
+    """A query for the type of an expression. It fails for aggregates, because WHERE is for each
+    row.
+    """
     return f"DESCRIBE SELECT ({expression}\n) AS value FROM {table} WHERE ({expression}\n) IS NULL"
 
 
 def check_boolean(kind: str, shown: str) -> None:
-    """UsageError for an expression that gives values of another type."""
+    """Raise UsageError for an expression whose values are not boolean."""
     if kind != "BOOLEAN":
         raise UsageError(
             f"{shown} gives {kind}, and is to be true or false: compare it with something"
@@ -207,12 +210,12 @@ def check_boolean(kind: str, shown: str) -> None:
 
 
 def quoted(name: str) -> str:
-    """A name of a column as SQL has it."""
+    """The name of a column in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A text as SQL has it."""
+    """A text as a literal in SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -222,6 +225,6 @@ def listed(columns: Mapping[str, Any]) -> str:
 
 
 def columns_there(connection: Any, table: str, hidden: str) -> dict[str, str]:
-    """Names and types of the columns of a table; not of those whose names begin with ``hidden``."""
+    """The names and types of a table's columns, without those whose names begin with ``hidden``."""
     rows = connection.execute(f"DESCRIBE {table}").fetchall()
     return {name: kind for name, kind, *_ in rows if not name.startswith(hidden)}

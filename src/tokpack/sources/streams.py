@@ -1,4 +1,6 @@
-"""Streams of decompressed bytes: ``readinto`` fills a buffer, and what is cut off is an error."""
+"""Streams of decompressed bytes: ``readinto`` fills a buffer, and data that is cut off is an
+error.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,18 @@ if TYPE_CHECKING:
     from tokpack.sources.base import Source
 
 
-# The standard input and named pipes, which can be looked at before they are read.
-#
-# The first bytes that are read are kept, up to REPLAY_BYTES: so the format is found, and the begin
-# of the data looked at, before all is read from the start. A forked worker inherits the pipe with
-# these bytes; a spawned one cannot read its parent's pipe.
+# The standard input and named pipes can be looked at before they are read: up to REPLAY_BYTES of
+# the first bytes are kept. So the format and the first records can be found, and then everything is
+# read from the start. A forked worker inherits the pipe with these bytes; a spawned one cannot read
+# a pipe of its parent.
 
 REPLAY_BYTES = 8 << 20
 
 
 class Pipe:
-    """A pipe, and in ``kept`` the bytes read from it so far; None once these are too many."""
+    """A pipe. ``kept`` are the bytes that were read from it so far, or None once they are too
+    many.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -40,7 +43,7 @@ class Pipe:
         self._lock = threading.Lock()
 
     def readinto(self, view: memoryview, at: int) -> int:
-        """Bytes from ``at`` on, which is where the caller's last ones ended."""
+        """Read bytes from offset ``at`` on, which must be where the caller's last read ended."""
         with self._lock:
             return self._readinto(view, at)
 
@@ -58,7 +61,7 @@ class Pipe:
 
 
 class PipeReader:
-    """One reading of a pipe, from its start."""
+    """One pass over a pipe, from its start."""
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -75,7 +78,7 @@ class PipeReader:
         return bytes(buffer[:count])
 
     def close(self) -> None:
-        """Leave the pipe open: it may be read again from what is kept."""
+        """Do nothing: the pipe may be read again from the bytes that are kept."""
 
 
 _pipes: dict[str, Pipe] = {}
@@ -83,7 +86,7 @@ _opening = threading.Lock()
 
 
 def open_pipe(path: str, name: str) -> PipeReader:
-    """Read a pipe from its start; InputError where its start is gone."""
+    """A reader of a pipe from its start. InputError if the start is not kept any more."""
     with _opening:
         if path not in _pipes:
             descriptor = os.dup(0) if path == STDIN else os.open(path, os.O_RDONLY)
@@ -101,21 +104,21 @@ FOREVER = 1 << 62  # more bytes than any stream has
 
 
 class Stream(Protocol):
-    """Bytes to read, in order. Reading raises InputError."""
+    """Bytes to read in order. Reading raises InputError."""
 
     @property
     def stored(self) -> int:
-        """How many bytes of the file were read so far."""
+        """The number of bytes of the file that were read so far."""
 
     def readinto(self, view: memoryview) -> int:
-        """Fill the view as far as may be; the bytes read, 0 at the end of the stream."""
+        """Fill some of the view. Returns the number of bytes, 0 at the end of the stream."""
 
     def close(self) -> None:
-        """Close what was opened for it."""
+        """Close what was opened for the stream."""
 
 
 class RawStream(Stream, Protocol):
-    """A stream from which decoders read."""
+    """A stream that decoders read from."""
 
     def read(self, size: int) -> bytes:
         """At most ``size`` bytes, none at the end of the stream."""
@@ -123,9 +126,9 @@ class RawStream(Stream, Protocol):
 
 @dataclass
 class BoundedStream:
-    """The first ``end`` bytes of a stream; ``end`` may be set later, while the stream is read.
+    """The first ``end`` bytes of a stream; ``end`` may be set while the stream is read.
 
-    ``skips_first_line`` is False only where the stream begins at the beginning of a file.
+    ``skips_first_line`` is False only if the stream begins at the beginning of a file.
     """
 
     end: int = FOREVER
@@ -133,9 +136,10 @@ class BoundedStream:
 
 
 class FileStream:
-    """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, checksums of whole blocks.
+    """Bytes [begin, end) of a file, or all of a pipe; with ``sums``, also checksums of whole
+    blocks.
 
-    ``until`` is how far it will probably be read, where that is not to the end.
+    ``until`` is the offset up to which it will probably be read, if that is not the end.
     """
 
     def __init__(
@@ -177,16 +181,16 @@ class FileStream:
         return chunk
 
     def block_checksums(self) -> str | None:
-        """The checksums of the blocks of the file; None where not all of it was read."""
+        """The checksums of the file's blocks, or None if not all of it was read."""
         if self._sums is None or self._sums.at != self._size:
             return None
         return self._sums.finish().hex()
 
     def block_checksums_through(self, byte: int) -> str | None:
-        """The checksums of the blocks from ``begin`` up to the one that holds ``byte``.
+        """The checksums of the blocks from ``begin`` up to the one with ``byte``.
 
-        Reads what is left of that block. None where the file has become shorter, and where
-        ``begin`` lies inside of a block.
+        What is left of that block is read. None if the file has become shorter, or if ``begin``
+        lies inside of a block.
         """
         if self._sums is None:
             return None
@@ -216,7 +220,7 @@ class FileStream:
 
 
 class DerivedStream(ABC):
-    """A stream that is made from another one, which is closed with it."""
+    """A stream that is made from another one, and closes that."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -227,7 +231,7 @@ class DerivedStream(ABC):
 
     @abstractmethod
     def readinto(self, view: memoryview) -> int:
-        """As of any stream."""
+        """Fill some of the view. Returns the number of bytes, 0 at the end of the stream."""
 
     def read(self, size: int) -> bytes:
         buffer = bytearray(size)
@@ -238,7 +242,7 @@ class DerivedStream(ABC):
 
 
 class _Decompressed(DerivedStream):
-    """What the decompressing streams share: their raw stream, and how they fail."""
+    """The base of decompressing streams: the raw stream, and the errors."""
 
     def __init__(self, raw: RawStream, name: str, compression: str) -> None:
         super().__init__(raw)
@@ -261,9 +265,10 @@ class _Decompressed(DerivedStream):
 
 
 class _ZstdFollower:
-    """Gives compressed bytes to the zstd decoder, and notes whether they end with a frame.
+    """Passes compressed bytes to the zstd decoder, and notes whether they end at the end of a
+    frame.
 
-    The decoder does not tell a frame that is cut off from one that is whole.
+    The decoder does not distinguish a frame that is cut off from a whole one.
     """
 
     def __init__(self, raw: RawStream) -> None:
@@ -277,7 +282,7 @@ class _ZstdFollower:
 
 
 class ZstdStream(_Decompressed):
-    """One or more zstd frames, windows up to 2 GiB, skippable frames skipped."""
+    """One or more zstd frames, with windows of up to 2 GiB; skippable frames are skipped."""
 
     def __init__(self, raw: RawStream, name: str) -> None:
         super().__init__(raw, name, "zst")
@@ -311,7 +316,7 @@ class ZstdStream(_Decompressed):
 
 
 class MembersStream(_Decompressed):
-    """One or more members, one after the other, each with its checksum checked."""
+    """One or more members, each with its checksum compared."""
 
     def __init__(
         self,
@@ -339,7 +344,7 @@ class MembersStream(_Decompressed):
 
     def _next_member(self) -> bool:
         while True:
-            if self._padded and not self._first:  # zero bytes may follow a member
+            if self._padded and not self._first:  # zero bytes after a member are padding
                 self._pending = self._pending.lstrip(b"\0")
             if self._pending:
                 break
@@ -351,7 +356,7 @@ class MembersStream(_Decompressed):
         return True
 
     def _decode(self, view: memoryview) -> int:
-        """Decode up to len(view) bytes; 0 where the member ended."""
+        """Decode up to len(view) bytes. Returns 0 if the member has ended."""
         while True:
             try:
                 chunk = self._decoder.decompress(self._pending, len(view))
@@ -371,7 +376,7 @@ class MembersStream(_Decompressed):
 
 
 def decompressed(raw: RawStream, compression: str, name: str) -> RawStream:
-    """The stream itself, or what it decompresses to; ``name`` is that of the file."""
+    """The stream itself, or the stream that decompresses it; ``name`` is that of the file."""
     for layer in compression.split(LAYER) if compression else ():
         entry = COMPRESSIONS[layer]
         if entry.decoder is None:
@@ -384,18 +389,18 @@ def decompressed(raw: RawStream, compression: str, name: str) -> RawStream:
 def open_stream(
     source: Source, end: int | None = None, *, file: FileStream | None = None
 ) -> Stream:
-    """Open a source, or its first ``end`` bytes as stored; InputError where that fails.
+    """The decompressed stream of a source, or of its first ``end`` stored bytes. InputError.
 
-    ``file`` is the source where it is open already.
+    ``file`` is the source, if it is open already.
     """
     raw = FileStream(source, 0, end) if file is None else file
     return decompressed(raw, source.compression, source.name)
 
 
 class FramesStream:
-    """Frames [begin, end) of a zstd file, and then what follows, to finish the last line.
+    """Frames [begin, end) of a zstd file, and then the next ones, to finish the last line.
 
-    Sets ``region.end`` to the number of decompressed bytes of [begin, end) when it is known.
+    Sets ``region.end`` to the decompressed size of [begin, end) once it is known.
     """
 
     def __init__(self, source: Source, begin: int, end: int, region: BoundedStream) -> None:
@@ -427,7 +432,7 @@ class FramesStream:
 
 
 def fill(stream: Stream, view: memoryview) -> int:
-    """Read until the view is full or the stream ends; the bytes read."""
+    """Read until the view is full or the stream ends. Returns the number of bytes."""
     filled = 0
     while filled < len(view):
         count = stream.readinto(view[filled:])
@@ -437,17 +442,18 @@ def fill(stream: Stream, view: memoryview) -> int:
     return filled
 
 
-# Checksums of a file's blocks, by which an input is known again when its time has changed.
+# By the checksums of its blocks an input is recognized when its modification time has changed.
 
-_DIGITS = 16  # hexadecimal ones of a block
+_DIGITS = 16  # hexadecimal digits for a block
 
 
 def block_checksums(source: Source, begin: int, end: int, *, to_newline: bool = False) -> str:
-    """xxh3_64, 16 hexadecimal digits, of each block of 1 MiB that holds any of bytes [begin, end).
+    """xxh3_64, 16 hexadecimal digits, of each block of 1 MiB that has any of bytes [begin, end).
 
-    Blocks lie at multiples of their size, whatever ``begin`` is. With ``to_newline`` those up to
-    the first newline at or behind ``end`` follow: all that a part of lines depends on. Read soon
-    after the part was, they come from the page cache. InputError where the file cannot be read.
+    Blocks begin at multiples of their size, whatever ``begin`` is. With ``to_newline`` also of the
+    blocks up to the first newline at or after ``end``: all that a part of lines depends on. If this
+    is read soon after the part, the bytes are still in the page cache. InputError if the file
+    cannot be read.
     """
     checksums = []
     block = memoryview(bytearray(max(1, min(blocks.BLOCK_BYTES, source.size))))
@@ -475,10 +481,11 @@ def content_checksum(sums: str) -> str:
 
 
 def joined_blocks(size: int, runs: list[tuple[int, str]]) -> str | None:
-    """The checksums of all blocks of a file of ``size`` bytes.
+    """The checksums of all blocks of a file of ``size`` bytes, or None if some are missing.
 
-    ``runs`` are (byte, checksums from the block that holds it on), in order; they may overlap.
-    None where blocks are missing; ValueError where two runs contradict each other.
+    ``runs`` are pairs of an offset and the checksums of the blocks from there on, in order. They
+    may overlap: two parts may have read the same block. ValueError if they contradict each other,
+    since then the file has changed in between.
     """
     length = -(-size // blocks.BLOCK_BYTES) * _DIGITS
     if len(runs) == 1 and not runs[0][0]:

@@ -1,8 +1,8 @@
-"""Columns of documents beside their texts: Arrow arrays, aligned with the documents.
+"""Columns of values beside the documents' texts: Arrow arrays, with a value for each document.
 
-A column of a table has the type that it has there. One of JSON, or of Python's values, is bool,
-int64, double, string, large_string or null where its values are of one kind; else it has their JSON
-texts, as large_binary, which no other column is.
+A column of a table keeps the type that it has there. A column of JSON, or of Python values, is
+bool, int64, double, string, large_string or null if all its values have this kind. Otherwise it has
+their JSON texts, as large_binary, a type that no other column has.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 Values = Any  # a pyarrow Array
 
 _EXTENSION = b"ARROW:extension:name"
-LONG_NUMBER = re.compile(rb"[0-9]{300}")  # which ujson takes for infinity
+LONG_NUMBER = re.compile(rb"[0-9]{300}")  # ujson takes such a number for infinity
 _MOST_DIGITS = 4000  # Python refuses to convert integers of more than 4300
 _PYTHON_TYPES = {bool: "bool", int: "int64", float: "double", str: "large_string"}
-# Of values, or of the offsets of texts.
+# The dtypes of values, or of the offsets of texts.
 _DTYPES: dict[str, Any] = {
     "bool": np.bool_,
     "int64": np.int64,
@@ -43,8 +43,9 @@ _DTYPES: dict[str, Any] = {
 
 
 def of_json(data: Any, spans: npt.NDArray[np.int64]) -> Values:
-    """A column of the JSON texts at ``spans``, int64 [n, 2], of some bytes; one without a byte is
-    null."""
+    """A column of the JSON texts at ``spans``, int64 [n, 2], in some bytes; an empty one is
+    null.
+    """
     kind, _, validity, offsets, values = json_column(data, spans)
     if kind == "mixed":
         view = memoryview(data)
@@ -55,7 +56,7 @@ def of_json(data: Any, spans: npt.NDArray[np.int64]) -> Values:
 
 
 def of_objects(values: Sequence[Any]) -> Values:
-    """A column of Python's values. InputError for one that has no JSON text."""
+    """A column of Python values. InputError for a value without a JSON form."""
     types = set(map(type, values))
     has_nulls = type(None) in types
     types.discard(type(None))
@@ -65,22 +66,23 @@ def of_objects(values: Sequence[Any]) -> Values:
         try:
             return _of_kind(values, kind, has_nulls)
         except (OverflowError, ValueError):
-            pass  # an integer beyond 64 bits, a lone surrogate
+            pass  # an integer of more than 64 bits, or a lone surrogate
     plain = (one.item() if isinstance(one, np.generic) else one for one in values)
     return of_texts([None if one is None else as_text(one) for one in plain], "large_binary")
 
 
 def of_texts(texts: Sequence[bytes | None], kind: str) -> Values:
-    """A column of bytes, None for null."""
+    """A column of bytes, with None for null."""
     lengths = [len(text or b"") for text in texts]
     return _of_bytes(kind, lengths, b"".join(filter(None, texts)), _validity(texts))
 
 
-# pyarrow.array would load pandas, where that is there: a quarter of a second.
+# Arrays are made from buffers, because pyarrow.array would load pandas if it is installed, which
+# takes a quarter of a second.
 
 
 def _of_kind(values: Sequence[Any], kind: str, has_nulls: bool) -> Values:
-    """A column of values of one type of Python. OverflowError, ValueError."""
+    """A column of values of one Python type. OverflowError, ValueError."""
     validity = _validity(values) if has_nulls else None
     if has_nulls:
         none = "" if kind == "large_string" else 0
@@ -120,19 +122,19 @@ def is_json(values: Values) -> bool:
 
 
 def objects_of(values: Values) -> list[Any]:
-    """The values of a column as Python has them."""
+    """The values of a column as Python values."""
     objects: list[Any] = values.to_pylist()
     return _parsed([text or b"" for text in objects]) if is_json(values) else objects
 
 
 def _parsed(texts: Sequence[bytes]) -> list[Any]:
-    """JSON texts, of which an empty one is null; one that is no JSON, or too long, as it is."""
+    """The values of JSON texts, with None for an empty one; an invalid or too long one as it is."""
     joined = b"[" + b",".join(text or b"null" for text in texts) + b"]"
     try:
         if not LONG_NUMBER.search(joined):
             values: list[Any] = ujson.loads(joined)
             return values
-    except ValueError:  # what ujson does not read may be right
+    except ValueError:  # ujson refuses some valid JSON
         pass
     return [_object(text) if text else None for text in texts]
 
@@ -145,37 +147,37 @@ def _object(text: bytes) -> Any:
 
 
 def int_or_digits(digits: str) -> int | str:
-    """An integer of JSON; of thousands of digits, for which Python has none, these."""
+    """An integer of JSON; one with thousands of digits, which Python refuses, as its text."""
     return int(digits) if len(digits) < _MOST_DIGITS else digits
 
 
 def json_text(value: Any) -> str:
-    """The one JSON text of a value: without blanks, what JSON has no value for as its str().
+    """The JSON text of a value, without blanks; values without a JSON form are written as str().
 
     InputError for a list or mapping with an integer of thousands of digits, or with keys that JSON
-    has not.
+    does not allow.
     """
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    except Exception as error:  # of an integer of thousands of digits, of a key that is a tuple
+    except Exception as error:  # for an integer of thousands of digits, or a tuple as a key
         if isinstance(value, int):
             return f"{Decimal(value):f}"
         raise InputError(f"a value in it has no JSON text: {error}") from error
 
 
 def as_text(value: Any) -> bytes:
-    """The JSON text of a value, UTF-8; a lone surrogate stays an escape."""
+    """The JSON text of a value, UTF-8; a lone surrogate is written as an escape."""
     return json_text(value).encode("utf-8", "backslashreplace")
 
 
 def is_table(value: object) -> bool:
-    """Whether it is a table of this process: of pyarrow, a DataFrame of pandas or polars."""
+    """Whether an object is a table: of pyarrow, or a DataFrame of pandas or polars."""
     is_frame = type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns")
     return is_frame or hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
 
 
 def table_of(value: Any) -> Any:
-    """The same, or a dict of columns, as a pyarrow Table. ArrowException, ValueError, TypeError."""
+    """A table, or a dict of columns, as a pyarrow Table. ArrowException, ValueError, TypeError."""
     import pyarrow
 
     if type(value).__module__.partition(".")[0] == "pandas":
@@ -184,9 +186,9 @@ def table_of(value: Any) -> Any:
 
 
 def type_at(name: str, schema: Any) -> Any:
-    """The type of the values ``name`` of a table; None where it has none.
+    """The type of the values ``name`` of a table, or None if it has none.
 
-    They are the column of that name, or for a.b the field b of the structs in the column a.
+    They are the column with this name, or for a.b the field b of the structs in the column a.
     """
     if schema.get_field_index(name) >= 0:
         return schema.field(name).type
@@ -202,14 +204,14 @@ def type_at(name: str, schema: Any) -> Any:
 
 
 def root_of(name: str, schema: Any) -> str:
-    """The column that has the values ``name``, see ``type_at``; "" for none."""
+    """The name of the column that has the values ``name``, see ``type_at``; "" for none."""
     if type_at(name, schema) is None:
         return ""
     return name if schema.get_field_index(name) >= 0 else name.partition(".")[0]
 
 
 def column_of(table: Any, name: str) -> Values:
-    """The values ``name`` of a table, see ``type_at``. ArrowInvalid where structs are broken."""
+    """The values ``name`` of a table, see ``type_at``. ArrowInvalid if structs are damaged."""
     root = root_of(name, table.schema)
     array = table.column(root)
     if root == name:
@@ -221,7 +223,7 @@ def column_of(table: Any, name: str) -> Values:
 
 
 def of_table(batch: Any, name: str) -> Values:
-    """The values ``name`` of a record batch, ``widened``. ArrowInvalid where they are broken."""
+    """The values ``name`` of a record batch, ``widened``. ArrowInvalid if they are damaged."""
     array = column_of(batch, name)
     array.validate(full=True)
     return widened(array)
@@ -230,7 +232,7 @@ def of_table(batch: Any, name: str) -> Values:
 def widened(array: Values) -> Values:
     """Numbers and texts in their widest types: bool, int64, double and large_string.
 
-    Of other types are what has no wider one: uint64, times, decimals, bytes, lists, structs.
+    Values without a wider type keep theirs: uint64, times, decimals, bytes, lists, structs.
     """
     import pyarrow
     from pyarrow import types
@@ -246,16 +248,16 @@ def widened(array: Values) -> Values:
         return array.cast(pyarrow.large_string())
     if str(kind) in ("large_binary", "binary_view"):
         return array.cast(pyarrow.binary())
-    if "_view" in str(kind):  # inside of a struct or list, as polars has them: few kernels take it
+    if "_view" in str(kind):  # polars has such types in structs and lists; few kernels take them
         return pyarrow.array(array.to_pylist())
     return array
 
 
 def python_values(array: Values, field: Any = None, *, nulls: bool = True) -> list[Any]:
-    """The values of a column as Python has them, as ``datasets`` gives them.
+    """The values of a column as Python values, the same that ``datasets`` returns.
 
-    JSON of the type arrow.json is decoded, a map is a mapping. Without ``nulls`` structs have no
-    field that is null: Arrow gives each of them the fields of all.
+    JSON of the type arrow.json is decoded, and a map becomes a mapping. Without ``nulls``, fields
+    of structs that are null are left out: in Arrow, each struct has the fields of all.
     """
     values: list[Any] = array.to_pylist()
     turn = _turn(array.type, getattr(field, "metadata", None), nulls)
@@ -263,10 +265,12 @@ def python_values(array: Values, field: Any = None, *, nulls: bool = True) -> li
 
 
 def _turn(kind: Any, metadata: Any, nulls: bool) -> Callable[[Any], Any] | None:
-    """What turns a value of a type, as pyarrow gives it, into Python's; None where it is that."""
+    """A function that turns a value of pyarrow into the Python value; None if it is that
+    already.
+    """
     from pyarrow import types
 
-    # An extension that pyarrow does not know yet is named in the metadata of the field.
+    # If pyarrow does not know an extension yet, its name is in the metadata of the field.
     if str(kind) == "extension<arrow.json>" or (metadata or {}).get(_EXTENSION) == b"arrow.json":
         return _decoded
     if types.is_struct(kind):
@@ -301,28 +305,28 @@ def _decoded(text: str) -> Any:
 
 
 def select_values(values: Values, chosen: npt.NDArray[np.bool_]) -> Values:
-    """The values of the documents that are chosen, bool [n]; of a RecordBatch these rows."""
+    """The values of the documents that are ``chosen``, bool [n]; for a RecordBatch its rows."""
     import pyarrow
 
     return values.filter(pyarrow.array(chosen))
 
 
 def compact(values: Values) -> Values:
-    """A column in memory of its own; a slice that is pickled takes along what it is a slice of."""
+    """A column in memory of its own. A pickle of a slice would contain the whole column."""
     import pyarrow
 
     return pyarrow.concat_arrays([values])
 
 
 def compact_rows(batch: Any) -> Any:
-    """The same of a RecordBatch."""
+    """A RecordBatch whose columns have memory of their own."""
     import pyarrow
 
     return pyarrow.RecordBatch.from_arrays(list(map(compact, batch.columns)), schema=batch.schema)
 
 
 def offsets_of(array: Any) -> Any:
-    """The offsets of a column of text or bytes, [n + 1]. ValueError where they are wrong."""
+    """The offsets of a column of text or bytes, [n + 1]. ValueError if they are wrong."""
     from pyarrow import types
 
     if len(array) == 0:
@@ -337,7 +341,7 @@ def offsets_of(array: Any) -> Any:
 
 
 def _present(array: Values) -> npt.NDArray[np.uint8]:
-    """1 for each value that is none of null, uint8 [n]. ``to_numpy`` would load pandas."""
+    """1 for each value that is not null, uint8 [n]. ``to_numpy`` would load pandas."""
     if array.null_count in (0, len(array)):
         return np.full(len(array), array.null_count == 0, np.uint8)
     bits = np.frombuffer(array.buffers()[0], np.uint8)
@@ -346,13 +350,13 @@ def _present(array: Values) -> npt.NDArray[np.uint8]:
 
 
 class ContentHash:
-    """XXH3-128 of columns: of the same values the same, however they are cut and lie in memory."""
+    """XXH3-128 of columns. It does not depend on how they are cut, or lie in memory."""
 
     def __init__(self) -> None:
         self._states: dict[str, xxhash.xxh3_128] = {}
 
     def add(self, name: str, array: Values) -> None:
-        """Add the values that come next in a column."""
+        """Add the next values of a column."""
         from pyarrow import types
 
         kind = array.type
@@ -381,7 +385,7 @@ class ContentHash:
             self.update(name, "", texts)
 
     def add_texts(self, name: str, lengths: npt.NDArray[Any], texts: Any) -> None:
-        """The same for texts, int [n], that lie one behind the other in some bytes."""
+        """Add texts with these lengths, int [n], that follow each other in some bytes."""
         self.update(name, "lengths", lengths.astype(np.int64))
         self.update(name, "", texts)
 

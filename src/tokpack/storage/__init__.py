@@ -1,4 +1,4 @@
-"""Files of a disk and objects of stores: what both are asked for, by paths and URLs alike."""
+"""Files of a disk and objects of stores, by paths and URLs alike."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,8 @@
 """Files of a disk and objects of stores behind one interface, by their paths or URLs.
 
-What must be safe writes by ``Storage`` alone: ``put`` and ``delete`` of whole contents, each where
-nothing is there, or one version. ``Objects`` has the same methods for stores.
+Whatever must not overwrite the work of others is written by ``Storage`` only. Its ``put`` and
+``delete`` are of whole contents, and act only if nothing is there, or a given version. ``Objects``
+has the same methods for stores.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 
 
 Identity = disk.Identity | StoredObject  # both have a size
-Version = Identity | None  # of a file or an object; None where nothing is there
+Version = Identity | None  # of a file or an object; None if there is none
 
 
 class ListedFile(NamedTuple):
-    """A file as a listing has it: bytes, and when it was written, in seconds since the epoch by the
-    clock of the disk or store; 0 where that is not known.
+    """A file in a listing: its bytes, and when it was written, in seconds since the epoch.
+
+    The time is by the clock of the disk or store, and 0 if it is not known.
     """
 
     size: int
@@ -37,30 +39,31 @@ class ListedFile(NamedTuple):
 
 
 class Storage(Protocol):
-    """Contents with names. InputError where something cannot be read, OutputError else."""
+    """Files or objects by their names. InputError if one cannot be read, OutputError if written."""
 
     def stats(self, paths: Sequence[str]) -> Sequence[Version]:
-        """The version of each that is there now."""
+        """The current version of each, or None if there is none."""
 
     def contents(self, paths: Sequence[str], most: int) -> list[bytes | None]:
-        """Small ones as they are now, ``most`` bytes at most of each; None where none is."""
+        """The current content of small files, at most ``most`` bytes; None if there is none."""
 
     def listed(self, begin: str) -> dict[str, ListedFile]:
-        """Those whose paths begin so, in the folder that this names."""
+        """The files whose paths begin with ``begin``, not those in folders below, by path."""
 
     def put(self, path: str, content: bytes, mode: Any) -> Version:
-        """Write one whole, in place of what ``mode`` allows: "overwrite", "create", or a version.
+        """Write a file as a whole, and return its version; None if ``mode`` forbids it.
 
-        Gives the version that is there then; None where something else is there. The same bytes
-        are nothing else where there may be nothing.
+        ``mode`` is "overwrite", "create" for a name that must be free, or the only version that may
+        be replaced. With "create", a file with the same bytes counts as just written: the answer to
+        a first try may have been lost.
         """
 
     def delete(self, path: str, version: Any = None) -> bool:
-        """Remove one, which may be gone; False where it is not ``version``."""
+        """Remove a file, if it exists. Returns False if it is not ``version``."""
 
 
 class Disk:
-    """Storage of files. A link is not followed: what is put takes its place."""
+    """Files on disks. A link is not followed: a file that is put replaces it."""
 
     def stats(self, paths: Sequence[str]) -> list[disk.Identity | None]:
         return [disk.identity(path, follow_links=False) for path in paths]
@@ -116,18 +119,21 @@ _disk = Disk()
 
 
 def storage_of(path: str) -> Storage:
-    """Where a path or a URL lies."""
+    """The storage in which a path or URL lies."""
     return cast("Storage", objects) if is_url(path) else _disk
 
 
 def small_files(paths: Sequence[str]) -> list[bytes | None]:
-    """Files of one place, whole, many at a time; None for one that is not there. InputError."""
-    # Whoever parses more than MAX_BYTES says so.
+    """The contents of small files, all on disks or all on stores; None for a missing one.
+
+    InputError if one cannot be read.
+    """
+    # One byte more than a parser accepts, so that it can say that the file is too large.
     return storage_of(paths[0]).contents(paths, MAX_BYTES + 1) if paths else []
 
 
 def paths_of(inputs: PathLike | Iterable[PathLike], name: str = "inputs") -> tuple[str, ...]:
-    """A path, or each of several, as a string. UsageError for what is neither."""
+    """The paths of an argument that is one path or several, as strings. UsageError for others."""
     paths = (inputs,) if isinstance(inputs, str | os.PathLike) else inputs
     if not isinstance(paths, Iterable) or isinstance(paths, bytes) or hasattr(paths, "read"):
         raise UsageError(f"{name} is {brief(paths)}: give a path, or a list of them")
@@ -135,24 +141,24 @@ def paths_of(inputs: PathLike | Iterable[PathLike], name: str = "inputs") -> tup
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file or object. InputError where a store does not tell."""
+    """Whether a file or object exists. InputError if a store does not tell."""
     return objects.stat(path) is not None if is_url(path) else os.path.exists(path)
 
 
 def is_file(path: str) -> bool:
-    """Whether there is such a regular file or object. InputError where a store does not tell."""
+    """Whether a regular file or an object exists. InputError if a store does not tell."""
     return objects.stat(path) is not None if is_url(path) else os.path.isfile(path)
 
 
 def identity(path: str) -> Version:
-    """What tells a file or object from another that takes its place; None where there is none."""
+    """The identity of a file or object, which another in its place would not have, or None."""
     return objects.stat(path) if is_url(path) else disk.identity(path)
 
 
 def head(path: str, size: int) -> bytes:
-    """The first bytes, ``size`` at most; none where no regular file of that name can be read.
+    """The first bytes of a file, at most ``size``; b"" if it is no file that can be read.
 
-    InputError where a store does not tell.
+    InputError if a store does not tell.
     """
     try:
         return storage_of(path).contents([path], size)[0] or b""
@@ -163,20 +169,20 @@ def head(path: str, size: int) -> bytes:
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a regular file or an object to read. OSError; InputError where a store fails."""
+    """Open a regular file or an object to read. OSError, or InputError if a store fails."""
     return open_object(located(path)) if is_url(path) else open_regular(path)
 
 
 def near(path: str) -> str:
-    """The path of a file on this machine: for a URL that of a copy, which is to be opened at once.
+    """The path itself, or for a URL the path of a local copy, which must be opened at once.
 
-    FileNotFoundError where there is no such object, InputError where the store fails.
+    FileNotFoundError if there is no such object, InputError if the store fails.
     """
     return objects.copies([located(path)])[0] if is_url(path) else path
 
 
 def located(url: str) -> StoredObject:
-    """The object of a URL; FileNotFoundError where there is none, InputError."""
+    """The object of a URL. FileNotFoundError if there is none, InputError if the store fails."""
     stored = objects.stat(url)
     if stored is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), shown(url))
@@ -184,12 +190,12 @@ def located(url: str) -> StoredObject:
 
 
 def joined(folder: str, name: str) -> str:
-    """What a file in ``folder`` means by a name: one that is relative lies there."""
+    """The path or URL that a file in ``folder`` means by a name, which may be relative to it."""
     return name if is_url(name) else os.path.join(folder, name)
 
 
 def refuse(paths: Iterable[str], what: str) -> None:
-    """UsageError for a URL where ``what`` is done with files of a disk alone."""
+    """Raise UsageError for a URL, since ``what`` works only on files of a disk."""
     for path in filter(is_url, paths):
         raise UsageError(
             f"{shown(path)}: {what} works on files of a disk: copy them from the store, or to it"

@@ -1,7 +1,8 @@
-"""What a request may replace, on disks and stores alike.
+"""The outputs that a request may replace, on disks and stores alike.
 
-A file that tokpack made, that the request names as its output, in the version that was looked at.
-``look`` is the rule; whoever writes hands on the version that it gave.
+It may replace a file that tokpack made and that the request names as its output, and only in the
+version that was looked at. ``look`` applies the rule, and returns that version; functions that
+write or remove take it, and fail if another version is there by then.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 def look(
     outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, detail: str = ""
 ) -> dict[str, Version]:
-    """Refuse what the rule forbids; give the version of each output that may be replaced.
+    """The version of each output that may be replaced, or None if nothing is there.
 
-    As ``check_outputs``, where ``outputs`` and ``inputs`` may be URLs. UsageError, OutputError.
+    Raises UsageError and OutputError as ``check_outputs`` does; ``outputs`` and ``inputs`` may be
+    URLs, too.
     """
     read = tuple(inputs)
     paths = [output for output in outputs if not is_url(output[0])]
@@ -54,7 +56,7 @@ def look(
 
 
 def versions_of(paths: Iterable[str]) -> dict[str, Version]:
-    """The version of each file or object that is there now. InputError where a store fails."""
+    """The current version of each file or object. InputError if a store fails."""
     versions: dict[str, Version] = dict.fromkeys(paths)
     for names in (list(filter(is_url, versions)), [*filterfalse(is_url, versions)]):
         if names:
@@ -63,16 +65,16 @@ def versions_of(paths: Iterable[str]) -> dict[str, Version]:
 
 
 def check_unchanged(versions: Mapping[str, Version]) -> None:
-    """TakenError where something else is there than was looked at. InputError."""
+    """Raise TakenError if another version is there than was looked at. InputError."""
     for path, now in versions_of(versions).items():
         if not _same(now, versions[path]):
             raise TakenError(path, "exists" if now else "was removed")
 
 
 def replace(path: str, content: bytes, version: Version) -> Version:
-    """Write a small file whole, in place of ``version`` alone; gives the one that is there then.
+    """Write a small file as a whole, in place of ``version`` only. Returns its new version.
 
-    OutputError, TakenError.
+    TakenError if another version is there, OutputError if it cannot be written.
     """
     written = storage_of(path).put(path, content, version or "create")
     if written is None:
@@ -81,17 +83,18 @@ def replace(path: str, content: bytes, version: Version) -> Version:
 
 
 def remove(path: str, version: Version) -> None:
-    """Remove ``version`` of a file, which may be gone. OutputError, TakenError for another one."""
+    """Remove a file, if it exists. TakenError if it is not ``version``, OutputError."""
     if not storage_of(path).delete(path, version):
         raise TakenError(path)
 
 
 class NewObjects:
-    """Objects that a request writes one after the other: all of them, or none stays; a context.
+    """Objects that a request writes one after the other; a context, which keeps all or none.
 
-    ``versions`` are those that ``look`` gave, the only ones that are replaced or removed.
-    ``are_made`` tells whether another run has made the same of them meanwhile: then all is well,
-    and what that run is in the way of is no error.
+    A store cannot rename several objects at once, so they appear one by one, and the last one makes
+    them an output. After an error those that were written are removed. ``versions`` are those that
+    ``look`` returned, the only ones that are replaced or removed. ``are_made`` tells whether
+    another run has made the same objects meanwhile: then a TakenError is none.
     All methods raise OutputError and TakenError.
     """
 
@@ -119,16 +122,17 @@ class NewObjects:
         return False
 
     def remove(self, url: str) -> None:
-        """Remove what is to be replaced before anything new is written."""
+        """Remove an old object before anything new is written."""
         if self._versions.get(url):
             remove(url, self._versions[url])
             self._versions[url] = None
 
     def write(self, url: str, put: Callable[..., StoredObject], *, stays: bool = False) -> None:
-        """Write an object by ``put``, a function as ``send``, which is told what it may replace.
+        """Write an object by ``put``, a function like ``send``, in place of its version only.
 
-        One that ``stays`` is not removed after an error: it is made again, or is another run's too.
-        Any other has to be ours: another run that has written the same bytes may remove them.
+        An object that ``stays`` is not removed after an error: it will be made again, or another
+        run relies on it, too. Any other must have been written by this run, even if the same bytes
+        are there: the run that wrote them may still fail, and remove them.
         """
         version = self._versions.get(url)
         assert not isinstance(version, disk.Identity)
@@ -141,26 +145,30 @@ class NewObjects:
         self._written[url] = written
 
     def _check_unwritten(self) -> None:
-        """See that nobody has made, in what may be hours, what is yet to be written."""
+        """Raise TakenError if somebody has written one of the objects that are still to come.
+
+        It is called when an upload, which may have taken hours, is about to be completed.
+        """
         left = {url: v for url, v in self._versions.items() if url not in self._written}
         check_unchanged(left)
 
     def check(self) -> None:
-        """See that what was written still is there."""
+        """Raise TakenError if an object that was written here has changed."""
         check_unchanged(self._written)
 
     def are_there(self, urls: Iterable[str]) -> bool:
-        """Whether one of these objects still is the one that was written here. InputError."""
+        """Whether at least one of these objects is still the one written here. InputError."""
         now = versions_of(url for url in urls if url in self._written)
         return any(version and _same(version, self._written[url]) for url, version in now.items())
 
     def write_last(self, url: str, content: bytes) -> None:
-        """Write the object that makes the others whole, if those still are what was written."""
+        """Write the object that makes the others an output, if they are still as written."""
         self.check()
         try:
             self._written[url] = replace(url, content, self._versions.get(url))
         except OutputError as error:
-            # It may come yet, and must not tell of objects that are gone.
+            # The store may have written it although no answer came, or may still do so. Then the
+            # others must stay, or it would describe objects that are gone.
             self._may_be_whole = getattr(error.__cause__, "may_be_done", False)
             raise
 

@@ -1,4 +1,4 @@
-"""A folder of this machine in which a command makes what a store gets, or keeps what it gave."""
+"""A folder on this machine for files that a command sends to a store, or got from one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _NOTE = "sent.json"  # in the folder: what was sent, by URL
 
 
 class ScratchFolder:
-    """A new folder in $TMPDIR, else in the current folder, whose name tells of ``path``; a context.
+    """A new folder in $TMPDIR, else in the current folder; a context, which removes it at its end.
 
-    At its end it is removed; after a kill ``remove_left`` does that. OutputError.
+    Its name is made from ``path``. So after a kill the next command for ``path`` finds it and
+    removes it, by ``remove_left``. OutputError.
     """
 
     def __init__(self, path: str) -> None:
@@ -50,7 +51,11 @@ class ScratchFolder:
     def noted(
         self, url: str, size: int, put: Callable[..., StoredObject]
     ) -> Callable[..., StoredObject]:
-        """``put``, which sends an object of ``size`` bytes, with a note for after a kill."""
+        """``put``, but with notes in the folder of what it sends, which ``remove_left`` reads.
+
+        ``size`` is that of the object. It is noted before it is sent, so there is no moment at
+        which an object is on the store and not in a note.
+        """
 
         def note(upload: str = "", etag: str = "") -> None:
             self._sent[url] = (size, upload, etag)
@@ -66,17 +71,18 @@ class ScratchFolder:
 
 
 def scratch_path(path: str, where: str | None = None) -> str:
-    """A folder that tells of ``path``: in ``where``, else in $TMPDIR, else the current folder."""
+    """The name of a folder for ``path``: in ``where``, else $TMPDIR, else the current folder."""
     number = hashlib.sha256(path.encode()).hexdigest()[:12]
     name = f"tokpack-{os.path.basename(path)}-{number}"
     return os.path.join(where or os.environ.get("TMPDIR") or os.curdir, name)
 
 
 def remove_left(path: str, whole: Sequence[str] = ()) -> None:
-    """Remove what killed commands left that worked for ``path``, unless another still does.
+    """Remove what killed commands for ``path`` have left, unless one of them still works.
 
-    That is their folders, uploads, and objects, these where none of ``whole`` is there, the last
-    objects of an output. What is another user's stays, as does what cannot be removed now.
+    This removes their folders and uploads, and their objects if none of ``whole``, the last objects
+    of an output, exists: with these the output is complete. Folders of other users stay, and so
+    does what cannot be removed now.
     """
     for folder in glob.glob(glob.escape(scratch_path(path)) + "-*"):
         with suppress(BusyError, OutputError), Lock(folder):
@@ -93,14 +99,15 @@ def _remove_objects(note: str, whole: Sequence[str]) -> None:
 def remove_sent(url: str, size: int, upload: str, etag: str, whole: Iterable[str]) -> None:
     """Remove an object of ``size`` bytes that a killed command has begun to send.
 
-    ``upload`` is abandoned, if it was one. The object goes where it is what was sent, and none of
-    ``whole`` is there, the last objects of an output. OutputError, InputError.
+    ``upload`` is aborted, if there was one. The object is removed if it is the one that was sent,
+    and if none of ``whole``, the last objects of an output, exists. OutputError, InputError.
     """
     if upload:
         abort(url, upload)
     there = stat(url)
-    # Of what was being sent when it was killed only the size is known: another machine may have
-    # made it, and its output is whole by now. So that is looked at behind the object.
+    # If the command was killed while it sent, only the size of the object is known, and another
+    # machine may have made an equal one. Then that machine may have completed its output: so
+    # ``whole`` is looked at after the object, not before.
     same = there and there.size == size and etag in ("", there.etag)
     if there and same and not any(map(exists, whole)):
         remove(url, there)

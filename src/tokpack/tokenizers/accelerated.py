@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     import transformers
 
 
-# What changes the ids of a text. What a caller changes inside of a part that it has been given, as
-# `model.dropout`, nobody sees: assign the part again.
+# The methods and attributes that change the ids of a text. A change inside of a part, such as
+# `model.dropout`, cannot be noticed: assign the part again.
 _PARTS = ("model", "normalizer", "pre_tokenizer", "encode_special_tokens")
 _CHANGING = ("add_tokens", "add_special_tokens", "train", "train_from_iterator")
 _NAME = Path("tokenizer.json")
-_THREADED_CHARACTERS = 1 << 20  # of a batch that is worth more than one thread
+_THREADED_CHARACTERS = 1 << 20  # a larger batch is worth more than one thread
 
 
 class AcceleratedTokenizer:
-    """Stands in for a ``tokenizers.Tokenizer``: the same methods, attributes and results.
+    """Replaces a ``tokenizers.Tokenizer``: the same methods, attributes and results.
 
-    Texts are encoded by the core where it knows the tokenizer; pairs, words that are split already
-    and tokenizers that it does not know go to the library, and so does whatever is asked of an
-    encoding beside its ids. What changes the tokenizer is noticed before the next text.
+    Texts are encoded by the core if it knows the tokenizer. Pairs, words that are split already and
+    other tokenizers go to the library, and so does everything about an encoding besides its ids. A
+    change of the tokenizer is noticed before the next text.
     """
 
     def __init__(self, library: tokenizers.Tokenizer) -> None:
@@ -108,7 +108,7 @@ class AcceleratedTokenizer:
         return call
 
     def _look(self) -> None:
-        """Read the tokenizer anew where it has changed."""
+        """Read the tokenizer again if it has changed."""
         if self._is_known:
             return
         library, core, frame = self._library, None, None
@@ -120,7 +120,7 @@ class AcceleratedTokenizer:
         self.__dict__.update(_core=core, _frame=frame, _is_known=True)
 
     def _rows(self, texts: list[str], add_special_tokens: bool) -> list[list[int]] | None:
-        """The ids of each text, cut and framed; None where the library is to be asked."""
+        """The ids of each text, cut and framed; None if the library must encode them."""
         core, frame = self._core, self._frame if add_special_tokens else Frame()
         if core is None or frame is None:
             return None
@@ -128,17 +128,17 @@ class AcceleratedTokenizer:
         room = sys.maxsize if cut is None else cut["max_length"]
         room -= len(frame.before) + len(frame.after)
         if room < 0:
-            return None  # an error, in the library's words
+            return None  # an error, which the library puts into its own words
         is_large = sum(map(len, texts)) >= _THREADED_CHARACTERS
         try:
             batch = core.encode_batch(texts, threads=usable_cores() if is_large else 1)
         except (TokenizerError, ValueError):
-            return None  # as of a lone surrogate, in the library's words too
+            return None  # an error, for instance about a lone surrogate
         ids, ends = batch.ids.tolist(), batch.offsets.tolist()
         rows = [ids[begin:end] for begin, end in pairwise(ends)]
         if cut is not None and max(map(len, rows)) > room:
             if cut["strategy"] == "only_second" or 0 < room <= cut["stride"]:
-                return None  # as above
+                return None  # an error
             left = cut["direction"] == "left"
             rows = [row[max(len(row) - room, 0) :] if left else row[:room] for row in rows]
         if frame != Frame():
@@ -147,7 +147,7 @@ class AcceleratedTokenizer:
 
 
 class _Batch:
-    """Texts that the core has encoded, for what only the library tells of them."""
+    """Texts that the core has encoded, for questions that only the library can answer."""
 
     def __init__(
         self, library: tokenizers.Tokenizer, texts: list[str], add_special_tokens: bool
@@ -158,7 +158,7 @@ class _Batch:
 
     @cached_property
     def encodings(self) -> list[Any]:
-        """What the library makes of them, cut and padded as they were then."""
+        """The library's encodings of them, cut and padded as the settings were at that time."""
         now = self._library.truncation, self._library.padding
         self._set(self._truncation, self.padding)
         try:
@@ -172,13 +172,13 @@ class _Batch:
     def _set(self, truncation: dict[str, Any] | None, padding: dict[str, Any] | None) -> None:
         library = self._library
         if (truncation, padding) == (library.truncation, library.padding):
-            return  # which the library may refuse: it judges by its post-processor of now
+            return  # the library may refuse it, because of its current post-processor
         library.enable_truncation(**truncation) if truncation else library.no_truncation()
         library.enable_padding(**padding) if padding else library.no_padding()
 
 
 class _Encoding:
-    """The ids of a text. What else a ``tokenizers.Encoding`` has the library is asked for."""
+    """The ids of a text. For everything else in a ``tokenizers.Encoding`` the library is asked."""
 
     n_sequences = 1
 
@@ -209,12 +209,12 @@ def _same(value: Any) -> Any:
 
 
 def _frame_of(core: Tokenizer, library: tokenizers.Tokenizer) -> Frame | None:
-    """What a post-processor adds around a text; None where it does something else too."""
+    """The tokens that a post-processor adds around a text; None if it does something else, too."""
     try:
         frame = core.special_frame()
     except TokenizerError:
         return None
-    # Padding has a type of its own, if anything has.
+    # If any token has a type of its own, padding has.
     types = library.encode("a", add_special_tokens=True).type_ids
     return None if any(types) else frame
 
@@ -222,8 +222,8 @@ def _frame_of(core: Tokenizer, library: tokenizers.Tokenizer) -> Frame | None:
 def _padded(
     rows: list[list[int]], masks: list[list[int]], padding: dict[str, Any]
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Rows and masks of one length: the given one, or that of the longest."""
-    length = padding["length"]  # 0 is one too
+    """Rows and masks, padded to the same length: the given one, or that of the longest row."""
+    length = padding["length"]  # may be 0, which is not None
     length = max(map(len, rows)) if length is None else length
     if (multiple := padding["pad_to_multiple_of"]) is not None and multiple > 0:
         length = -(-length // multiple) * multiple
@@ -237,12 +237,12 @@ def _padded(
 
 
 def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
-    """What ``Tokenizer.as_hf`` does."""
+    """The tokenizer that ``Tokenizer.as_hf`` returns."""
     library = _transformers()
     backend, wrapped = library_of(tokenizer), None
     folders = dict.fromkeys(path.parent for path in tokenizer.files.values())
     if folder := next((one for one in folders if (one / CONFIG).is_file()), None):
-        # A folder whose tokenizer is code of its own, or of a class that is not known.
+        # The tokenizer of a folder may be code of its own, or of a class that is not known.
         with contextlib.suppress(OSError, ValueError):
             wrapped = library.AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, trust_remote_code=False
@@ -250,7 +250,7 @@ def as_hf(tokenizer: Tokenizer) -> transformers.PreTrainedTokenizerFast:
     if not isinstance(wrapped, library.PreTrainedTokenizerFast):
         eod = None if tokenizer.eod_id is None else tokenizer.decode([tokenizer.eod_id])
         wrapped = library.PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eod)
-    # The class may have built another one than its files say.
+    # The class may have built a tokenizer that differs from its files.
     wrapped._tokenizer = AcceleratedTokenizer(backend)
     fast: transformers.PreTrainedTokenizerFast = wrapped
     return fast

@@ -1,4 +1,4 @@
-"""What every tokenizer is to the rest of tokpack: documents in, packed ids out."""
+"""The interface of every tokenizer: documents in, packed ids out."""
 
 from __future__ import annotations
 
@@ -38,12 +38,10 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.native import TokenBytes
 
 
-# Copies of the files of tokenizers, by their checksums, and what a manifest says of such files.
-#
-# A manifest may be anybody's. So a file that it names is used only where its content is the
-# recorded one, and is looked for in tokpack's cache, in folders that the caller knows, and last at
-# the absolute path that is recorded, which is opened only where a regular file of the recorded size
-# is.
+# A manifest names the files of its tokenizer, and anybody may have written it. So a file that it
+# names is used only if its content has the recorded checksum. It is looked for in tokpack's cache,
+# in folders that the caller knows, and last at the recorded absolute path, which is opened only if
+# a regular file of the recorded size is there.
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 _MOST_COPIES = 256
@@ -51,7 +49,9 @@ _MOST_COPIES = 256
 
 @dataclass(frozen=True)
 class FileRecord:
-    """A file of a tokenizer: its absolute path, or of a file on a store its name; its content."""
+    """A file of a tokenizer: its absolute path, or the name of a file on a store; and its
+    checksum.
+    """
 
     path: str
     bytes: int
@@ -59,13 +59,15 @@ class FileRecord:
 
     @property
     def copy(self) -> str | None:
-        """Where its copy lies; the suffix, which says what a file of ranks is, stays."""
+        """The path of its copy in the cache. It keeps the suffix, which shows the kind of a file of
+        ranks.
+        """
         if os.environ.get(OFF) == "0":
             return None
         name = self.sha256 + os.path.splitext(self.path)[1]
         try:
             return str(cache_root() / "tokenizers" / "copies" / name)
-        except RuntimeError:  # a user without a home
+        except RuntimeError:  # the user has no home
             return None
 
     def matches_file(self, path: str) -> bool:
@@ -77,43 +79,43 @@ class FileRecord:
 
 
 def records_of(files: Mapping[str, Path], *, on_store: bool) -> list[FileRecord]:
-    """What a manifest says of files by their names: nothing where one is not there any more."""
+    """The records for a manifest of files by their names, without those that no longer exist."""
     records = []
     for name, file in files.items():
         try:
             raw = file.read_bytes()
         except OSError:
             return []
-        # A copy in the cache, or of an object on a store, is known by its name alone.
+        # A file from the cache or a store is recorded by its name only: the path means nothing.
         path = name if on_store or file.name != name else os.path.abspath(file)
         records.append(FileRecord(path, len(raw), hashlib.sha256(raw).hexdigest()))
     return records
 
 
 def keep_copies(files: Mapping[str, Path], records: Iterable[FileRecord]) -> None:
-    """Copy files into the cache, where that can be written; the newest stay there."""
+    """Copy files into the cache, if that can be written; only the newest stay there."""
     for file, record in zip(files.values(), records, strict=False):
         path = record.copy
         if path is None:
             return
         with suppress(OSError):
             if record.matches_file(path):
-                os.utime(path)  # it is among the newest
+                os.utime(path)  # so that it counts as new
                 continue
         with suppress(OSError, OutputError):
             raw = file.read_bytes()
             if hashlib.sha256(raw).hexdigest() != record.sha256:
-                return  # it was replaced meanwhile
+                return  # the file was replaced meanwhile
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            replace_file(path, [raw], fsync=False)  # what a power loss leaves has another checksum
+            replace_file(path, [raw], fsync=False)  # after a power loss the checksum would differ
             keep_newest(os.path.dirname(path), _MOST_COPIES)
 
 
 def find_copies(entries: object, folders: Sequence[str]) -> dict[str, str]:
-    """The paths of files on this machine that have the recorded content, by their recorded names.
+    """The local paths of files with the recorded content, by their recorded names.
 
-    ``folders`` may be on a store, and may have files of the recorded names. TokenizerError where
-    there is none.
+    ``folders`` may be on a store, and may have files with the recorded names. TokenizerError if one
+    is not found.
     """
     records = [*map(_record, entries)] if isinstance(entries, list) else []
     if not records:
@@ -124,7 +126,7 @@ def find_copies(entries: object, folders: Sequence[str]) -> dict[str, str]:
 def _find(record: FileRecord, folders: Sequence[str]) -> str:
     others = False
     for place in _places(record, folders):
-        # A dataset can be looked at without its tokenizer, so a store may fail here.
+        # A dataset can be used without its tokenizer, so a store that fails is no error here.
         with suppress(OSError, InputError, ValueError):
             if is_url(place) and located(place).size != record.bytes:
                 others = True
@@ -147,7 +149,7 @@ def _places(record: FileRecord, folders: Sequence[str]) -> Iterator[str]:
 
 
 def _record(entry: Any) -> FileRecord:
-    """An entry of a manifest. TokenizerError for what is none."""
+    """An entry of a manifest. TokenizerError if it is invalid."""
     values = entry if isinstance(entry, dict) else {}
     path, size, digest = (values.get(key) for key in ("path", "bytes", "sha256"))
     if (
@@ -167,12 +169,12 @@ IdType = Literal["uint16", "int32"]
 
 
 class TokenizerOptions(NamedTuple):
-    """What a request says of a tokenizer beside where it is; None: as its own files have it."""
+    """The options of a request for a tokenizer; None: as its own files say."""
 
     special: SpecialMode | None = None
     eod_token: str | int | None = None
     pattern: str | None = None
-    with_folder: bool = False  # a file means its folder, whose eos_token is the EOD
+    with_folder: bool = False  # a file stands for its folder, and the EOD is its eos_token
 
 
 class Encoded(Protocol):
@@ -180,7 +182,7 @@ class Encoded(Protocol):
 
     @property
     def ids(self) -> npt.NDArray[Any]:
-        """Tokens of all documents one after the other, uint16 or int32."""
+        """The tokens of all documents, one after the other, uint16 or int32."""
 
     @property
     def lengths(self) -> npt.NDArray[np.int32]:
@@ -188,7 +190,9 @@ class Encoded(Protocol):
 
     @property
     def special(self) -> npt.NDArray[np.int64]:
-        """Document index of every special token found in the text, whatever became of it."""
+        """The document of every special token found in the text, whether it was encoded as one or
+        not.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +205,7 @@ class PackedIds:
 
 
 class Encoder(Protocol):
-    """Encodes blocks of documents; belongs to one process, and to one thread at a time."""
+    """Encodes blocks of documents. It belongs to one process, and to one thread at a time."""
 
     def encode(self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> Encoded:
         """Encode the documents data[spans[i, 0]:spans[i, 1]], which are valid UTF-8."""
@@ -210,7 +214,7 @@ class Encoder(Protocol):
 class DocumentsError(TokenizerError):
     """Documents that a tokenizer's library cannot encode.
 
-    ``reasons`` has the index in the block of every one of them, and why.
+    ``reasons`` has the reason for each of them, by its index in the block.
     """
 
     def __init__(self, reasons: dict[int, str]) -> None:
@@ -222,9 +226,9 @@ class DocumentsError(TokenizerError):
 
 
 class UnencodableError(TokenizerError):
-    """A document that shows a tokenizer to be the wrong one; it is no bad record.
+    """A document that shows that the tokenizer is the wrong one, and not that the record is bad.
 
-    ``document`` is the document's index in the block, so that a caller can name the line.
+    ``document`` is its index in the block, so that a caller can name the line.
     """
 
     def __init__(self, message: str, document: int) -> None:
@@ -238,13 +242,13 @@ class UnencodableError(TokenizerError):
 class Tokenizer(ABC):
     """Text to ids and back.
 
-    ``vocab_size`` counts added tokens and unused ids, and no padding: every id is below it.
-    ``eod_id`` is the end-of-document token, None where the tokenizer has none. ``special_ids`` has
-    the ids of special tokens by their text. ``special_tokens_default`` is what the mode ``auto``
-    means for this tokenizer. ``why_not_native`` says in one phrase why a slower library does the
-    work; "" for the native core. ``notes`` say what a user should know of how its folder was read.
-    ``arguments`` are what ``load_tokenizer`` needs beside ``name``
-    to load the same tokenizer again, from the ``files`` that it was read from, by their names.
+    ``vocab_size`` counts added tokens and unused ids, and no padding: every id is less. ``eod_id``
+    is the end-of-document token, None if the tokenizer has none. ``special_ids`` are the ids of
+    special tokens by their text. ``special_tokens_default`` is the meaning of the mode ``auto`` for
+    this tokenizer. ``why_not_native`` is the reason, in one phrase, why a slower library encodes;
+    "" if the core does. ``notes`` are what a user should know about how its folder was read.
+    ``arguments`` are those that ``load_tokenizer`` needs besides ``name`` to load the same
+    tokenizer again, from the ``files`` that it was read from, by their names.
     """
 
     name: str
@@ -258,7 +262,7 @@ class Tokenizer(ABC):
     notes: tuple[str, ...] = ()
     arguments: Mapping[str, str | int] = MappingProxyType({})
     files: Mapping[str, Path] = MappingProxyType({})
-    # What as_hf does; ``accelerated`` sets it, which knows the tokenizers of all kinds.
+    # The function of as_hf. ``accelerated`` sets it, because it imports all kinds of tokenizers.
     accelerate: ClassVar[Callable[[Tokenizer], Any]]
 
     def __repr__(self) -> str:
@@ -274,24 +278,24 @@ class Tokenizer(ABC):
     ) -> Encoder:
         """Build an encoder, in the process that will use it.
 
-        ``dtype`` of the ids is ``uint16`` or ``int32``. ``frame`` goes around each document that
-        has a token; without it that is the EOD, or nothing. ``special_tokens`` says what a special
-        token inside a document becomes: ``text``, ``encode`` (its id), or ``auto``, which is what
-        this tokenizer's own tools do. ``error`` encodes: the caller stops when ``Encoded.special``
-        is not empty. Raises TokenizerError when the dtype is too small, or there is no EOD to
-        append.
+        ``dtype`` of the ids is ``uint16`` or ``int32``. ``frame`` is put around each document that
+        has a token; by default it is the EOD, or nothing. ``special_tokens`` is how a special token
+        inside a document is treated: ``text``, ``encode`` (as its id), or ``auto``, which is what
+        this tokenizer's own tools do. ``error`` encodes: the caller must stop if
+        ``Encoded.special`` is not empty. Raises TokenizerError if the dtype is too small, or if
+        there is no EOD to append.
         """
         mode, width = self.special_mode(special_tokens), self.check_dtype(dtype)
         return self._encoder(width, mode, frame or frame_of(self, append_eod=append_eod))
 
     @abstractmethod
     def _encoder(self, dtype: IdType, mode: SpecialMode, frame: Frame) -> Encoder:
-        """Build what ``encoder`` promises, of settings that are checked."""
+        """Build the encoder; the settings have been checked."""
 
     def encode(self, text: str, *, special_tokens: str = "auto") -> list[int]:
-        """The ids of one text, without an EOD; ``encoder`` is for many. TokenizerError.
+        """The ids of one text, without an EOD; for many use ``encoder``. TokenizerError.
 
-        UsageError for what is no text, and for a lone surrogate, which no UTF-8 text has.
+        UsageError for anything but a text, and for a lone surrogate, which UTF-8 cannot have.
         """
         if not isinstance(text, str):
             raise UsageError(
@@ -312,9 +316,9 @@ class Tokenizer(ABC):
         special_tokens: str = "auto",
         threads: int = 1,
     ) -> EncodedBatch:
-        """The ids of many texts in one array, and where each begins; options as ``encoder`` has.
+        """The ids of many texts in one array, and where each begins; options as for ``encoder``.
 
-        ``threads`` of this process share the work; each with a cache of words of its own. Raises as
+        ``threads`` of this process share the work, each with its own cache of words. Raises as
         ``encode`` does.
         """
 
@@ -338,16 +342,16 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_to_id(self, token: str) -> int | None:
-        """The id of a token by its text; None where there is no such token."""
+        """The id of a token by its text, or None if there is no such token."""
 
     def special_frame(self) -> Frame:
-        """What the tokenizer's own post-processor adds around a text; TokenizerError."""
+        """The tokens that the tokenizer's own post-processor adds around a text. TokenizerError."""
         return Frame()
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The text of ids as UTF-8, which may be cut inside a character at either end.
+        """The text of ids as UTF-8, which may begin or end inside of a character.
 
-        TokenizerError for an id that no token has, UsageError for what is no row of ids.
+        TokenizerError for an id that no token has, UsageError for anything but a row of ids.
         """
         try:
             numbers = list(map(operator.index, ids))
@@ -362,26 +366,26 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _decode_bytes(self, ids: list[int]) -> bytes:
-        """The text of ids below ``vocab_size``; TokenizerError for one that is unused."""
+        """The text of ids below ``vocab_size``. TokenizerError for an unused one."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that are no character become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def token_bytes(self) -> TokenBytes | None:
-        """The bytes of each token, where those of a text's tokens are the text; else None."""
+        """The bytes of each token, if the text of ids is simply these in a row; else None."""
         return None
 
     def pieces(self) -> list[bytes]:
-        """What each id writes behind other text; b"" for special tokens, and ids that are unused.
+        """The text of each id after other text; b"" for special tokens and unused ids.
 
-        It may be cut inside a character at either end.
+        It may begin or end inside of a character.
         """
         known = {*self.special_ids.values(), self.eod_id}
         return [b"" if i in known else text for i, text in enumerate(self._pieces_behind())]
 
     def _pieces_behind(self) -> Iterable[bytes]:
-        """What each id below ``vocab_size`` writes behind a word."""
+        """The text of each id below ``vocab_size`` after a word."""
         word = next((i for i in range(self.vocab_size) if self._alone([i]).isalpha()), None)
         first = [] if word is None else [word]
         before = self._alone(first)
@@ -397,16 +401,16 @@ class Tokenizer(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256, in hex, over everything that decides ids, and over nothing else."""
+        """The sha256, in hex, of all that decides ids, and of nothing else."""
         parts = (self.kind, self.definition_digest(), self.special_tokens_default, self.eod_id)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     @abstractmethod
     def definition_digest(self) -> str:
-        """sha256, in hex, over the vocabulary and the rules, whatever their files look like."""
+        """The sha256, in hex, of vocabulary and rules; the form of the files does not matter."""
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest says of a tokenizer."""
+        """The entry for the tokenizer in a manifest."""
         files = [asdict(record) for record in self._file_records]
         return {
             "name": self.name,
@@ -420,7 +424,7 @@ class Tokenizer(ABC):
         }
 
     def keep_copies(self) -> None:
-        """Keep copies of the files in the cache, where a manifest's reader finds them."""
+        """Keep copies of the files in the cache, where readers of a manifest will find them."""
         keep_copies(self.files, self._file_records)
 
     @cached_property
@@ -428,7 +432,7 @@ class Tokenizer(ABC):
         return records_of(self.files, on_store=is_url(self.name))
 
     def special_mode(self, special_tokens: str) -> SpecialMode:
-        """What ``encoder`` does with special tokens in a mode; UsageError for an unknown mode."""
+        """How ``encoder`` treats special tokens in a mode. UsageError for an unknown mode."""
         modes: dict[str, SpecialMode] = {
             "auto": self.special_tokens_default,
             "text": "text",
@@ -443,7 +447,7 @@ class Tokenizer(ABC):
         return modes[special_tokens]
 
     def check_dtype(self, dtype: str) -> IdType:
-        """The dtype, if it can hold all ids; UsageError, TokenizerError."""
+        """The dtype, if it can hold all ids. UsageError, TokenizerError."""
         if dtype not in ("uint16", "int32"):
             raise UsageError(f"token ids cannot be stored as '{dtype}': use uint16 or int32")
         if dtype == "uint16" and self.vocab_size > 1 << 16:
@@ -461,7 +465,7 @@ class Tokenizer(ABC):
 
 
 def as_utf8(text: str, name: str) -> bytes:
-    """A text as UTF-8; UsageError, which calls it ``name``, for a lone surrogate."""
+    """A text as UTF-8. UsageError, with ``name``, for a lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -480,7 +484,7 @@ def texts_of(data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]) -> list[
 def pack(
     rows: Sequence[list[int]], *, dtype: str, frame: Frame, special: npt.NDArray[np.int64]
 ) -> PackedIds:
-    """Join the ids of documents; ``frame`` goes around each that has any."""
+    """Join the ids of documents, with ``frame`` around each that has any."""
     if frame != Frame():
         rows = [[*frame.before, *row, *frame.after] if row else row for row in rows]
     lengths = np.fromiter(map(len, rows), np.int32, count=len(rows))
@@ -490,7 +494,7 @@ def pack(
 
 
 class SpecialFinder:
-    """Finds special tokens in documents: of several at one place the longest."""
+    """Finds special tokens in documents: if several begin at one place, the longest."""
 
     def __init__(self, contents: Iterable[str]) -> None:
         longest_first = sorted((c.encode() for c in contents if c), key=len, reverse=True)
@@ -500,9 +504,9 @@ class SpecialFinder:
     def find(
         self, data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Index of the document of every occurrence, ascending."""
+        """The document of every occurrence, ascending."""
         view = np.ascontiguousarray(data).data
-        # One search over the whole block first: nearly no block has a special token at all.
+        # The whole block is searched first: hardly any block has a special token.
         if self._empty or self._pattern.search(view) is None:
             return np.empty(0, np.int64)
         documents = [
@@ -515,9 +519,9 @@ class SpecialFinder:
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """An encoder that gives the texts of a block to a library.
+    """An encoder that passes the texts of a block to a library.
 
-    ``rows_of`` makes the ids of each text; ``special`` finds the special tokens that count.
+    ``rows_of`` returns the ids of each text; ``special`` finds the special tokens that count.
     """
 
     rows_of: Callable[[list[str]], Sequence[list[int]]]
@@ -532,11 +536,11 @@ class TextEncoder:
         )
 
 
-# Many texts at once: numpy arrays in the place of lists, and threads that share no lock.
+# Many texts are encoded at once into numpy arrays, without lists, by threads that share no lock.
 
 T = TypeVar("T")
 
-_RUN_BYTES = 1 << 18  # of texts that are encoded at a time: text and ids stay in the cache
+_RUN_BYTES = 1 << 18  # of texts in one call, so that text and ids stay in the cache
 
 
 class EncodedBatch(NamedTuple):
@@ -548,16 +552,16 @@ class EncodedBatch(NamedTuple):
 
 Settings = tuple[str, bool, str]  # dtype, append_eod, special_tokens of an encoder
 
-# Encoders that nobody uses now, by what they are for: as many as threads have used at once. They
-# are beside tokenizers, not in them, since they have no pickle.
+# Idle encoders by tokenizer and purpose; as many as threads have used at once. They are not
+# attributes of tokenizers, because they cannot be pickled.
 _idle: WeakKeyDictionary[Tokenizer, dict[Any, list[Any]]] = WeakKeyDictionary()
 
 
 @contextmanager
 def borrowed(tokenizer: Tokenizer, purpose: Any, build: Callable[[], T]) -> Iterator[T]:
-    """An encoder for this thread alone: one that nobody uses now, or a new one.
+    """An encoder for this thread alone: an idle one, or a new one.
 
-    What ``build`` makes takes milliseconds and megabytes, and is kept as long as the tokenizer.
+    What ``build`` makes takes milliseconds and megabytes, so it is kept as long as the tokenizer.
     """
     idle = _idle.setdefault(tokenizer, {}).setdefault(purpose, [])
     try:
@@ -565,7 +569,7 @@ def borrowed(tokenizer: Tokenizer, purpose: Any, build: Callable[[], T]) -> Iter
     except IndexError:
         encoder = build()
     yield encoder
-    idle.append(encoder)  # after an error it is not
+    idle.append(encoder)  # not after an error
 
 
 def encode_batch(
@@ -577,7 +581,7 @@ def encode_batch(
     special_tokens: str,
     threads: int,
 ) -> EncodedBatch:
-    """What ``Tokenizer.encode_batch`` does."""
+    """The ids of many texts, as ``Tokenizer.encode_batch`` returns them."""
     if threads < 1:
         raise UsageError(f"threads is {threads}, expected 1 or more")
     if isinstance(texts, str):

@@ -1,4 +1,4 @@
-"""Prove on a run's own data that the native core does what the tokenizer's own library does."""
+"""Prove on a run's own data that the native core encodes as the tokenizer's own library does."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tokpack import _core
 
 SAMPLE_BYTES = 1 << 18
-CACHE_BYTES = 1 << 24  # room for the vocabulary and the sample's words; more takes longer to clear
-_SHOWN = 10  # ids shown on either side of a difference
+CACHE_BYTES = 1 << 24  # enough for the vocabulary and the sample's words; more is slow to clear
+_SHOWN = 10  # ids before and after a difference, in the message
 
 
 def self_check(
@@ -35,11 +35,12 @@ def self_check(
     special_tokens: str = "auto",
     most: int = SAMPLE_BYTES,
 ) -> bool:
-    """Encode the first ``most`` bytes of documents on both paths and compare every id.
+    """Encode the first ``most`` bytes of documents in the core and by the library; compare every
+    id.
 
     ``spans`` is int64 [n, 2], begin and end of each document in ``data``. Raises TokenizerError
-    that shows the first difference. False where nothing was compared: a tokenizer that is not
-    native, a SentencePiece model without its library.
+    that shows the first difference. Returns False if nothing was compared: for a tokenizer that is
+    not native, or a SentencePiece model without its library.
     """
     sample = first_documents(data, spans, most)
     texts = texts_of(data, sample)
@@ -69,7 +70,7 @@ def self_check(
 def first_documents(
     data: npt.NDArray[np.uint8], spans: npt.NDArray[np.int64], limit: int
 ) -> npt.NDArray[np.int64]:
-    """The documents that fit into ``limit`` bytes, the last one cut between two characters."""
+    """The documents that fit into ``limit`` bytes; the last one is cut between two characters."""
     sizes = np.cumsum(spans[:, 1] - spans[:, 0])
     count = int(np.searchsorted(sizes, limit, side="left")) + 1
     sample = np.array(spans[:count], np.int64)
@@ -82,13 +83,13 @@ def first_documents(
 
 
 def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokenizer:
-    """The Hugging Face library's tokenizer from the files that the native one was read from."""
+    """The Hugging Face library's tokenizer, from the files that the native one was read from."""
     files = tokenizer.reference_in(mode)
     if len(files) == 1:
         return build(files[0], special_tokens=mode, where=f"tokenizer {tokenizer.name}")
     library: Any = load_library()
     raw_vocab, raw_merges = files
-    vocab = ujson.loads(raw_vocab)  # the strict reader has taken it already
+    vocab = ujson.loads(raw_vocab)  # the strict reader has accepted it before
     merges = list(zip(*parse_merges(raw_merges, Path(tokenizer.name)), strict=True))
     twin: tokenizers.Tokenizer = library.Tokenizer(library.models.BPE(vocab, merges))
     twin.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -98,7 +99,7 @@ def reference(tokenizer: CoreTokenizer, mode: SpecialMode) -> tokenizers.Tokeniz
 
 
 def library_of(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """The library's tokenizer of the same files. TokenizerError where it reads none of them."""
+    """The library's tokenizer of the same files. TokenizerError if it cannot read them."""
     if isinstance(tokenizer, CoreTokenizer):
         return reference(tokenizer, "encode")
     if isinstance(tokenizer, HuggingFaceTokenizer):

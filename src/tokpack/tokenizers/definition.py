@@ -1,4 +1,4 @@
-"""The definition of a BPE, as the native core takes it."""
+"""The definition of a BPE in the form that the native core takes."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ if TYPE_CHECKING:
 
 NormalForm = Literal["", "NFC", "NFD", "NFKC", "NFKD"]
 
-MAX_ID = (1 << 24) - 1  # far above any real vocabulary, far below what would exhaust memory
-# Bytes of a token that is looked for in words: a hostile one would take quadratic time.
+MAX_ID = (1 << 24) - 1  # far above any real vocabulary, and far below what exhausts memory
+# The most bytes of a token that is looked for in words: a hostile one would take quadratic time.
 LONGEST = 512
 
 
 class NotNativeError(Exception):
-    """The native core cannot do this tokenizer; the message is the reason, one phrase. Internal."""
+    """The native core cannot handle this tokenizer; the message is the reason, one phrase.
+    Internal.
+    """
 
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token cut out of the text before BPE; ``normalized``: out of the normalized text.
+    """A token that is cut out of the text before BPE; ``normalized``: out of the normalized text.
 
-    ``lstrip`` and ``rstrip``: with the white space before and behind it.
+    With ``lstrip`` and ``rstrip`` it takes the white space before and after it along.
     """
 
     content: str
@@ -56,10 +58,10 @@ class AddedToken:
 
 @dataclass(frozen=True, eq=False)
 class BpeSpec:
-    """Vocabulary, merges and added tokens of a BPE.
+    """The vocabulary, merges and added tokens of a BPE.
 
-    ``vocab`` has the bytes of each id, None where merging has no such token. ``merges`` is int32
-    [m, 3], (left, right, product) in rank order, each (left, right) once.
+    ``vocab`` has the bytes of each id, or None for an id that merging does not use. ``merges`` is
+    int32 [m, 3], (left, right, product) in rank order, each (left, right) once.
     """
 
     vocab: list[bytes | None]
@@ -67,7 +69,7 @@ class BpeSpec:
     added: tuple[AddedToken, ...]
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token, of an added one first; None where there is none."""
+        """The id of a token, first looked for among added ones, or None."""
         if token in self._added_ids:
             return self._added_ids[token]
         try:
@@ -80,14 +82,14 @@ class BpeSpec:
         return {token.content: token.id for token in self.added}
 
     def settings(self) -> dict[str, Any]:
-        """Everything else in JSON, and the added tokens."""
+        """All other settings as JSON, and the added tokens."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         del values["vocab"], values["merges"]
         return {**values, "added": [astuple(token) for token in self.added]}
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the definition itself, so that the formatting of its files does not count."""
+        """The sha256 of the definition itself; the formatting of its files does not matter."""
         digest = hashlib.sha256()
         for chunk in self.chunks():
             digest.update(chunk)
@@ -108,8 +110,8 @@ class BpeSpec:
 class ByteLevelSpec(BpeSpec):
     """A byte-level BPE; ``pattern`` is one of ``_core.patterns()``, or steps as JSON.
 
-    ``form`` is what text is normalized into. ``definition`` is the sha256 of the tokenizer.json's
-    definition where its pattern has no name, or its form is not NFC.
+    ``form`` is the normal form of text. ``definition`` is the sha256 of the tokenizer.json's
+    definition if its pattern has no name, or its form is not NFC.
     """
 
     pattern: str
@@ -130,7 +132,7 @@ class ByteLevelSpec(BpeSpec):
 
 @dataclass(frozen=True, eq=False)
 class MetaspaceSpec(BpeSpec):
-    """A BPE over characters with U+2581 for a space, as ``_core.MetaspaceBPE`` takes it.
+    """A BPE over characters that writes U+2581 for a space, as ``_core.MetaspaceBPE`` takes it.
 
     ``definition`` is the sha256 of the tokenizer.json's definition.
     """
@@ -151,7 +153,8 @@ NormalizerStep = tuple[str, str, str]  # a name that the core knows, and two tex
 
 @dataclass(frozen=True, eq=False)
 class UnigramSpec(BpeSpec):
-    """A Unigram, as ``_core.MetaspaceUnigram`` takes it: no merges, but a score for each token.
+    """A Unigram, as ``_core.MetaspaceUnigram`` takes it: with a score for each token, and no
+    merges.
 
     ``definition`` is the sha256 of the tokenizer.json's definition.
     """
@@ -167,7 +170,7 @@ class UnigramSpec(BpeSpec):
 
 @dataclass(frozen=True, eq=False)
 class WordPieceSpec(BpeSpec):
-    """A WordPiece, as ``_core.WordPiece`` takes it: no merges.
+    """A WordPiece, as ``_core.WordPiece`` takes it: without merges.
 
     ``definition`` is the sha256 of the tokenizer.json's definition.
     """
@@ -181,7 +184,7 @@ class WordPieceSpec(BpeSpec):
 
 
 def _byte_of_character() -> npt.NDArray[np.int16]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, other bytes for U+0100 and up."""
+    """GPT-2's alphabet: printable Latin-1 stands for itself, U+0100 and up for the other bytes."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in printable]
     table = np.full(256 + len(rest) + 1, -1, np.int16)
@@ -194,7 +197,7 @@ _BYTE_OF_CHARACTER = _byte_of_character()
 
 
 def decode_alphabet(tokens: Sequence[str]) -> list[bytes | None]:
-    """The bytes that tokens written in GPT-2's alphabet stand for; None for any other token."""
+    """The bytes of tokens that are written in GPT-2's alphabet; None for any other token."""
     characters = np.frombuffer("".join(tokens).encode("utf-32-le", "surrogatepass"), "<u4")
     values = _BYTE_OF_CHARACTER[np.minimum(characters, len(_BYTE_OF_CHARACTER) - 1)]
     raw = values.astype(np.uint8).tobytes()
@@ -211,7 +214,7 @@ def decode_alphabet(tokens: Sequence[str]) -> list[bytes | None]:
 
 
 def encode_alphabet(tokens: Sequence[bytes | None]) -> list[str | None]:
-    """Tokens as GPT-2's alphabet writes their bytes; None for None."""
+    """The bytes of tokens, written in GPT-2's alphabet; None for None."""
     character = np.argsort(_BYTE_OF_CHARACTER, kind="stable")[-256:].astype("<u4")
     text = b"".join(token for token in tokens if token is not None)
     written = character[np.frombuffer(text, np.uint8)].tobytes().decode("utf-32-le")
@@ -225,7 +228,7 @@ def encode_alphabet(tokens: Sequence[bytes | None]) -> list[str | None]:
 
 
 def check_ids(vocab: Mapping[str, int], where: str) -> None:
-    """Raise TokenizerError unless all values are ids, each used once."""
+    """Raise TokenizerError unless all values are ids, and each is used once."""
     ids = list(vocab.values())
     if set(map(type, ids)) - {int}:
         token, bad = next((t, i) for t, i in vocab.items() if type(i) is not int)
@@ -242,9 +245,9 @@ def check_ids(vocab: Mapping[str, int], where: str) -> None:
 
 
 def vocab_by_id(vocab: Mapping[str, int], size: int) -> list[bytes | None]:
-    """The bytes of each id; None for unused ids, and for tokens outside GPT-2's alphabet.
+    """The bytes of each id; None for unused ids, and for tokens outside of GPT-2's alphabet.
 
-    ``vocab`` has passed ``check_ids``.
+    ``vocab`` must have passed ``check_ids``.
     """
     table: list[bytes | None] = [None] * size
     for token_id, token in zip(vocab.values(), decode_alphabet(list(vocab)), strict=True):
@@ -253,7 +256,7 @@ def vocab_by_id(vocab: Mapping[str, int], size: int) -> list[bytes | None]:
 
 
 def missing_bytes(vocab: Sequence[bytes | None]) -> list[int]:
-    """Byte values that occur in UTF-8 and have no token."""
+    """The byte values that occur in UTF-8 and have no token."""
     single = {token[0] for token in vocab if token is not None and len(token) == 1}
     possible = [*range(0xC0), *range(0xC2, 0xF5)]
     return [byte for byte in possible if byte not in single]
@@ -268,9 +271,9 @@ def byte_level_spec(
     form: NormalForm = "",
     ignore_merges: bool = False,
 ) -> ByteLevelSpec:
-    """The definition of a BPE whose tokens are written in GPT-2's alphabet; NotNativeError.
+    """The definition of a BPE whose tokens are written in GPT-2's alphabet. NotNativeError.
 
-    ``vocab`` has ids that each are used once, ``pairs`` the left and right tokens of the merges.
+    ``vocab`` must use each id once; ``pairs`` are the left and right tokens of the merges.
     """
     merges = merges_to_ids(*pairs, vocab)
     table = vocab_by_id(vocab, max([*vocab.values(), *(token.id for token in added)]) + 1)
@@ -283,7 +286,7 @@ def byte_level_spec(
 
 
 def split_pairs(merges: str) -> tuple[list[str], list[str]] | None:
-    """Left and right tokens of lines "left right"; None unless every line has that form."""
+    """The left and right tokens of lines "left right", or None if a line has another form."""
     raw = np.frombuffer(merges.encode("utf-8", "surrogatepass"), np.uint8)
     at = np.flatnonzero((raw == 0x20) | (raw == 0x0A))
     separators = raw[at]
@@ -302,7 +305,7 @@ def split_pairs(merges: str) -> tuple[list[str], list[str]] | None:
 def merges_to_ids(
     left: Sequence[str], right: Sequence[str], vocab: Mapping[str, int]
 ) -> npt.NDArray[np.int32]:
-    """int32 [m, 3] of left, right and product id. A pair that is listed twice has its last rank.
+    """The merges as ids, int32 [m, 3]: left, right and product. A repeated pair has its last rank.
 
     NotNativeError names the first pair that does not fit the vocabulary.
     """
@@ -330,10 +333,11 @@ def merges_to_ids(
 
 
 def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
-    """The tokenizer.json that says the same to the Hugging Face library; it cuts as told.
+    """The tokenizer.json with which the Hugging Face library does the same; it cuts by
+    ``pre_tokenizer``.
 
-    Where added tokens are to be text, they must not be in ``spec``. TokenizerError for one that the
-    library cannot tell from another token.
+    If added tokens are to be text, they must not be in ``spec``. TokenizerError for one that the
+    library would confuse with another token.
     """
     written = encode_alphabet(spec.vocab)
     vocab = {token: i for i, token in enumerate(written) if token is not None}
@@ -344,8 +348,9 @@ def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
                 "for the bytes of another token, and the ids of one of them would be wrong: name "
                 "the special token in another way"
             )
-    # The library numbers a token outside the vocabulary itself, so special ones are in it too.
-    # An equal one of the vocabulary never is a piece of text: texts are cut at added tokens before.
+    # The library gives its own ids to tokens outside of the vocabulary, so special tokens are put
+    # into it, too. As an entry of the vocabulary such a token never matches: texts are cut at added
+    # tokens before.
     vocab.update({token.content: token.id for token in spec.added})
     halves = spec.merges[:, 0].tolist(), spec.merges[:, 1].tolist()
     definition = {
@@ -389,22 +394,22 @@ def to_json(spec: ByteLevelSpec, pre_tokenizer: dict[str, Any]) -> bytes:
     return json.dumps(definition, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-# Definitions that were read from large files, kept in the user's cache folder.
+# Definitions that were read from large files are kept in the user's cache folder.
 #
-# An entry is named by the sha256 of the tokenizer's file and of the code that reads it, with the
-# library that is asked how it changes characters (``tokenizer_json``). It lies in a folder that
-# only its owner may write to, and carries its own checksum. Whatever cannot be trusted is read as
-# if it were not there, and what cannot be written is left out.
+# The name of an entry is a sha256 of the tokenizer's file and of the code that reads it, including
+# the library that is asked how it changes characters (``tokenizer_json``). Its folder may be
+# written only by its owner, and it has its own checksum. An entry that cannot be trusted is
+# ignored, and one that cannot be written is left out.
 
-OFF = "TOKPACK_TOKENIZER_CACHE"  # 0 switches it off
+OFF = "TOKPACK_TOKENIZER_CACHE"  # 0 switches the cache off
 LEAST_BYTES = 1 << 20  # of a file; a smaller one is read as fast
-_MOST_ENTRIES = 16  # the newest stay
+_MOST_ENTRIES = 16  # only the newest stay
 _MOST_HEAD = 1 << 26
 _MOST_BYTES = 1 << 30  # of an entry
 
 
 def kept(raw: bytes, build: Callable[[], BpeSpec]) -> BpeSpec:
-    """What ``build`` makes of a tokenizer's file, taken from the cache where it is there."""
+    """The definition that ``build`` makes from a tokenizer's file, or the one in the cache."""
     path = _entry(raw)
     if path is None:
         return build()
@@ -416,26 +421,26 @@ def kept(raw: bytes, build: Callable[[], BpeSpec]) -> BpeSpec:
 
 
 def _entry(raw: bytes) -> Path | None:
-    """Where the definition of a file is kept; None where it is not to be."""
+    """The path in the cache for the definition of a file, or None if it should not be kept."""
     if len(raw) < LEAST_BYTES or os.environ.get(OFF) == "0" or not hasattr(os, "geteuid"):
         return None
     try:
         digest = hashlib.sha256(raw)
         digest.update(_code())
         return cache_root() / "definitions" / digest.hexdigest()
-    except (OSError, RuntimeError):  # no source files, or a user without a home
+    except (OSError, RuntimeError):  # there are no source files, or the user has no home
         return None
 
 
 @cache
 def _code() -> bytes:
-    """sha256 of what reads a file: Python's version, the library's file, those of this room."""
+    """The sha256 of the code that reads a file: Python's version, the library, and this room."""
     digest = hashlib.sha256(sys.version.encode())
-    library = find_spec("tokenizers")  # is not loaded by that, and its version would take longer
+    library = find_spec("tokenizers")  # does not load it; to ask its version would take longer
     if library and library.origin:
         status = os.stat(library.origin)
         digest.update(f"{library.origin} {status.st_size} {status.st_mtime_ns}".encode())
-    digest.update(Path(__file__).read_bytes())  # OSError without source files
+    digest.update(Path(__file__).read_bytes())  # OSError if there are no source files
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.digest()
@@ -466,7 +471,7 @@ def _read(path: Path) -> BpeSpec | None:
 
 
 def _is_safe(status: os.stat_result) -> bool:
-    """Whether only this user may write there."""
+    """Whether only this user may write to a folder."""
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -489,7 +494,7 @@ def _spec(digest: str, head: bytes, lengths: bytes, text: bytes, merges: bytes) 
     elif "longest_word" in settings:
         kind = WordPieceSpec
     spec = kind(vocab=vocab, merges=pairs, added=added, **settings)
-    spec.__dict__["digest"] = digest  # which would be computed from the same bytes again
+    spec.__dict__["digest"] = digest  # else it would be computed from the same bytes again
     return spec
 
 
@@ -507,14 +512,14 @@ def _write(path: Path, spec: BpeSpec) -> None:
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if _is_safe(os.lstat(path.parent)):
-            # Not synced: what a power loss leaves of it has another checksum.
+            # Not synced: what a power loss leaves would have another checksum.
             replace_file(path, [json.dumps(head).encode() + b"\n", *chunks], fsync=False)
             path.chmod(0o600)
             keep_newest(path.parent, _MOST_ENTRIES)
 
 
 def keep_newest(folder: str | os.PathLike[str], count: int) -> None:
-    """Remove the files of a folder but the newest. Raises OSError."""
+    """Remove all files of a folder but the newest ones. Raises OSError."""
     entries = [entry for entry in os.scandir(folder) if entry.is_file()]
     entries.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
     for entry in entries[count:]:

@@ -1,4 +1,4 @@
-"""A tokenizer as the files by which ``transformers`` loads one that gives the same ids."""
+"""The files with which ``transformers`` loads a tokenizer that gives the same ids."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Tokenizer
 
 _SPACE = "\u2581"
-_LONGEST_RUN = 70  # of one character, in the texts that are compared
+_LONGEST_RUN = 70  # repetitions of one character in the texts that are compared
 
 
 def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str, bytes]:
-    """The files of a tokenizer by their names; ``bos`` is the id that begins a text.
+    """The files of a tokenizer by their names; ``bos`` is the id that begins a text, or None.
 
-    TokenizerError where transformers has no tokenizer that gives the same ids.
+    TokenizerError if transformers has no tokenizer that gives the same ids.
     """
     raw: bytes | None = getattr(tokenizer, "raw", None)
     reference: tuple[bytes, ...] = getattr(tokenizer, "reference", (raw,) if raw else ())
@@ -30,7 +30,7 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
     names = {key: None if i is None else _text_of(tokenizer, i) for key, i in ids.items()}
     if len(reference) == 2:
         files, kind = {"vocab.json": reference[0], "merges.txt": reference[1]}, "GPT2Tokenizer"
-        names["unk_token"] = names["eos_token"]  # which is another one by itself there
+        names["unk_token"] = names["eos_token"]  # by default transformers has another one
     elif not files:
         raise TokenizerError(
             f"transformers has none for {tokenizer.name} ({tokenizer.kind}): encode texts with "
@@ -48,13 +48,13 @@ def files_of(tokenizer: Tokenizer, max_length: int, bos: int | None) -> dict[str
 
 
 def _text_of(tokenizer: Tokenizer, token_id: int) -> str:
-    if isinstance(tokenizer, SentencePieceTokenizer):  # which decodes a control piece to nothing
+    if isinstance(tokenizer, SentencePieceTokenizer):  # it decodes a control piece to nothing
         return tokenizer.model.pieces[token_id][0].decode()
     return tokenizer.decode([token_id])
 
 
 def _of_sentencepiece(tokenizer: SentencePieceTokenizer) -> bytes:
-    """The tokenizer.json of a BPE, compared with the model. TokenizerError."""
+    """The tokenizer.json of a BPE, after a comparison with the model. TokenizerError."""
     model = tokenizer.model
     why = tokenizer.why_not_native
     if model.type != "BPE":
@@ -91,8 +91,8 @@ def _definition(
 ) -> dict[str, Any]:
     """The tokenizer.json of a SentencePiece BPE without rules.
 
-    A piece has the rank of its score; of pairs that make the same piece, and of pieces with equal
-    scores, the one with the lower id comes first.
+    The rank of a piece follows from its score. Among pairs that make the same piece, and pieces
+    with equal scores, the one with the lower id comes first.
     """
     model = tokenizer.model
     scores = model.scores

@@ -1,10 +1,10 @@
-"""A tokenizer's folder: which files define a tokenizer, and what those beside them change.
+"""The folder of a tokenizer: which files define it, and what the files beside these change.
 
-A tokenizer.json is not all that a folder says. ``tokenizer_config.json``, in older folders also
+A tokenizer.json is not all. ``tokenizer_config.json``, and in older folders also
 ``special_tokens_map.json`` and ``added_tokens.json``, name more tokens, and other flags of known
 ones. They are read as transformers 5 reads them (AutoTokenizer of 5.24): the library is given the
-same tokens in the same order, so they get the same ids. Notes say where transformers 4 (4.57) has
-others. Where transformers 5 builds another tokenizer than tokenizer.json says, the file is
+same tokens in the same order, so they get the same ids. Notes tell where transformers 4 (4.57) has
+others. If transformers 5 builds another tokenizer than tokenizer.json describes, the file is
 followed.
 """
 
@@ -39,12 +39,12 @@ GPT2_FILES = (
     ("encoder.json", "vocab.bpe"),
 )
 MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
-_PATTERNS = ("tokenizer.model.v*", "*.tiktoken", "tiktoken.model")  # where a folder has one of them
+_PATTERNS = ("tokenizer.model.v*", "*.tiktoken", "tiktoken.model")  # if a folder has just one
 
-# The attributes of transformers for special tokens, in the order in which it adds the tokens.
+# The attributes of transformers for special tokens, in the order in which it adds their tokens.
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-_IS_TEXT = "is_text"  # of a token that is given by its text alone, until it is whole
+_IS_TEXT = "is_text"  # marks a token that is given only by its text, until its flags are known
 _SHOWN = 4  # tokens in a note
 
 _EOT = "<|endoftext|>"
@@ -62,11 +62,11 @@ _ROBERTA = {
 
 @dataclass(frozen=True)
 class _Class:
-    """What a tokenizer class of transformers 5 does whatever a tokenizer.json says.
+    """What a tokenizer class of transformers 5 does, whatever tokenizer.json says.
 
-    ``tokens`` are its special tokens where the config names no others. ``prefix_space`` is its
-    default of add_prefix_space, None where it leaves that of a ByteLevel alone. ``form`` is the
-    normal form and ``pattern`` the pattern that it builds, "" where that is not compared.
+    ``tokens`` are its special tokens if the config names no others. ``prefix_space`` is its default
+    of add_prefix_space, None if it does not change that of a ByteLevel. ``form`` is the normal form
+    and ``pattern`` the pattern that it builds, "" if that is not compared.
     """
 
     tokens: Mapping[str, str]
@@ -117,22 +117,22 @@ _CLASSES = {
     "XLMRobertaTokenizer": _Class(_ROBERTA),
 }
 _BERTS = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
-_OF_BERT = {  # keys of their configs: flags of a BertNormalizer, and what they are by themselves
+_OF_BERT = {  # keys of the configs: flags of a BertNormalizer, and their defaults
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
-_NOT_READ = ("fast_tokenizer_files", "never_split", "sp_model_kwargs")  # keys that decide ids
-# The pattern that fix_mistral_regex puts in the place of the wrong one.
+_NOT_READ = ("fast_tokenizer_files", "never_split", "sp_model_kwargs")  # keys that change ids
+# The pattern with which fix_mistral_regex replaces the wrong one.
 _MISTRAL_PATTERN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_MISTRAL_LEAST = 100_000  # ids; the pattern of a smaller vocabulary is right
+_MISTRAL_LEAST = 100_000  # ids; with a smaller vocabulary the pattern is right
 _MISTRAL_TYPES = ("mistral", "mistral3", "voxtral", "ministral", "pixtral")
 
-Token = dict[str, Any]  # an added token as a tokenizer.json has it, without its id
+Token = dict[str, Any]  # an added token in the form of a tokenizer.json, without its id
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class TokenizerFolder:
     """The files of one tokenizer.
 
     ``main`` defines it: a tokenizer.json, GPT-2's two files, a SentencePiece model, or ranks.
-    ``settings`` are those of SETTINGS; a file that is named alone has none. Both by the names that
-    the files have in the folder, which a copy in a cache has not.
+    ``settings`` are those of SETTINGS; a file that is named by itself has none. Both are by the
+    names of the files in the folder, which a copy in a cache does not keep.
     """
 
     main: Mapping[str, Path]
@@ -149,12 +149,12 @@ class TokenizerFolder:
 
     @classmethod
     def alone(cls, *files: Path) -> TokenizerFolder:
-        """Files of a tokenizer without anything else of the folder that they are in."""
+        """The files of a tokenizer without the others of their folder."""
         return cls({path.name: path for path in files})
 
 
 def find(folder: Path) -> TokenizerFolder | None:
-    """The tokenizer in a folder; None where no file has the name of one."""
+    """The tokenizer in a folder, or None if no file has the name of one."""
     choices = (*((file,) for file in JSON_FILES), *GPT2_FILES, *((file,) for file in MODEL_FILES))
     for files in choices:
         paths = tuple(folder / file for file in files)
@@ -168,16 +168,16 @@ def find(folder: Path) -> TokenizerFolder | None:
 
 
 def settings_in(folder: Path) -> dict[str, Path]:
-    """The files of a folder that change what its tokenizer is, by their names."""
+    """The files of a folder that change its tokenizer, by their names."""
     return {name: folder / name for name in SETTINGS if (folder / name).is_file()}
 
 
 class Settings:
-    """What the files beside a tokenizer's definition say. TokenizerError where one is malformed.
+    """The content of the files beside a tokenizer's definition. TokenizerError if one is malformed.
 
-    ``listed`` has the tokens that are given with an id, ascending, ``named`` those of NAMED and of
-    other keys that end in _token, ``extra`` further ones. ``normalized`` of a token may be None: it
-    depends on whether the token turns out to be a special one.
+    ``listed`` are the tokens that are given with an id, ascending; ``named`` those of NAMED and of
+    other keys that end in _token; ``extra`` further ones. ``normalized`` of a token may be None:
+    then it depends on whether the token becomes a special one.
     """
 
     def __init__(self, files: Mapping[str, Path]) -> None:
@@ -185,7 +185,7 @@ class Settings:
         self.config = self._read(CONFIG)
         self.class_name = str(self.config.get("tokenizer_class") or "").removesuffix("Fast")
         has_list = "added_tokens_decoder" in self.config
-        # A folder of an older version has a map instead, which comes before its config.
+        # The folder of an older version has a map, which takes precedence over its config.
         older = {} if has_list else self._read(_TOKENS_MAP)
         values = {**self.config, **older}
         self._unset = {key for key in NAMED if key in values and values[key] is None}
@@ -206,7 +206,7 @@ class Settings:
 
     @property
     def where(self) -> str:
-        """The path of the config, or of the file that there is instead."""
+        """The path of the config, or of the file that replaces it."""
         return str(self.files.get(CONFIG) or next(iter(self.files.values()), CONFIG))
 
     @property
@@ -221,10 +221,10 @@ class Settings:
         return list(dict.fromkeys(str(token["content"]) for token in tokens))
 
     def tokens(self, added: Mapping[int, Token], *, byte_level: bool) -> list[Token]:
-        """The tokens that transformers gives the library beside those ``added``, in order.
+        """The tokens that transformers gives the library besides those ``added``, in order.
 
-        Some have new flags for an added one. A tokenizer.json that is ``byte_level`` is that of no
-        LlamaTokenizer there, whatever the config says.
+        Some give new flags to an added one. With ``byte_level`` the class cannot be a
+        LlamaTokenizer, whatever the config says.
         """
         current = {token["content"]: token for token in added.values()}
         of_class = _CLASSES[self.class_name].tokens if self.class_name in _CLASSES else {}
@@ -232,13 +232,13 @@ class Settings:
             of_class = {}
         named = {key: _special(text) for key, text in of_class.items() if key not in self._unset}
         named |= self.named
-        # Of an added_tokens.json a token goes whose id is that of another one in tokenizer.json.
+        # A token of an added_tokens.json is left out if tokenizer.json has another with its id.
         listed = [t for i, t in self.listed if not (self._is_older and i in added)]
         tokens = [token for token in listed if _whole(token) != current.get(token["content"])]
         there = {*current, *(token["content"] for token in tokens)}
         order = (*NAMED, *(key for key in named if key not in NAMED))
         for token in (*(named[key] for key in order if key in named), *self.extra):
-            # Equal ones are one token there; a text, which has _IS_TEXT, is equal to no object.
+            # Equal tokens are one in transformers. A text, marked by _IS_TEXT, equals no object.
             if token["content"] not in there and token not in tokens:
                 tokens.append(token)
         special = {token["content"] for token in named.values()}
@@ -251,11 +251,13 @@ class Settings:
         return read_object(path, missing=TokenizerError, wrong=TokenizerError)
 
     def _further(self, older: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Tokens of keys that NAMED lacks: of those that end in _token, and in a list."""
+        """The tokens of keys that are not in NAMED: of those that end in _token, and those in a
+        list.
+        """
         extra, additional = "extra_special_tokens", "additional_special_tokens"
         values = dict(self.config)
         if additional in values and not values.get(extra):
-            values[extra] = values.pop(additional)  # the name of transformers 4
+            values[extra] = values.pop(additional)  # its name in transformers 4
         keyed = {key: text for key, text in values.items() if _is_key(key) and _is_text(text)}
         if isinstance(values.get(extra), dict):
             keyed |= values.pop(extra)
@@ -284,9 +286,9 @@ class Settings:
         return sorted(listed, key=lambda one: one[0])
 
     def _older_list(self) -> list[tuple[int, Token]]:
-        """The tokens of an added_tokens.json, which are special where another key has them too."""
+        """The tokens of an added_tokens.json. They are special if another key has them, too."""
         special = {one["content"] for one in self.named.values()}
-        if not self._read(_TOKENS_MAP).get("additional_special_tokens"):  # which is not looked at
+        if not self._read(_TOKENS_MAP).get("additional_special_tokens"):  # the value is not used
             special |= {one["content"] for one in self.extra}
         listed = []
         for text, number in self._read(_ADDED_TOKENS).items():
@@ -297,7 +299,7 @@ class Settings:
         return sorted(listed, key=lambda one: one[0])
 
     def _token(self, value: Any, key: str) -> Token:
-        """A token of a config: its text, or an object with its flags."""
+        """A token of a config, given by its text, or by an object with its flags."""
         if not _is_token(value):
             raise self._wrong(key, value)
         if isinstance(value, str):
@@ -310,12 +312,12 @@ class Settings:
 
 
 def _is_key(key: str) -> bool:
-    """Whether a key that is not in NAMED names a token, as image_token does."""
+    """Whether a key that is not in NAMED names a token, such as image_token."""
     return key.endswith("_token") and key not in NAMED
 
 
 def _is_token(value: Any) -> bool:
-    """Whether a value has the form of a token: its text, or an object with its content."""
+    """Whether a value has the form of a token: a text, or an object with its content."""
     return _is_text(value.get("content") if isinstance(value, dict) else value)
 
 
@@ -324,7 +326,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _whole(token: Token, *, special: bool = False) -> Token:
-    """A token whose flags are all known; one that is named is ``special`` in any case."""
+    """A token with all flags; one that is named is always ``special``."""
     special = token["special"] or special
     normalized = not special if token["normalized"] is None else token["normalized"]
     whole = {**token, "special": special, "normalized": normalized}
@@ -338,11 +340,11 @@ def _special(text: str) -> Token:
 
 @dataclass(frozen=True)
 class Changes:
-    """What settings change in a tokenizer.json.
+    """The changes that settings make in a tokenizer.json.
 
-    ``tokens`` are added, or have new flags, in this order. ``prefix_space`` is the new
-    add_prefix_space of its ByteLevel, ``bert`` has new flags of its BertNormalizer, ``pattern`` the
-    expression that takes the place of its first one; None and empty where nothing changes.
+    ``tokens`` are added, or get new flags, in this order. ``prefix_space`` is the new
+    add_prefix_space of its ByteLevel, ``bert`` has new flags of its BertNormalizer, ``pattern`` is
+    the expression that replaces its first one; None and empty mean no change.
     """
 
     tokens: tuple[Token, ...] = ()
@@ -354,7 +356,7 @@ class Changes:
         return self != Changes()
 
     def apply(self, definition: dict[str, Any]) -> dict[str, Any]:
-        """The changed definition. What is malformed in it stays, for its reader to refuse."""
+        """The changed definition. Malformed parts are kept: its reader will report them."""
         changed = {**definition}
         model = definition.get("model")
         if self.tokens and isinstance(model, dict):
@@ -374,7 +376,7 @@ def _with_tokens(added: Any, vocab: Any, tokens: Sequence[Token]) -> Any:
     """Added tokens and more, each with the id that the library gives it."""
     if not isinstance(added, list) or not all(map(_has_id, added)):
         return added
-    if isinstance(vocab, list):  # of a Unigram: texts with scores
+    if isinstance(vocab, list):  # for a Unigram: texts with scores
         ids = {str(one[0]): i for i, one in enumerate(vocab) if isinstance(one, list) and one}
     else:
         ids = {**vocab} if isinstance(vocab, dict) else {}
@@ -386,7 +388,7 @@ def _with_tokens(added: Any, vocab: Any, tokens: Sequence[Token]) -> Any:
         new = ids.get(text, max(most + 1, size))
         number = result[text]["id"] if text in result else new
         most = max(most, number)
-        # The library never forgets that a token was a special one.
+        # In the library a token that was special once stays special.
         special = token["special"] or bool(result.get(text, {}).get("special"))
         result[text] = {"id": number, **token, "special": special}
     return list(result.values())
@@ -427,10 +429,10 @@ def _with_pattern(node: dict[str, Any], pattern: str) -> dict[str, Any]:
 
 
 class Definition:
-    """A tokenizer.json with what the files beside it change in it.
+    """A tokenizer.json with the changes of the files beside it.
 
-    ``key`` identifies it. What it is, ``read()``, and its text, ``raw``, take a second where the
-    files change anything, so they are made when they are asked for.
+    ``key`` identifies it. With changes, ``read()`` and ``raw`` take a second, so they are made only
+    when they are needed.
     """
 
     def __init__(self, raw: bytes, path: Path, changes: Changes = Changes()) -> None:
@@ -440,32 +442,32 @@ class Definition:
             self.key = b"%b\n%b" % (repr(changes).encode("utf-8", "surrogatepass"), raw)
 
     def read(self) -> Any:
-        """The JSON value. TokenizerError."""
+        """The value of the JSON. TokenizerError."""
         value = parse_json(self._raw, self._path, wrong=TokenizerError)
         return self._changes.apply(value) if self._changes and isinstance(value, dict) else value
 
     @cached_property
     def raw(self) -> bytes:
-        """Its text, which the library reads."""
+        """The text, which the library reads."""
         return json.dumps(self.read()).encode() if self._changes else self._raw
 
 
 def beside(tokenizer: Tokenizer) -> list[str]:
-    """The tokens of the folder that a tokenizer lacks which was read from a file alone."""
+    """The tokens of the folder that are missing in a tokenizer that was read from a file only."""
     folders = {path.parent for path in tokenizer.files.values()}
     if len(folders) != 1 or tokenizer.files.keys() & set(SETTINGS):
         return []
     try:
         texts = Settings(settings_in(folders.pop())).texts()
-    except TokenizerError:  # nobody asked for these files
+    except TokenizerError:  # these files were not requested, so their errors do not matter
         return []
     return [text for text in texts if tokenizer.token_to_id(text) is None]
 
 
 class FolderReader:
-    """Compares a tokenizer.json with the settings beside it: what these change, and notes of it.
+    """Compares a tokenizer.json with the settings beside it: their changes, and notes about these.
 
-    ``is_made`` of GPT-2's two files, ``path`` being the first.
+    ``is_made`` means that it was made from GPT-2's two files; ``path`` is the first of these.
     """
 
     def __init__(
@@ -477,7 +479,7 @@ class FolderReader:
         self._cutter: dict[str, Any] = cutter if isinstance(cutter, dict) else {}
         added = self._head.get("added_tokens") or []
         if not isinstance(added, list) or not all(map(_has_id, added)):
-            added = []  # its reader says what is wrong
+            added = []  # malformed, which its reader will report
         by_id = {one["id"]: _with_flags(one) for one in added}
         self._current = {token["content"] for token in by_id.values()}
         self._tokens = settings.tokens(by_id, byte_level=b'"ByteLevel"' in raw)
@@ -494,13 +496,13 @@ class FolderReader:
         )
 
     def _prefix_space(self) -> bool | None:
-        """The add_prefix_space that the tokenizer's class sets; None where it sets none."""
+        """The add_prefix_space that the tokenizer's class sets, or None."""
         default = getattr(_CLASSES.get(self._settings.class_name), "prefix_space", None)
         value = self._settings.config.get("add_prefix_space")
         return default if default is None or value is None else bool(value)
 
     def _bert(self) -> dict[str, Any]:
-        """The flags of a BertNormalizer that the config sets otherwise."""
+        """The flags of a BertNormalizer that the config sets to other values."""
         node = self._head.get("normalizer") or {}
         if node.get("type") != "BertNormalizer" or self._settings.class_name not in _BERTS:
             return {}
@@ -519,12 +521,12 @@ class FolderReader:
         return is_old and model.get("model_type") in (None, *_MISTRAL_TYPES)
 
     def notes(self, tokenizer: Tokenizer) -> list[str]:
-        """What a user should know of how the folder was read, ``tokenizer`` being its tokenizer."""
+        """What a user should know about how the folder was read; ``tokenizer`` is the result."""
         settings = self._settings
         notes = []
         texts = dict.fromkeys(one["content"] for one in self._tokens)
         new = [text for text in texts if text not in self._current]
-        if self._is_made:  # every token is new to it, also those of the class
+        if self._is_made:  # then every token is new, even those of the class
             new = [text for text in new if text in settings.texts()]
         if new:
             shown = ", ".join(f"{text} ({tokenizer.token_to_id(text)})" for text in new[:_SHOWN])
@@ -546,7 +548,7 @@ class FolderReader:
         return [*notes, *self._notes_of_class(), *self._notes_of_keys(tokenizer)]
 
     def _notes_of_class(self) -> Iterator[str]:
-        """What transformers does by the name of the tokenizer's class, and is not done here."""
+        """What transformers does because of the tokenizer's class, and tokpack does not."""
         name, where = self._settings.class_name, self._settings.where
         known = _CLASSES.get(name)
         if known is not None and known.pattern:
@@ -567,7 +569,9 @@ class FolderReader:
             yield f"{where} names code of its own ({named}), which is not run"
 
     def _notes_of_keys(self, tokenizer: Tokenizer) -> Iterator[str]:
-        """What else the config says, where transformers 4 and 5 differ or nobody would guess."""
+        """Other values of the config for which transformers 4 and 5 differ, or that are
+        surprising.
+        """
         config, where = self._settings.config, self._settings.where
         if config.get("split_special_tokens"):
             yield f"{where} sets split_special_tokens: special tokens in documents are text"
@@ -604,7 +608,7 @@ class FolderReader:
 
 
 def _without_model(raw: bytes, path: Path) -> dict[str, Any]:
-    """A tokenizer.json without its model, which is nearly all of it and comes last in most."""
+    """A tokenizer.json without its model, which is nearly all of it, and usually comes last."""
     try:
         head = json.loads(raw[: raw.index(b'"model"')].rstrip().removesuffix(b",") + b"}")
         if {"added_tokens", "normalizer", "pre_tokenizer"} <= head.keys():

@@ -1,4 +1,4 @@
-"""What frames a document: EOD, BOS, and what a tokenizer's own post-processor adds."""
+"""The tokens around a document: EOD, BOS, and those of a tokenizer's own post-processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tokpack.tokenizers.base import Tokenizer
 
-# Names of end-of-document tokens in published tokenizers, the most specific first.
+# The names of end-of-document tokens in published tokenizers, the most specific first.
 EOD_NAMES = (
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -27,7 +27,7 @@ EOD_NAMES = (
     "[EOS]",
     "<eod>",
 )
-# Of beginning-of-document tokens; looked for among the special tokens only.
+# The names of beginning-of-document tokens, which are looked for only among special tokens.
 BOS_NAMES = (
     "<|begin_of_text|>",
     "<|startoftext|>",
@@ -38,7 +38,7 @@ BOS_NAMES = (
     "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
     "[BOS]",
 )
-# The types of other programs that put around a text what its post-processor adds.
+# The tokenizer types of other programs that put the tokens of its post-processor around a text.
 _ADDING_TYPES = ("hftokenizer", "huggingfacetokenizer", "pretrainedfromhf")
 _WORDS = {"EOD": "end-of-document", "BOS": "beginning-of-document"}
 _NAMED = 6  # tokens in a message
@@ -46,23 +46,23 @@ FRAMED_BY_HAND = (
     f"leave out {option('add_special_tokens', True)}, and use {option('prepend_bos', True)} and "
     f"{option('append_eod', True)}"
 )
-_DIGITS = 19  # fewer are an id
+_DIGITS = 19  # a text of fewer digits is an id
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The ids in front of and behind every document that has a token of its own."""
+    """The ids before and after every document that has a token of its own."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, list[int]]:
-        """As a manifest has it."""
+        """The form of a manifest."""
         return {"before": list(self.before), "after": list(self.after)}
 
     @classmethod
     def of(cls, described: Mapping[str, Any] | None) -> Frame:
-        """The frame in a manifest's entry of a tokenizer, where it has one."""
+        """The frame in a manifest's entry of a tokenizer, or an empty one."""
         entry = (described or {}).get("frame") or {}
         return cls(tuple(entry.get("before", ())), tuple(entry.get("after", ())))
 
@@ -75,9 +75,9 @@ def frame_of(
     bos_token: str | int | None = None,
     add_special_tokens: bool = False,
 ) -> Frame:
-    """What goes around each document; nothing twice that a post-processor adds already.
+    """The tokens around each document. A token that the post-processor adds is not added twice.
 
-    Raises TokenizerError where there is no such token.
+    Raises TokenizerError if there is no such token.
     """
     added = tokenizer.special_frame() if add_special_tokens else Frame()
     before, after = added.before, added.after
@@ -91,17 +91,17 @@ def frame_of(
 
 
 def is_framed_elsewhere(tokenizer: Tokenizer, tokenizer_type: str | None) -> bool:
-    """Whether the program that has this type would add special tokens to a text unasked."""
+    """Whether the program with this type would add special tokens to a text by default."""
     if (tokenizer_type or "").lower() not in _ADDING_TYPES:
         return False
     try:
         return tokenizer.special_frame() != Frame()
-    except TokenizerError:  # it adds something else
+    except TokenizerError:  # it adds more than tokens around a text
         return True
 
 
 def eod_of(tokenizer: Tokenizer) -> int:
-    """The end-of-document token; TokenizerError where the tokenizer has none."""
+    """The end-of-document token. TokenizerError if the tokenizer has none."""
     if tokenizer.eod_id is None:
         advice = f", or append none with {option('append_eod', False)}"
         raise TokenizerError(_unnamed(tokenizer, "EOD") + advice)
@@ -109,7 +109,9 @@ def eod_of(tokenizer: Tokenizer) -> int:
 
 
 def find_eod(tokenizer: Tokenizer, token: str | int | None) -> int | None:
-    """The id of the end-of-document token: the one asked for, else the first of EOD_NAMES."""
+    """The id of the end-of-document token: of the requested one, or the first of EOD_NAMES, or
+    None.
+    """
     if token is not None:
         return token_id(tokenizer, token, "EOD")
     ids = map(tokenizer.token_to_id, EOD_NAMES)
@@ -117,7 +119,7 @@ def find_eod(tokenizer: Tokenizer, token: str | int | None) -> int | None:
 
 
 def find_bos(tokenizer: Tokenizer) -> str | None:
-    """The special token that begins a document: the first of BOS_NAMES that there is."""
+    """The special token that begins a document: the first of BOS_NAMES that exists, or None."""
     return next((name for name in BOS_NAMES if name in tokenizer.special_ids), None)
 
 
@@ -129,9 +131,9 @@ def _bos_of(tokenizer: Tokenizer) -> int:
 
 
 def token_id(tokenizer: Tokenizer, token: str | int, what: str) -> int:
-    """The id of a token that is given by its text, or, in digits, by its id.
+    """The id of a token given by its text, or by its id in digits.
 
-    ``what`` is what it is to be, EOD or BOS. TokenizerError where there is no such token.
+    ``what`` is what it is used as, EOD or BOS. TokenizerError if there is no such token.
     """
     text = str(token)
     if not (text.isascii() and text.isdecimal() and len(text) < _DIGITS):
@@ -168,7 +170,7 @@ def _advice(tokenizer: Tokenizer, what: str, text: str) -> str:
 
 
 def _as_text(tokenizer: Tokenizer, text: str) -> str:
-    """How many ids a text is that is no token; "" where the tokenizer cannot tell."""
+    """How many ids a text is that is no token, in words; "" if the tokenizer cannot tell."""
     import numpy as np
 
     data = np.frombuffer(text.encode("utf-8", "backslashreplace"), np.uint8)

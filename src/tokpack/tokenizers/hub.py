@@ -1,4 +1,6 @@
-"""Tokenizer files by name: tokpack's cache, a Hugging Face cache, or a checked download."""
+"""The files of named tokenizers: in tokpack's cache, a Hugging Face cache, or a checked
+download.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tokpack.storage.disk.cache_root import cache_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_TIMEOUT = 5.0  # seconds until a server must have answered
+_TIMEOUT = 5.0  # seconds within which a server must answer
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -28,12 +30,14 @@ def is_repository(name: str) -> bool:
 
 
 def cache_folder(name: str) -> Path:
-    """Where tokpack keeps the files of a named tokenizer: $TOKPACK_CACHE/tokenizers/NAME."""
+    """The folder with the files of a named tokenizer: $TOKPACK_CACHE/tokenizers/NAME."""
     return cache_root() / "tokenizers" / name.replace("/", "--")
 
 
 def hub_snapshots(repository: str) -> Iterator[Path]:
-    """Folders of a repository in this machine's Hugging Face cache; the newest ``main`` first."""
+    """The folders of a repository in this machine's Hugging Face cache; the newest ``main``
+    first.
+    """
     folder = hub_cache() / f"models--{repository.replace('/', '--')}"
     snapshots = folder / "snapshots"
     try:
@@ -61,7 +65,7 @@ def hub_cache() -> Path:
 
 
 class UnavailableError(Exception):
-    """A download did not happen; the message is the reason, one phrase. Internal."""
+    """A download was not made; the message is the reason, one phrase. Internal."""
 
 
 def download(
@@ -71,10 +75,10 @@ def download(
     check: Callable[[Path], object] = lambda folder: None,
     beside: Sequence[str] = (),
 ) -> None:
-    """Fetch the first set of files that the repository has into ``folder``, all of them or none.
+    """Download the first set of files that the repository has into ``folder``, all of them or none.
 
-    Those of ``beside`` come too that it has. Every file is compared with the checksum that the
-    server announced for it; ``check`` then gets the folder and may refuse it. Raises
+    Those of ``beside`` that it has are downloaded, too. Every file is compared with the checksum
+    that the server announced; then ``check`` is called with the folder and may refuse it. Raises
     UnavailableError, or what ``check`` raises.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
@@ -104,7 +108,7 @@ def _move_into_place(partial: Path, folder: Path) -> None:
         try:
             rename(partial, folder, fsync=False)
         except OSError:
-            # The folder exists: another process was first, or it holds other files of the user's.
+            # The folder exists: another process was faster, or it has other files of the user.
             for path in partial.iterdir():
                 rename(path, folder / path.name, fsync=False)
             sync_folder(str(folder))
@@ -148,7 +152,9 @@ def _fetch_first(
 
 
 def _fetch(repository: str, name: str, partial: Path) -> None:
-    """One file. The metadata come first: only that request fails at once, without retries."""
+    """Download one file. Its metadata are requested first: only that fails at once, without
+    retries.
+    """
     import huggingface_hub
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -168,7 +174,7 @@ def _fetch(repository: str, name: str, partial: Path) -> None:
 
 
 def check_etag(content: bytes, etag: str | None, what: str) -> None:
-    """Compare with the server's checksum: sha256 of a large file, git's sha1 of any other."""
+    """Compare with the server's checksum: sha256 for a large file, git's sha1 for any other."""
     if etag and re.fullmatch("[0-9a-f]{64}", etag):
         actual = hashlib.sha256(content).hexdigest()
     elif etag and re.fullmatch("[0-9a-f]{40}", etag):

@@ -35,18 +35,16 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Encoder, IdType, SpecialMode
 
 
-# What the Hugging Face library does, and no tokenizer of a dataset may do.
-
 _PREFIXED = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
-_INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes within a character
-_MOST_GROWTH = 1000  # times; NFKD makes 18 of one, and a mark for a space is 3 bytes
+_INSIDE = {bytes([byte]) for byte in range(0x80, 0xC0)}  # UTF-8's bytes inside of a character
+_MOST_GROWTH = 1000  # times; NFKD makes 18 from one, and a mark for a space has 3 bytes
 
 
 def check_merges(raw: bytes, where: str) -> None:
-    """Refuse merges whose second half the library would cut inside a character. TokenizerError.
+    """Refuse merges whose second half the library would cut inside of a character. TokenizerError.
 
-    It removes as many bytes as continuing_subword_prefix has. What is left is no UTF-8, and the
-    message about that would end the process.
+    It removes as many bytes as continuing_subword_prefix has. If the rest is no UTF-8, its message
+    about that would abort the process.
     """
     if not _PREFIXED.search(raw):
         return
@@ -56,7 +54,7 @@ def check_merges(raw: bytes, where: str) -> None:
         pairs = [m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"]]
         cut = [pair for pair in pairs if pair[1].encode()[size : size + 1] in _INSIDE]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        return  # the library says what is wrong
+        return  # malformed, which the library will report
     if cut:
         raise TokenizerError(
             f"{where}: the merge {cut[0]} does not fit continuing_subword_prefix "
@@ -65,7 +63,7 @@ def check_merges(raw: bytes, where: str) -> None:
 
 
 def check_same_ids(tokenizer: tokenizers.Tokenizer, where: str) -> None:
-    """Refuse BPE dropout, with which a text has other ids each time. TokenizerError."""
+    """Refuse BPE dropout, with which a text has different ids each time. TokenizerError."""
     dropout = getattr(tokenizer.model, "dropout", None)
     if dropout:
         raise TokenizerError(
@@ -75,9 +73,9 @@ def check_same_ids(tokenizer: tokenizers.Tokenizer, where: str) -> None:
 
 
 def check_growth(tokenizer: tokenizers.Tokenizer, where: str) -> None:
-    """Refuse steps that make a huge text of a small one. TokenizerError.
+    """Refuse steps that make a huge text from a small one. TokenizerError.
 
-    The library aborts the process where there is not enough memory.
+    The library aborts the process if there is not enough memory.
     """
     for what in ("normalizer", "decoder"):
         if step := getattr(tokenizer, what):
@@ -90,41 +88,43 @@ def check_growth(tokenizer: tokenizers.Tokenizer, where: str) -> None:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """How many bytes replacements may make of one."""
+    """The most bytes that replacements may make from one byte."""
     growth = 1.0
     for inner in step.get("normalizers") or step.get("decoders") or ():
         growth *= _growth(inner)
     if step.get("type") == "Replace":
         pattern, added = step["pattern"], len(step["content"].encode())
-        literal = pattern.get("String", "")  # an expression may match between any two characters
+        literal = pattern.get("String", "")  # an expression may match between all characters
         growth *= max(1, added / len(literal.encode())) if literal else 1 + added
     return growth
 
 
 Result = TypeVar("Result")
 
-_LOOK_SECONDS = 0.5  # between two looks at the time that a call has taken
-_BATCH_CHARACTERS = 1 << 18  # the library's results take some 50 bytes a token
+_LOOK_SECONDS = 0.5  # between two looks at the time that a call has taken so far
+_BATCH_CHARACTERS = 1 << 18  # the library's results take about 50 bytes a token
 _ADDS = re.compile(rb'"(Template|Bert|Roberta)Processing"')
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # a token of a byte that has no other
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # the token of a byte without any other token
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}".encode()
 _TRIED = 1000  # ids, for a text that has a token
-# Processor time for a text, and as much for each megabyte of it: far more than any needs. A batch
-# that takes a fraction of it is looked at text by text.
+# Seconds of processor time for a text, and again for each megabyte of it: far more than any needs.
+# If a batch takes a fraction of this, its texts are encoded one by one.
 MOST_SECONDS = 30.0
 _PATIENCE = 0.1
 _IDS_DO_NOT_DEPEND_ON = ("decoder", "padding", "post_processor", "truncation", "version")
 
 
 class TooLongError(Exception):
-    """A call took more processor time than it may. Its thread goes on: nothing can end it."""
+    """A call took more processor time than allowed. Its thread goes on, because nothing can end
+    it.
+    """
 
 
 def load_library() -> Any:
-    """Import ``tokenizers``, one thread a process.
+    """Import ``tokenizers``, with one thread a process.
 
     Its own threads would compete with tokpack's workers, and it warns when a process that has used
-    them forks. A TOKENIZERS_PARALLELISM that is already set wins.
+    them forks. A TOKENIZERS_PARALLELISM that is already set is respected.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     import tokenizers
@@ -133,7 +133,7 @@ def load_library() -> Any:
 
 
 def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.Tokenizer:
-    """The library's tokenizer from a tokenizer.json, without truncation and padding."""
+    """The library's tokenizer for a tokenizer.json, without truncation and padding."""
     library = load_library()
     check_merges(raw, where)
     try:
@@ -153,23 +153,24 @@ def build(raw: bytes, *, special_tokens: SpecialMode, where: str) -> tokenizers.
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether Rust code has panicked, which is none of Python's Exceptions and has no module."""
+    """Whether Rust code has panicked. Such an error is no Exception in Python and has no module."""
     return type(error).__name__ == "PanicException"
 
 
 @contextlib.contextmanager
 def failures(what: str) -> Iterator[None]:
-    """Raise TokenizerError, which begins with ``what``, where the library fails or panics."""
+    """Raise TokenizerError, which begins with ``what``, if the library fails or panics."""
     try:
         yield
     except BaseException as error:
-        if type(error) is not Exception and not _is_panic(error):  # it has no class of its own
+        # The errors of the library have no class of their own.
+        if type(error) is not Exception and not _is_panic(error):
             raise
         raise TokenizerError(f"{what}: {message(str(error))}") from None
 
 
 def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Plain ids of texts: nothing that a post_processor would add.
+    """The plain ids of texts, without those that a post_processor would add.
 
     DocumentsError names the texts at which the library fails or panics, UnencodableError the first
     one that takes it too long.
@@ -180,17 +181,20 @@ def encode_batch(tokenizer: tokenizers.Tokenizer, texts: list[str]) -> list[list
 def encode_with_offsets(
     tokenizer: tokenizers.Tokenizer, texts: list[str]
 ) -> list[tuple[list[int], list[tuple[int, int]]]]:
-    """As ``encode_batch``, with the characters [begin, end) of its text that each id stands for.
+    """As ``encode_batch``, but each id with the characters [begin, end) of its text that it stands
+    for.
 
-    A character without a part in any token (a mark that normalization joins to a letter) is none's.
-    The tokenizer's post_processor is lost: it would cut white space off.
+    A character without a part in any token (a mark that normalization joins to a letter) belongs to
+    none. The post_processor of the tokenizer is removed, because it would cut white space off.
     """
     tokenizer.post_processor = load_library().processors.ByteLevel(trim_offsets=False)
     return _of_each(partial(_ids_and_offsets, tokenizer), texts)
 
 
 def _of_each(encode: Callable[..., list[Result]], texts: list[str]) -> list[Result]:
-    """What encode(texts, seconds) gives, of all at once or, where that fails, one by one."""
+    """The result of encode(texts, seconds) for each text: of all at once or, if that fails, one by
+    one.
+    """
     with contextlib.suppress(TokenizerError, TooLongError):
         return encode(texts, _most_seconds(texts) * _PATIENCE)
     rows: list[Result] = []
@@ -233,12 +237,13 @@ def _most_seconds(texts: list[str]) -> float:
 
 
 def post_processed(raw: bytes, *, where: str) -> Frame:
-    """What the post_processor of a tokenizer.json adds around a text. TokenizerError."""
+    """The tokens that the post_processor of a tokenizer.json adds around a text. TokenizerError."""
     if _ADDS.search(raw) is None:
         return Frame()
     library = build(raw, special_tokens="encode", where=where)
     with failures(f"{where}: the tokenizers library cannot add its special tokens"):
-        # Any text with a token of its own shows it; a vocabulary of few words may lack the first.
+        # Any text with a token of its own shows them. Several are tried, because a small vocabulary
+        # may have no token for the first.
         some = (library.decode([i], skip_special_tokens=False) for i in range(_TRIED))
         plain = ((text, _ids(library, [text])[0]) for text in itertools.chain("a0", some))
         text, ids = next(((text, ids) for text, ids in plain if ids), ("", []))
@@ -253,7 +258,7 @@ def post_processed(raw: bytes, *, where: str) -> Frame:
 
 
 def digest_of(definition: dict[str, Any]) -> str:
-    """sha256, in hex, over what decides ids in a tokenizer.json."""
+    """The sha256, in hex, of all that decides ids in a tokenizer.json."""
     deciding = {k: v for k, v in definition.items() if k not in _IDS_DO_NOT_DEPEND_ON}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 
@@ -261,8 +266,8 @@ def digest_of(definition: dict[str, Any]) -> str:
 class HuggingFaceTokenizer(Tokenizer):
     """Any tokenizer.json; ``raw`` is its text.
 
-    ``raw_of_text`` is the same for texts in which special tokens are text, where that is another
-    one.
+    ``raw_of_text`` is another one for texts in which special tokens are plain text, or None if it
+    is the same.
     """
 
     kind = "Hugging Face tokenizers"
@@ -297,7 +302,7 @@ class HuggingFaceTokenizer(Tokenizer):
     def token_to_id(self, token: str) -> int | None:
         try:
             number: int | None = self._library.token_to_id(token)
-        except UnicodeEncodeError:  # a lone surrogate
+        except UnicodeEncodeError:  # for a lone surrogate
             return None
         return number
 
@@ -319,7 +324,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return text.encode()
 
     def _pieces_behind(self) -> Iterator[bytes]:
-        """Bytes that are no character alone, which the library decodes to U+FFFD, stay bytes."""
+        """The text of each id after a word. Bytes that the library decodes to U+FFFD stay as they
+        are.
+        """
         for i, piece in enumerate(super()._pieces_behind()):
             token = self._library.id_to_token(i) if _NO_CHARACTER in piece else None
             if token is None:
@@ -330,7 +337,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 yield decode_alphabet([token])[0] or piece
 
     def definition_digest(self) -> str:
-        return digest_of(ujson.loads(self.raw))  # two strict readers have taken it already
+        return digest_of(ujson.loads(self.raw))  # two strict readers have accepted it before
 
 
 def _rows(
@@ -376,11 +383,11 @@ def _batches(texts: list[str]) -> Iterator[list[str]]:
 
 
 class _Call(threading.Thread, Generic[Result]):
-    """A call in a thread that the end of the process ends."""
+    """A call in a daemon thread, which does not keep the process from ending."""
 
     result: Result
     error: BaseException | None = None
-    _clock: int | None = None  # of the thread, where the system has such clocks
+    _clock: int | None = None  # the clock of the thread, if the system has such clocks
 
     def __init__(self, function: Callable[[], Result]) -> None:
         super().__init__(daemon=True)
@@ -392,22 +399,22 @@ class _Call(threading.Thread, Generic[Result]):
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             self.result = self._function()
-        except BaseException as error:  # a panic of Rust code is no Exception
+        except BaseException as error:  # a panic of Rust code is not an Exception
             self.error = error
 
     def seconds(self) -> float:
-        """Processor time of the call; of the whole process where no thread has a clock."""
+        """The processor time of the call, or of the whole process if threads have no clocks."""
         if self._clock is None:
             return time.process_time() - self._began
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the thread has just ended
             return time.clock_gettime(self._clock)
         return 0.0
 
 
 def bounded(function: Callable[[], Result], seconds: float) -> Result:
-    """What ``function`` returns or raises; TooLongError after so many seconds of processor time.
+    """What ``function`` returns or raises; TooLongError after ``seconds`` of processor time.
 
-    The function must let other threads run. Ctrl-C ends the wait, as an error does.
+    The function must release the GIL. Ctrl-C ends the wait, as an error does.
     """
     call = _Call(function)
     call.start()

@@ -1,4 +1,4 @@
-"""Find a tokenizer: by name, by path, or by the flags of other preprocessors."""
+"""Find a tokenizer by name, by path, or by the flags of other preprocessors."""
 
 from __future__ import annotations
 
@@ -79,13 +79,11 @@ if TYPE_CHECKING:
     TokenizerLike = PathLike | tokenizers.Tokenizer | transformers.PreTrainedTokenizerBase
 
 
-# A tokenizer from files or a folder; their content says what they are.
-
 _SHOWN = 4  # tokens in a message
 
 
 def from_path(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
-    """A tokenizer's file alone, or the folder that it is in with all that this says."""
+    """The tokenizer of a file alone, or of its folder with everything in that."""
     if path.is_dir():
         folder = find(path)
         if folder is None:
@@ -100,7 +98,7 @@ def from_path(path: Path, name: str, choice: TokenizerOptions) -> Tokenizer:
 
 
 def from_folder(folder: TokenizerFolder, name: str, choice: TokenizerOptions) -> Tokenizer:
-    """The tokenizer of files that are known. TokenizerError."""
+    """The tokenizer of the files of a folder. TokenizerError."""
     main = tuple(folder.main.values())
     settings = Settings(folder.settings)
     if choice.with_folder and choice.eod_token is None and settings.eos is not None:
@@ -137,7 +135,7 @@ def _from_file(path: Path, settings: Settings, name: str, choice: TokenizerOptio
 def _from_json_folder(
     reader: FolderReader, path: Path, settings: Settings, name: str, choice: TokenizerOptions
 ) -> Tokenizer:
-    """A tokenizer.json with what is beside it."""
+    """The tokenizer of a tokenizer.json with the files beside it."""
     if settings.config.get("split_special_tokens") and choice.special is None:
         choice = choice._replace(special="text")
     tokenizer = from_json(reader.definition, path, name, choice)
@@ -146,10 +144,12 @@ def _from_json_folder(
 
 
 def _refuse_more_tokens(tokenizer: SentencePieceTokenizer, path: Path, settings: Settings) -> None:
-    """Raise TokenizerError for tokens that a SentencePiece model lacks, and never could encode."""
+    """Raise TokenizerError for tokens that a SentencePiece model does not have, and cannot
+    encode.
+    """
     more = [text for text in settings.texts() if tokenizer.token_to_id(text) is None]
     padding = settings.named.get("pad_token", {}).get("content")
-    if more and more != [padding]:  # no text has that one
+    if more and more != [padding]:  # padding never occurs in a text
         raise TokenizerError(
             f"{settings.where} adds tokens to the SentencePiece model {path.name}, which its "
             f"library cannot find in a text ({', '.join(more[:_SHOWN])}): give a folder with the "
@@ -167,8 +167,8 @@ def _refuse_pattern(path: Path, choice: TokenizerOptions) -> None:
 
 
 def _is_sentencepiece(raw: bytes) -> bool:
-    """Whether a file begins as a SentencePiece model does: with a piece, its text and its score."""
-    if raw[:1] != b"\n":  # field 1, of a length
+    """Whether a file begins like a SentencePiece model: with a piece, its text and its score."""
+    if raw[:1] != b"\n":  # the key of field 1, a message with a length
         return False
     at = 1
     while raw[at : at + 1] >= b"\x80" and at < 5:
@@ -216,7 +216,9 @@ def from_json(definition: Definition, path: Path, name: str, choice: TokenizerOp
 
 
 class _TekkenFound(Exception):  # noqa: N818 - not an error
-    """The file is a tekken.json: it is not to be read, and kept in the cache, as another one."""
+    """The file is a tekken.json, and so must not be read, and kept in the cache, as a
+    tokenizer.json.
+    """
 
     def __init__(self, definition: dict[str, Any]) -> None:
         super().__init__()
@@ -224,7 +226,9 @@ class _TekkenFound(Exception):  # noqa: N818 - not an error
 
 
 def _tokenizer_json(definition: Any, path: Path) -> dict[str, Any]:
-    """The object of a tokenizer.json; TokenizerError for another file's, _TekkenFound for one."""
+    """The object of a tokenizer.json. TokenizerError for another kind of file, _TekkenFound for
+    that.
+    """
     if ranks.is_tekken(definition):
         raise _TekkenFound(definition)
     if isinstance(definition, list):
@@ -244,7 +248,9 @@ def _tokenizer_json(definition: Any, path: Path) -> dict[str, Any]:
 def _from_gpt2_folder(
     vocab_file: Path, merge_file: Path, settings: Settings, name: str, choice: TokenizerOptions
 ) -> Tokenizer:
-    """A folder with GPT-2's pair of files: the tokenizer.json of what its class makes of them."""
+    """The tokenizer of a folder with GPT-2's two files: the tokenizer.json that its class makes of
+    them.
+    """
     _refuse_pattern(vocab_file, choice)
     pattern, form = _of_class(settings, vocab_file.parent)
     vocab = parse_vocab(read_bytes(vocab_file), vocab_file)
@@ -257,7 +263,7 @@ def _from_gpt2_folder(
     return _from_json_folder(reader, vocab_file, settings, name, choice)
 
 
-# What classes of transformers cut by that read GPT-2's two files, and their normal forms.
+# The patterns and normal forms of the classes of transformers that read GPT-2's two files.
 _CUT_BY: dict[str, tuple[str, NormalForm]] = {
     "": ("gpt2", ""),
     "GPT2Tokenizer": ("gpt2", ""),
@@ -288,7 +294,7 @@ def _of_class(settings: Settings, folder: Path) -> tuple[str, NormalForm]:
 def from_gpt2_files(
     vocab_file: Path, merge_file: Path, name: str, choice: TokenizerOptions
 ) -> Tokenizer:
-    """GPT-2's pair of files, or TokenizerError where they are of two tokenizers."""
+    """The tokenizer of GPT-2's two files. TokenizerError if they are of two tokenizers."""
     _refuse_pattern(vocab_file, choice)
     raw_vocab, raw_merges = read_bytes(vocab_file), read_bytes(merge_file)
 
@@ -308,16 +314,17 @@ def from_gpt2_files(
     )
 
 
-# Tokenizer objects of other libraries, written to the folder that they are then read from.
-#
-# So workers, manifests and a run that goes on know such a tokenizer as they know every other one:
-# by files. The folder lies in the cache, and its name is the checksum of what is in it.
+# A tokenizer object of another library is written to a folder, and read from there. So workers,
+# manifests and a run that is resumed know it as they know every other tokenizer: by files. The
+# folder is in the cache, and its name is the checksum of its content.
 
 
 def path_of(name: str, value: TokenizerLike) -> str:
-    """A tokenizer by its name or path, as a string; an object by the folder that it is written to.
+    """The name or path of a tokenizer, as a string; for an object, the folder that it is written
+    to.
 
-    ``name`` is the option's. UsageError for what is no tokenizer, or has no tokenizer.json.
+    ``name`` is that of the option. UsageError for an object that is no tokenizer, or has no
+    tokenizer.json.
     """
     if isinstance(value, str):
         return value
@@ -356,7 +363,7 @@ def path_of(name: str, value: TokenizerLike) -> str:
 
 
 def _config(value: Any, backend: Any) -> dict[str, Any]:
-    """What a tokenizer of transformers has beside its definition."""
+    """The settings of a tokenizer of transformers, besides its definition."""
     config: dict[str, Any] = {key: getattr(value, key, None) for key in NAMED}
     config = {key: str(token) for key, token in config.items() if token is not None}
     if backend.encode_special_tokens:
@@ -380,13 +387,13 @@ _BESIDE = (
     "{}: tokenizer type {} also reads the tokenizer_config.json beside it: copy both to a folder "
     "of a disk"
 )
-_WHOLE_HUB = (*SETTINGS, "chat_template.jinja")  # files of a repository beside its tokenizer's
+_WHOLE_HUB = (*SETTINGS, "chat_template.jinja")  # files of a repository besides the tokenizer's
 _FROM_TRANSFORMERS = ("huggingfacetokenizer", "pretrainedfromhf")
 
 
 @dataclass(frozen=True)
 class NamedTokenizer:
-    """A tokenizer with a name of its own; ``digest`` is its definition's, in every copy of it."""
+    """A tokenizer with a name of its own; ``digest`` is that of its definition in every copy."""
 
     name: str
     repository: str
@@ -436,7 +443,9 @@ _TYPES = {
 
 
 class TokenizerFiles(TypedDict, total=False):
-    """Which tokenizer, as load_tokenizer takes it: what commands about datasets have flags for."""
+    """A tokenizer by the arguments of load_tokenizer: those for which commands on datasets have
+    flags.
+    """
 
     tokenizer: TokenizerLike | None
     vocab_file: PathLike | None
@@ -462,19 +471,19 @@ def load_tokenizer(
     special_tokens_count: int | None = None,
     name: PathLike | None = None,
 ) -> Tokenizer:
-    """Load a tokenizer; GPT-2's when nothing is said.
+    """Load a tokenizer; GPT-2's by default.
 
-    ``tokenizer`` is a name (gpt2, neox, cl100k_base, a Hugging Face repository as owner/name) or a
+    ``tokenizer`` is a name (gpt2, neox, cl100k_base, a Hugging Face repository as owner/name), a
     path (a tokenizer.json, a .tiktoken file, a tekken.json, a SentencePiece model, a folder with
     one of them or with vocab.json and merges.txt; the URL of such a file), or an object: a fast
-    tokenizer of transformers, a ``tokenizers.Tokenizer``. A folder means all that its
-    tokenizer_config.json adds, a file that is named that file alone. ``vocab_file`` is a
+    tokenizer of transformers, a ``tokenizers.Tokenizer``. A folder includes all that its
+    tokenizer_config.json adds; a file that is named is only that file. ``vocab_file`` is a
     tokenizer.json, or goes with a ``merge_file``; ``tokenizer_model`` is as ``tokenizer``;
     ``tokenizer_type`` is one of the other preprocessors' names, or ``Whitespace``. ``eod_token`` is
-    the end-of-document token, or in digits its id, where it is not one of the usual ones.
-    ``pattern`` says how text is cut into words, by a name or as an expression, for a .tiktoken
-    file. ``vocab_size`` (ids) and ``special_tokens_count`` are for the type TikTokenizer. ``name``
-    is the former name of ``tokenizer``.
+    the end-of-document token, or its id in digits, if it is not one of the usual ones. ``pattern``
+    says how text is cut into words, by a name or an expression, for a .tiktoken file.
+    ``vocab_size`` (ids) and ``special_tokens_count`` are for the type TikTokenizer. ``name`` is the
+    former name of ``tokenizer``.
 
     Raises UsageError for a request that contradicts itself, TokenizerError for a tokenizer that is
     unknown, incomplete or contradictory.
@@ -491,7 +500,7 @@ def load_tokenizer(
         )
     path, source = _near(source), shown(source) if is_url(source) else source
     type_name = (tokenizer_type or "").lower()
-    # transformers' GPT-2 encodes special tokens, Megatron's takes them for text.
+    # GPT-2 in transformers encodes special tokens, in Megatron it takes them for text.
     special: SpecialMode | None = "encode" if type_name.startswith("hfgpt2") else None
     choice = TokenizerOptions(special, eod_token, pattern, type_name in _FROM_TRANSFORMERS)
     if kind in ("ranks in a list", "sentencepiece", "whitespace"):
@@ -521,7 +530,7 @@ def load_tokenizer(
 
 
 def _only_one(named: list[str], kind: str | None, tokenizer_type: str | None) -> str:
-    """The one tokenizer that a request names, GPT-2's where it names none. UsageError."""
+    """The only tokenizer that a request names, or GPT-2's if it names none. UsageError."""
     if len(named) > 1:
         raise UsageError(
             f"more than one tokenizer is given ({', '.join(map(shown, named))}): "
@@ -533,7 +542,7 @@ def _only_one(named: list[str], kind: str | None, tokenizer_type: str | None) ->
 
 
 def _near(name: str) -> Path:
-    """The file of a name that may be one, on this machine."""
+    """The file on this machine with a name that may be that of a file."""
     try:
         return Path(near(name))
     except FileNotFoundError:
@@ -558,7 +567,7 @@ def _kind(tokenizer_type: str | None) -> str | None:
 
 
 def is_at_hand(name: str) -> bool:
-    """Whether a name means one certain tokenizer, whoever says it, for which nothing is asked."""
+    """Whether a name means the same tokenizer for everybody, and needs no download."""
     named = _named(name)
     return ranks.by_name(name) is not None if named is None else _folder(named) is not None
 
@@ -632,9 +641,10 @@ def _from_named(named: NamedTokenizer, choice: TokenizerOptions) -> Tokenizer:
 
 
 def named_tokenizers() -> dict[str, tuple[Path | None, str]]:
-    """The tokenizers that a first use downloads: the folder here that has them, and what is needed.
+    """The tokenizers that are downloaded at their first use: their local folder, and what they
+    need.
 
-    The folder is None where they are not on this machine.
+    The folder is None if they are not on this machine.
     """
     return {
         one.name: (
@@ -647,7 +657,7 @@ def named_tokenizers() -> dict[str, tuple[Path | None, str]]:
 
 
 def _folder(named: NamedTokenizer) -> Path | None:
-    """The folder on this machine that has a tokenizer's files."""
+    """The folder on this machine with a tokenizer's files, or None."""
     repositories = (named.repository, named.repository.split("/")[1])
     snapshots = [folder for name in repositories for folder in hub.hub_snapshots(name)]
     folders = (hub.cache_folder(named.name), *snapshots)
@@ -658,7 +668,7 @@ def _folder(named: NamedTokenizer) -> Path | None:
 def _from_typed_file(
     path: Path, name: str, type_name: str, eod_token: str | int | None
 ) -> Tokenizer:
-    """A vocabulary of words or a SentencePiece model, as the type says."""
+    """A vocabulary of words, or a SentencePiece model, as the type says."""
     raw = read_bytes(path)
     if _TYPES[type_name] == "whitespace":
         vocab = parse_vocab(raw, path)
@@ -666,7 +676,7 @@ def _from_typed_file(
         return WhitespaceTokenizer(name, vocab, eod_token=eod_token)
     tokenizer = SentencePieceTokenizer(name, raw, eod_token=eod_token)
     if type_name == "spmtokenizer" and eod_token is None:
-        # GPT-NeoX's: it ends documents with this piece, if there is one, whatever the model says.
+        # GPT-NeoX ends documents with this piece, if there is one, whatever the model says.
         tokenizer.eod_id = tokenizer.token_to_id(EOD)
         tokenizer.arguments = {"tokenizer_type": "SPMTokenizer"}
     return tokenizer
@@ -682,24 +692,24 @@ def _read_list(path: Path) -> list[Any]:
     return definition
 
 
-# Load the tokenizer that a manifest or a checkpoint describes.
-
 _TYPES_OF_KINDS = {"whitespace vocabulary": "Whitespace", "SentencePiece": "SentencePieceTokenizer"}
 _ARGUMENTS = {"tokenizer_type": str, "pattern": str, "vocab_size": int, "special_tokens_count": int}
 
 
 def arguments_of(entry: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The arguments of load_tokenizer in a description beside the name; unknown ones left out."""
+    """The arguments of load_tokenizer in a description, besides the name; unknown ones are left
+    out.
+    """
     arguments = (entry or {}).get("arguments")
     values = arguments if isinstance(arguments, dict) else {}
     return {key: values[key] for key, kind in _ARGUMENTS.items() if type(values.get(key)) is kind}
 
 
 def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
-    """The tokenizer that a manifest or a checkpoint describes; its files may lie in ``folder``.
+    """The tokenizer that a manifest or a checkpoint describes; its files may be in ``folder``.
 
-    The description may be anybody's: it is by its files' checksums that they are found, on this
-    machine, or by a name that tokpack has. TokenizerError where there is no such tokenizer.
+    Anybody may have written the description. So its files are found by their checksums on this
+    machine, or by a name that tokpack knows. TokenizerError if there is no such tokenizer.
     """
     reason = "what is there now is another one (its sha256 differs)"
     eod = entry.get("eod_id")
@@ -718,7 +728,7 @@ def load_described(entry: Mapping[str, Any], folder: str = "") -> Tokenizer:
 def _loaders(
     entry: Mapping[str, Any], folder: str, eod: int | None
 ) -> Iterator[Callable[[], Tokenizer]]:
-    """What may load a described tokenizer again, the likely ways first. TokenizerError."""
+    """Functions that may load a described tokenizer, the most likely first. TokenizerError."""
     name, arguments = str(entry.get("name", "")), arguments_of(entry)
     if arguments.get("tokenizer_type") == "CharLevelTokenizer":
         yield partial(load_tokenizer, **arguments, eod_token=eod)
@@ -729,7 +739,7 @@ def _loaders(
     try:
         files = find_copies(entry.get("files"), folders)
     except TokenizerError:
-        if not is_at_hand(name):  # a manifest downloads nothing
+        if not is_at_hand(name):  # a manifest must not cause a download
             raise
         for request in _of_both_types({"tokenizer": name}):
             yield partial(load_tokenizer, **request, eod_token=eod)
@@ -750,14 +760,17 @@ def _loaders(
 
 
 def _of_both_types(request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """GPT-2's files are two types, which differ in what special tokens in texts become."""
+    """The request for each of the two types that GPT-2's files can have.
+
+    They differ in how special tokens in texts are treated.
+    """
     return [{**request, "tokenizer_type": type_} for type_ in (None, "HFGPT2Tokenizer")]
 
 
 def tokenizer_of(entry: Mapping[str, Any] | None, **files: Unpack[TokenizerFiles]) -> Tokenizer:
     """The tokenizer that a checkpoint's entry describes, or the one that is given.
 
-    TokenizerError where it is not found, or is another one than the entry says.
+    TokenizerError if it is not found, or if it is another one than the entry says.
     """
     chosen = any(files.values())
     if entry is None and not chosen:
@@ -784,7 +797,7 @@ def tokenizer_of(entry: Mapping[str, Any] | None, **files: Unpack[TokenizerFiles
 
 
 def _of_types(entry: Mapping[str, Any], files: TokenizerFiles) -> Iterator[Tokenizer]:
-    """The tokenizers that a request may mean, as the entry has them."""
+    """The tokenizers that a request may mean, by the entry."""
     arguments, kind = arguments_of(entry), files.get("tokenizer_type")
     kind = kind or _TYPES_OF_KINDS.get(str(entry.get("kind")))
     requests = [{**files, "tokenizer_type": kind}] if kind else _of_both_types(files)
@@ -795,17 +808,14 @@ def _of_types(entry: Mapping[str, Any], files: TokenizerFiles) -> Iterator[Token
         yield load_tokenizer(**request, eod_token=entry.get("eod_id"))
 
 
-# How many ids a tokenizer's file has; nothing else of the file is read or checked.
-
-
 def count_ids(path: str) -> int:
-    """One more than the largest id of a vocab.json or tokenizer.json.
+    """One more than the largest id of a vocab.json or tokenizer.json; nothing else is checked.
 
-    InputError where it cannot be read, FormatError where it is neither.
+    InputError if it cannot be read, FormatError if it is neither.
     """
     try:
         values = read_json(near(fspath(path)))
-        model, added = values.get("model"), []  # "model" is a word of GPT-2's vocabulary too
+        model, added = values.get("model"), []  # GPT-2's vocabulary also has the word "model"
         if isinstance(model, dict):
             added = [token["id"] for token in values.get("added_tokens", [])]
             values = model["vocab"]

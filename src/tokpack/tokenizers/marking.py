@@ -1,4 +1,4 @@
-"""Encode texts of which some spans are marked: ids, and which of them are of the marked text."""
+"""Encode texts with marked spans: the ids, and which of them belong to the marked text."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.base import Tokenizer
 
     Spans = Sequence[tuple[int, int]]
-    Parts = Sequence[tuple[int, int]]  # (where it begins, its kind)
+    Parts = Sequence[tuple[int, int]]  # (first character, kind) of each part
     Raw = tuple[Any, npt.NDArray[np.int64]]
 
 
-_SHOWN = 100  # of a text, of its ids
+_SHOWN = 100  # characters of a text, and ids, in a message
 
 
 class MarkedIds(NamedTuple):
     """The ids of some texts, and which of them are marked.
 
-    ``ids`` uint16 or int32 and ``mask`` uint8 (1: marked) are of all texts one after the other,
-    ``lengths`` int32 the tokens of each, with its frame, which is never marked. ``special`` int64
-    has the number of the text of each special token found. ``parts`` uint8 has the kind of the part
-    in which each token begins, 0 in none. ``merged`` bool says of each span whether it begins
-    inside of a token.
+    ``ids`` uint16 or int32 and ``mask`` uint8 (1: marked) are those of all texts, one after the
+    other. ``lengths`` int32 are the tokens of each text with its frame, which is never marked.
+    ``special`` int64 has the number of the text for each special token found. ``parts`` uint8 has
+    the kind of the part in which each token begins, 0 in none. ``merged`` bool tells for each span
+    whether it begins inside of a token.
     """
 
     ids: npt.NDArray[Any]
@@ -50,7 +50,7 @@ class MarkedIds(NamedTuple):
 
 
 class _TextPlaces(NamedTuple):
-    """What the library makes of texts: as MarkedIds, ``places`` int32 [n, 2] in characters."""
+    """The library's result for texts: as MarkedIds, with ``places`` int32 [n, 2] in characters."""
 
     ids: npt.NDArray[Any]
     lengths: npt.NDArray[np.int32]
@@ -61,10 +61,10 @@ class _TextPlaces(NamedTuple):
 class MarkingEncoder:
     """Encodes texts with spans; special tokens in them are encoded as their ids.
 
-    A token is marked where it has a part in a span, were it one byte of a character. What a
-    tokenizer puts in front of a text (the space of SentencePiece) belongs to the first character,
-    white space that a special token takes with it to that token. Raises TokenizerError for a
-    tokenizer that has no special tokens in texts.
+    A token is marked if any part of it, even one byte of a character, is in a span. What a
+    tokenizer puts before a text (the space of SentencePiece) belongs to the first character; white
+    space that a special token takes along belongs to that token. Raises TokenizerError for a
+    tokenizer without special tokens in texts.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, dtype: str, frame: Frame | None = None) -> None:
@@ -89,13 +89,13 @@ class MarkingEncoder:
         raw: Raw | None = None,
         parts: Sequence[Parts] | None = None,
     ) -> MarkedIds:
-        """The ids of texts, and of each whether it is in one of the spans of its text.
+        """The ids of texts, and for each whether it is in one of the spans of its text.
 
-        ``spans`` are of characters, [begin, end), ascending and apart; ``parts`` of each text are
-        (first character, kind), ascending, a kind being from 0 to 255; ``raw`` is the UTF-8 of the
-        texts in one buffer, with int64 [n, 2], where each is, if somebody has that. DocumentsError
-        for texts that the tokenizer's library cannot encode, UnencodableError where it does not
-        end.
+        ``spans`` are in characters, [begin, end), ascending and disjoint. ``parts`` of each text
+        are (first character, kind), ascending, with kinds from 0 to 255. ``raw`` is the UTF-8 of
+        the texts in one buffer with their places, int64 [n, 2], if the caller has it.
+        DocumentsError for texts that the tokenizer's library cannot encode, UnencodableError if it
+        takes too long.
         """
         if parts is None:
             parts = [()] * len(texts)
@@ -104,9 +104,9 @@ class MarkingEncoder:
         return self._of_core(texts, spans, raw or _raw(texts), parts)
 
     def check(self, texts: Sequence[str], spans: Sequence[Spans]) -> None:
-        """Raise TokenizerError where the core marks other tokens than the library's offsets say.
+        """Raise TokenizerError if the core marks other tokens than the library's offsets say.
 
-        Nothing is compared where the library does the work in any case.
+        If the library does the work anyway, nothing is compared.
         """
         if self._core is None:
             return
@@ -148,7 +148,7 @@ class MarkingEncoder:
         mask, kinds, merged = _marks(encoded.offsets, encoded.lengths, spans_of, parts_of)
         unplaced = encoded.unplaced.tolist()
         if unplaced:
-            # The library says where tokens are whose text was normalized, or is unknown.
+            # For tokens with normalized or unknown text, the library tells their places.
             again = self._of_library(
                 *([column[i] for i in unplaced] for column in (texts, spans, parts))  # type: ignore[arg-type]
             )
@@ -200,12 +200,12 @@ class MarkingEncoder:
 
 
 def _rows_of(lengths: npt.NDArray[np.int32]) -> Iterator[slice]:
-    """Where the tokens of each text are."""
+    """The slice of tokens of each text."""
     return starmap(slice, pairwise([0, *np.cumsum(lengths, dtype=np.int64).tolist()]))
 
 
 def _flat(spans: Sequence[Spans]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    """The spans of some texts, one after the other, and how many each has."""
+    """The spans of some texts, one after the other, and the number for each text."""
     rows = np.array([span for marks in spans for span in marks], np.int32).reshape(-1, 2)
     return rows, np.fromiter(map(len, spans), np.int64, len(spans))
 
@@ -222,7 +222,7 @@ def _marks(
     spans: Sequence[Spans],
     parts: Sequence[Parts],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """The mask of tokens, their kinds, and of each span whether it begins inside of a token."""
+    """The mask of tokens, their kinds, and for each span whether it begins inside of a token."""
     rows, counts = _flat(spans)
     mask = _core.mark_tokens(offsets, lengths, rows, counts)
     texts = np.arange(len(lengths), dtype=np.int64) << 32
@@ -230,7 +230,7 @@ def _marks(
     merged = np.zeros(len(rows), np.bool_)
     if len(begins):
         starts = np.repeat(texts, counts) + rows[:, 0]
-        before = np.searchsorted(begins, starts) - 1  # the last token that begins before
+        before = np.searchsorted(begins, starts) - 1  # the last token that begins before a span
         sizes = offsets[before, 1] - offsets[before, 0]
         merged = (before >= 0) & (begins[before] + sizes > starts)
     return mask, _kinds(begins, texts, parts), merged
@@ -241,8 +241,8 @@ def _agree(
 ) -> bool:
     """Whether the masks of a text are equal, as far as the library's places of tokens tell.
 
-    It has one place for all bytes of neighbouring characters that are unknown to a Unigram model,
-    so it marks all of them where one is meant.
+    A Unigram model has one place for all bytes of neighbouring characters that it does not know, so
+    by the library's places all of them are marked if one is.
     """
     if np.array_equal(ours, theirs):
         return True
@@ -271,14 +271,14 @@ def _kinds(
 
 
 def _raw(texts: Sequence[str]) -> Raw:
-    """The UTF-8 of texts one after the other, and where each is."""
+    """The UTF-8 of texts, one after the other, and their places in it."""
     raw = [text.encode() for text in texts]
     ends = np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)))
     return b"".join(raw), np.stack([np.append(0, ends[:-1])[: len(raw)], ends], axis=1)
 
 
 def _in_bytes(text: str, places: Iterable[int]) -> list[int]:
-    """Places in a text, ascending, as places in its UTF-8."""
+    """Ascending places in a text, in characters, as places in its UTF-8."""
     sizes, at, size = [], 0, 0
     for place in places:
         size += len(text[at:place].encode())

@@ -31,13 +31,12 @@ if TYPE_CHECKING:
     Spans = npt.NDArray[np.int64]
 
 
-# Tokenizers whose texts are the bytes of their tokens: are the tokens of documents their texts?
-
 _IN_NO_TEXT = b"\xff"
 
 
 class TokenBytes:
-    """The bytes of each token, by its id; None for an id that is unused.
+    """The bytes of each token by its id, or None for an unused id, for comparing documents with
+    texts.
 
     A text is normalized into ``form``, if there is one, before it is encoded.
     """
@@ -61,7 +60,7 @@ class TokenBytes:
     def _is_equal(
         self, ids: npt.NDArray[Any], span: Spans, data: npt.NDArray[np.uint8], text: Spans
     ) -> bool:
-        """Whether a document is a text after both are normalized."""
+        """Whether a document equals a text after both are normalized."""
         some = ids[span[0] : span[1]].tolist()
         if some and not 0 <= min(some) <= max(some) < len(self._table):
             return False
@@ -72,11 +71,11 @@ class TokenBytes:
         return one == other
 
 
-CACHE_BYTES = 64 << 20  # of the words that an encoder remembers
+CACHE_BYTES = 64 << 20  # for the words whose ids an encoder remembers
 
 
 class CoreTokenizer(Tokenizer):
-    """A tokenizer whose definition, ``spec``, the native core encodes by.
+    """A tokenizer that the native core encodes by its definition ``spec``.
 
     ``reference`` is the same for the Hugging Face library, for the self-check: one tokenizer.json,
     or vocab.json and merges.txt.
@@ -87,7 +86,7 @@ class CoreTokenizer(Tokenizer):
     reference: tuple[bytes, ...]
 
     def reference_in(self, mode: SpecialMode) -> tuple[bytes, ...]:
-        """The files by which the library gives the ids of a mode for special tokens."""
+        """The files with which the library gives the ids of a mode for special tokens."""
         return self.reference
 
     def token_to_id(self, token: str) -> int | None:
@@ -104,11 +103,10 @@ class CoreTokenizer(Tokenizer):
         level: _core.Level = "auto",
         cache_bytes: int | None = None,
     ) -> _core.AnyEncoder:
-        """The native object itself; ``level`` chooses the instruction set.
+        """The native object; ``level`` chooses the instruction set.
 
-        ``cache_bytes`` are those of the cache of words, CACHE_BYTES unless given, and an eighth
-        more is for longer ones.
-        TokenizerError for a definition that the core refuses.
+        ``cache_bytes`` are those of the cache of words, CACHE_BYTES by default; an eighth more is
+        for longer words. TokenizerError for a definition that the core refuses.
         """
         mode, width = self.special_mode(special_tokens), self.check_dtype(dtype)
         size = CACHE_BYTES if cache_bytes is None else cache_bytes
@@ -119,14 +117,14 @@ class CoreTokenizer(Tokenizer):
 
     @abstractmethod
     def _build_core(self, **settings: Any) -> _core.AnyEncoder:
-        """The native object of ``spec`` with the settings of one run. ValueError."""
+        """The native object for ``spec`` with the settings of one run. ValueError."""
 
 
 class NativeTokenizer(CoreTokenizer):
     """A byte-level BPE.
 
-    Its ``reference`` is made of the definition where it was read from ranks. A tokenizer.json whose
-    pattern has no name has the kind and the fingerprint that it has where the library encodes.
+    Its ``reference`` is made from the definition if it was read from ranks. A tokenizer.json whose
+    pattern has no name keeps the kind and fingerprint that it has when the library encodes.
     """
 
     kind = "byte-level BPE"
@@ -145,7 +143,7 @@ class NativeTokenizer(CoreTokenizer):
         self.spec = spec
         if spec.definition:
             self.kind = HuggingFaceTokenizer.kind
-        self._read_from = reference  # nothing where it is made of ranks
+        self._read_from = reference  # None for ranks
         self.special_tokens_default = special_tokens_default
         self.special_ids = {t.content: t.id for t in spec.added if t.special}
         self.vocab_size = len(spec.vocab)
@@ -172,7 +170,7 @@ class NativeTokenizer(CoreTokenizer):
 
     def special_frame(self) -> Frame:
         if not isinstance(self._read_from, Definition):
-            return Frame()  # GPT-2's files and ranks say nothing of it
+            return Frame()  # GPT-2's files and ranks do not tell it
         return post_processed(self.reference[0], where=f"tokenizer {self.name}")
 
     def _build_core(self, **settings: Any) -> _core.ByteLevelBPE:
@@ -207,9 +205,10 @@ class NativeTokenizer(CoreTokenizer):
 
 
 class JsonTokenizer(CoreTokenizer, HuggingFaceTokenizer):
-    """A tokenizer.json by which the native core encodes, and the Hugging Face library decodes.
+    """A tokenizer.json that the native core encodes and the Hugging Face library decodes.
 
-    Kind and fingerprint are those that it has where the library encodes: the ids are the same.
+    It keeps the kind and fingerprint that it has when the library encodes, because the ids are the
+    same.
     """
 
     spec: MetaspaceSpec | UnigramSpec | WordPieceSpec

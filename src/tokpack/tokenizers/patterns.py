@@ -1,7 +1,7 @@
-"""Patterns that cut text into words: their names, and the expressions they stand for.
+"""Patterns that cut text into words: their names, and the expressions that these stand for.
 
-The steps of the pre_tokenizer of a tokenizer.json are read for the native core, a name or an
-expression that a user gives becomes a pre_tokenizer.
+The steps of a tokenizer.json's pre_tokenizer are read for the native core; a name or an expression
+of a user is turned into a pre_tokenizer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tokpack.errors import UsageError, option
 from tokpack.tokenizers.definition import NotNativeError
 from tokpack.tokenizers.huggingface import load_library
 
-_EMPTY_LOOP = "a repetition of what may be empty"  # as the core says it
-# As the core takes it: a kind, a text and a flag. Of a Split these are its behavior, its
-# expression and whether it is inverted.
+_EMPTY_LOOP = "a repetition of what may be empty"  # in the words of the core
+# A step for the core: a kind, a text and a flag. For a Split these are its behavior, its expression
+# and whether it is inverted.
 Step = tuple[str, str, bool]
 
 _BYTES: Step = ("ByteLevel", "", False)
-# What people call the core's patterns beside their own names, and Megatron-LM its TikTokenizer's.
+# Other names of the core's patterns, among them Megatron-LM's names for its TikTokenizer.
 _ALSO = {
     "cl100k": "llama3",
     "deepseek": "deepseek_v3",
@@ -42,12 +42,12 @@ _KIMI = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _MEGATRON_V1 = r"[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-# Patterns that the core has no name for.
+# Patterns for which the core has no name.
 _EXPRESSIONS = {"v1": _MEGATRON_V1, "kimi": _KIMI}
 
 
 def steps_of(node: Any) -> list[Step]:
-    """The steps of a pre_tokenizer in order, or NotNativeError."""
+    """The steps of a pre_tokenizer in order. NotNativeError."""
     kind = node.get("type") if isinstance(node, dict) else None
     if kind == "Sequence":
         return [step for child in node.get("pretokenizers", []) for step in steps_of(child)]
@@ -68,14 +68,14 @@ def steps_of(node: Any) -> list[Step]:
 
 
 def recognize(pre_tokenizer: Any) -> str:
-    """The pattern that cuts as this pre_tokenizer does: a name, else its steps as JSON.
+    """The pattern that cuts like this pre_tokenizer: a name, or else its steps as JSON.
 
-    NotNativeError for one that the native core does not understand.
+    NotNativeError if the native core does not understand it.
     """
     return _recognized(tuple(steps_of(pre_tokenizer)))
 
 
-@functools.lru_cache(maxsize=32)  # it takes milliseconds
+@functools.lru_cache(maxsize=32)  # each call takes milliseconds
 def _recognized(steps: tuple[Step, ...]) -> str:
     try:
         return _core.Pretokenizer(list(steps)).name or json.dumps(steps)
@@ -84,7 +84,7 @@ def _recognized(steps: tuple[Step, ...]) -> str:
 
 
 def core_pattern(pattern: str) -> str | list[Step]:
-    """A pattern of ``recognize`` as the core takes it."""
+    """A pattern of ``recognize`` in the form that the core takes."""
     if not pattern.startswith("["):
         return pattern
     return [(kind, text, flag) for kind, text, flag in json.loads(pattern)]
@@ -101,10 +101,10 @@ def names() -> list[str]:
 
 
 def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
-    """The pre_tokenizer that cuts as a pattern says: one of ``names()``, or an expression.
+    """The pre_tokenizer for a pattern: one of ``names()``, or an expression.
 
-    Expressions are as tiktoken takes them, but that text which none matches stays, as a piece of
-    its own. UsageError for one that cannot be compiled, and for an unknown name.
+    Expressions are those of tiktoken, except that text which they do not match is kept, as a piece
+    of its own. UsageError if it cannot be compiled, and for an unknown name.
     """
     pattern = _EXPRESSIONS.get(pattern, pattern)
     name = _ALSO.get(pattern, pattern)
@@ -117,7 +117,7 @@ def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
     expression = _for_oniguruma(pattern)
     try:
         load_library().Regex(expression)
-    except Exception as error:  # it has no class of its own
+    except Exception as error:  # the library's errors have no class of their own
         raise UsageError(
             f"the pattern {brief(pattern)} cannot be compiled: {message(str(error))}"
         ) from None
@@ -140,15 +140,15 @@ def _repeats_nothing(steps: list[Step]) -> bool:
 
 
 def with_steps(steps: list[Step]) -> dict[str, Any]:
-    """The pre_tokenizer of these steps."""
+    """The pre_tokenizer with these steps."""
     return {"type": "Sequence", "pretokenizers": [_node(step) for step in steps]}
 
 
-# Of the letters behind a backslash, those that both engines read alike.
+# The letters that mean the same in both engines after a backslash.
 _ESCAPES = frozenset("pPsSdDwWbBnrtfvxAz")
 _OTHER_PROPERTIES = ("word", "graph", "print")
-# Word characters of both engines: of the library's, six numbers below 256 are only outside of sets,
-# and two joiners are none.
+# The word characters of both engines. In the library's, six numbers below 256 are word characters
+# only outside of sets, and two joiners are none.
 _WORD = r"[\w\x{200C}\x{200D}]"
 _OF_WORDS = {
     r"\w": _WORD,
@@ -156,8 +156,8 @@ _OF_WORDS = {
     r"\b": f"(?:(?<={_WORD})(?!{_WORD})|(?<!{_WORD})(?={_WORD}))",
     r"\B": f"(?:(?<={_WORD})(?={_WORD})|(?<!{_WORD})(?!{_WORD}))",
 }
-# Words whose case both engines ignore alike. Elsewhere Oniguruma takes "ss" for a sharp s, "fi" for
-# a ligature, and classes such as \p{Lu} for what they say.
+# Words in which both engines ignore case in the same way. In others Oniguruma lets "ss" match a
+# sharp s and "fi" a ligature, and takes classes such as \p{Lu} literally.
 _ANY_CASE = r"\(\?i:(?!(?i:[^)]*(?:ss|st|ff|fi|fl)))[A-Za-z'|\[\]]*\)"
 _PIECE = re.compile(
     r"(?P<escaped>\\(?:x\{[0-9A-Fa-f]+\}|[pP](?:\{[^}]*\}|.)|.))"
@@ -170,7 +170,7 @@ _PIECE = re.compile(
 )
 
 
-# What means another thing in tiktoken, and why that is no matter of translation.
+# Constructs that mean something else in tiktoken, and the reason why they cannot be translated.
 _OTHER_IN_SETS = {
     "named": "[: in a set, a class of ASCII in tiktoken, and of all characters here: write the "
     "characters themselves",
@@ -190,9 +190,9 @@ _OTHER = {
 
 
 def _for_oniguruma(expression: str) -> str:
-    """An expression of tiktoken's as the library's engine takes it, where ``$`` ends a line."""
+    """An expression of tiktoken's for the library's engine, where ``$`` ends a line."""
     result = []
-    depth = 0  # of sets in sets
+    depth = 0  # of nested sets
     for piece in _PIECE.finditer(expression):
         text, kind = piece[0], piece.lastgroup or ""
         if reason := (_OTHER_IN_SETS if depth else _OTHER).get(kind):
@@ -207,7 +207,7 @@ def _for_oniguruma(expression: str) -> str:
         elif depth:
             depth -= text == "]"
         elif kind == "fixed":
-            text = f"{{{text[1:-2]},{text[1:-2]}}}?"  # X{2}? is (?:X{2})? in the library's engine
+            text = f"{{{text[1:-2]},{text[1:-2]}}}?"  # the library reads X{2}? as (?:X{2})?
         elif text in ("^", "$"):
             text = r"\A" if text == "^" else r"\z"
         result.append(text)
@@ -215,7 +215,7 @@ def _for_oniguruma(expression: str) -> str:
 
 
 def _escape(expression: str, text: str) -> str:
-    """A backslash and what belongs to it; ``\\pL`` is ``\\p{L}``."""
+    r"""A backslash and the characters that belong to it; ``\pL`` is written ``\p{L}``."""
     letter = text[1]
     if text in ("\\p", "\\P"):
         raise UsageError(

@@ -43,26 +43,24 @@ if TYPE_CHECKING:
     from tokpack.tokenizers.folder import Settings
 
 
-# Read GPT-2's pair of files: vocab.json (token -> id) and merges.txt (a pair a line, by rank).
-
 EOD = "<|endoftext|>"
-_FEW = 64  # tokens without a merge, as special ones are, that nobody need hear of
+_FEW = 64  # so many tokens without a merge, such as special ones, are not worth a warning
 _log = logging.getLogger(__name__)
 
 
 def read_bytes(path: Path) -> bytes:
-    """A tokenizer file, whole. TokenizerError."""
+    """The content of a tokenizer file. TokenizerError."""
     problem = "cannot read the tokenizer file: "
     return read_whole(path, missing=TokenizerError, wrong=TokenizerError, problem=problem)
 
 
 def parse_json(raw: bytes, path: Path) -> object:
-    """A JSON file of a tokenizer."""
+    """The value of a tokenizer's JSON file."""
     return parse(raw, path, wrong=TokenizerError)
 
 
 def parse_vocab(raw: bytes, path: Path) -> dict[str, int]:
-    """A flat vocabulary, token -> id, each id once."""
+    """A flat vocabulary, token -> id, with each id once."""
     vocab = parse_json(raw, path)
     if not isinstance(vocab, dict):
         raise TokenizerError(f"{path}: a vocabulary is a JSON object of token: id")
@@ -75,7 +73,7 @@ def parse_vocab(raw: bytes, path: Path) -> dict[str, int]:
 
 
 def parse_merges(raw: bytes, path: Path) -> tuple[list[str], list[str]]:
-    """Left and right tokens of a merges file, in order."""
+    """The left and right tokens of a merges file, in order."""
     try:
         text = raw.decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -103,7 +101,7 @@ def _bad_line(text: str, path: Path) -> TokenizerError:
 def spec_from_files(
     vocab: Mapping[str, int], pairs: tuple[list[str], list[str]], vocab_path: Path, merge_path: Path
 ) -> ByteLevelSpec:
-    """The native definition; raises TokenizerError when the two files do not belong together."""
+    """The native definition. TokenizerError if the two files do not fit together."""
     added = (AddedToken(EOD, vocab[EOD], True, False),) if EOD in vocab else ()
     try:
         return byte_level_spec(vocab, pairs, added, pattern="gpt2")
@@ -115,7 +113,7 @@ def spec_from_files(
 
 
 def warn_of_unreachable(spec: ByteLevelSpec, vocab_path: Path, merge_path: Path) -> None:
-    """Tell of tokens that no text becomes, where they are many: the merges may be cut short."""
+    """Warn of tokens that no text becomes, if they are many: the merges may be cut off."""
     is_made = np.zeros(len(spec.vocab), bool)
     is_made[spec.merges[:, 2]] = True
     lost = sum(len(spec.vocab[id_] or b"") > 1 for id_ in np.flatnonzero(~is_made).tolist())
@@ -127,18 +125,17 @@ def warn_of_unreachable(spec: ByteLevelSpec, vocab_path: Path, merge_path: Path)
         )
 
 
-# Published files of ranks: what they do not say themselves, and where tiktoken keeps them.
-
 _URL = "https://openaipublic.blob.core.windows.net/encodings/"
 _END = "<|endoftext|>"
 
 
 @dataclass(frozen=True)
 class KnownVocabulary:
-    """A vocabulary of ranks that is known by the sha256 of its file.
+    """A vocabulary of ranks that is known by the sha256 of its file, with facts that are not in
+    that.
 
-    ``special`` has the ids of special tokens; ``mode`` is what becomes of one inside a text in the
-    vocabulary's own tools. ``file`` is the name of tiktoken's file, "" where tiktoken has none.
+    ``special`` has the ids of special tokens; ``mode`` is how the vocabulary's own tools treat one
+    inside of a text. ``file`` is the name of tiktoken's file, "" if tiktoken has none.
     """
 
     name: str
@@ -193,7 +190,7 @@ _LLAMA4 = (
 )
 _QWEN = (_END, "<|im_start|>", "<|im_end|>", *(f"<|extra_{i}|>" for i in range(205)))
 
-# The first of those with the same file is what the file is when it has no name.
+# If several have the same file, a file without a name is taken for the first of them.
 _PUBLISHED = (
     KnownVocabulary(
         "r50k_base",
@@ -258,7 +255,7 @@ _PUBLISHED = (
 
 
 def by_name(name: str) -> KnownVocabulary | None:
-    """The encoding that tiktoken has under a name."""
+    """The encoding that tiktoken has under a name, or None."""
     return next(
         (encoding for encoding in _PUBLISHED if encoding.file and encoding.name == name.lower()),
         None,
@@ -266,7 +263,7 @@ def by_name(name: str) -> KnownVocabulary | None:
 
 
 def by_content(raw: bytes) -> KnownVocabulary | None:
-    """What a file is known to be."""
+    """The vocabulary that a file is known to be, or None."""
     sha256 = hashlib.sha256(raw).hexdigest()
     return next((encoding for encoding in _PUBLISHED if encoding.sha256 == sha256), None)
 
@@ -277,9 +274,9 @@ def names() -> list[str]:
 
 
 def read_published(encoding: KnownVocabulary) -> tuple[Path, bytes]:
-    """The file of an encoding of tiktoken's: from tokpack's cache, or from tiktoken's own.
+    """The file of an encoding of tiktoken's, from tokpack's cache or tiktoken's own.
 
-    TokenizerError where neither has it, which says where to put it, and where it is another file.
+    TokenizerError if neither has it, with advice where to put it, and if it is another file.
     """
     path_here = hub.cache_folder(encoding.name) / encoding.file
     for path in (path_here, _cache_of_tiktoken(encoding.file)):
@@ -301,7 +298,7 @@ def read_published(encoding: KnownVocabulary) -> tuple[Path, bytes]:
 
 
 def _cache_of_tiktoken(file: str) -> Path:
-    """Where the package tiktoken keeps a file that it has downloaded."""
+    """The path at which the package tiktoken keeps a file that it has downloaded."""
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
         folder = os.path.join(tempfile.gettempdir(), "data-gym-cache")
@@ -310,16 +307,16 @@ def _cache_of_tiktoken(file: str) -> Path:
 
 
 _MAX_TOKEN = 4096  # bytes
-_MAX_DIGITS = 9  # of a rank
+_MAX_DIGITS = 9  # digits of a rank
 _LINE = re.compile(rb"\s*[A-Za-z0-9+/]+={0,2} [0-9]+\s")
 _DEFAULT_VOCAB_SIZE = 1 << 17
 _DEFAULT_SPECIAL_TOKENS = 1000
 _KEYS = {"rank", "token_bytes", "token_str"}
-_KIMI, _KIMI_SPECIAL = "TikTokenTokenizer", 258  # Moonshot's class; its ids behind the ranks
-# What classes cut by whose code comes with a folder of ranks: of Moonshot's and Zhipu's models.
+_KIMI, _KIMI_SPECIAL = "TikTokenTokenizer", 258  # Moonshot's class; its ids after the ranks
+# The patterns of classes whose code is in a folder of ranks: for models of Moonshot and Zhipu.
 _CUT_BY = {_KIMI: "kimi", "ChatGLM4Tokenizer": "llama3"}
 _MEGATRON_SPECIAL = ("<unk>", "<s>", "</s>", "<mask>", "<pad>", "<cls>", "<sep>")
-# Special tokens that a tekken.json before version 11 does not list.
+# The special tokens that a tekken.json before version 11 does not list.
 _MISTRAL_SPECIAL = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
     *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]"),
@@ -330,15 +327,15 @@ _MISTRAL_SPECIAL = (
 
 @dataclass(frozen=True)
 class _Ranks:
-    """Tokens by rank, None where a special token is.
+    """The tokens by rank, with None for a special token.
 
-    That of rank r has the id ``first_id + r``; ``special`` has ids that no rank has.
+    The token of rank r has the id ``first_id + r``; ``special`` has ids without a rank.
     """
 
     tokens: list[bytes | None]
     first_id: int
     special: dict[str, int]
-    pattern: str = ""  # where the file says it
+    pattern: str = ""  # if the file tells it
     form: NormalForm = ""
 
 
@@ -357,10 +354,10 @@ def from_file(
     encoding: KnownVocabulary | None = None,
     settings: Settings | None = None,
 ) -> Tokenizer:
-    """A .tiktoken file of a known ``encoding``, or one that its content tells, else of a pattern.
+    """A .tiktoken file of a known ``encoding``, known by its name or content, or else of a pattern.
 
-    That one has the special tokens, and the EOD, of the ``settings`` beside it, and where these
-    name none ``<|endoftext|>``, behind its last rank.
+    With a pattern it has the special tokens, and the EOD, of the ``settings`` beside it; if these
+    name none, ``<|endoftext|>`` after its last rank.
     """
     encoding = encoding or by_content(raw)
     ranks = _parse(raw, path)
@@ -375,7 +372,7 @@ def from_file(
         )
     special, mode = (encoding.special, encoding.mode) if encoding else ({}, "text")
     if settings and encoding is None and (listed := _listed(settings, len(ranks))):
-        special, mode = listed, "encode"  # as the code does that such a folder comes with
+        special, mode = listed, "encode"  # as the code in such a folder does
         if choice.eod_token is None and settings.eos in special:
             choice = choice._replace(eod_token=settings.eos)
     tokens = _by_rank(ranks, special, path)
@@ -387,10 +384,10 @@ def from_file(
 
 
 def _listed(settings: Settings, first: int) -> dict[str, int]:
-    """The special tokens that a config lists behind ``first`` ranks, at their ids.
+    """The special tokens that a config lists after ``first`` ranks, by their ids.
 
-    Between them are tokens that it does not name: the model has ids for them. TokenizerError for
-    what no vocabulary of ranks can have.
+    The ids in between get tokens without a name, because the model has these ids. TokenizerError
+    for tokens that no vocabulary of ranks can have.
     """
     special: dict[str, int] = {}
     for number, token in settings.listed:
@@ -434,7 +431,7 @@ def from_list(
     vocab_size: int | None,
     special_tokens: int | None,
 ) -> Tokenizer:
-    """The list that Megatron-LM's TikTokenizer reads, with what it takes where nothing is said."""
+    """The list that Megatron-LM's TikTokenizer reads, with its defaults."""
     pattern = choice.pattern or "v2"
     size = vocab_size or _DEFAULT_VOCAB_SIZE
     count = _DEFAULT_SPECIAL_TOKENS if special_tokens is None else special_tokens
@@ -455,7 +452,7 @@ def from_list(
 def _tokenizer(
     ranks: _Ranks, path: Path, name: str, mode: SpecialMode, choice: TokenizerOptions
 ) -> Tokenizer:
-    """The native core where it understands the pattern, else the Hugging Face library."""
+    """A tokenizer of the native core if that understands the pattern, else of the library."""
     pre_tokenizer = patterns.pre_tokenizer_of(ranks.pattern)
     spec = _spec(ranks, path)
     try:
@@ -479,8 +476,8 @@ def _tokenizer(
 def _spec(ranks: _Ranks, path: Path) -> ByteLevelSpec:
     """The definition of a vocabulary.
 
-    A piece of text that is a token becomes it, as in tiktoken, also where merging would not make
-    it.
+    As in tiktoken, a piece of text that is a token becomes this token, even if merging would not
+    make it.
     """
     tokens, special, first_id = ranks.tokens, ranks.special, ranks.first_id
     missing = missing_bytes(tokens)
@@ -506,18 +503,15 @@ def _spec(ranks: _Ranks, path: Path) -> ByteLevelSpec:
     )
 
 
-# Files.
-
-
 def is_ranks(raw: bytes) -> bool:
-    """Whether a file begins with a line as tiktoken's files have."""
+    """Whether a file begins with a line like those of tiktoken's files."""
     return _LINE.match(raw[: 2 * _MAX_TOKEN] + b"\n") is not None
 
 
 def _parse(raw: bytes, path: Path) -> dict[bytes, int]:
-    """Token -> rank, each once. TokenizerError names the line that is wrong."""
+    """Token -> rank, with each rank once. TokenizerError names the line that is wrong."""
     ranks: dict[bytes, int] = {}
-    lines: dict[int, int] = {}  # rank -> its line
+    lines: dict[int, int] = {}  # the line of each rank
     for number, line in enumerate(raw.splitlines(), 1):
         fields = line.split()
         if not fields:
@@ -554,7 +548,7 @@ def _wrong(path: Path, number: int, line: bytes, reason: str) -> TokenizerError:
 def _by_rank(
     ranks: Mapping[bytes, int], special: Mapping[str, int], path: Path
 ) -> list[bytes | None]:
-    """Tokens in the order of their ranks. TokenizerError for a rank that none has."""
+    """The tokens in the order of their ranks. TokenizerError for a rank without a token."""
     taken = set(ranks.values()) | set(special.values())
     size = max(ranks.values()) + 1
     if len(taken) < size or len(ranks) < size:
@@ -580,7 +574,7 @@ def is_tekken(definition: object) -> bool:
 
 
 def _read_tekken(definition: dict[str, Any], path: Path) -> _Ranks:
-    """Its pattern, its special tokens, and as many tokens as its size says."""
+    """The pattern, the special tokens, and as many tokens as its size says."""
     config = definition["config"]
     pattern = config.get("pattern")
     if not isinstance(pattern, str):
@@ -601,7 +595,7 @@ def _read_tekken(definition: dict[str, Any], path: Path) -> _Ranks:
 def _read_list(
     definition: list[Any], path: Path, *, vocab_size: int, special_tokens: int
 ) -> _Ranks:
-    """The first ids are special tokens."""
+    """The ranks of a list, whose first ids are special tokens."""
     if not len(_MEGATRON_SPECIAL) <= special_tokens < vocab_size:
         raise TokenizerError(
             f"{special_tokens} special tokens are not possible: at least {len(_MEGATRON_SPECIAL)}, "

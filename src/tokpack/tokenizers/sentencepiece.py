@@ -1,4 +1,4 @@
-"""SentencePiece models: in the native core where it can, else through their own library."""
+"""SentencePiece models, in the native core if it can, else through their own library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PieceKind(IntEnum):
-    """The type of a piece, as the model file has it."""
+    """The type of a piece in the model file."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -38,7 +38,7 @@ _UNKNOWN_SURFACE = " \u2047 ".encode()
 class SentencePieceTokenizer(Tokenizer):
     """A ``.model`` file; ``raw`` is its content.
 
-    Text never becomes a control symbol such as ``</s>``, so special tokens inside documents are
+    Text never becomes a control symbol such as ``</s>``, so special tokens inside of documents are
     always text.
     """
 
@@ -64,7 +64,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def model(self) -> _core.PieceModel:
-        """What the file says. TokenizerError."""
+        """The parsed model. TokenizerError."""
         try:
             return _core.PieceModel(self.raw)
         except ValueError as error:
@@ -77,7 +77,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self.model.pieces
 
     def library_model(self) -> Any:
-        """The library's processor of this model."""
+        """The library's processor for this model."""
         try:
             import sentencepiece
         except ImportError:
@@ -105,7 +105,9 @@ class SentencePieceTokenizer(Tokenizer):
         return next(ids, None)
 
     def special_frame(self) -> Frame:
-        """As ``tokenizer_config.json`` beside the model says: a model itself adds nothing."""
+        """The frame by the ``tokenizer_config.json`` beside the model: a model itself adds
+        nothing.
+        """
         path = Path(self.name)
         path = (path if path.is_dir() else path.parent) / "tokenizer_config.json"
         flags = read_object(path, wrong=TokenizerError) if path.is_file() else {}
@@ -122,7 +124,7 @@ class SentencePieceTokenizer(Tokenizer):
         return Frame(cast("tuple[int, ...]", before), cast("tuple[int, ...]", after))
 
     def _control(self, piece: bytes) -> int | None:
-        """The id of a control symbol by its name in the model."""
+        """The id of a control symbol by its name in the model, or None."""
         return self.special_ids.get(piece.decode(errors="replace"))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,14 +148,16 @@ class SentencePieceTokenizer(Tokenizer):
     def core(
         self, *, dtype: str, level: _core.Level = "auto", cache_bytes: int | None = None
     ) -> _core.PieceEncoder:
-        """The native object itself; ``level`` chooses the instruction set."""
+        """The native object; ``level`` chooses the instruction set."""
         size = native.CACHE_BYTES if cache_bytes is None else cache_bytes
         return _core.PieceEncoder(
             self.model, dtype=self.check_dtype(dtype), cache_bytes=size, level=level
         )
 
     def _decode_bytes(self, ids: list[int]) -> bytes:
-        """The text as the library has it, but bytes that are no character stay what they are."""
+        """The text as the library gives it, but with bytes that are no character left as they
+        are.
+        """
         if self.model.denormalizes:
             return str(self.library_model().decode(ids)).encode()
         unknown = self.model.unknown_surface
@@ -167,8 +171,8 @@ class SentencePieceTokenizer(Tokenizer):
             elif kind == PieceKind.UNKNOWN:
                 text += _UNKNOWN_SURFACE if unknown is None else unknown
             elif kind != PieceKind.CONTROL:
-                # The model has put one space before the text, which goes; further ones are the
-                # text's, unless the model removes extra ones.
+                # One space before the text was added by the model, and is removed. Further ones
+                # belong to the text, unless the model removes extra ones.
                 prefix = begin and piece.startswith(_SPACE)
                 text += (piece[len(_SPACE) :] if prefix else piece).replace(_SPACE, b" ")
                 begin = begin and not (prefix and not self.model.remove_extra_whitespace)

@@ -1,7 +1,7 @@
-"""Read a Hugging Face tokenizer.json as a definition for the native core, where it is one.
+"""Read a Hugging Face tokenizer.json as a definition for the native core, if it is one.
 
-The native core takes a file only when every piece of it is understood; whatever is not, in this
-file or a later version of its format, goes to the Hugging Face library instead.
+The native core takes a file only if every part of it is understood. Anything else, in this file or
+a later version of its format, is left to the Hugging Face library.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _TOKEN_KEYS = {"id", "content", "single_word", "lstrip", "rstrip", "normalized",
 
 
 def spec_from_json(definition: dict[str, Any]) -> ByteLevelSpec:
-    """Turn a parsed tokenizer.json into a native definition, or raise NotNativeError.
+    """The native definition for a parsed tokenizer.json. NotNativeError.
 
-    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
+    ids.
     """
     model = bpe_model(definition.get("model"))
     if model.get("byte_fallback"):
@@ -93,7 +94,7 @@ def steps_of(node: Any) -> list[dict[str, Any]]:
 
 
 def bpe_model(model: Any) -> dict[str, Any]:
-    """The model of a tokenizer.json, if it is a BPE of settings that are understood."""
+    """The model of a tokenizer.json, if it is a BPE whose settings are all understood."""
     if not isinstance(model, dict) or model.get("type") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else None
         raise NotNativeError(f"its model is {kind or 'of an unnamed type'}, not BPE")
@@ -111,7 +112,7 @@ def bpe_model(model: Any) -> dict[str, Any]:
 
 
 def check_ids(vocab: Any) -> dict[str, int]:
-    """A vocabulary, if it has ids that each are used once."""
+    """A vocabulary, if it has ids and each is used once."""
     if not isinstance(vocab, dict) or not vocab:
         raise NotNativeError("its model has no vocabulary")
     if set(map(type, vocab.values())) != {int}:
@@ -123,7 +124,7 @@ def check_ids(vocab: Any) -> dict[str, int]:
 
 
 def _form(normalizer: Any) -> NormalForm:
-    """The normal form that normalizers lead to: the last one composes or not."""
+    """The normal form after all normalizers: the last one decides whether it is composed."""
     steps = steps_of(normalizer)
     if normalizer is not None and not isinstance(normalizer, dict):
         raise NotNativeError("its normalizer is not an object")
@@ -137,7 +138,7 @@ def _form(normalizer: Any) -> NormalForm:
 
 
 def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Left and right tokens of the merges of a model that ``bpe_model`` has taken.
+    """The left and right tokens of the merges of a model that ``bpe_model`` has accepted.
 
     Older files have "a b", newer ones ["a", "b"].
     """
@@ -148,7 +149,7 @@ def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
         pairs = split_pairs("\n".join(merges))
         if pairs is not None and len(pairs[0]) == len(merges):
             return pairs
-        halves = [merge.split(" ") for merge in merges]  # a token may have a line break
+        halves = [merge.split(" ") for merge in merges]  # a token may have a newline
         if set(map(len, halves)) <= {2}:
             return [left for left, _ in halves], [right for _, right in halves]
     elif types <= {list} and set(map(len, merges)) <= {2}:
@@ -159,7 +160,7 @@ def pairs_of(model: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def _is_token(token: Any) -> bool:
-    """Whether an added token has content that is text, and an id; the rest is looked at later."""
+    """Whether an added token has a text as its content, and an id; the rest is checked later."""
     if not isinstance(token, dict) or type(token.get("id")) is not int:
         return False
     content = token.get("content")
@@ -172,8 +173,8 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     if not isinstance(tokens, list) or not all(map(_is_token, tokens)):
         raise NotNativeError("its added tokens have no usable content or id")
     result: dict[str, AddedToken] = {}
-    # Of the next one outside the vocabulary: versions of the library count on from the largest id
-    # of an added token, or of one outside the vocabulary.
+    # The id of the next token outside of the vocabulary. Versions of the library differ: they count
+    # on from the largest id of an added token, or of one outside of the vocabulary.
     following = outside = len(vocab)
     taken = {number: token for token, number in vocab.items()}
     for token in tokens:
@@ -181,13 +182,13 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
         if set(token) - _TOKEN_KEYS or token.get("single_word"):
             raise NotNativeError(f"its added token {content!r} is found by the text around it")
         special = bool(token.get("special", False))
-        # The library gives ids of its own to tokens outside the vocabulary, whatever the file says.
+        # The library gives its own ids to tokens outside of the vocabulary, whatever the file says.
         in_vocab = content in vocab
         expected = vocab[content] if in_vocab else following
         agreed = in_vocab or following == outside
         if not content or content in result or token["id"] != expected or not agreed:
             raise NotNativeError(f"its added token {content!r} is empty, twice or misnumbered")
-        # The library may take the flags of the one for the other's.
+        # The library may mix up the flags of the two.
         if taken.setdefault(expected, content) != content:
             raise NotNativeError(f"its added token {content!r} has the id of {taken[expected]!r}")
         result[content] = AddedToken(
@@ -203,10 +204,8 @@ def added_tokens(definition: dict[str, Any], vocab: dict[str, int]) -> tuple[Add
     return tuple(result.values())
 
 
-# Read a tokenizer.json of a BPE over characters, as SentencePiece's models become one.
-#
-# It writes U+2581 for a space: by its normalizer (Llama 2, Gemma), or by the pretokenizer
-# Metaspace.
+# SentencePiece's models become a BPE over characters in a tokenizer.json, which writes U+2581 for a
+# space: by its normalizer (Llama 2, Gemma), or by the pretokenizer Metaspace.
 
 SPACE = "\u2581"
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
@@ -233,9 +232,10 @@ def writes_spaces(definition: dict[str, Any]) -> bool:
 
 
 def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
-    """Turn such a file into a native definition, or raise NotNativeError.
+    """The native definition for such a tokenizer.json. NotNativeError.
 
-    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
+    ids.
     """
     model = bpe_model(definition["model"])
     vocab: dict[str, int] = model["vocab"]
@@ -265,7 +265,7 @@ def metaspace_spec(definition: dict[str, Any]) -> MetaspaceSpec:
 
 
 def _normalizer(node: Any) -> tuple[bool, bool]:
-    """Whether it replaces spaces, and whether it puts one in front."""
+    """Whether it replaces spaces, and whether it puts one before a text."""
     steps = steps_of(node)
     other = [step for step in steps if step not in (_REPLACE, _PREPEND)]
     if other:
@@ -276,8 +276,8 @@ def _normalizer(node: Any) -> tuple[bool, bool]:
 
 
 def _metaspace_pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bool]:
-    """Which texts get a space in front, and whether words are cut at spaces."""
-    # Gemma's file cuts at spaces of which its normalizer has left none.
+    """Which texts get a space before them, and whether words are cut at spaces."""
+    # Gemma's file cuts at spaces, but its normalizer has left none.
     steps = [step for step in steps_of(node) if not (normalizes and _cuts_at_plain_spaces(step))]
     if not steps and normalizes:
         return "never", False
@@ -287,7 +287,7 @@ def _metaspace_pre_tokenizer(node: Any, *, normalizes: bool) -> tuple[Prefix, bo
 
 
 def metaspace_settings(metaspace: dict[str, Any]) -> tuple[Prefix, bool]:
-    """Which texts a Metaspace puts U+2581 in front of, and whether it cuts words at it."""
+    """Which texts a Metaspace puts U+2581 before, and whether it cuts words at it."""
     scheme, split = metaspace.get("prepend_scheme", "always"), metaspace.get("split", True)
     contradicts = metaspace.get("add_prefix_space") is False and scheme != "never"
     understood = (
@@ -309,9 +309,9 @@ def _cuts_at_plain_spaces(step: dict[str, Any]) -> bool:
 
 
 def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
-    """Refuse added tokens that the library may find otherwise than the core does.
+    """Refuse added tokens that the library may find elsewhere than the core does.
 
-    These are such as compete for the same white space, and such as are equal when normalized.
+    These are tokens that compete for the same white space, or are equal when normalized.
     """
     strips = any(token.rstrip for token in added)
     normal = set()
@@ -331,7 +331,7 @@ def _check_added(added: Sequence[AddedToken], *, normalizes: bool) -> None:
 def _fallback(
     model: dict[str, Any], merges: npt.NDArray[np.int32], *, cuts: bool
 ) -> tuple[list[int], int]:
-    """What becomes of a character without a token: the ids of bytes, or the id of the unknown."""
+    """The ids for a character without a token: those of its bytes, or that of the unknown token."""
     vocab, token = model["vocab"], model.get("unk_token")
     if "" in vocab:
         raise NotNativeError("its vocabulary has an empty token")
@@ -360,12 +360,11 @@ def byte_fallback(vocab: dict[str, int]) -> list[int]:
     return [max(token_id, 0) for token_id in byte_ids]
 
 
-# Read the normalizers of a tokenizer.json as steps for the native core.
-
 _FORMS = {"NFC", "NFD", "NFKC", "NFKD"}
 _BY_CHARACTER = {"Lowercase", "Nmt", "StripAccents"}
-_SEPARATOR = "0"  # of characters in one call: none of these changes it, or makes it
-# All characters that these may change: the others are unassigned, private, ideographs or syllables.
+_SEPARATOR = "0"  # between characters in one call: no normalizer here changes or makes it
+# All characters that normalizers may change: others are unassigned, private, ideographs or
+# syllables.
 _RANGES = (
     *(range(0x30), range(0x31, 0x3400), range(0xA000, 0xAC00)),
     *(range(0xF900, 0x20000), range(0xE0000, 0xE0200)),
@@ -379,7 +378,7 @@ _BERT = ("clean_text", "handle_chinese_chars", "lowercase")
 
 
 def normalizer_steps(node: Any) -> tuple[NormalizerStep, ...]:
-    """The normalizers as the core takes them: a name, and two texts. NotNativeError."""
+    """The normalizers as steps for the core: a name, and two texts. NotNativeError."""
     steps: list[NormalizerStep] = []
     nodes = steps_of(node)
     while nodes:
@@ -389,13 +388,13 @@ def normalizer_steps(node: Any) -> tuple[NormalizerStep, ...]:
         steps += _characters(by_character) if by_character else _step(nodes.pop(0))
     try:
         _core.TextNormalizer(core_steps(steps))
-    except ValueError as error:  # the library fails at the first text to which a rule applies
+    except ValueError as error:  # the library itself fails only at a text to which a rule applies
         raise NotNativeError(str(error)) from None
     return tuple(steps)
 
 
 def core_steps(steps: Sequence[NormalizerStep]) -> list[tuple[str, bytes, bytes]]:
-    """The steps as ``_core.TextNormalizer`` takes them."""
+    """The steps in the form that ``_core.TextNormalizer`` takes."""
     return [(name, base64.b64decode(a), base64.b64decode(b)) for name, a, b in steps]
 
 
@@ -452,7 +451,7 @@ def _bert(
 
 
 def _characters(nodes: list[dict[str, Any]]) -> list[NormalizerStep]:
-    """A step that replaces each character by what the library's normalizers make of it."""
+    """A step that replaces each character as the library's normalizers do."""
     for node in nodes:
         if set(node) != {"type"}:
             raise NotNativeError(f"its normalizer is {node['type']}")
@@ -470,14 +469,14 @@ def _characters(nodes: list[dict[str, Any]]) -> list[NormalizerStep]:
 
 
 def named(name: str, first: bytes = b"", second: bytes = b"") -> NormalizerStep:
-    """A step of the core, of a name and two texts."""
+    """A step of the core, with a name and two texts."""
     return name, base64.b64encode(first).decode(), base64.b64encode(second).decode()
 
 
 def check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
-    """Refuse added tokens that the library may find otherwise than the core does.
+    """Refuse added tokens that the library may find elsewhere than the core does.
 
-    These are such as compete for the same white space, and such as are equal when normalized.
+    These are tokens that compete for the same white space, or are equal when normalized.
     """
     normalize = library_normalizer(normalizer).normalize_str if normalizer else str
     strips = any(token.rstrip for token in added)
@@ -493,7 +492,7 @@ def check_added(added: Sequence[AddedToken], normalizer: Any) -> None:
 
 
 def library_normalizer(node: Any) -> Any:
-    """A normalizer of the library's."""
+    """A normalizer of the library."""
     model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0]]}
     parts = ("pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
     definition = {"version": "1.0", "added_tokens": [], "normalizer": node, "model": model}
@@ -501,9 +500,9 @@ def library_normalizer(node: Any) -> Any:
     return load_library().Tokenizer.from_str(text).normalizer
 
 
-# Read a tokenizer.json of a Unigram, as SentencePiece's models become one (T5, XLM-R, DeBERTa).
-#
-# Where SentencePiece and the Hugging Face library differ, the latter is followed: its file it is.
+# A Unigram in a tokenizer.json was made from a SentencePiece model (T5, XLM-R, DeBERTa). If
+# SentencePiece and the Hugging Face library differ, the library is followed, because the file is
+# its own.
 
 _UNIGRAM_KEYS = {"type", "unk_id", "vocab", "byte_fallback"}
 _SPACES = (("space runs", b""), ("replace", b" "))
@@ -516,9 +515,10 @@ def is_unigram(definition: dict[str, Any]) -> bool:
 
 
 def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
-    """Turn such a file into a native definition, or raise NotNativeError.
+    """The native definition for such a tokenizer.json. NotNativeError.
 
-    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
+    ids.
     """
     model = definition["model"]
     unknown_settings = sorted(set(model) - _UNIGRAM_KEYS)
@@ -553,7 +553,7 @@ def unigram_spec(definition: dict[str, Any]) -> UnigramSpec:
 
 
 def _vocabulary(vocab: Any) -> tuple[list[str], list[float]]:
-    """Tokens by id and their scores, as the library reads them."""
+    """The tokens by id and their scores, as the library reads them."""
     if not isinstance(vocab, list) or not 0 < len(vocab) <= MAX_ID:
         raise NotNativeError("its model has no vocabulary")
     if not all(isinstance(row, list) and len(row) == 2 for row in vocab):
@@ -568,7 +568,7 @@ def _vocabulary(vocab: Any) -> tuple[list[str], list[float]]:
 
 
 def _as_read_by_the_library(number: float) -> float:
-    """A score as the library's JSON reader takes its shortest decimal form.
+    """A score as the library's JSON reader reads its shortest decimal form.
 
     It multiplies or divides the digits by a power of ten, and so may round twice.
     """
@@ -597,7 +597,7 @@ def _unknown(model: dict[str, Any], vocab: dict[str, int]) -> int:
 
 
 def _unigram_pre_tokenizer(node: Any) -> tuple[Prefix, bool]:
-    """Which texts get a space in front, and whether white space is cut out."""
+    """Which texts get a space before them, and whether white space is cut out."""
     steps = steps_of(node)
     splits = steps[:1] == [{"type": "WhitespaceSplit"}]
     if len(steps) != 1 + splits or steps[-1].get("type") != "Metaspace":
@@ -609,9 +609,9 @@ def _unigram_pre_tokenizer(node: Any) -> tuple[Prefix, bool]:
 
 
 def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken]) -> bool:
-    """Whether the library puts the prefix of a document where the core does.
+    """Whether the library puts the prefix of a document at the same place as the core.
 
-    That is certain where no step can remove the first characters of a document.
+    That is certain if no step can remove the first characters of a document.
     """
     harmless = [
         *(named("strip right"), named("space runs", b"", b" ")),
@@ -622,8 +622,6 @@ def _keeps_the_begin(steps: Sequence[NormalizerStep], added: Sequence[AddedToken
         rules and any(token.normalized for token in added)
     )
 
-
-# Read a tokenizer.json of a WordPiece, as BERT's and those of models of embeddings.
 
 _WORDPIECE_KEYS = {
     *("type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"),
@@ -638,9 +636,10 @@ def is_wordpiece(definition: dict[str, Any]) -> bool:
 
 
 def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
-    """Turn such a file into a native definition, or raise NotNativeError.
+    """The native definition for a tokenizer.json with a WordPiece, such as BERT's. NotNativeError.
 
-    Truncation, padding and the post_processor are left out on purpose: a dataset holds plain ids.
+    Truncation, padding and the post_processor are left out on purpose, since a dataset has plain
+    ids.
     """
     model = definition["model"]
     if set(model) != _WORDPIECE_KEYS:
@@ -669,7 +668,7 @@ def wordpiece_spec(definition: dict[str, Any]) -> WordPieceSpec:
 
 
 def _cuts(node: Any) -> tuple[str, ...]:
-    """The pre-tokenizers, as the core names them."""
+    """The pre-tokenizers by their names in the core."""
     cuts = tuple(map(_cut, steps_of(node)))
     if not 0 < len(cuts) <= _MOST_CUTS:
         raise NotNativeError("it has no pre_tokenizer, or many")

@@ -1,4 +1,4 @@
-"""Make a tokenizer from a corpus: a vocabulary of words, or a byte-level BPE."""
+"""Train a tokenizer on a corpus: a vocabulary of words, or a byte-level BPE."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tokpack.tokenizers.words import EOD, UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-_LONG = 1 << 14  # characters; at fewer a pattern may take long, and ends
+_LONG = 1 << 14  # characters; with fewer a pattern may take long, but comes to an end
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 
 def train_whitespace_vocab(
     texts: Iterable[str], *, vocab_size: int | None = None, min_count: int = 1
 ) -> dict[str, int]:
-    """Count the words of texts (``str.split``) and number them, word -> id.
+    """Count the words of texts (``str.split``) and number them. Returns word -> id.
 
-    ``<unk>`` is 0 and ``<|endoftext|>`` is 1; words follow by falling count, equal counts in
-    alphabetical order. ``vocab_size`` counts the two special tokens too; words that
-    occur fewer than ``min_count`` times are left out. Raises InputError when there is no word.
+    ``<unk>`` is 0 and ``<|endoftext|>`` is 1; words follow by falling count, and with equal counts
+    in alphabetical order. ``vocab_size`` includes the two special tokens; words that occur fewer
+    than ``min_count`` times are left out. InputError if there is no word.
     """
     if vocab_size is not None and vocab_size < 3:
         raise UsageError(
@@ -56,15 +56,15 @@ def train_bpe(
     pattern: str = "gpt2",
     threads: int = 0,
 ) -> str:
-    """Train a byte-level BPE; the result is the text of a tokenizer.json.
+    """Train a byte-level BPE. Returns the text of a tokenizer.json.
 
-    ``pattern`` cuts texts into words, as ``pre_tokenizer_of`` has it. All 256 bytes are in the
+    ``pattern`` cuts texts into words, as in ``pre_tokenizer_of``. All 256 bytes are in the
     vocabulary, so every text can be encoded; special tokens have the lowest ids. ``vocab_size`` is
     an upper bound: a small corpus has fewer pairs that occur ``min_count`` times. The trainer is
-    the Hugging Face library's, with so many ``threads``, or one for each core; the result is the
-    same for any number of them. UsageError for a vocabulary that is too small, for a pattern that
-    cannot be compiled, and for special tokens that are empty or there twice; TokenizerError for a
-    pattern that runs away at a text.
+    the Hugging Face library's, with so many ``threads``, or one for each core; the result does not
+    depend on them. UsageError for a vocabulary that is too small, for a pattern that cannot be
+    compiled, and for special tokens that are empty or repeated; TokenizerError for a pattern that
+    does not come to an end at a text.
     """
     _check_special(special_tokens)
     least = 256 + len(special_tokens)
@@ -90,14 +90,14 @@ def train_bpe(
 
 
 def _cut(texts: Iterable[str], pattern: str, what: str) -> Iterator[str]:
-    """The texts; TokenizerError for a long one that takes a pattern of the user's too long to cut.
+    """The texts; TokenizerError for a long one that a pattern of the user takes too long to cut.
 
-    In a training nobody could end that.
+    During a training nothing could end that.
     """
     if pattern in names():
         yield from texts
         return
-    cutter = _untrained(load_library(), pattern)  # another one: that in training is locked
+    cutter = _untrained(load_library(), pattern)  # another one, since the first is locked
     for number, text in enumerate(texts, 1):
         if len(text) > _LONG:
             try:
@@ -113,7 +113,7 @@ def _untrained(library: Any, pattern: str) -> Any:
         tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = library.decoders.ByteLevel()
         return tokenizer
-    # As a file, since the library does not make its steps from what a file has of them.
+    # Through a file, because only from that the library can make these steps.
     model = {"type": "BPE", "vocab": {}, "merges": []}
     decoder = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
     definition = {"version": "1.0", "pre_tokenizer": pre_tokenizer_of(pattern), "model": model}
@@ -128,11 +128,11 @@ def train_byte_fallback(
     special_tokens: Sequence[str] = (EOD,),
     threads: int = 0,
 ) -> str:
-    """Train a BPE of SentencePiece's kind; the result is the text of a tokenizer.json.
+    """Train a BPE of SentencePiece's kind. Returns the text of a tokenizer.json.
 
-    Words are cut at spaces, for which U+2581 stands; a character that the texts do not have becomes
+    Words are cut at spaces, for which U+2581 stands; a character that is not in the texts becomes
     the tokens of its bytes. ``<unk>``, the special tokens and the 256 bytes have the lowest ids.
-    The rest is as ``train_bpe`` has it; UsageError too where all characters of the texts do not
+    Everything else is as in ``train_bpe``; UsageError also if the characters of the texts do not
     fit into the vocabulary.
     """
     _check_special(special_tokens)
@@ -179,9 +179,9 @@ def _check_special(tokens: Sequence[str]) -> None:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Lift the library's limit of one thread for the time of a training.
+    """Lift the library's limit of one thread during a training.
 
-    How many it starts is settled when a process first trains.
+    How many threads it starts is fixed when a process first trains.
     """
     ours = {"TOKENIZERS_PARALLELISM": "true"}
     ours |= {"RAYON_NUM_THREADS": str(count)} if count else {}

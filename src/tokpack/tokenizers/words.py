@@ -26,10 +26,10 @@ EOD = "<|endoftext|>"
 
 
 class WhitespaceTokenizer(Tokenizer):
-    """Words between white space (as Python's ``str.split`` sees it), ids from ``vocab``.
+    """Words between white space (as Python's ``str.split`` sees it), with ids from ``vocab``.
 
-    A word that is not in the vocabulary becomes ``<unk>``, and is an UnencodableError when the
-    vocabulary has none. Special tokens are ``<unk>`` and the end-of-document token; with
+    A word that is not in the vocabulary becomes ``<unk>``, or an UnencodableError if the vocabulary
+    has none. Special tokens are ``<unk>`` and the end-of-document token; with
     ``special_tokens="text"`` a word of the text that looks like one is an unknown word.
     """
 
@@ -118,7 +118,7 @@ class WhitespaceEncoder:
 
 
 def check_vocab(vocab: Mapping[str, int], where: str) -> None:
-    """Raise TokenizerError for words that ``str.split`` can never produce."""
+    """Raise TokenizerError for words that ``str.split`` can never return."""
     for word in vocab:
         if not word or word.split() != [word]:
             raise TokenizerError(
@@ -126,15 +126,13 @@ def check_vocab(vocab: Mapping[str, int], where: str) -> None:
             )
 
 
-# GPT-NeoX's CharLevelTokenizer: the bytes of the text are the ids.
-
 NAME = "CharLevelTokenizer"
-_IDS = 512  # as GPT-NeoX builds it: 256 are never used
+_IDS = 512  # as in GPT-NeoX; half of them are never used
 _EOD = 0
 
 
 class CharLevelTokenizer(Tokenizer):
-    """UTF-8 bytes as ids, and 0 after a document, of 512 ids in all; no special tokens."""
+    """GPT-NeoX's CharLevelTokenizer: UTF-8 bytes as ids, 0 after a document, no special tokens."""
 
     kind = "UTF-8 bytes"
     why_not_native = "its ids are the bytes themselves"

@@ -49,10 +49,12 @@ _log = logging.getLogger(__name__)
 
 
 class AverageWeights:
-    """The mean of the weights of some checkpoints of a run, of which the last one counts else."""
+    """The mean of the weights of several checkpoints of a run; everything else is the last
+    checkpoint's.
+    """
 
     def __init__(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """UsageError where they are of different models."""
+        """Open them. UsageError if they are of different models."""
         last = checkpoints[-1]
         for one in checkpoints:
             if one.model.layout != last.model.layout:
@@ -60,17 +62,18 @@ class AverageWeights:
         self.model, self.tokenizer, self._checkpoints = last.model, last.tokenizer, checkpoints
 
     def read(self, name: str) -> dict[str, Tensor]:
-        """The mean of a parameter, fp32, under the key ``parameter``."""
+        """The mean of a parameter, as fp32, under the key ``parameter``."""
         whole = sum(one.read(name)["parameter"].double() for one in self._checkpoints)
         assert isinstance(whole, torch.Tensor)
         return {"parameter": (whole / len(self._checkpoints)).float()}
 
 
 def open_weights(folder: str | os.PathLike[str], average: int = 1) -> Checkpoint | AverageWeights:
-    """Open the latest checkpoint of a folder, or the ``average`` of so many, all verified.
+    """The weights of the latest checkpoint of a folder, or the ``average`` of that many, all
+    verified.
 
-    InputError where there is no checkpoint, FormatError for a broken one, UsageError where there
-    are too few.
+    InputError if there is no checkpoint, FormatError for a broken one, UsageError if there are too
+    few.
     """
     path = find(folder)
     if path is None:
@@ -90,9 +93,10 @@ def open_weights(folder: str | os.PathLike[str], average: int = 1) -> Checkpoint
 def open_checkpoint(
     folder: str | os.PathLike[str], average: int = 1, **options: Unpack[TokenizerFiles]
 ) -> tuple[Checkpoint | AverageWeights, Tokenizer | TokenizerError]:
-    """As open_weights, with the tokenizer that is given, or that the checkpoint says.
+    """The weights as open_weights returns them, with the given tokenizer or the one that the
+    checkpoint names.
 
-    Where the one that it says is not found, the reason takes its place.
+    If the tokenizer that the checkpoint names is not found, the error is returned in its place.
     """
     weights = open_weights(folder, average)
     try:
@@ -114,13 +118,14 @@ def export(
     inputs: Iterable[str] = (),
     progress: Show | bool | None = None,
 ) -> str:
-    """Write the folder ``output``, whole or not at all; returns the class that loads it.
+    """The class of ``transformers`` that loads the folder ``output``, which is written whole or not
+    at all.
 
-    The vocabulary is written without padding, and ``tokenizer``'s files beside the model, where
-    transformers has a tokenizer that gives the same ids: a warning says so where it has none.
-    ``max_shard_size`` is that of a file of weights, in bytes. ``progress`` is told the parameters
-    that are written. UsageError for a model that no class of ``transformers`` computes, or where
-    one of ``inputs``, the files that were read, lies in ``output``; OutputError where ``output``
+    The vocabulary is written without padding. ``tokenizer``'s files are written beside the model if
+    transformers has a tokenizer that gives the same ids; if it has none, a warning says so.
+    ``max_shard_size`` is the size of a file of weights, in bytes. ``progress`` is told how many
+    parameters are written. UsageError for a model that no class of ``transformers`` computes, or if
+    one of ``inputs``, the files that were read, lies in ``output``; OutputError if ``output``
     exists and may not be replaced.
     """
     if dtype not in DTYPES:
@@ -157,7 +162,7 @@ def export(
 
 
 def family_of(model: ModelConfig) -> Family:
-    """The class that computes the same model. UsageError where there is none."""
+    """The class of ``transformers`` that computes the same model. UsageError if there is none."""
     rotary, parallel = model.position_embedding_type == "rope", model.parallel_residual
     gelu = model.normalization == "LayerNorm" and model.activation != "swiglu"
     swiglu = model.normalization == "RMSNorm" and model.activation == "swiglu"
@@ -190,7 +195,7 @@ def family_of(model: ModelConfig) -> Family:
 
 
 def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
-    """The values of config.json, under the names of older and newer releases."""
+    """The values of config.json, under the names of both older and newer releases."""
     values = {name: getattr(model, setting) for setting, name in family.settings.items()}
     activation = ACTIVATIONS[model.activation]
     if family == GPT2:
@@ -203,7 +208,7 @@ def config_of(model: ModelConfig, family: Family) -> dict[str, Any]:
             values |= {"rope_parameters": {**rope, **scaling}, "rope_scaling": scaling}
     if family == QWEN3 or model.kv_channels:
         values |= {"head_dim": model.head_width}
-    # A norm behind the word embedding is folded into it: the head is not the same any more.
+    # A norm behind the word embedding is folded into it, so it no longer equals the head.
     tied = not (model.untie_embeddings_and_output_weights or model.embed_layernorm)
     names = {"architectures": [family.architecture], "model_type": family.model_type}
     return {**names, "tie_word_embeddings": tied, **values}
@@ -218,7 +223,9 @@ def _write_weights(
     limit: int,
     stage: ProgressStage,
 ) -> None:
-    """Write model.safetensors, or, beyond ``limit`` bytes, files of that size and their index."""
+    """Write model.safetensors; or, if that is larger than ``limit`` bytes, several files and their
+    index.
+    """
     shards: list[list[str]] = [[]]
     size = total = 0
     for name, one in weights.model.layout.items():
@@ -247,7 +254,7 @@ def _write_weights(
 
 
 def _translated(weights: Weights, family: Family, name: str) -> Iterator[tuple[str, Tensor]]:
-    """The tensors, by name, that a family has for one of our parameters."""
+    """The tensors, by name, into which a family puts one of our parameters."""
     model, tensor = weights.model, weights.read(name)["parameter"]
     module = module_of(name)
     if module == "embedding.norm":

@@ -37,49 +37,53 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run is, and of what; everything but its tensors. All values are JSON."""
+    """How far a run is, and of which model and data: all of a checkpoint but tensors, as JSON
+    values.
+    """
 
     step: int
     consumed_samples: int
     data_state: dict[str, Any]
     config: dict[str, Any]
-    model: dict[str, Any]  # asdict of the ModelConfig
+    model: dict[str, Any]  # the ModelConfig, by asdict
     tokenizer: dict[str, Any] | None = None  # as the manifest of the data describes it
     accepted: dict[str, Any] | None = None  # arguments that an import passed over, unknown
 
 
 @dataclass(frozen=True)
 class _Rest:
-    """What state.json has besides: of the engine, and of its files."""
+    """The rest of state.json: the state of the engine, and the digests of files."""
 
     scalars: dict[str, Any]
     files: dict[str, dict[str, Any]]
 
 
 def file_of(name: str) -> str:
-    """The file that holds a parameter."""
+    """The name of the file that holds a parameter."""
     room, _, number = room_of(name).partition(".")
     return f"layer_{int(number):03d}.safetensors" if number else f"{room}.safetensors"
 
 
 def key_of(name: str, kind: str) -> str:
-    """The key of a parameter, or of what an optimizer keeps of it, in its file."""
+    """The key, in its file, of a parameter or of a tensor of its optimizer state."""
     return name if kind == "parameter" else f"{name}:{kind}"
 
 
 def checksum_of(values: dict[str, Any]) -> str:
-    """The checksum that state.json has of the rest of it."""
+    """The checksum of state.json, over everything else in it."""
     return xxhash.xxh3_128_hexdigest(json.dumps(values, sort_keys=True).encode())
 
 
 def differences(there: dict[str, Any], here: dict[str, Any], names: str) -> str:
-    """Settings, of those ``names``, in which a checkpoint and a run differ; "" if in none."""
+    """The settings, among ``names``, in which a checkpoint and a run differ; "" if there are
+    none.
+    """
     pairs = ((name, there.get(name), here[name]) for name in names.split())
     return "; ".join(f"{option(name)} is {a} there, {b} here" for name, a, b in pairs if a != b)
 
 
 def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDigest]) -> str:
-    """What state.json holds."""
+    """The text of state.json."""
     values = {"tokpack_checkpoint": VERSION, **asdict(state), "scalars": scalars, "files": files}
     return json.dumps({**values, "checksum": checksum_of(values)}, indent=1)
 
@@ -87,8 +91,9 @@ def state_text(state: RunState, scalars: dict[str, Any], files: dict[str, FileDi
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write a safetensors file, durably. OutputError.
 
-    The bytes are those of the library. Its own function (0.8) writes another file beside this one,
-    which only the user may read, and its errors do not tell a full disk from a broken one.
+    The bytes are the same as the library's. But its own function (0.8) writes another file beside
+    this one, with permissions for this user only, and its errors do not tell a full disk from a
+    broken one.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -107,9 +112,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 class Checkpoint:
-    """A checkpoint that is open for reading. FormatError where ``path`` is none, or a newer one.
+    """A checkpoint, open for reading. FormatError if ``path`` is not a checkpoint, or a newer one.
 
-    ``scalars`` is the engine's state besides tensors, ``files`` the digest of each file.
+    ``scalars`` is the state of the engine besides tensors; ``files`` has the digest of each file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -151,7 +156,7 @@ class Checkpoint:
         self._check(name)
 
     def _check(self, name: Path) -> None:
-        """FormatError for numbers that no run has, up to which others would count."""
+        """Raise FormatError for numbers that no run has: other code would count up to them."""
         made, step, samples = (
             self.scalars.get("steps", 0),
             self.state.step,
@@ -168,7 +173,7 @@ class Checkpoint:
             )
 
     def verify(self, names: Iterable[str] | None = None) -> None:
-        """Compare files with their sizes and checksums. FormatError names the broken one."""
+        """Compare files with their sizes and checksums. FormatError names the broken file."""
         for name in self.files if names is None else names:
             expected, path = self.files[name], self.path / name
             digest = digest_file(path) if path.exists() else None
@@ -179,7 +184,9 @@ class Checkpoint:
                 )
 
     def read(self, name: str, kinds: Sequence[str] = ("parameter",)) -> dict[str, Tensor]:
-        """The whole fp32 tensors of a parameter: itself, or what the optimizer keeps of it."""
+        """The whole fp32 tensors of a parameter, by kind: the parameter itself, or its optimizer
+        state.
+        """
         path = self.path / file_of(name)
         try:
             with safe_open(path, "pt") as file:

@@ -1,7 +1,7 @@
-"""The folder of a run's checkpoints: which are complete, loaded, removed. No torch here.
+"""The folder of a run's checkpoints: which are complete, which to load or remove. No torch.
 
-SAVE/step_00000100/  a checkpoint: whole when it has its state.json, which is written last
-SAVE/latest          the name of the checkpoint to go on from
+SAVE/step_00000100/  a checkpoint: complete once it has state.json, which is written last
+SAVE/latest          the name of the checkpoint to continue from
 SAVE/lock            held by the run that saves here
 """
 
@@ -22,14 +22,16 @@ STATE = "state.json"
 KIND = "checkpoint"
 
 
-_LONGEST = 200  # of a name that is one
+_LONGEST = 200  # characters of a checkpoint's name
 
 
-LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # of GPT-NeoX
+LAYER_FILE = re.compile(r"layer_(\d+)-model_(\d+)-model_states\.pt")  # GPT-NeoX's
 
 
 def check_own(folder: str, load: str | None) -> None:
-    """UsageError where a run that loads from ``load`` would mix ``folder`` with another's."""
+    """Raise UsageError if a run that loads from ``load`` would mix its checkpoints with another
+    run's in ``folder``.
+    """
     loaded = os.path.realpath(load) if load else ""
     if os.path.realpath(folder) in (loaded, os.path.dirname(loaded)):
         return
@@ -41,7 +43,9 @@ def check_own(folder: str, load: str | None) -> None:
 
 
 def foreign_folders(folder: Path) -> list[Path]:
-    """Where another program may have its files: ``folder``, and the one that its latest names."""
+    """The folders in which another program may have its files: ``folder``, and the one that its
+    latest names.
+    """
     folders = [folder, _latest(folder)]
     try:
         number = (folder / "latest_checkpointed_iteration.txt").read_text().strip()
@@ -55,9 +59,11 @@ def foreign_folders(folder: Path) -> list[Path]:
 
 
 def find(folder: str | os.PathLike[str]) -> Path | None:
-    """The checkpoint that ``folder`` is, or the latest in it; None where there is none yet.
+    """The checkpoint that ``folder`` is, or the latest one in it, or None if there is no checkpoint
+    yet.
 
-    InputError for a folder that holds something else, FormatError where the latest is missing.
+    InputError for a folder that holds something else, FormatError if the latest checkpoint is
+    missing.
     """
     root = Path(folder)
     latest = _latest(root)
@@ -76,7 +82,7 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
             f"{root}/latest names {name}, which is no checkpoint; there is {there}: load "
             "one by its own path"
         )
-    # A run that died before its first checkpoint left its lock, and perhaps a log.
+    # A run that died before its first checkpoint leaves its lock, and perhaps a log.
     used = root.is_file() or (root.is_dir() and any(root.iterdir()))
     if used and not whole and not (root / "lock").exists():
         raise InputError(f"{root}: neither a checkpoint nor empty: it has no {STATE}, no latest")
@@ -84,27 +90,29 @@ def find(folder: str | os.PathLike[str]) -> Path | None:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """All whole checkpoints of a run, by step."""
+    """The complete checkpoints of a run, ordered by step."""
     paths = folder.glob("step_" + 8 * "[0-9]")
     return sorted(path for path in paths if (path / STATE).exists())
 
 
 def earlier(path: Path) -> list[Path]:
-    """The whole checkpoints of the same folder from before ``path``, by step."""
+    """The complete checkpoints in the same folder from before ``path``, ordered by step."""
     return [other for other in checkpoints(path.parent) if other.name < path.name]
 
 
 def _named(folder: Path) -> str:
-    """What the file ``latest`` says; "" where there is none."""
+    """The name in the file ``latest``; "" if there is none."""
     try:
-        # Bytes that are no UTF-8, and a NUL, are shown as they are, and name nothing.
+        # A name with a NUL or with bytes that are not UTF-8 is shown escaped; no file can have it.
         return (folder / "latest").read_text("utf-8", "backslashreplace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
 
 
 def _latest(folder: Path) -> Path:
-    """The checkpoint that ``latest`` names, whether it is there or not; never out of the folder."""
+    """The path of the checkpoint that ``latest`` names, existing or not; never outside the
+    folder.
+    """
     name = _named(folder)
     is_name = name not in ("", "..") and name == Path(name).name and "\0" not in name
     is_name = is_name and len(name.encode()) < _LONGEST
@@ -112,7 +120,9 @@ def _latest(folder: Path) -> Path:
 
 
 def begin(target: Path) -> Path:
-    """Make the empty folder in which the checkpoint ``target`` is made. OutputError."""
+    """The empty folder in which the files of the checkpoint ``target`` are written first.
+    OutputError.
+    """
     with cannot_write(str(target)):
         hold(target.parent)
         latest = _latest(target.parent)
@@ -122,16 +132,16 @@ def begin(target: Path) -> Path:
 
 
 def abandon(target: Path) -> None:
-    """Give back the space of a checkpoint that could not be completed."""
-    if target.exists() or _latest(target.parent) != target:  # else it is the latest one, whole
+    """Remove what was written of a checkpoint that could not be completed."""
+    if target.exists() or _latest(target.parent) != target:  # else it is complete, and the latest
         whole_folder.abandon(target, KIND)
 
 
 def commit(target: Path, state: str, keep: int) -> None:
     """Complete a checkpoint, make it the latest, and remove all but the last ``keep``.
 
-    With ``keep`` 0 none is removed. A folder that holds anything which is not of a checkpoint is
-    never removed, nor are checkpoints of later steps, which another run has left. OutputError.
+    With ``keep`` 0 none is removed. A folder with any file that does not belong to a checkpoint is
+    never removed; nor are checkpoints of later steps, which another run has left. OutputError.
     """
     with cannot_write(str(target)):
         replace_file(unfinished(target) / STATE, [state.encode()])

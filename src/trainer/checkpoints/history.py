@@ -1,4 +1,4 @@
-"""The history of a run: its log read back, its samples, and the steps that take them. No torch."""
+"""The history of a run: its log read back, its samples, and the steps that used them. No torch."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ Record = dict[str, Any]
 
 @dataclass
 class RunLog:
-    """The lines of log.jsonl, without those of steps that were made again after a resume.
+    """The lines of log.jsonl, without the lines of steps that were made again after a resume.
 
     ``begins`` are in order, each at another iteration; ``steps`` are the records of steps by
-    their iteration; ``evaluations`` and ``saves`` are in order.
+    iteration; ``evaluations`` and ``saves`` are in order.
     """
 
     begins: list[Record] = field(default_factory=list)
@@ -66,7 +66,9 @@ class RunLog:
     saves: list[Record] = field(default_factory=list)
 
     def losses(self) -> dict[str, list[tuple[float, float]]]:
-        """(iteration, loss) of the steps, as "", and of each evaluated set, by its name."""
+        """The losses as (iteration, loss): those of steps under "", those of an evaluated set under
+        its name.
+        """
         curves: dict[str, list[tuple[float, float]]] = {"": []}
         for record in (*(self.steps[at] for at in sorted(self.steps)), *self.evaluations):
             loss = record.get("loss")
@@ -92,9 +94,9 @@ class RunLog:
 
 
 def read_log(path: Path) -> RunLog:
-    """Read log.jsonl. Lines that are cut off are left out.
+    """The log of a run, read from log.jsonl. A line that is cut off is left out.
 
-    InputError where it cannot be read, FormatError for a count that is none.
+    InputError if it cannot be read, FormatError for a count that is not valid.
     """
     log = RunLog()
     for record in _records(path):
@@ -117,7 +119,7 @@ def _records(path: Path) -> Iterator[Record]:
 
 
 def _check(record: Record, where: str) -> None:
-    """FormatError for a count that is none."""
+    """Raise FormatError for a count that is not valid."""
     for name in _COUNTS & record.keys():
         value = record[name]
         if type(value) is not int or not 0 <= value <= MAX_COUNT:
@@ -125,7 +127,7 @@ def _check(record: Record, where: str) -> None:
 
 
 class LogRecord(NamedTuple):
-    """The record of the log that is about the steps ``first`` to ``last`` together."""
+    """The record of the log that covers the steps ``first`` to ``last`` together."""
 
     first: int
     last: int
@@ -133,16 +135,16 @@ class LogRecord(NamedTuple):
 
     @property
     def loss(self) -> float | None:
-        """Their mean loss, in nats a token."""
+        """The mean loss of these steps, in nats per token, or None if the record has none."""
         loss = self.record.get("loss")
         return loss if isinstance(loss, float) else None
 
 
 @dataclass(frozen=True)
 class RunHistory:
-    """The plan of a run's data, the samples of its training, its steps, and its log.
+    """The plan of a run's data, the samples it trained on, its steps, and its log.
 
-    ``tokenizer`` names the files of a tokenizer that no manifest does.
+    ``tokenizer`` names the files of a tokenizer if no manifest names it.
     """
 
     plan: BlendPlan
@@ -152,9 +154,9 @@ class RunHistory:
     tokenizer: TokenizerFiles
 
     def step(self, number: int) -> Step:
-        """Step ``number``, from 1. UsageError where there is none.
+        """Step ``number``, from 1. UsageError if there is no such step.
 
-        FormatError where the log has other samples for it than follow from the configuration.
+        FormatError if the log has other samples for it than the configuration gives.
         """
         step = self.steps[number]
         logged = self.log.steps.get(number, {}).get("consumed_samples", step.samples.stop)
@@ -166,7 +168,7 @@ class RunHistory:
         return step
 
     def logged(self, number: int) -> LogRecord | None:
-        """The line of the log that a step is part of; None where there is none."""
+        """The log record that covers a step, or None if there is none."""
         edges = sorted({*self.log.steps, *(begin["iteration"] for begin in self.log.begins)})
         place = bisect_left(edges, number)
         if place == len(edges) or edges[place] not in self.log.steps:
@@ -175,7 +177,7 @@ class RunHistory:
         return LogRecord(first, edges[place], self.log.steps[edges[place]])
 
     def describe(self, step: Step) -> str:
-        """What a step takes, and what the log says of its loss: a mean since the line before."""
+        """The samples of a step, and its loss from the log: a mean since the previous line."""
         words = (
             f"samples {step.first:,} to {step.samples.stop - 1:,}, micro batches of "
             f"{step.micro:,} on {counted(step.ranks, 'rank')}"
@@ -190,15 +192,16 @@ class RunHistory:
 
     @property
     def steps_made(self) -> int:
-        """How many steps the log says were made."""
+        """How many steps were made, by the log."""
         records = (*self.log.begins[-1:], *self.log.saves, *self.log.steps.values())
         return max((record["iteration"] for record in records), default=0)
 
 
 def read_history(folder: str | os.PathLike[str]) -> RunHistory:
-    """What `tokpack train` did that writes, or wrote, its log.jsonl into ``folder``.
+    """The history of the run that writes, or wrote, log.jsonl into ``folder``.
 
-    InputError where there is none, or where the data is missing or is not what it was trained on.
+    InputError if there is no log, or if the data is missing or is not the data that it was trained
+    on.
     """
     path = Path(folder) / LOG
     if not path.exists():
@@ -225,12 +228,12 @@ def read_history(folder: str | os.PathLike[str]) -> RunHistory:
 
 
 def spec_of_run(log: RunLog, path: Path) -> BlendSpec:
-    """What a run whose log, at ``path``, was read asks of its data; nothing is opened."""
+    """The data that a run asked for; ``log`` was read from ``path``, and nothing is opened."""
     return spec_of_config(_config(_begins(log, path)[-1], path))
 
 
 def _begins(log: RunLog, path: Path) -> list[Record]:
-    """The beginnings that say the configuration; InputError where none does."""
+    """The begin records that have a configuration; InputError if there is none."""
     begins = [record for record in log.begins if isinstance(record.get("config"), dict)]
     if not begins:
         raise InputError(
@@ -240,13 +243,13 @@ def _begins(log: RunLog, path: Path) -> list[Record]:
 
 
 def open_training(spec: BlendSpec) -> tuple[BlendPlan, Samples]:
-    """The data of training alone; the other parts need not be there."""
+    """The data of training alone: data of the other parts may be missing."""
     plan = plan_of(spec.changed(allow_empty=True, valid_samples=0, test_samples=0))
     return plan, open_blend(plan).train
 
 
 def _config(record: Record, path: Path) -> Config:
-    """The configuration that a begin holds."""
+    """The configuration in a begin record."""
     try:
         return Config.from_dict(record["config"])
     except UsageError as error:
@@ -263,7 +266,7 @@ def _phase(begin: Record, path: Path, samples: int) -> RunPhase:
 
 
 def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
-    """InputError where the samples are not those that the run says it has taken."""
+    """Raise InputError if the samples are not the ones that the log says the run has used."""
     candidates = [record for record in records if "fingerprint" in record]
     for record in sorted(candidates, key=lambda record: record["iteration"])[-1:]:
         if record["fingerprint"] != fingerprint_of(train, record.get("consumed_samples", 0)):
@@ -273,17 +276,18 @@ def _check_data(path: Path, train: Samples, records: list[Record]) -> None:
             )
 
 
-# What a training run writes beside its checkpoints, and what of it may be replaced.
+# The files that a training run writes beside its checkpoints, and which of them may be replaced.
 
 _MAKER = "tokpack train"
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How far a run came, and what it leaves.
+    """How far a run came, and its results.
 
-    ``losses`` are the last ones, in nats a token: "training", as the last log line has it, and
-    those of the evaluated sets by name. ``checkpoint`` is that of the last step, if it was saved.
+    ``losses`` are the last ones, in nats per token: "training", as in the last log line, and those
+    of the evaluated sets by name. ``checkpoint`` is the checkpoint of the last step, if that was
+    saved.
     """
 
     iteration: int
@@ -304,7 +308,9 @@ PLOT = Kind("a plot of tokpack train", _is_plot, kept=False, beside=True)
 
 
 def save_config(path: Path, text: str, inputs: Sequence[str]) -> None:
-    """Write the YAML of a run's configuration; one that the run itself reads stays as it is."""
+    """Write the YAML of a run's configuration; a file that the run itself reads is left as it
+    is.
+    """
     if path.exists() and any(os.path.exists(name) and path.samefile(name) for name in inputs):
         return
     check_outputs([(str(path), CONFIG)], (), overwrite=False)
@@ -312,7 +318,7 @@ def save_config(path: Path, text: str, inputs: Sequence[str]) -> None:
 
 
 def check_log(path: Path, inputs: Sequence[str]) -> None:
-    """OutputError where ``path`` is a file that is no log of a run."""
+    """Raise OutputError if ``path`` is a file that is not the log of a run."""
     check_outputs([(str(path), LOG_KIND)], inputs, overwrite=False)
 
 

@@ -29,41 +29,43 @@ if TYPE_CHECKING:
 
 
 class Weights(Protocol):
-    """The weights of a model, wherever they come from: ``read`` gives them whole, as fp32."""
+    """The weights of a model from any source: ``read`` returns them whole, as fp32."""
 
     @property
     def model(self) -> ModelConfig: ...
     @property
     def tokenizer(self) -> dict[str, Any] | None:
-        """As a manifest describes it."""
+        """The tokenizer as a manifest describes it, or None."""
 
     def read(self, name: str) -> dict[str, Tensor]:
         """One of our parameters, under the key ``parameter``."""
 
 
 class Family(NamedTuple):
-    """A class of ``transformers`` whose models are computed here too."""
+    """A class of ``transformers`` whose models tokpack can compute too."""
 
     model_type: str  # in config.json
     architecture: str  # the class
-    column: int  # in MODULES and SETTINGS
+    column: int  # the column in MODULES and SETTINGS
 
     @property
     def is_llama(self) -> bool:
-        """Whether its modules and settings are those of Llama."""
+        """Whether its modules and settings have Llama's names."""
         return self.column == LLAMA.column
 
     @property
     def settings(self) -> dict[str, str]:
-        """Our settings that it has, and their names in its config.json."""
+        """The settings of ours that it has, with their names in its config.json."""
         return {ours: names[self.column] for ours, names in SETTINGS.items() if names[self.column]}
 
     def name_of(self, module: str) -> str:
-        """What it calls one of our modules; "" where it has no such module."""
+        """The name of one of our modules in this family; "" if it has no such module."""
         return MODULES[module][self.column] if module in MODULES else ""
 
     def places(self, name: str) -> list[str]:
-        """Its names for one of our parameters, which it may have in several parts."""
+        """The names of one of our parameters in this family, which may store it in several
+        parts.
+        """
         module, _, kind = name.rpartition(".")
         block = ""
         if module.startswith("blocks."):
@@ -73,7 +75,7 @@ class Family(NamedTuple):
         return [f"{block}{target.format(part)}.{kind}" for part in parts or [""]]
 
     def split(self, model: ModelConfig, name: str, tensor: Tensor) -> list[Tensor]:
-        """One of our tensors in the parts, and in the order of rows, that this class has."""
+        """The parts into which this family splits one of our tensors, with rows in its order."""
         rest, module = tensor.shape[1:], module_of(name)
         parts = [tensor]
         if module == "attention.qkv" and self != NEOX:
@@ -98,7 +100,7 @@ class Family(NamedTuple):
         return torch.stack(parts, 1).flatten(0, 1) if len(parts) == 2 else parts[0]  # gate and up
 
     def _is_transposed(self, name: str) -> bool:
-        """Whether it has this weight as [inputs, outputs]."""
+        """Whether it stores this weight as [inputs, outputs]."""
         linear = module_of(name).startswith(("attention.", "mlp."))
         return self == GPT2 and linear and name.endswith(".weight")
 
@@ -150,7 +152,7 @@ SETTINGS = {
     "rotary_percent": ("", "rotary_pct", ""),
     "rotary_base": ("", "rotary_emb_base", "rope_theta"),
 }
-# Modules of Megatron and its descendants, whose names do not contradict each other, and ours.
+# Our modules, and their names in Megatron and its descendants. No name has two meanings there.
 MEGATRON = {
     "": "norm",
     "norm": "norm",
@@ -180,12 +182,12 @@ MEGATRON = {
     "output_layer": "head",
     "word_embeddings_for_head": "head",
 }
-# Buffers that some releases of these programs store beside the weights.
+# Buffers that some releases of these programs store beside the weights; they are not imported.
 IGNORED = re.compile(r"rotary_emb|inv_freq|masked_bias|_extra_state|(attention|attn)\.bias$")
 
 
 def module_of(name: str) -> str:
-    """The module that a parameter is in, without the number of a block."""
+    """The module that a parameter belongs to, without the number of its block."""
     module = name.rpartition(".")[0]
     return module.split(".", 2)[2] if module.startswith("blocks.") else module
 
@@ -196,7 +198,7 @@ def module_of(name: str) -> str:
 # without an error. So arguments.txt lists what changes nothing; all else is refused, unless it is
 # off or the user accepts it.
 
-_SHOWN = 8  # of those that are refused
+_SHOWN = 8  # refused arguments in a message
 
 
 def pass_over(
@@ -208,8 +210,9 @@ def pass_over(
 ) -> dict[str, str]:
     """The ``accepted`` arguments among ``values``, with their values as text.
 
-    The import looks at the names ``read`` itself; ``sections`` of arguments.txt list what changes
-    nothing. UsageError, which begins with ``where``, for any other argument that is not off.
+    Arguments in ``read`` are not looked at: the import itself reads them. ``sections`` name the
+    sections of arguments.txt with arguments that change nothing. Any other argument that is not off
+    raises UsageError, whose message begins with ``where``.
     """
     wrong = {
         name: brief(value)
@@ -229,7 +232,7 @@ def pass_over(
 
 
 def _is_off(value: Any) -> bool:
-    """Whether an argument asks for nothing."""
+    """Whether a value means that the argument asks for nothing."""
     plain = isinstance(value, (bool, int, float, str, list, tuple, dict, set))
     return value is None or (plain and not value)
 
@@ -245,7 +248,7 @@ def _changes_nothing(name: str, values: Mapping[str, Any], sections: Collection[
 
 
 def _is_one(value: Any, allowed: list[str], values: Mapping[str, Any]) -> bool:
-    """Whether a value, or each item of a list, is one of those that may be passed over."""
+    """Whether a value, or each item of a list, is among the ``allowed`` ones."""
     known = [str(values.get(word[1:])) if word.startswith("@") else word for word in allowed]
     if isinstance(value, (list, tuple)) and str(value) not in known:
         return bool(value) and all(_is_one(one, allowed, values) for one in value)
@@ -262,7 +265,9 @@ def _number(word: str) -> float | None:
 
 @cache
 def _table() -> dict[str, dict[str, list[str]]]:
-    """The names of each section, and the values that they may have; [] for all."""
+    """The argument names of each section of arguments.txt, each with the values that it may have;
+    [] allows all.
+    """
     table: dict[str, dict[str, list[str]]] = {}
     section = ""
     for line in Path(__file__).with_name("arguments.txt").read_text(encoding="utf-8").splitlines():
@@ -279,7 +284,7 @@ def _table() -> dict[str, dict[str, list[str]]]:
 CONFIG = "config.json"
 _WHOLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _FAMILIES = {one.model_type: one for one in (GPT2, NEOX, LLAMA, QWEN3, QWEN2)} | {"mistral": LLAMA}
-_PREFIXES = ("transformer.", "gpt_neox.", "model.")  # left out where a model was saved headless
+_PREFIXES = ("transformer.", "gpt_neox.", "model.")  # absent if saved without a head
 _ACTIVATIONS = (
     {
         "gelu_new": "gelu",
@@ -303,7 +308,7 @@ _OURS: tuple[dict[str, Any], ...] = (
     {"position_embedding_type": "rope"},
     {"position_embedding_type": "rope", "normalization": "RMSNorm", "add_bias_linear": False},
 )
-# Settings of which the models here can have only this value.
+# Settings for which the models here support only this value.
 _ONLY: tuple[dict[str, Any], ...] = (
     {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False}
     | {"add_cross_attention": False},
@@ -320,12 +325,12 @@ _LENGTH = 4096  # the longest seq_length that is taken from a model's positions
 
 
 class HubWeights:
-    """The weights of a folder with config.json, tensor by tensor.
+    """The weights of a folder with config.json, read tensor by tensor.
 
-    Rows of the vocabulary from ``vocab_size`` on are padding, and left out. ``notes`` are for the
-    user. Unknown keys of config.json are refused, unless they are ``accepted``.
-    UsageError for a model that cannot be computed here, FormatError for tensors that are broken,
-    missing, or have no place.
+    Rows of the vocabulary from ``vocab_size`` on are padding and left out. ``notes`` are for the
+    user. Unknown keys of config.json are refused, unless they are ``accepted``. UsageError for a
+    model that cannot be computed here, FormatError for tensors that are broken, missing, or have no
+    place in the model.
     """
 
     tokenizer = None  # ``importing.describe_tokenizer`` finds it
@@ -353,7 +358,7 @@ class HubWeights:
             raise FormatError(f"{folder / CONFIG}: {error}") from None
         self._prefix = _PREFIXES[self._family.column]
         self._stored = {name.removeprefix(self._prefix): x for name, x in _open(folder).items()}
-        if config.num_layers > len(self._stored):  # before anybody makes a list of them
+        if config.num_layers > len(self._stored):  # before code makes a list of that length
             raise FormatError(
                 f"{folder}: {len(self._stored):,} tensors are no {config.num_layers:,} layers, as "
                 f"{CONFIG} has them"
@@ -371,12 +376,12 @@ class HubWeights:
         return [place.removeprefix(self._prefix) for place in self._family.places(name)]
 
     def _shapes(self, name: str) -> list[torch.Size]:
-        """The shapes that a parameter has in the files."""
+        """The shapes of a parameter's parts in the files."""
         rows, *rest = self.model.layout[name].shape
         shape = (self._rows if name in VOCABULARY else rows, *rest)
         try:
             whole = torch.empty(shape, device="meta")
-        except RuntimeError:  # of a size that no integer holds
+        except RuntimeError:  # a size too large for an integer
             sizes = "x".join(map(str, shape))
             raise FormatError(f"{self.path}: {CONFIG} makes {name} too large: {sizes}") from None
         return [part.shape for part in self._family.split(self.model, name, whole)]
@@ -426,7 +431,7 @@ def _family(path: Path, values: dict[str, Any]) -> Family:
 def _settings(
     path: Path, values: dict[str, Any], family: Family
 ) -> tuple[dict[str, Any], list[str]]:
-    """Settings of Config that config.json says, and notes."""
+    """The settings of Config that follow from config.json, and notes."""
     column = family.column
     only = _ONLY[column].items()
     wrong = [f"{key} {brief(values[key])}" for key, one in only if values.get(key, one) != one]
@@ -457,7 +462,7 @@ def _settings(
 def _value(
     path: Path, values: dict[str, Any], name: str, kind: type[Any], defaults: dict[str, Any]
 ) -> Any:
-    """A value of config.json. FormatError where it is missing or of another type."""
+    """A value of config.json. FormatError if it is missing or has another type."""
     value = values.get(name)
     if value is None and name in defaults and defaults[name] is None:
         return None
@@ -470,7 +475,8 @@ def _value(
 def _rope(
     path: Path, values: dict[str, Any], family: Family
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The base of rope and its share of a head, by the family's names; and our settings of scaling.
+    """The base of rope and its share of a head, by the family's names; and our settings of its
+    scaling.
 
     UsageError for scaling that is not supported.
     """
@@ -510,7 +516,9 @@ def _rope(
 
 
 def _window(path: Path, values: dict[str, Any], settings: dict[str, Any]) -> list[str]:
-    """Limit the positions to a sliding window, within which it has no effect; the notes on that."""
+    """The notes on a sliding window, after limiting positions to its length: so far it has no
+    effect.
+    """
     default = 4096 if values["model_type"] == "mistral" else None
     window, positions = values.get("sliding_window", default), settings["max_position_embeddings"]
     uses = values.get("use_sliding_window", values["model_type"] in ("mistral", "llama"))
@@ -532,14 +540,14 @@ class StoredTensor(NamedTuple):
 
     path: Path
     name: str
-    file: Any  # of safe_open
+    file: Any  # from safe_open
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.file.get_slice(self.name).get_shape())
 
     def read(self) -> Tensor:
-        """The tensor as fp32. FormatError where it is of none of the types that weights have."""
+        """The tensor as fp32. FormatError if its type is not one of the types of weights."""
         kind = self.file.get_slice(self.name).get_dtype()
         if kind not in ("F64", "F32", "F16", "BF16"):
             raise FormatError(f"{self.path}: {self.name} is {brief(kind)}, which is not read")

@@ -1,4 +1,4 @@
-"""Models of other programs -> a checkpoint that ``tokpack train`` goes on from."""
+"""Convert models of other programs to a checkpoint that ``tokpack train`` continues from."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ def open_model(
     vocab_size: int | None = None,
     accept_argument: Collection[str] = (),
 ) -> HubWeights | RankWeights:
-    """Open a model of another program: shapes and names are checked, no tensor is read.
+    """The weights of another program's model, opened: shapes and names are checked, no tensor is
+    read.
 
-    A folder with config.json of ``transformers``; with layer files of GPT-NeoX, whose YAML is
-    ``config``; or with mp_rank_* files of Megatron, with ``config`` where they do not say their
-    shape. Rows of the vocabulary from ``vocab_size`` on are padding. InputError where it is none of
-    these, UsageError for a model that is not computed here, FormatError for a broken one. An
-    argument or a key that is not known is refused, unless ``accept_argument`` has its name.
+    The folder has config.json of ``transformers``; or layer files of GPT-NeoX, with its YAML as
+    ``config``; or mp_rank_* files of Megatron, with ``config`` if they do not contain their shape.
+    Rows of the vocabulary from ``vocab_size`` on are padding. InputError if it is none of these,
+    UsageError for a model that cannot be computed here, FormatError for a broken one. An unknown
+    argument or key is refused, unless ``accept_argument`` has its name.
     """
     names = [accept_argument] if isinstance(accept_argument, str) else accept_argument
     accepted = {name.replace("-", "_") for name in names}
@@ -88,10 +89,11 @@ def _opened(
 def describe_tokenizer(
     folder: str | os.PathLike[str], **options: Unpack[TokenizerFiles]
 ) -> tuple[dict[str, Any] | None, str]:
-    """What a manifest would say of the tokenizer that is given, or of the one in a folder.
+    """The given tokenizer, or the one in a folder, as a manifest describes it; or None and the
+    reason.
 
-    None and the reason where the folder has no tokenizer that can be read; TokenizerError where
-    the one that is given cannot be.
+    None if the folder has no tokenizer that can be read. TokenizerError if the given one cannot be
+    read.
     """
     try:
         files = (
@@ -113,13 +115,13 @@ def import_model(
     tokenizer: dict[str, Any] | None = None,
     progress: Show | bool | None = None,
 ) -> Path:
-    """Write weights as the first checkpoint of the folder ``output``; returns the checkpoint.
+    """The checkpoint written from ``weights``: the first one in the folder ``output``.
 
-    ``output``/config.yaml has the model's settings, and like state.json the arguments of the other
-    program that were accepted. The checkpoint is complete or absent, and holds
-    no moments: a run that loads it begins at step 0. One layer at a time is in memory.
-    ``progress`` is told the parameters that are written. OutputError where ``output`` has a
-    checkpoint or anything else in it, FormatError for weights that are not finite.
+    ``output``/config.yaml has the model's settings. It and state.json have the accepted arguments
+    of the other program. The checkpoint is complete or absent. It has no moments: a run that loads
+    it begins at step 0. One layer at a time is in memory. ``progress`` is told how many parameters
+    are written. OutputError if ``output`` has a checkpoint or anything else in it, FormatError for
+    weights that are not finite.
     """
     root = Path(output)
     if (occupied := _occupied(root)) is not None:
@@ -149,7 +151,9 @@ def import_model(
 
 
 def _occupied(root: Path) -> Path | None:
-    """What is in the way of a first checkpoint; None also where another import was killed."""
+    """The path that prevents a first checkpoint, or None. Leftovers of a killed import do not
+    prevent it.
+    """
     try:
         checkpoint = folders.find(root)
     except InputError:
@@ -159,7 +163,7 @@ def _occupied(root: Path) -> Path | None:
 
 
 def _read(weights: HubWeights | RankWeights, name: str, stage: ProgressStage) -> Tensor:
-    """The tensor of a parameter. FormatError where a value is not finite."""
+    """The tensor of a parameter. FormatError if a value is not finite."""
     tensor = weights.read(name)["parameter"]
     finite = int(tensor.isfinite().sum())
     if finite < tensor.numel():

@@ -1,8 +1,9 @@
-"""Weights of GPT-NeoX, Megatron-LM and Megatron-DeepSpeed, read safely from their ranks' files.
+"""Weights of GPT-NeoX, Megatron-LM and Megatron-DeepSpeed, read safely from the files of their
+ranks.
 
-GPT-NeoX has layer_XX-model_TT-model_states.pt, a file of each layer of a pipeline; the others have
-mp_rank_TT or mp_rank_TT_PPP, with all layers of a stage. TT is the rank of tensor parallelism. What
-a tensor is follows from its name: that of Megatron's older layers, or of Megatron Core.
+GPT-NeoX has layer_XX-model_TT-model_states.pt, one file for each layer of a pipeline. The others
+have mp_rank_TT or mp_rank_TT_PPP, with all layers of a stage. TT is the rank of tensor parallelism.
+The name of a tensor says what it is: it is a name of Megatron's older layers, or of Megatron Core.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    Files = dict[tuple[int, int], Path]  # by stage, or layer of a pipeline, and tensor rank
+    Files = dict[tuple[int, int], Path]  # by (stage or pipeline layer, tensor rank)
 
 _RANK = re.compile(r"mp_rank_(\d\d)(?:_(\d{3}))?(_model_states\.pt)?")
 _FILES = ("model_optim_rng.pt", "model_rng.pt")
 _LAYER = re.compile(r"layers\.(\d+)\.(.+)")
-# Transformer Engine has a norm inside the linear layer that it precedes.
+# Transformer Engine puts a norm inside the linear layer that follows it.
 _FUSED = {"self_attention.linear_qkv": "attention_norm", "mlp.linear_fc1": "mlp_norm"}
 _KINDS = {"weight": "weight", "scale": "weight", "bias": "bias"}
 _OUTSIDE = re.compile(
     r"^(module\.)*(language_model\.)?(embedding|transformer|encoder|decoder)\.|^(module\.)*(language_model\.)"
 )
-# The arguments in a file that decide the model: settings with a value, and switches.
+# The stored arguments that decide the model: settings with a value, and switches.
 _SETTINGS = """
     num_layers hidden_size ffn_hidden_size num_attention_heads kv_channels seq_length
     max_position_embeddings make_vocab_size_divisible_by position_embedding_type rotary_percent
@@ -58,7 +59,9 @@ _LEGACY = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"  # files of PyTorch before 1.6 begi
 
 
 def find_files(folder: Path) -> Files:
-    """The files of a folder: layer files, else those of ranks; none where it is no checkpoint."""
+    """The files of a folder: layer files, else files of ranks; empty if it is not such a
+    checkpoint.
+    """
     layers: Files = {}
     ranks: Files = {}
     for entry in folder.iterdir():
@@ -78,11 +81,12 @@ def open_ranks(
     vocab_size: int | None,
     accepted: Collection[str] = (),
 ) -> RankWeights:
-    """Open the files of a model that ``config``, a file of flags, describes, or they do themselves.
+    """The weights in these files. ``config``, a file of flags, describes the model, or the files
+    do.
 
-    Layer files do not. The vocabulary is padded: its size is ``vocab_size``, else the one that
-    ``config`` says, also by its vocab_file if that exists, else all rows count. Unknown arguments
-    are refused, unless they are ``accepted``. UsageError for another model.
+    Layer files do not describe it. The vocabulary in them is padded. Its size is ``vocab_size``,
+    else the size in ``config`` or of its vocab_file if that exists; otherwise all rows count.
+    Unknown arguments are refused, unless they are ``accepted``. UsageError for another model.
     """
     first = files[min(files)]
     arguments: dict[str, Any] = {}
@@ -119,13 +123,13 @@ def open_ranks(
 class RankWeights:
     """The weights of a model, joined over tensor ranks and pipeline stages.
 
-    ``model`` is the model that they must be of; with a vocabulary of 0 all rows count. ``accepted``
-    has its unknown arguments that the user accepts. FormatError for files that are missing or hold
+    ``model`` is the model that they must fit; with a vocabulary of 0 all rows count. ``accepted``
+    has the unknown arguments that the user accepts. FormatError for files that are missing or hold
     more than tensors, UsageError for weights of another model.
     """
 
     tokenizer = None  # such files do not name it
-    notes: tuple[str, ...] = ()  # for the user, of an import
+    notes: tuple[str, ...] = ()  # for the user of an import
 
     def __init__(
         self,
@@ -167,7 +171,7 @@ class RankWeights:
                 f"{self.path}: of another model: {option('num_layers')} is {len(blocks)} there, "
                 f"{self.model.num_layers} here"
             )
-        expected = self.model.layout  # which has a name for each layer: they are few by now
+        expected = self.model.layout  # a name for each layer, whose number was checked before
         spare = [n for n in self._parts if n not in expected]
         if "head.weight" in spare and self._is_tied():
             spare.remove("head.weight")
@@ -188,7 +192,7 @@ class RankWeights:
                 )
 
     def _is_tied(self) -> bool:
-        """Whether the head is the word embedding, padding aside."""
+        """Whether the head equals the word embedding, apart from padding."""
         left = self.model.vocab_size
         pairs = zip(self._named("head.weight"), self._named("embedding.word.weight"), strict=True)
         for head, words in pairs:
@@ -199,7 +203,7 @@ class RankWeights:
 
 
 def _by_name(folder: Path, files: Files, model: ModelConfig) -> dict[str, list[Tensor]]:
-    """Global name -> the parts of its tensor, by tensor rank. Maps the files."""
+    """The parts of each tensor by tensor rank, under its global name. Maps the files."""
     by_name: dict[str, list[Tensor]] = {}
     before, ranks = 0, 1 + max(rank for _, rank in files)  # blocks of earlier stages
     for stage in sorted({stage for stage, _ in files}):
@@ -220,7 +224,7 @@ def _by_name(folder: Path, files: Files, model: ModelConfig) -> dict[str, list[T
                 name = _name(path, f"layers.0.{key}" if in_block else key, before)
                 gated = model.activation == "swiglu" and ".mlp.up." in name
                 parts = by_name.setdefault(name, [])
-                if len(parts) == rank:  # else an earlier stage has it too
+                if len(parts) == rank:  # else an earlier stage had it too
                     parts.append(_in_order(part, gate_first=not of_layer) if gated else part)
                 blocks.update([name.split(".")[1]] if name.startswith("blocks.") else ())
         before += len(blocks)
@@ -228,16 +232,16 @@ def _by_name(folder: Path, files: Files, model: ModelConfig) -> dict[str, list[T
 
 
 def _in_order(part: Tensor, gate_first: bool) -> Tensor:
-    """The rows of gate and up in turn, as they are here; Megatron has all of gate first.
+    """The rows of gate and up alternating, as they are here; Megatron has all rows of gate first.
 
-    GPT-NeoX has all of gate behind.
+    GPT-NeoX has all rows of gate last.
     """
     halves = part.chunk(2)
     return torch.stack(halves if gate_first else halves[::-1], 1).flatten(0, 1)
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a file, under the names of nested dictionaries joined by dots."""
+    """The tensors of a file, by name: the keys of nested dictionaries joined by dots."""
     values = load_file(path)
     if "model0" in values:
         raise UsageError(f"{path}: interleaved stages are not read: save without them")
@@ -259,7 +263,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 
 def _name(path: Path, key: str, before: int) -> str:
-    """Our name of a tensor; ``before`` blocks are in earlier stages. FormatError for none."""
+    """Our name of a tensor; ``before`` blocks are in earlier stages. FormatError if it has none."""
     short = _OUTSIDE.sub("", key)
     match = _LAYER.fullmatch(short)
     module, _, kind = (match[2] if match else short).rpartition(".")
@@ -274,7 +278,7 @@ def _name(path: Path, key: str, before: int) -> str:
 
 
 def _flags(values: Mapping[str, Any]) -> list[str]:
-    """The flags of the arguments that a file has. UsageError where there are none."""
+    """The flags for the arguments in a file. UsageError if it has none."""
     if not values.get("num_layers"):
         raise UsageError(f"it does not say which model it is of: add {option('config')}")
     for name in _SWITCHES:
@@ -296,7 +300,7 @@ def _flags(values: Mapping[str, Any]) -> list[str]:
 
 
 class _Inert:
-    """Takes the place of objects of a file that are not needed: none of their code is run."""
+    """A stand-in for objects in a file that are not needed: none of their code runs."""
 
     def __init__(self, *_: object) -> None: ...
     def __setstate__(self, state: object) -> None:
@@ -304,8 +308,8 @@ class _Inert:
             self.__dict__.update(state)
 
 
-# Megatron stores its arguments and numpy's random state beside the weights. Values of these enums
-# of its own are among the arguments; none of them changes what the model computes.
+# Megatron stores its arguments and numpy's random state beside the weights. Among the arguments are
+# values of Megatron's own enums, listed here. None of them changes what the model computes.
 _INERT: list[Any] = [
     (_Inert, name)
     for name in (
@@ -325,10 +329,10 @@ _INERT: list[Any] = [
 
 
 def load_file(path: Path) -> dict[str, Any]:
-    """The dictionary of tensors and plain values that ``torch.save`` wrote; maps the file.
+    """The dictionary of tensors and plain values that ``torch.save`` wrote; the file is mapped.
 
-    No code that the file names is run. FormatError where it holds anything else, UsageError for
-    a release of Megatron that has queries, keys and values in another order.
+    No code that the file names is run. FormatError if it holds anything else, UsageError for a
+    release of Megatron that has queries, keys and values in another order.
     """
     try:
         with path.open("rb") as file:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
 
 
-# What export and generate share: flags for a checkpoint's parts, and how it is opened.
+# Shared by export and generate: flags for the parts of a checkpoint, and how it is opened.
 
 PARTS = (
     Group("where the checkpoint does not say it", (tokenizer_flag("that of its training data"),)),
@@ -27,7 +27,7 @@ checkpoint counts), or one of the step_... folders in it.
 
 
 def open_named(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """The weights that the flags name, and their tokenizer, or the reason why there is none."""
+    """The weights that the flags name, and their tokenizer or the reason why there is none."""
     with needs_extra("train"):
         from ..checkpoints.export import open_checkpoint
 

@@ -1,4 +1,6 @@
-"""The ranks of one run on this machine, with the environment that torchrun gives. No torch here."""
+"""Run the ranks of a run on this machine, with the environment that torchrun gives. No torch
+here.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,15 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
-    """Run ``command`` as ranks 0 to ``count`` - 1, with ``request`` as input; the exit code.
+    """The exit code of ``command``, run as ranks 0 to ``count`` - 1 with ``request`` as their
+    input.
 
-    Signals go on to every rank. When one fails, the others get SIGTERM, and SIGKILL ``GRACE``
-    seconds later; its exit code is returned, or 128 + the number of the signal that ended it.
+    Signals are forwarded to every rank. When one rank fails, the others get SIGTERM, and SIGKILL
+    ``GRACE`` seconds later. The exit code is that of the failed rank, or 128 + the number of the
+    signal that ended it.
     """
-    # Bound here, at every address, so that nobody else is given the port (at another address gloo
-    # would be) before rank 0, which may listen there too.
+    # Bound here, at every address, so that the system gives this port to no other socket before
+    # rank 0 listens on it, which is still possible. (Bound at one address, gloo could get it.)
     with socket.socket() as meeting:
         meeting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         meeting.bind(("", 0))
@@ -35,7 +39,7 @@ def start(command: Sequence[str], count: int, request: bytes = b"") -> int:
 
 
 def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int:
-    """The same, of ranks that meet at a port of this machine."""
+    """The exit code of ranks that meet at a port of this machine; the rest is as in ``start``."""
     world = {
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
@@ -51,7 +55,8 @@ def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int
         for rank in range(count):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             environment = {**threads, **os.environ, **world, **place}
-            # In sessions of their own: Ctrl-C reaches them once, from here.
+            # In sessions of their own: otherwise Ctrl-C would reach them twice, from the
+            # terminal and from here.
             ranks.append(
                 subprocess.Popen(
                     command,
@@ -73,14 +78,16 @@ def _start(command: Sequence[str], count: int, port: int, request: bytes) -> int
 
 
 def _write(process: subprocess.Popen[bytes], request: bytes) -> None:
-    """Give a rank its input; one that ended before is reported by its exit code."""
+    """Send a rank its input; if the rank has already ended, its exit code reports that."""
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin as stream:
         stream.write(request)
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]], received: list[int]) -> int:
-    """Wait for all to end well or one to fail, passing on the signals that are received."""
+    """The exit code: of the first rank that fails, or 0 when all have ended. Signals ``received``
+    are forwarded.
+    """
     while not (failed := [i for i, rank in enumerate(ranks) if rank.poll()]):
         if all(rank.returncode == 0 for rank in ranks):
             return 0

@@ -22,7 +22,7 @@ COLUMNS = 100
 
 
 def show(config: Config, cluster: Cluster, *, as_json: bool) -> int:
-    """Print what a run needs of these GPUs. 1 where it does not fit."""
+    """Print the needs of a run on these GPUs; the exit code is 1 if it does not fit."""
     estimate = estimate_run(config, cluster)
     if as_json:
         terminal.put_json(estimate.to_json(), indent=1)
@@ -36,7 +36,7 @@ def show(config: Config, cluster: Cluster, *, as_json: bool) -> int:
 
 
 def _rows(estimate: Estimate) -> Iterator[str]:
-    """What comes out; the time only of a run that fits."""
+    """The results as lines; the time only if the run fits."""
     cluster, layout, seconds = estimate.cluster, estimate.layout, estimate.time.total
     yield (
         f"{cluster.nodes} x {cluster.gpus_per_node} GPUs: {cluster.peak_tflops:g} TFLOP/s, "
@@ -59,7 +59,7 @@ def _rows(estimate: Estimate) -> Iterator[str]:
 
 
 def _remedies(layout: Layout) -> str:
-    """What makes a run smaller that this one does not do yet."""
+    """The settings, not yet used, that make a run smaller."""
     ways = ["a larger --tensor-model-parallel-size or --pipeline-model-parallel-size"]
     if layout.micro > 1:
         ways.append("a smaller --micro-batch-size")

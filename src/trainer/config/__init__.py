@@ -1,1 +1,3 @@
-"""What a training run is, before anything is opened: flags, files, model, schedule. No torch."""
+"""The description of a training run, before anything is opened: flags, files, model, schedule. No
+torch.
+"""

@@ -1,4 +1,6 @@
-"""What a run is: one frozen dataclass of plain values, checked when it is made. No torch here."""
+"""All settings of a run: one frozen dataclass of plain values, checked when it is made. No torch
+here.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from tokpack.tokenizers import TokenizerFiles
 
 
-# Which settings of a run contradict each other, whatever the data and the machine are.
+# Settings of a run that contradict each other, on any data and any machine.
 
 # At most one setting of each row can be given.
 EXCLUSIVE = (
@@ -32,7 +34,7 @@ EXCLUSIVE = (
 
 
 def check(config: Config) -> None:
-    """UsageError for values that cannot work together."""
+    """Raise UsageError for values that cannot work together."""
     _check_model(config)
     _check_run(config)
     _check_parallel(config)
@@ -151,7 +153,7 @@ def _divides(name: str, value: int, divisor_name: str, divisor: int) -> None:
 
 
 UNSAVED = ("notes", "unlike", "flags")  # fields of Config that are not settings
-# Settings of former releases, which changed no result: they are in saved configurations.
+# Settings of former releases that changed no result. Saved configurations still have them.
 FORMER = (
     *("partition_activations", "checkpoint_in_cpu", "tensorboard_queue_size"),
     *(f"log_{name}_to_tensorboard" for name in ("timers", "batch_size", "validation_ppl")),
@@ -159,9 +161,10 @@ FORMER = (
 
 
 def _in(group: str) -> Callable[..., Any]:
-    """A function that declares a field of Config of one group of the help page.
+    """A function that declares fields of Config in one group of the help page.
 
-    It takes the default, what the help page says of it and of its value, and more of Setting.
+    It takes the default, the help for the setting and for its value, and other arguments of
+    Setting.
     """
 
     def declare(default: Any, help: str = "", value: str = "", **more: Any) -> Any:  # noqa: A002
@@ -180,9 +183,9 @@ _data, _model, _batch, _optimizer, _precision, _parallel, _activations, _run = m
 class Config:
     """All settings of a run, under Megatron's names.
 
-    Lengths are tokens, batch sizes and counts of data are samples, learning rates are those of
-    AdamW. What is None is derived where it is used. Raises UsageError for values that cannot work
-    together, whatever the data and the machine are.
+    Lengths are in tokens, batch sizes and counts of data in samples; learning rates are AdamW's. A
+    setting that is None is derived by the code that uses it. Raises UsageError for values that
+    cannot work together on any data and machine.
     """
 
     num_layers: int = _model(12, "transformer blocks")
@@ -303,7 +306,7 @@ class Config:
         "the blocks' weights",
         choices="0 1 2 3",
     )
-    deepspeed_json: dict[str, Any] = field(default_factory=dict)  # what no other field says
+    deepspeed_json: dict[str, Any] = field(default_factory=dict)  # settings without a field
     distributed_timeout_minutes: int = _parallel(10, "how long to wait for another process")
     checkpoint_activations: bool = _activations(False, "compute them again in the backward pass")
     checkpoint_num_layers: int = _activations(1, "blocks between two that are kept")
@@ -376,7 +379,7 @@ class Config:
     # Said once by the main process; never saved.
     notes: tuple[str, ...] = field(default=(), compare=False)
     unlike: str = field(default="", compare=False)  # which defaults another program has
-    # The flags of settings to who typed them: so messages name them, else as in Python.
+    # The flags of settings, if flags were typed: messages then name settings by them.
     flags: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -385,23 +388,23 @@ class Config:
         check(self)
 
     def precision_on(self, device_type: str) -> str:
-        """The type that products are computed in: "fp32", "bf16" or "fp16"."""
+        """The type in which products are computed: "fp32", "bf16" or "fp16"."""
         return self.precision or ("bf16" if device_type == "cuda" else "fp32")
 
     @property
     def recomputed_together(self) -> int:
-        """The blocks of which activations are recomputed together, 0 for none."""
+        """The number of blocks whose activations are recomputed together, 0 for none."""
         return self.checkpoint_num_layers if self.checkpoint_activations else 0
 
     @property
     def profiled(self) -> range:
-        """The steps of which a trace is written."""
+        """The steps that are traced."""
         first, _, last = (self.profile or "1:0").partition(":")
         return range(int(first), int(last) + 1)
 
     @property
     def tokenizer_files(self) -> TokenizerFiles:
-        """What names a tokenizer, as load_tokenizer takes it."""
+        """The settings that name a tokenizer, as load_tokenizer takes them."""
         return {
             "vocab_file": self.vocab_file,
             "merge_file": self.merge_file,
@@ -410,13 +413,13 @@ class Config:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings, as JSON and YAML know them."""
+        """All settings, as values of JSON and YAML."""
         values = {name: getattr(self, name) for name in FIELDS}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Config:
-        """The reverse of ``to_dict``, also of an earlier release. UsageError."""
+        """The configuration that ``to_dict`` returned, also in an earlier release. UsageError."""
         values: dict[str, Any] = {}
         for name, value in saved.items():
             if name not in (*FIELDS, *FORMER):
@@ -431,7 +434,7 @@ class Config:
         return cls(**values)
 
     def to_yaml(self) -> str:
-        """The configuration as a file that ``tokpack train`` reads."""
+        """The configuration as YAML that ``tokpack train`` reads."""
         import yaml
 
         return yaml.safe_dump(self.to_dict(), sort_keys=False)

@@ -1,4 +1,4 @@
-"""From a configuration to what it asks of a blend. No torch here."""
+"""The blend that a configuration asks for. No torch here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def spec_of_config(config: Config) -> BlendSpec:
-    """What a run asks of its data: a blend file, overridden by what the configuration says."""
+    """The data that a run asks for: its blend file, overridden by the configuration."""
     if bool(config.data_path) == bool(config.train_data_path):
         raise UsageError(
             f"say where the data is: either {option('data_path')} or {option('train_data_path')}"
@@ -28,9 +28,10 @@ def spec_of_config(config: Config) -> BlendSpec:
 
 
 def vocabulary_of(config: Config, size: int | None) -> int | None:
-    """The number of ids: as given, or the ``size`` of the datasets' tokenizer, or a file's.
+    """The number of ids, or None if nothing gives it: the setting, the ``size`` of the datasets'
+    tokenizer, or a file's.
 
-    None where nothing says it. UsageError where one contradicts another.
+    UsageError if two of these contradict each other.
     """
     file, in_file = config.vocab_file, None
     if file is not None and os.path.exists(file):
@@ -49,11 +50,11 @@ def vocabulary_of(config: Config, size: int | None) -> int | None:
 
 
 def _settings(config: Config) -> dict[str, Any]:
-    """What a run asks of its blend."""
+    """The settings of a blend that the configuration gives."""
     apart = config.train_data_path or config.valid_data_path or config.test_data_path
     batch, evaluated = config.global_batch_size, None
     iterations = (config.train_iters or 0) * batch
-    # Orders of other programs depend on how many samples all evaluations together take.
+    # In orders of other programs, all evaluations together decide the number of samples.
     if not rules_of(config.order).endless or not config.eval_iters:
         evaluated = config.eval_iters * batch
     times = (config.train_samples or iterations) // batch // config.eval_interval + 1

@@ -1,6 +1,6 @@
-"""Settings of several programs -> Config: fields are derived from others as each program does it.
+"""Make a Config from settings of several programs: each program derives some fields from others.
 
-A note says each value that was derived, and each choice that the programs make differently.
+A note names each value that was derived, and each choice on which the programs differ.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _PARTS = ("train", "valid", "test")
 
 
 class Overrides(dict[str, Any]):
-    """Settings by name; what is not among them has Config's default."""
+    """Settings by name; a setting that is absent has Config's default."""
 
     notes: tuple[str, ...] = ()
     unlike: str = ""
-    flags: Mapping[str, str] = MappingProxyType({})  # by setting, to who typed them
+    flags: Mapping[str, str] = MappingProxyType({})  # by setting, if flags were typed
 
     def default(self, name: str) -> Any:
-        """The value of a field of Config: as it is given, else its default."""
+        """The value of a field of Config: the given one, else its default."""
         return self.get(name, FIELDS[name].default)
 
     def note(self, text: str) -> None:
-        """Say something before the run."""
+        """Add a note to be printed before the run."""
         self.notes += (text,)
 
 
 def configure(values: Overrides, world_size: int, neox: bool) -> Config:
-    """The configuration of ``world_size`` processes that settings ask for. Raises UsageError.
+    """The configuration for ``world_size`` processes, from settings. Raises UsageError.
 
-    With ``neox`` words are read as GPT-NeoX reads them, where programs differ. Settings from which
-    fields are derived are taken out of ``values``.
+    With ``neox`` a word means what it means to GPT-NeoX, if programs differ. Settings from which
+    fields are derived are removed from ``values``.
     """
     like = values.pop("like", "")
     for step in (_needs, _samples, _data, _model, _weights, _recomputation):
@@ -51,9 +51,9 @@ def configure(values: Overrides, world_size: int, neox: bool) -> Config:
     _mlp(values, neox, like)
     _fill_in_batch(values, world_size)
     _engine(values)
-    uses = values.pop("use_wandb", None)  # GPT-NeoX's files name a project in any case
+    uses = values.pop("use_wandb", None)  # GPT-NeoX's files name a project even without W&B
     if uses:
-        values.setdefault("wandb_project", "neox")  # as there
+        values.setdefault("wandb_project", "neox")  # GPT-NeoX's default
     elif uses is False:
         values.pop("wandb_project", None)
     if values.get("extra_save_iters") and (kept := values.default("keep_checkpoints")):
@@ -67,7 +67,9 @@ def configure(values: Overrides, world_size: int, neox: bool) -> Config:
 
 
 def _needs(values: Overrides) -> None:
-    """UsageError for a name that needs another setting, which has another value."""
+    """Raise UsageError for a setting that needs a certain value of another one, and does not have
+    it.
+    """
     for name, (value, setting, needed) in NEEDS.items():
         if values.pop(name, None) is value and values.default(setting) != needed:
             text, word = str(value).lower(), "true" if needed is True else needed
@@ -75,7 +77,7 @@ def _needs(values: Overrides) -> None:
 
 
 def _samples(values: Overrides) -> None:
-    """Counts of tokens, as counts of samples; where both are given the smaller one."""
+    """Convert counts of tokens to counts of samples; if both are given, the smaller one counts."""
     for name in ("train", "lr_decay", "lr_warmup"):
         if tokens := values.pop(f"{name}_tokens", None):
             samples = values.get(f"{name}_samples") or math.inf
@@ -83,7 +85,9 @@ def _samples(values: Overrides) -> None:
 
 
 def _data(values: Overrides) -> None:
-    """GPT-NeoX's lists of datasets and weights; without weights it takes 1 for each."""
+    """Derive the blend from GPT-NeoX's lists of datasets and weights; without weights each weight
+    is 1.
+    """
     for part in _PARTS:
         paths = values.pop(f"{part}_data_paths", ())
         weights = values.pop(f"{part}_data_weights", None)
@@ -103,7 +107,9 @@ def _data(values: Overrides) -> None:
 
 
 def _model(values: Overrides) -> None:
-    """Settings of the model of which one value is possible, or that other settings say too."""
+    """Derive settings of the model that have only one possible value, or that follow from other
+    settings.
+    """
     attention = str(values.pop("attention_config", "")).lower()
     if unknown := set(re.findall("[a-z_]+", attention)) - {"all", "flash", "global"}:
         raise UsageError(
@@ -122,7 +128,7 @@ def _model(values: Overrides) -> None:
 
 
 def _weights(values: Overrides) -> None:
-    """Standard deviations of the initial weights, by GPT-NeoX's names for them."""
+    """Derive the standard deviations of initial weights from GPT-NeoX's names for them."""
     first, last = values.pop("init_method", None), values.pop("output_layer_init_method", None)
     if first is None and last is None:
         return
@@ -140,7 +146,9 @@ def _weights(values: Overrides) -> None:
 
 
 def _recomputation(values: Overrides) -> None:
-    """Megatron's kinds of recomputation: here all blocks are recomputed, with the same result."""
+    """Derive recomputation from Megatron's kinds: here all blocks are recomputed, with the same
+    result.
+    """
     words = {values.pop(name, None) for name in ("recompute_granularity", "recompute_method")}
     if words != {None}:
         values["checkpoint_activations"] = True
@@ -149,7 +157,7 @@ def _recomputation(values: Overrides) -> None:
 
 
 def _engine(values: Overrides) -> None:
-    """DeepSpeed where a file offloads to the CPU; torch for a pipeline, whoever asks for it."""
+    """Derive the engine: DeepSpeed if a file offloads to the CPU, always torch for a pipeline."""
     offloads = (values.get(f"zero_optimization.{name}") for name in _OFFLOADS)
     offloading = any(to not in (None, False, "none") for to in offloads)
     if offloading:
@@ -175,10 +183,10 @@ def _engine(values: Overrides) -> None:
 
 
 def _mlp(values: Overrides, neox: bool, like: str) -> None:
-    """Activation, width and biases, on which the programs do not agree."""
+    """Derive activation, width and biases of the MLP, on which the programs do not agree."""
     is_named, fused = "bias_gelu_fusion" in values, values.pop("bias_gelu_fusion", None)
     kind = values.pop("mlp_type", "standard")
-    if kind == "llama":  # of GPT-NeoX before 2024-09: gated, without biases, of the width it says
+    if kind == "llama":  # GPT-NeoX before 2024-09: gated, no biases, width as given
         if values.default("activation") not in ("silu", "swiglu"):
             raise UsageError(
                 f"{option('mlp_type')} llama with activation {values.default('activation')} is not "
@@ -207,7 +215,7 @@ def _mlp(values: Overrides, neox: bool, like: str) -> None:
 
 
 def _biases(values: Overrides) -> None:
-    """add_bias_linear from GPT-NeoX's two settings, which must be alike."""
+    """Derive add_bias_linear from GPT-NeoX's two settings, which must be equal."""
     names = ("use_bias_in_mlp", "use_bias_in_attn_linear")
     if any(name in values for name in names):
         mlp, attention = (values.pop(name, True) for name in names)
@@ -221,7 +229,9 @@ def _biases(values: Overrides) -> None:
 
 
 def _width(values: Overrides, derived: bool, llama: bool) -> None:
-    """ffn_hidden_size from GPT-NeoX's settings; with ``derived`` also without any of them."""
+    """Derive ffn_hidden_size from GPT-NeoX's settings; with ``derived`` even if none of them is
+    given.
+    """
     hidden, factor = values.default("hidden_size"), values.pop("expansion_factor", None)
     size, multiple = values.pop("intermediate_size", None), values.pop("mlp_multiple_of", None)
     is_named = size is not None or factor is not None or multiple is not None
@@ -262,7 +272,7 @@ def _rounded(value: int, multiple: int) -> int:
 
 
 def _fill_in_batch(values: Overrides, world_size: int) -> None:
-    """Micro and global batch size, where they are left out. UsageError if they do not fit."""
+    """Derive the micro and global batch size that are not given. UsageError if they do not fit."""
     kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
     values[kinds[1]] = values.get(kinds[1]) or 1  # GPT-NeoX writes 0
     tensor, stages = (max(values.get(kind, 1), 1) for kind in kinds)
@@ -293,7 +303,7 @@ def _fill_in_batch(values: Overrides, world_size: int) -> None:
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """Dotted names as dictionaries."""
+    """Dotted names as nested dictionaries."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         *blocks, last = name.split(".")

@@ -1,4 +1,6 @@
-"""What a run would need of GPUs that nobody has to have: memory and time. No torch here."""
+"""An estimate of the memory and time that a run needs on GPUs, without having them. No torch
+here.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
 
 # Estimates of what a run needs: memory of a GPU and seconds of a step, by formulas. No torch here.
 #
-# docs/train-plan.md states the formulas and how far they are from published runs.
+# docs/train-plan.md has the formulas, and how far their results are from published runs.
 
-MOMENTS = 8  # bytes that AdamW keeps of a parameter
+MOMENTS = 8  # bytes that AdamW keeps for a parameter
 RUNTIME = 2e9  # bytes of the CUDA context, NCCL's buffers and the like
 FRAGMENTS = 1.05  # memory that the allocator holds, divided by what is in use
 LOGITS = 8192  # positions whose logits exist at a time, as in the head's loss
@@ -36,14 +38,14 @@ SCORES = 14  # bytes read and written for each score of attention that is kept i
 
 @dataclass(frozen=True)
 class Layout:
-    """How a step is shared among processes, and which activations are kept.
+    """How processes share a step, and which activations are kept.
 
     ``tensor``, ``pipeline`` and ``data`` are the sizes of those kinds of parallelism. A step has
-    ``batch`` samples, a pass ``micro`` of them. ``group`` blocks are recomputed together, 0 for
+    ``batch`` samples, one pass ``micro`` samples. ``group`` blocks are recomputed together, 0 means
     none. ``zero`` is the stage of ZeRO, ``half`` means bf16 or fp16; with ``sequence`` tensor ranks
-    share the activations between layers. The last three are for comparing with runs of other
-    programs: ``interleaved`` parts of a stage, attention whose ``scores`` are kept in memory, and
-    sends to other stages that are ``scattered`` over tensor ranks.
+    share the activations between layers. The last three are only for comparisons with runs of other
+    programs: each stage has ``interleaved`` parts; the ``scores`` of attention are kept in memory;
+    tensors sent to other stages are ``scattered`` over tensor ranks.
     """
 
     tensor: int
@@ -78,13 +80,13 @@ class Layout:
 
     @property
     def micro_batches(self) -> int:
-        """Micro batches of a data rank in a step."""
+        """The number of micro batches of a data rank in a step."""
         return self.batch // (self.micro * self.data)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on the GPU that needs the most memory."""
+    """The bytes on the GPU that needs the most memory."""
 
     weights: float
     gradients: float
@@ -95,7 +97,7 @@ class Memory:
 
     @property
     def states(self) -> float:
-        """Bytes that are in use during the whole step."""
+        """The bytes in use during the whole step."""
         return self.weights + self.gradients + self.optimizer
 
     @property
@@ -105,7 +107,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a step, by what takes them."""
+    """The seconds of a step, by cause."""
 
     compute: float  # with recomputation
     tensor: float  # sums over tensor ranks
@@ -119,13 +121,13 @@ class StepTime:
 
 
 def memory_of(model: ModelConfig, layout: Layout) -> Memory:
-    """The memory that the fullest stage takes on each of its GPUs."""
+    """The memory that each GPU of the fullest stage needs."""
     stages = {0, layout.pipeline - 1}
     return max((_stage_memory(model, layout, stage) for stage in stages), key=lambda m: m.total)
 
 
 def _stage_memory(model: ModelConfig, layout: Layout, stage: int) -> Memory:
-    size = 2 if layout.half else 4  # of an activation
+    size = 2 if layout.half else 4  # bytes of an activation
     tokens = layout.micro * model.seq_length
     layers = model.num_layers / layout.pipeline
     inside = _kept(model, layout) * tokens * size / 2
@@ -145,7 +147,7 @@ def _stage_memory(model: ModelConfig, layout: Layout, stage: int) -> Memory:
 
 
 def states_of(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, float, float]:
-    """Bytes of weights, gradients, and what the optimizer steps with: moments and fp32 weights."""
+    """The bytes of weights, of gradients, and of optimizer state: moments and fp32 weights."""
     matrices, rest = _stage_parameters(model, layout, stage)
     count = matrices + rest
     first, second, third = (layout.data if layout.zero >= least else 1 for least in (1, 2, 3))
@@ -164,7 +166,9 @@ def states_of(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, fl
 
 
 def data_bytes(model: ModelConfig, layout: Layout, stage: int = 0) -> float:
-    """Bytes that each rank of a stage sends to other data ranks in a step, as a ring does."""
+    """The bytes that each rank of a stage sends to other data ranks in a step, with ring
+    collectives.
+    """
     matrices, rest = _stage_parameters(model, layout, stage)
     count, size = matrices + rest, 2 if layout.half else 4
     if layout.deepspeed:
@@ -179,7 +183,9 @@ def data_bytes(model: ModelConfig, layout: Layout, stage: int = 0) -> float:
 
 
 def _stage_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[float, float]:
-    """Parameters of a stage on one tensor rank: the blocks' matrices; all others, with padding."""
+    """The parameters of a stage on one tensor rank: in the blocks' matrices; and all others, with
+    padding.
+    """
     first, last = stage == 0, stage == layout.pipeline - 1
     matrices = count = 0.0
     for name, one in replace(model, num_layers=1).layout.items():
@@ -199,10 +205,10 @@ def _stage_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[f
 
 
 def _kept(model: ModelConfig, layout: Layout) -> float:
-    """Bytes of activations that a block keeps for a token, in half precision."""
+    """The bytes of activations that a block keeps per token, in half precision."""
     width, heads = model.hidden_size, model.num_attention_heads
     values = 2 * model.num_query_groups * model.head_width
-    # The MLP keeps what is before its activation, and what is behind it.
+    # The MLP keeps the input of its activation function, and the output.
     inner = (3 if model.activation == "swiglu" else 2) * model.ffn_hidden_size
     split = 2 * (2 * model.attention_width + values + inner)  # queries, their result; keys, values
     whole = 8 * width  # the inputs of both norms, and of both linear layers behind them
@@ -222,7 +228,7 @@ def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> StepTime:
     block = _block_seconds(model, layout, cluster) * passes
     rows = model.padded_vocab_size(layout.tensor) / layout.tensor
     head = 3 * _product(cluster, tokens, model.hidden_size, rows, size)
-    # Two sums of a block forward, two backward, two in recomputation.
+    # A block has two sums in its forward pass, two in its backward pass, two in recomputation.
     sums = 2 * layers * (passes - 1) + 2
     edge = size * tokens * model.hidden_size
     ring = 2 * (layout.tensor - 1) / layout.tensor * edge
@@ -235,7 +241,7 @@ def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> StepTime:
         sent = cluster.seconds(2 * edge, cluster.link_bandwidth if near else port)
         sent /= layout.tensor if layout.scattered else 1
     compute = count * (stage + head)
-    # The other stages fill and empty the pipeline; each micro batch waits for what is sent.
+    # A stage waits while the other stages fill and empty the pipeline, and for each transfer.
     bubble = (stages - 1) * (stage + tensor) / layout.interleaved
     waits = (count + stages - 1) * sent * layout.interleaved
     data = cluster.seconds(data_bytes(model, layout), _link(cluster, layout.data, layout.tensor))
@@ -245,7 +251,7 @@ def time_of(model: ModelConfig, layout: Layout, cluster: Cluster) -> StepTime:
 
 
 def _block_seconds(model: ModelConfig, layout: Layout, cluster: Cluster) -> float:
-    """Seconds of a block's forward pass over a micro batch."""
+    """The seconds of a block's forward pass over a micro batch."""
     tokens, t, size = layout.micro * model.seq_length, layout.tensor, 2 if layout.half else 4
     width, wide, heads = model.hidden_size, model.ffn_hidden_size, model.attention_width
     rows = (model.num_attention_heads + 2 * model.num_query_groups) * model.head_width
@@ -257,28 +263,30 @@ def _block_seconds(model: ModelConfig, layout: Layout, cluster: Cluster) -> floa
     if layout.scores:
         bytes_ += SCORES * tokens * model.seq_length * model.num_attention_heads / t
         seconds += flops / (cluster.peak * cluster.efficiency)
-    else:  # of causal attention half is computed
+    else:  # half of causal attention is computed
         seconds += flops / 2 / (cluster.peak * ATTENTION)
     return seconds + cluster.seconds(bytes_)
 
 
 def _product(cluster: Cluster, m: float, k: float, n: float, size: int) -> float:
-    """Seconds of a product of [m, k] and [k, n]: its FLOPs, and what is read and written."""
+    """The seconds of a product of [m, k] and [k, n]: for its FLOPs, and for reading and writing."""
     moved = size * (m * k + k * n + m * n)
     return 2 * m * k * n / (cluster.peak * cluster.efficiency) + cluster.seconds(moved)
 
 
 def _link(cluster: Cluster, ranks: int, inside: int) -> float:
-    """GB/s around a ring of ``ranks``, each ``inside`` GPUs from the next."""
+    """The GB/s around a ring of ``ranks``, each ``inside`` GPUs away from the next."""
     if ranks * inside <= cluster.gpus_per_node:
         return cluster.link_bandwidth
-    # The network of a node is shared by as many rings as GPUs lie between two neighbours of one.
+    # Rings share the network of a node: as many as there are GPUs between neighbours in a ring.
     rings = min(inside, cluster.gpus_per_node)
     return min(cluster.link_bandwidth, cluster.network_bandwidth / rings)
 
 
 def mfu_of(model: ModelConfig, layout: Layout, cluster: Cluster, seconds: float) -> float:
-    """Model FLOPs utilisation: the share of the peak, recomputation not counted."""
+    """Model FLOPs utilisation: the share of the peak that a step reaches, without counting
+    recomputation.
+    """
     flops = model.flops_per_token * layout.batch * model.seq_length
     return flops / (seconds * cluster.peak * cluster.world_size)
 
@@ -288,7 +296,7 @@ USUAL_VOCABULARY = 50257  # GPT-2's
 
 @dataclass(frozen=True)
 class Estimate:
-    """Memory of the fullest GPU and time of a step; ``notes`` say what was assumed."""
+    """The memory of the fullest GPU and the time of a step; ``notes`` name the assumptions."""
 
     model: ModelConfig
     cluster: Cluster
@@ -330,7 +338,9 @@ class Estimate:
 
 
 def estimate_run(config: Config, cluster: Cluster) -> Estimate:
-    """What a run needs of these GPUs, one process on each. UsageError where it cannot run so."""
+    """The needs of a run on these GPUs, with one process on each. UsageError if it cannot run
+    so.
+    """
     ranks = config.tensor_model_parallel_size * config.pipeline_model_parallel_size
     layout = Layout.of(config, cluster.world_size // ranks, "cuda")
     notes: list[str] = []
@@ -344,7 +354,7 @@ def estimate_run(config: Config, cluster: Cluster) -> Estimate:
 
 
 def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:
-    """What was assumed that the flags do not say, or say otherwise."""
+    """The assumptions about values that the flags do not give, or give otherwise."""
     if vocabulary is None:
         yield (f"a vocabulary of {USUAL_VOCABULARY:,} is assumed: give {option('vocab_size')}")
     if config.precision_on("cuda") == "fp32":
@@ -358,7 +368,7 @@ def _notes(config: Config, vocabulary: int | None) -> Iterator[str]:
 
 
 def _size_of_data(config: Config) -> int | None:
-    """The vocabulary that a manifest names; None where there is none."""
+    """The vocabulary size that a manifest names, or None if none does."""
     for word in (*config.data_path, *config.train_data_path):
         with suppress(TokpackError):
             size = Manifest.load(word).tokenizer.get("vocab_size")

@@ -1,7 +1,7 @@
-"""Flags, YAML files and DeepSpeed's JSON -> Config. No torch here.
+"""Read flags, YAML files and DeepSpeed's JSON into a Config. No torch here.
 
-Each source becomes settings under their one name: a field of Config, one of ``DERIVED``, or a
-dotted path such as ``zero_optimization.overlap_comm``, which is DeepSpeed's.
+Each source becomes settings under one name each: a field of Config, a name in ``DERIVED``, or a
+dotted path of DeepSpeed's such as ``zero_optimization.overlap_comm``.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     from .hardware import Cluster
 
 
-# What a command line asks of a run: resolved once, and handed as it is to every rank.
+# The request of a command line: resolved once, and sent unchanged to every rank.
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A configuration, the processes that ``--nproc`` asks for, and what came with it.
+    """A configuration, the number of processes for ``--nproc``, and what else the command line
+    gave.
 
-    ``inputs`` are files that it was perhaps read from, which the run does not replace. ``words``
-    are those that were typed. With a ``cluster`` the run is only planned, and the plan printed as
-    JSON if so ``as_json`` says.
+    ``inputs`` are files that the configuration was perhaps read from: the run does not replace
+    them. ``words`` are the typed words. With a ``cluster`` the run is only planned, and ``as_json``
+    says whether the plan is printed as JSON.
     """
 
     config: Config
@@ -50,28 +51,28 @@ class RunRequest:
     as_json: bool = False
 
     def to_json(self) -> bytes:
-        """All that a rank needs, for its standard input."""
+        """The request as JSON, for the standard input of a rank."""
         more = {name: getattr(self.config, name) for name in UNSAVED}
         values = [self.config.to_dict(), more, self.processes, self.inputs, self.words]
         return json.dumps(values).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> RunRequest:
-        """The reverse of ``to_json``."""
+        """The request from the text that ``to_json`` made."""
         saved, more, processes, inputs, words = json.loads(text)
         more["notes"] = tuple(more["notes"])
         config = replace(Config.from_dict(saved), **more)
         return cls(config, processes, tuple(inputs), tuple(words))
 
 
-# Flags of a model in one piece, behind those of a run that shares it among processes.
+# Flags that keep the model in one piece, when they follow the flags of a run that splits it.
 UNSPLIT = ("--tensor-model-parallel-size", "1", "--pipeline-model-parallel-size", "1")
 SETTINGS = FIELDS | {setting.name: setting for setting in tables.DERIVED}
 _OFF = {f"no_{name}": Name("switch", name, False) for name, x in SETTINGS.items() if x.kind is bool}
 _NAMES = NAMES | _OFF
 _KNOWN = {*SETTINGS, *_NAMES}
 _MINUTES = re.compile(r"(\d+(?:\.\d+)?)(m|min|h)")
-# Names by which a script is recognised as one for another program.
+# Names that show that a script was written for another program.
 _FOREIGN = {one.name for one in tables.DERIVED if not one.help}
 _FOREIGN |= {name for name, row in NAMES.items() if row.kind != "switch" and row.target != name}
 _FOREIGN = {name for name in _FOREIGN if "." not in name} - {"local_rank", "samples"}
@@ -81,7 +82,7 @@ for _group in ((*names, names[0].replace("samples", "tokens")) for names in EXCL
 
 
 class _Setting(NamedTuple):
-    """The value that a flag or a file gives a setting."""
+    """The value that a flag or a file gives to a setting."""
 
     value: Any
     written: str  # word for word, for messages
@@ -89,16 +90,16 @@ class _Setting(NamedTuple):
 
 @dataclass
 class _Source:
-    """What the flags, a file, or DeepSpeed's JSON say."""
+    """The settings from flags, from a file, or from DeepSpeed's JSON."""
 
     settings: dict[str, _Setting] = field(default_factory=dict)
     refused: list[tuple[str, _Setting]] = field(default_factory=list)  # switches, false in it
-    ignored: dict[str, str] = field(default_factory=dict)  # what names.txt has no use for, and why
-    unlike: dict[str, str] = field(default_factory=dict)  # what it says is done in another way
+    ignored: dict[str, str] = field(default_factory=dict)  # names without effect here, and why
+    unlike: dict[str, str] = field(default_factory=dict)  # names whose effect differs here, and how
     names: set[str] = field(default_factory=set)  # all names in it, as they are written there
 
     def add(self, name: str, value: Any, written: str) -> None:
-        """Take one setting in, under any of its names. Raises UsageError."""
+        """Add a setting, under any of its names. Raises UsageError."""
         self.names.add(name)
         row = _NAMES.get(name) or Name("setting", name)
         if row.kind == "only":
@@ -108,7 +109,7 @@ class _Source:
         elif value is None:
             return
         elif row.kind == "nothing":
-            if name != "local_rank":  # which a launcher gives, not the user
+            if name != "local_rank":  # the launcher gives this, not the user
                 self.ignored[written] = row.target
         elif row.kind == "unlike":
             if str(value).lower() not in ("false", "none"):
@@ -122,9 +123,9 @@ class _Source:
             self._set(row.target, _Setting(row.value, written))
 
     def _set(self, name: str, setting: _Setting) -> None:
-        """Take in a value. Of a flag that is given twice the last value counts.
+        """Set a value. If a flag is given twice, the last value counts.
 
-        UsageError where a switch, or a name in a file, contradicts another name of the setting.
+        UsageError if a switch, or a name in a file, contradicts another name of the same setting.
         """
         before = self.settings.get(name, setting)
         two, both = (before.written, setting.written), f"{before.written} {setting.written}"
@@ -134,7 +135,7 @@ class _Source:
         self.settings[name] = setting
 
     def update(self, later: _Source) -> None:
-        """Take in what a later file says, which overrides what is here."""
+        """Add the settings of a later file, which override these."""
         self.settings |= later.settings
         self.ignored |= later.ignored
         self.unlike |= later.unlike
@@ -147,12 +148,13 @@ def resolve(
     values: Mapping[str, Any] | None = None,
     without: Callable[[str, Any, bool], bool] = lambda *_: False,
 ) -> RunRequest:
-    """What ``[FILE...] --flags`` ask for, or ``values`` in Python.
+    """The request of a command line ``[FILE...] --flags``, or of ``values`` in Python.
 
-    Defaults < file < ``values``, as a file has them, < flags; what the DeepSpeed JSON says must not
-    contradict them. A setting of a file is left out if ``without`` says so of its name, its value,
-    and whether it is known. ``world_size`` processes run unless ``--nproc`` says otherwise, or
-    ``--plan`` on how many GPUs. Raises UsageError, InputError and FormatError.
+    Flags override ``values`` (as a file has them), which override files, which override defaults;
+    the DeepSpeed JSON must not contradict them. A setting of a file is left out if ``without``
+    returns true for its name, its value, and whether it is known. ``world_size`` processes run,
+    unless ``--nproc`` gives another number, or ``--plan`` the number of GPUs. Raises UsageError,
+    InputError and FormatError.
     """
     flags, paths = _read_flags(argv)
     file = _Source()
@@ -192,7 +194,7 @@ def resolve(
 
 
 def _planned(values: Overrides, nproc: int | None) -> Cluster | None:
-    """The GPUs for which a run is planned; None where it is to be made."""
+    """The GPUs for which a run is planned, or None if the run is to be made."""
     gpus = {name: values.pop(name) for name in ("gpu", "nodes", "gpus_per_node") if name in values}
     if not values.pop("plan", False):
         for name in gpus:
@@ -212,7 +214,7 @@ def flag_names() -> dict[str, str]:
 
 
 def _by_reason(words: Mapping[str, str]) -> str:
-    """Words, each with why it has no effect; those of one reason together."""
+    """The words without effect, grouped by the reason, as text."""
     groups: dict[str, list[str]] = {}
     for word, reason in words.items():
         groups.setdefault(reason, []).append(word)
@@ -220,9 +222,9 @@ def _by_reason(words: Mapping[str, str]) -> str:
 
 
 def _take_defaults(overrides: Overrides, names: set[str]) -> None:
-    """Take the defaults of the program that ``like`` names.
+    """Use the defaults of the program that ``like`` names.
 
-    Without it, say which defaults are others in the program whose ``names`` were used.
+    Without ``like``, note which defaults differ in the program whose ``names`` were used.
     """
     like = overrides.get("like")
     program = like or _program(names)
@@ -250,15 +252,15 @@ def _take_defaults(overrides: Overrides, names: set[str]) -> None:
 
 
 def _program(names: set[str]) -> str | None:
-    """Whose flags and files these are; None where all names are ours."""
+    """The program whose flags and files these are, or None if all names are ours."""
     programs = (one for one in ("neox", "microsoft", "bigscience") if names & ALONE[one])
     return next(programs, "megatron") if names & (_FOREIGN | ALONE["neox"]) else None
 
 
 def _with_deepspeed(named: dict[str, _Setting], path: str, notes: list[str]) -> dict[str, _Setting]:
-    """The same settings, and those of DeepSpeed's JSON, which must not contradict them.
+    """The same settings, with DeepSpeed's JSON added, which must not contradict them.
 
-    Where this changes no result, those of the JSON replace them.
+    Settings of the JSON replace the others if this changes no result.
     """
     deepspeed, replaced = _Source(), dict[str, str]()
     for key, value in _flat(_load(path, read_json)).items():
@@ -278,7 +280,7 @@ def _with_deepspeed(named: dict[str, _Setting], path: str, notes: list[str]) -> 
 
 
 def _with_blend(named: dict[str, _Setting]) -> dict[str, _Setting]:
-    """The same settings, and those of a blend file that is given as the data."""
+    """The same settings, with those of a blend file that is given as the data."""
     words = [w for n in ("data_path", "train_data_path") if n in named for w in named[n].value]
     from tokpack.samples.blend.file import is_blend_file, read_values
 
@@ -288,12 +290,12 @@ def _with_blend(named: dict[str, _Setting]) -> dict[str, _Setting]:
     for key in tables.BLEND.split():
         if key in values:
             blend.add(key, values[key], f"{words[0]}: {key} {_plain(values[key])}")
-    blend.settings.setdefault("split", _Setting(None, ""))  # such a file may do without one
+    blend.settings.setdefault("split", _Setting(None, ""))  # such a file needs no split
     return blend.settings | named
 
 
 def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
-    """What the flags say, and the words that are not flags: files."""
+    """The settings of the flags; and the words that are not flags, which are files."""
     source, paths, words = _Source(), [], list(argv)
     while words:
         written, equals, value = words.pop(0).partition("=")
@@ -301,7 +303,7 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
             paths.append(written + equals + value)
             continue
         name = written.removeprefix("--").replace("-", "_").lower()
-        name = "conf_dir" if written == "-d" else name  # of GPT-NeoX's launcher
+        name = "conf_dir" if written == "-d" else name  # GPT-NeoX's launcher has -d
         if name not in _KNOWN:
             raise UsageError(f"unknown flag {written}{_hint(name, '--', '-')}")
         limit = _most_values(name)
@@ -320,14 +322,14 @@ def _read_flags(argv: Sequence[str]) -> tuple[_Source, list[str]]:
 
 
 def _with_ending(path: str) -> str:
-    """The path of a configuration, of which GPT-NeoX lets people leave out the .yml."""
+    """The path of a configuration: GPT-NeoX lets people leave out its ending .yml."""
     if mistaken := not_settings(path):
         raise UsageError(mistaken)
     return f"{path}.yml" if not os.path.exists(path) and os.path.exists(f"{path}.yml") else path
 
 
 def _most_values(name: str) -> float:
-    """How many words may follow a flag."""
+    """The number of words that may follow a flag."""
     row = _NAMES.get(name) or Name("setting", name)
     if row.kind == "switch" or row == Name("only", "false"):
         return 0
@@ -337,7 +339,7 @@ def _most_values(name: str) -> float:
 
 
 def _read_file(path: str, without: Callable[[str, Any, bool], bool]) -> _Source:
-    """What a configuration says; a blend file says what the data is."""
+    """The settings of a configuration file; a blend file sets the data."""
     from tokpack.storage.disk.foreign_yaml import read_yaml
 
     values = _load(path, read_yaml)
@@ -349,11 +351,11 @@ def _read_file(path: str, without: Callable[[str, Any, bool], bool]) -> _Source:
 def _read_values(
     path: str, values: Mapping[str, Any], without: Callable[[str, Any, bool], bool]
 ) -> _Source:
-    """The settings of a file, or of Python; ``path`` says in messages where they are from."""
+    """The settings of a file, or from Python; ``path`` is their source in messages."""
     source = _Source()
     half = values.get("fp16")
     if isinstance(half, dict) and tables.WORDS.get(str(half.get("type"))) == "bf16":
-        # GPT-NeoX said bf16 so before it had the word; there is no loss scale in it.
+        # GPT-NeoX wrote bf16 so before it had a setting for it; bf16 has no loss scale.
         values = {**values, "fp16": None, "bf16": {"enabled": half.get("enabled", False)}}
     for key, value in values.items():
         name = str(key).replace("-", "_").lower()
@@ -368,7 +370,7 @@ def _read_values(
 
 
 def _add(source: _Source, path: str, key: str, value: Any, is_known: bool) -> None:
-    """Take in a setting of a file. UsageError where nobody knows it."""
+    """Add a setting of a file. UsageError if no program knows it."""
     name = key.replace("-", "_").lower()
     if not is_known:
         hint = _hint(name, "", "-" if "-" in key else "_")
@@ -386,13 +388,13 @@ def _load(path: str, read: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def _word(written: str) -> str:
-    """The name in a setting as it was written, without --no-."""
+    """The name in a setting as it was typed, without --no-."""
     name = written.partition(" ")[0].replace("_", "-").lower()
     return name.removeprefix("--no-").removeprefix("--")
 
 
 def _hint(name: str, before: str, joint: str) -> str:
-    """The name that was perhaps meant, as its place writes it; "" where none is near."""
+    """The name that was perhaps meant, written as in its source; "" if none is similar."""
     near = nearest(name, (word for word in _KNOWN if "." not in word))
     return f"; did you mean {before}{near.replace('_', joint)}?" if near else ""
 
@@ -404,7 +406,7 @@ def _plain(value: Any) -> str:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one, with dotted names."""
+    """Nested dictionaries as one dictionary with dotted names."""
     result: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
@@ -431,7 +433,7 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
         if not -1000 < value < 1000:
             raise UsageError(f"{written}: a power of two that no number holds")
         return {"initial_loss_scale": 2.0**value}
-    if name == "save_interval":  # of which the last counts, be it in steps or in minutes
+    if name == "save_interval":  # the last one counts, whether in steps or in minutes
         return {name: value, "save_interval_in_mins": None}
     if name != "betas":
         return {name: value}
@@ -442,16 +444,17 @@ def _convert(name: str, value: Any, written: str) -> dict[str, Any]:
 
 # Config -> the JSON that DeepSpeed is given.
 
-# Blocks of DeepSpeed's JSON that it is not given: what they say is in Config, or has no effect.
+# Blocks that are not passed on to DeepSpeed: their content is in Config, or has no effect.
 OURS = ("activation_checkpointing", "optimizer")
-# Other settings of the optimizer that are accepted: they describe torch's AdamW, which is used.
+# Other accepted settings of the optimizer: they describe torch's AdamW, which is used anyway.
 ADAMW = {"adam_w_mode": True, "amsgrad": False, "bias_correction": True, "torch_adam": True}
 
 
 def make_settings(config: Config, device_type: str) -> tuple[dict[str, Any], list[str]]:
-    """The JSON for DeepSpeed: what was given, overridden by what Config says; and notes.
+    """The JSON for DeepSpeed: the given one, overridden by Config; and notes.
 
-    The notes say what is done otherwise than asked. UsageError for what DeepSpeed cannot do.
+    The notes say what is done otherwise than requested. UsageError for requests that DeepSpeed
+    cannot fulfil.
     """
     extra, zero = config.deepspeed_json, config.zero_stage
     precision, stages = config.precision_on(device_type), config.pipeline_model_parallel_size

@@ -1,4 +1,6 @@
-"""What GPUs can do by their makers' data sheets, and which share of it programs reach."""
+"""The speed and memory of GPUs by their makers' data sheets, and the share of it that programs
+reach.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 from tokpack.display import nearest
 from tokpack.errors import FormatError, UsageError, option
 
-# Dense bf16 (or fp16) TFLOP/s by a part of the device's name; the first that fits counts.
+# Dense bf16 (or fp16) TFLOP/s by a part of the device's name; the first that matches counts.
 PEAKS = {
     "B200": 2250, "H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "H800": 989,
     "H20": 148, "A100": 312, "A800": 312, "L40S": 362, "L40": 181, "L4": 121, "A40": 150,
@@ -19,12 +21,12 @@ PEAKS = {
 
 @dataclass(frozen=True)
 class Cluster:
-    """GPUs that work together, in ``nodes`` of ``gpus_per_node``.
+    """GPUs that work together, in ``nodes`` with ``gpus_per_node`` each.
 
-    Of one GPU: ``peak_tflops`` in dense bf16, ``gpu_memory`` in GB, ``memory_bandwidth`` in GB/s,
+    For one GPU: ``peak_tflops`` in dense bf16, ``gpu_memory`` in GB, ``memory_bandwidth`` in GB/s,
     ``link_bandwidth`` to the other GPUs of the node in GB/s one way, and ``efficiency``, the share
-    of the peak that large products of matrices reach. ``network_bandwidth`` is that of a node to
-    the others, in GB/s one way.
+    of the peak that large matrix products reach. ``network_bandwidth`` is from one node to the
+    others, in GB/s one way.
     """
 
     peak_tflops: float
@@ -42,15 +44,15 @@ class Cluster:
 
     @property
     def peak(self) -> float:
-        """FLOP/s of a GPU."""
+        """The peak of a GPU, in FLOP/s."""
         return self.peak_tflops * 1e12
 
     def seconds(self, bytes_: float, gigabytes: float = 0) -> float:
-        """How long it takes to move so many bytes, through memory or at so many GB/s."""
+        """The time to move so many bytes, through memory or at a rate in GB/s."""
         return bytes_ / ((gigabytes or self.memory_bandwidth) * 1e9 * TRAFFIC)
 
 
-TRAFFIC = 0.8  # share of a data sheet's bandwidths that programs reach
+TRAFFIC = 0.8  # the share of a data sheet's bandwidths that programs reach
 GPUS = {
     "a100-40": Cluster(PEAKS["A100"], 40, 1555, 300, 200, 0.8),
     "a100-80": Cluster(PEAKS["A100"], 80, 2039, 300, 200, 0.8),
@@ -64,10 +66,10 @@ NUMBERS = {one.name for one in fields(Cluster)}
 
 
 def cluster_of(gpu: str | None = None, nodes: int = 1, gpus_per_node: int = 8) -> Cluster:
-    """The GPUs of a name of GPUS, or of a YAML or JSON file with the fields of Cluster.
+    """The GPUs with a name in GPUS, or of a YAML or JSON file with the fields of Cluster.
 
-    A file may have ``gpu`` too, the name of one from which it differs. UsageError for a name that
-    is not known, FormatError for a file of anything else.
+    The file may also have ``gpu``: the name of a GPU from which it differs. UsageError for an
+    unknown name, FormatError for a file with anything else.
     """
     choices, values = f"one of {', '.join(GPUS)}, or a file with its numbers", dict[str, Any]()
     if gpu is not None and os.path.isfile(gpu):

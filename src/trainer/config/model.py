@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from .config import Config
 
-LLAMA_3_POSITIONS = 8192  # from which its successors scale rope
+LLAMA_3_POSITIONS = 8192  # Llama 3's; its successors scale rope from this length
 VOCABULARY = ("embedding.word.weight", "head.weight")  # their rows are padded
 
 
 def room_of(name: str) -> str:
-    """The part of a model that a parameter is in: a block, or embedding, norm, head."""
+    """The part of a model that a parameter belongs to: a block, or embedding, norm, head."""
     room, number, *_ = name.split(".")
     return f"{room}.{number}" if room == "blocks" else room
 
 
 class ParameterShape(NamedTuple):
-    """Shape of a whole parameter, and the dimension that tensor parallelism splits, if any."""
+    """The shape of a whole parameter, and the dimension that tensor parallelism splits, or None."""
 
     shape: tuple[int, ...]
     split: int | None = None
@@ -32,7 +32,7 @@ class ParameterShape(NamedTuple):
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What decides the shape and the function of a model; names as in Config."""
+    """The settings that decide the shape and the function of a model; names as in Config."""
 
     num_layers: int
     hidden_size: int
@@ -57,16 +57,16 @@ class ModelConfig:
     layernorm_epsilon: float
     init_method_std: float
     output_init_method_std: float
-    # These were added later, and older checkpoints lack them: the defaults are what models had.
+    # Added later: older checkpoints lack these. The defaults describe the models of that time.
     qk_layernorm: bool = False
-    kv_channels: int | None = None  # where it is not hidden_size / num_attention_heads
+    kv_channels: int | None = None  # if not hidden_size / num_attention_heads
     add_qkv_bias: bool = False
     use_rope_scaling: bool = False
     rope_scaling_factor: float = 8.0
 
     @classmethod
     def of(cls, config: Config, vocab_size: int) -> ModelConfig:
-        """The model of a run over a vocabulary of ``vocab_size`` tokens."""
+        """The model of a run with a vocabulary of ``vocab_size`` tokens."""
         values = {f.name: getattr(config, f.name) for f in dataclasses.fields(cls)}
         values["vocab_size"] = vocab_size
         values["num_query_groups"] = config.num_query_groups or config.num_attention_heads
@@ -96,11 +96,13 @@ class ModelConfig:
 
     @property
     def random(self) -> bool:
-        """Whether training draws random numbers."""
+        """Whether training uses random numbers."""
         return max(self.hidden_dropout, self.attention_dropout) > 0
 
     def padded_vocab_size(self, tensor_size: int = 1) -> int:
-        """Rows that the vocabulary takes; those from ``vocab_size`` on stay 0 and are not saved."""
+        """The rows of the vocabulary with padding; rows from ``vocab_size`` on stay 0 and are not
+        saved.
+        """
         multiple = self.make_vocab_size_divisible_by * tensor_size
         return -(-self.vocab_size // multiple) * multiple
 
@@ -123,7 +125,7 @@ class ModelConfig:
             name: str, *shape: int, split: int, bias: bool = self.add_bias_linear
         ) -> Iterator[tuple[str, ParameterShape]]:
             yield f"{name}.weight", ParameterShape(shape, split)
-            if bias:  # where the inputs are split every tensor rank has the whole bias
+            if bias:  # if the inputs are split, every tensor rank has the whole bias
                 yield f"{name}.bias", ParameterShape(shape[:1], None if split else 0)
 
         words = ParameterShape((self.vocab_size, width), 0)

@@ -1,6 +1,6 @@
-"""Names that flags and files may have besides those of Config's fields, mostly of other programs.
+"""Names, mostly from other programs, that flags and files may use besides those of Config's fields.
 
-names.txt has them all, with what each is here. Names are written with underscores.
+names.txt has them all, each with its meaning here. Names are written with underscores.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .hardware import GPUS
 from .setting import Setting
 
-# Settings that are no fields of Config; names.txt has more, from which fields are derived.
+# Settings that are not fields of Config; names.txt has more, from which fields are derived.
 OWN = (
     Setting("nproc", int, group="parallel", help="start N processes on this machine"),
     Setting(
@@ -39,7 +39,7 @@ OWN = (
     ),
 )
 
-# Values that other programs call by another word, and what they are here.
+# Values that have another name in other programs, and their names here.
 WORDS = {
     "adam": "adam",
     "adamw": "adam",
@@ -51,7 +51,7 @@ WORDS = {
     "rotary": "rope",
 }
 
-# Flags that are switches in other programs, and the value that they have without one.
+# Flags that are switches in other programs, and their value if no value follows.
 BARE = {"profile": "10:12"}
 
 # Keys of a blend file that are settings of a run too.
@@ -69,21 +69,21 @@ DEEPSPEED = (
     "zero_optimization"
 )
 
-# What other programs read in DeepSpeed's JSON alone, whatever their flags say, and what changes no
-# result: there the JSON goes before the flags.
+# Settings for which the JSON overrides the flags: other programs read them only in DeepSpeed's
+# JSON, or they change no result.
 JSON_ALONE = (
     "zero_optimization.allgather_bucket_size zero_optimization.contiguous_gradients "
     "zero_optimization.reduce_bucket_size zero_optimization.reduce_scatter zero_stage"
 )
 
-# Names that say no more than another setting has to: with this value, that one.
+# Names that only state what another setting must be: with this value, that setting and its value.
 NEEDS = {
     "no_load_optim": (True, "finetune", True),
     "no_position_embedding": (True, "position_embedding_type", "rope"),
     "use_bias_in_norms": (False, "normalization", "RMSNorm"),
 }
 
-# Settings of a file that a flag replaces besides its own: other ways to say the same.
+# Other settings of a file that a flag replaces too: they are other ways to say the same.
 REPLACED = {
     "activation": "bias_gelu_fusion mlp_type openai_gelu",
     "add_bias_linear": "disable_bias_linear use_bias_in_attn_linear use_bias_in_mlp",
@@ -109,7 +109,7 @@ _MEGATRON = {
     "keep_checkpoints": 0,
     "precision": "fp32",
 }
-# The defaults of other programs, where they are not those of Config.
+# The defaults of other programs that differ from Config's.
 DEFAULTS = {
     "megatron": {**_MEGATRON, "order": "megatron"},
     "bigscience": {**_MEGATRON, "order": "bigscience"},
@@ -131,11 +131,11 @@ PROGRAMS = {
 
 
 class Name(NamedTuple):
-    """What a name is here: a row of names.txt, which says how it is written.
+    """The meaning of a name here: a row of names.txt, which describes its columns.
 
-    ``kind`` is "setting", of the name ``target``; "switch", which gives that setting ``value``;
-    "only", where ``target`` is a regular expression of what it may be; or "nothing" or "unlike",
-    with the reason, and as ``value`` how many words follow it.
+    ``kind`` is "setting": another name of ``target``; "switch": it gives that setting ``value``;
+    "only": ``target`` is a regular expression for its possible values; or "nothing" or "unlike",
+    with the reason, and in ``value`` how many words follow it.
     """
 
     kind: str
@@ -144,7 +144,9 @@ class Name(NamedTuple):
 
 
 def _read(text: str) -> tuple[dict[str, Name], dict[str, set[str]], dict[str, str]]:
-    """The rows; the names that only one of the programs has, which tell whose a file is; types."""
+    """The rows; the names that only one of the programs has, which show whose a file is; and
+    types.
+    """
     rows, alone = {}, {program: set[str]() for program in PROGRAMS}
     kinds: dict[str, str] = {}
     for line in text.splitlines():

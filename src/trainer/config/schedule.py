@@ -1,6 +1,6 @@
-"""Batch sizes and learning rates: functions of the samples consumed alone, as Megatron has them.
+"""Batch sizes and learning rates, which depend only on the samples consumed, as in Megatron.
 
-And the steps of a run, with the processes that take their samples.
+Also the steps of a run, with the processes that take their samples.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class Schedule:
-    """The steps that a configuration asks for; ``epoch`` samples where it names no end.
+    """The steps that a configuration asks for, up to ``epoch`` samples if it names no end.
 
     A step takes the samples from ``consumed`` to ``consumed + batch_size(consumed)``, at the
     learning rate ``lr(consumed)``; steps are made while a whole one fits into ``train_samples``.
-    ``warmup`` and ``decay`` are samples too, and need not be whole; ``ending`` are those of WSD's
-    decay, the last of ``decay``. Raises UsageError for a run without a step, for a warm-up that has
-    no end, and for a WSD without a decay.
+    ``warmup`` and ``decay`` are samples too, and need not be integers; ``ending`` is the length of
+    WSD's decay, the last part of ``decay``. Raises UsageError for a run without a step, for a
+    warm-up without an end, and for a WSD without a decay.
     """
 
     def __init__(self, config: Config, epoch: int) -> None:
@@ -60,7 +60,7 @@ class Schedule:
             )
 
     def batch_size(self, consumed: int) -> int:
-        """Samples of the step that begins at ``consumed``."""
+        """The number of samples in the step that begins at ``consumed``."""
         batch = self._config.global_batch_size
         start, increment, samples = self._config.rampup_batch_size or (batch, 1, 0)
         if consumed > samples or samples == 0 or start == batch:
@@ -69,16 +69,18 @@ class Schedule:
         return start + int(consumed / (samples / rises)) * increment
 
     def steps(self, consumed: int = 0) -> Iterator[tuple[int, int]]:
-        """(first sample, batch size) of every step from ``consumed`` to the end."""
+        """The steps from ``consumed`` to the end, as (first sample, batch size)."""
         for first, size, count in self._equal(consumed):
             yield from ((first + number * size, size) for number in range(count))
 
     def count_steps(self, consumed: int = 0) -> int:
-        """How many steps there are from ``consumed`` to the end."""
+        """The number of steps from ``consumed`` to the end."""
         return sum(count for _, _, count in self._equal(consumed))
 
     def step(self, number: int, consumed: int = 0) -> tuple[int, int] | None:
-        """(first sample, batch size) of step ``number``, from 0, behind ``consumed``, or None."""
+        """The step ``number``, from 0, after ``consumed``, as (first sample, batch size); or
+        None.
+        """
         for first, size, count in self._equal(consumed):
             if number < count:
                 return first + number * size, size
@@ -86,7 +88,9 @@ class Schedule:
         return None
 
     def step_with(self, sample: int, consumed: int = 0) -> int | None:
-        """The number of the step from ``consumed`` on that takes ``sample`` >= ``consumed``."""
+        """The number, counted from ``consumed``, of the step that takes ``sample`` >= ``consumed``;
+        or None.
+        """
         number = 0
         for first, size, count in self._equal(consumed):
             if sample < first + size * count:
@@ -95,7 +99,9 @@ class Schedule:
         return None
 
     def _equal(self, consumed: int) -> Iterator[tuple[int, int, int]]:
-        """(first sample, batch size, number) of steps with batches of one size, to the end."""
+        """The runs of steps with equal batches, to the end, as (first sample, batch size, number of
+        steps).
+        """
         ramp = self._config.rampup_batch_size
         while consumed + (size := self.batch_size(consumed)) <= self.train_samples:
             level = ramp is None or consumed > ramp[2]
@@ -129,7 +135,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RunPhase:
-    """A part of a run with one configuration, after ``steps`` steps and ``consumed`` samples.
+    """A part of a run with one configuration, which begins after ``steps`` steps and ``consumed``
+    samples.
 
     ``ranks`` data parallel processes take micro batches of ``micro`` samples.
     """
@@ -157,32 +164,34 @@ class Step:
         return range(self.first, self.first + self.size)
 
     def place(self, sample: int) -> tuple[int, int]:
-        """The data parallel rank that takes a sample, and the number of its micro batch there.
+        """The data parallel rank that takes a sample, and the number of its micro batch on that
+        rank.
 
-        As MicroBatches has it: of each ``micro * ranks`` samples rank r takes the r-th ``micro``.
+        As in MicroBatches: of each ``micro * ranks`` samples, rank r takes the r-th ``micro``
+        samples.
         """
         batch, within = divmod(sample - self.first, self.micro * self.ranks)
         return within // self.micro, batch
 
 
 class Steps:
-    """All steps of a run; it has a further phase each time that it was stopped and went on."""
+    """All steps of a run; each time that it was stopped and resumed, a new phase begins."""
 
     def __init__(self, phases: Sequence[RunPhase]) -> None:
         self._phases = list(phases)
 
     def __len__(self) -> int:
-        """The number of steps until the end, by the last configuration."""
+        """The number of steps until the end, under the last configuration."""
         last = self._phases[-1]
         return last.steps + last.schedule.count_steps(last.consumed)
 
     @property
     def samples(self) -> int:
-        """The samples of all steps."""
+        """The number of samples of all steps."""
         return self[len(self)].samples.stop if len(self) else 0
 
     def __getitem__(self, number: int) -> Step:
-        """Step ``number``, from 1. UsageError where there is none."""
+        """Step ``number``, from 1. UsageError if there is no such step."""
         for phase in reversed(self._phases):
             if phase.steps < number:
                 place = phase.schedule.step(number - phase.steps - 1, phase.consumed)
@@ -193,7 +202,9 @@ class Steps:
         raise UsageError(f"there is no step {number:,}: there are {first:,} to {len(self):,}")
 
     def taking(self, sample: int) -> Step | None:
-        """The step that takes a sample; None where none does, as behind the last whole batch."""
+        """The step that takes a sample, or None: no step takes samples after the last whole
+        batch.
+        """
         for phase in reversed(self._phases):
             if phase.consumed <= sample:
                 number = phase.schedule.step_with(sample, phase.consumed)

@@ -1,6 +1,6 @@
-"""How a setting is declared: once, for its flag, its key in files, the help page and its checks.
+"""The declaration of a setting: once, for its flag, its key in files, the help page and its checks.
 
-And how messages name it: as a flag to somebody who typed flags, else by its key.
+Messages name a setting as a flag if flags were typed, otherwise by its key.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _VALUES = {int: "N", float: "X", str: "T"}  # what the help page writes for a va
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting. What has no ``help`` is not on the help page.
+    """One setting. Without ``help`` it is not on the help page.
 
     ``kind`` is bool, int, float or str; with any other kind a value is taken as it is. With
     ``many`` the value is a tuple of them. ``choices`` are the words that it may have; "{choices}"
-    in ``help`` lists them. A number may be ``most`` at most, is ``below`` that, and may be 0 where
-    ``zero`` says so or 0 is the default.
+    in ``help`` lists them. A number is at most ``most``, less than ``below``, and may be 0 if
+    ``zero`` is true or 0 is the default.
     """
 
     name: str
@@ -50,11 +50,11 @@ class Setting:
 
     @property
     def words(self) -> float:
-        """How many words may follow its flag."""
+        """The number of words that may follow its flag."""
         return 0 if self.kind is bool else math.inf if self.many else 1
 
     def read(self, value: Any) -> Any:
-        """A word of a command line, or a value of a file, as this setting has it. ValueError."""
+        """The value of a word on a command line, or of a value in a file. ValueError."""
         if not self.many:
             return _single(self.kind, value)
         items = value if isinstance(value, (list, tuple)) else [value]
@@ -63,7 +63,7 @@ class Setting:
         return tuple(_single(self.kind, item) for item in items)
 
     def check(self, value: Any) -> None:
-        """UsageError for a word that is no choice, and for a number out of its range."""
+        """Raise UsageError for a word that is not a choice, and for a number out of range."""
         if choices := self.choices.split():
             if value is not None and str(value) not in choices:
                 expected = f"expected one of {', '.join(choices)}"
@@ -75,20 +75,22 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """Its flag; of a switch that is on by default the one that turns it off."""
+        """The flag of the setting; for a switch that is on by default, the flag that turns it
+        off.
+        """
         off = "no-" if self.kind is bool and self.default else ""
         return f"--{off}{self.name.replace('_', '-')}"
 
     @property
     def default_words(self) -> str:
-        """Its default as a text shows it."""
+        """The default as text."""
         if self.otherwise or self.default is None:
             return self.otherwise or "none"
         return f"{self.default:g}" if self.kind is float else str(self.default)
 
     @property
     def help_words(self) -> tuple[str, str]:
-        """What the help page calls its value, and its help with the default."""
+        """The name of its value on the help page, and its help with the default."""
         *most, last = self.choices.split() or [""]
         text = self.help.replace("{choices}", f"{', '.join(most)} or {last}")
         if self.otherwise or not (self.kind is bool or self.default is None or self.many):
@@ -112,7 +114,9 @@ class Setting:
 
 
 def kind_of(hint: Any) -> tuple[type, bool]:
-    """The kind of a type, and whether it is a tuple of that: of ``int | None`` the kind is int."""
+    """The kind of a type, and whether it is a tuple of that kind; the kind of ``int | None`` is
+    int.
+    """
     if isinstance(hint, types.UnionType):
         (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
     if typing.get_origin(hint) is tuple:
@@ -121,9 +125,11 @@ def kind_of(hint: Any) -> tuple[type, bool]:
 
 
 def flags_typed(flags: Mapping[str, str], argv: Sequence[str]) -> Mapping[str, str]:
-    """Of ``flags``, by the names of their options, those that messages to who typed ``argv`` have.
+    """The flags, by option name, that messages use: those of ``flags`` that ``argv`` may have
+    given.
 
-    A file among the words has options under their names, so then only those that were typed.
+    If a file is among the words, it has options under their own names; then only flags that were
+    typed are returned.
     """
     named = (word for word in argv if word.endswith((".yaml", ".yml", ".json")))
     if not any(os.path.isfile(word) and not not_settings(word) for word in named):

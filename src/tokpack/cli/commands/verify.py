@@ -71,7 +71,7 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``tokpack verify``."""
     if not arguments.inputs and len(arguments.against or ()) > 1:
-        # The shell, or whoever types, may give the inputs first: --against data/*.jsonl pile.
+        # The inputs may come first, typed or by the shell: --against data/*.jsonl pile.
         *arguments.against, last = arguments.against
         arguments.inputs = [last]
     prefixes = _prefixes(arguments)

@@ -1,4 +1,4 @@
-"""The pages as a web application that one person on this machine can use, and nobody else."""
+"""The pages as a web application that only one person on this machine can use."""
 
 from __future__ import annotations
 
@@ -49,13 +49,11 @@ if TYPE_CHECKING:
     Page = Callable[[Pages, int, Any, Query], Html | dict[str, Any]]
 
 
-# The first page: all datasets, runs and blends, and how they are.
-
 _SPARKS = 100  # losses of a sparkline
 
 
 def home_page(site: Pages) -> Html:
-    """What there is to look at."""
+    """The list of everything that can be looked at: datasets, runs and blends."""
     items = list(enumerate(site.items))
     runs = [_run(site, number, item) for number, item in items if isinstance(item, RunItem)]
     data = [(number, item) for number, item in items if isinstance(item, DatasetItem)]
@@ -73,7 +71,7 @@ def home_page(site: Pages) -> Html:
 
 
 def _run(site: Pages, number: int, item: RunItem) -> Html:
-    """How a run is."""
+    """The state of a run."""
     title = tag("h2", "Run ", site.link(item.name, number))
     try:
         points, state = item.points, item.state
@@ -83,7 +81,7 @@ def _run(site: Pages, number: int, item: RunItem) -> Html:
     position = f" step {step:,}" if steps is None else f" step {step:,} of {steps:,} "
     how = tag("b", state, class_=f"state {state}"), position, bar(step / steps) if steps else ""
     parts = [title, tag("p", *how)]
-    if losses:  # without the first tenth, beside whose fall nothing else would be seen
+    if losses:  # without the first tenth: its fall would make the rest a flat line
         spark = thinned(losses[len(losses) // 10 :], _SPARKS)
         parts.append(sparkline([y for _, y in spark], "loss by step"))
         parts.append(tag("p", "loss ", tag("b", f"{losses[-1][1]:.4f}")))
@@ -98,7 +96,7 @@ def _dataset(item: DatasetItem, most: int) -> list[object]:
 
 
 def _blend(site: Pages, number: int, item: BlendItem) -> Html:
-    """What a blend asks for; its page says what that comes to."""
+    """The request of a blend; its own page has the result."""
     entries = item.spec.datasets
     total = sum(entry.weight or 0.0 for entry in entries) or 1.0
     shares = [((e.weight or 0.0) / total, n, e.prefix) for n, e in enumerate(entries)]
@@ -140,10 +138,10 @@ PAGES: dict[str, dict[str, Page]] = {
 
 
 class HostCheck:
-    """Lets a request pass that names this machine as its host and knows the token.
+    """Lets a request pass if it names this machine as its host and has the token.
 
-    The host keeps pages of other sites out, whose names may be made to lead here; the token keeps
-    other people of this machine out. Only GET and HEAD pass, and every answer has HEADERS.
+    The host keeps pages of other sites out, whose names may be made to lead here. The token keeps
+    other people on this machine out. Only GET and HEAD pass, and every answer has HEADERS.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -173,7 +171,7 @@ class HostCheck:
     def _refuse(self, scope: Scope) -> Response | None:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         names = [host.lower().partition(b":")[0].decode("latin-1") for host in hosts]
-        if names not in ([HOST], ["localhost"]):  # whatever the port: it may be forwarded
+        if names not in ([HOST], ["localhost"]):  # with any port, since it may be forwarded
             return PlainTextResponse("this server has another name\n", 400)
         path = scope["path"][: len(self._base)]
         if not secrets.compare_digest(path.encode(), self._base.encode()):
@@ -199,7 +197,7 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
         return Response(sheet, media_type="text/css")
 
     def script(request: Request) -> Response:
-        kept = {"cache-control": "private, max-age=86400"}  # the address is another next time
+        kept = {"cache-control": "private, max-age=86400"}  # the next run has another address
         name = request.url.path.rpartition("/")[2]
         return Response(scripts[name], media_type="text/javascript", headers=kept)
 
@@ -235,7 +233,7 @@ def application(items: Sequence[Item], token: str) -> ASGIApp:
 
 
 def plotly() -> bytes:
-    """The script that draws curves, as the package ``plotly`` has it. UsageError without it."""
+    """The script of the package ``plotly`` that draws curves. UsageError without it."""
     with needs_extra("view"):
         spec = find_spec("plotly")  # to import it takes longer than all the rest
         if spec is None or spec.origin is None:
@@ -246,7 +244,7 @@ def plotly() -> bytes:
 def serve(items: Sequence[Item], port: int, announce: Callable[[str], None]) -> None:
     """Serve the pages on this machine until a signal ends it; ``announce`` is told the address.
 
-    ``port`` 0 is any that is free. UsageError where the port is taken.
+    ``port`` 0 is any free one. UsageError if the port is taken.
     """
     token = secrets.token_urlsafe(24)
     with socket.socket() as listener:

@@ -1,4 +1,4 @@
-"""Pages of a dataset: what it is, its documents, one of them, and those that hold a text."""
+"""Pages of a dataset: its facts, its documents, one of them, and those with a text."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def token_text(
     marked: AbstractSet[int] = frozenset(),
     series: int | None = None,
 ) -> Html:
-    """Tokens, of which the first has the number ``first``, in two colours or in one of a series.
+    """Tokens in two alternating colours, or in one of a series; the first has the number ``first``.
 
-    What follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is;
-    ``marked`` are what somebody looks for. Whatever a page would obey, direction marks among it, is
-    written as an escape.
+    A label that follows one of ``silent`` is not learned; ``trained`` is 1 for each token that is;
+    ``marked`` are those that were searched for. Characters with an effect, such as direction marks,
+    are written as escapes.
     """
     spelled = spelling.whole(ids) if spelling else [TokenText((token,), "") for token in ids]
     parts, at = [], first
@@ -75,7 +75,7 @@ def token_text(
 
 
 def tokens_with(ids: Sequence[int], spelling: Spelling | None, first: int, needle: str) -> set[int]:
-    """The numbers of tokens, counted from ``first``, with a part of a text that is found."""
+    """The numbers of tokens, counted from ``first``, that have a part of a text that is found."""
     if spelling is None or not needle:
         return set()
     spelled = spelling.whole(ids)
@@ -92,7 +92,7 @@ def tokens_with(ids: Sequence[int], spelling: Spelling | None, first: int, needl
 
 
 def brief(ids: Sequence[int], spelling: Spelling | None, needle: str = "") -> Html:
-    """The beginning of some tokens in a line, with a text that was found in it marked."""
+    """The beginning of some tokens on one line, with the text that was found in it marked."""
     some = list(ids[:_BRIEF_TOKENS])
     if spelling is None:
         return html(shown(" ".join(map(str, some)), limit=_BRIEF))
@@ -103,10 +103,10 @@ def brief(ids: Sequence[int], spelling: Spelling | None, needle: str = "") -> Ht
 
 LISTED = 20  # documents of a page
 SHOWN = 1000  # tokens of a page
-CHEAP_TOKENS = 5_000_000  # that are counted without being asked
-CHEAP_SEQUENCES = 2_000_000  # whose lengths are read without being asked
-SEARCHED = 1 << 24  # tokens that a search looks at, where each id has bytes of its own
-SEARCHED_SLOWLY = 1 << 18  # and elsewhere
+CHEAP_TOKENS = 5_000_000  # up to so many are counted without a request
+CHEAP_SEQUENCES = 2_000_000  # the lengths of up to so many are read without a request
+SEARCHED = 1 << 24  # tokens that a search reads if each id has its own bytes
+SEARCHED_SLOWLY = 1 << 18  # and for other tokenizers
 MATCHES = 20
 RANDOM = "random"  # beside the columns by which documents are sorted
 _AROUND = 12  # tokens before a match
@@ -116,7 +116,7 @@ _SHOWN = ("source", "line", TOKENS)  # columns that lists have anyway
 
 
 def dataset_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
-    """What a dataset is: facts, figures as far as they are cheap or asked for, ways into it."""
+    """A dataset: facts, figures that are cheap or requested, and links to its documents."""
     data, figures_of = item.dataset, query.text("figures")
     notes = [tag("li", note) for note in item.notes]
     parts = [tag("ul", *notes, class_="warnings") if notes else "", _ways(site, number, item)]
@@ -154,7 +154,7 @@ def _ways(site: Pages, number: int, item: DatasetItem, text: str = "") -> Html:
 
 
 def documents_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
-    """Documents of a choice in an order, a line each."""
+    """The documents of a choice in an order, each on a line."""
     where, sort, first = query.text("where"), query.text("sort"), query.number("from", 0)
     seed, fault, chosen = query.number("seed", 0), Html(), item.listing.numbers("", "")[:0]
     try:
@@ -183,7 +183,7 @@ def documents_page(site: Pages, number: int, item: DatasetItem, query: Query) ->
 
 
 def _filter(site: Pages, number: int, item: DatasetItem, where: str, sort: str) -> Html:
-    """Asks for a choice of documents and for their order."""
+    """A form for a choice of documents and their order."""
     columns = [name for name in item.sources.columns if name not in (*_SHOWN, *_DIGESTS)]
     orders = {"": "their number", RANDOM: "chance"}
     for name in (TOKENS, *columns):
@@ -204,7 +204,9 @@ def _listed(
     *,
     needle: str = "",
 ) -> Html:
-    """Some documents, each from one of its tokens on, with those of the named columns there are."""
+    """Some documents, each from one of its tokens on, with those of the named columns that
+    exist.
+    """
     if not places:
         return none("No documents here.")
     columns = {name.lower(): name for name in item.sources.columns if name not in _SHOWN}
@@ -230,7 +232,7 @@ def _value(value: object) -> str:
 
 
 def source_of(site: Pages, number: int, item: DatasetItem, document: int) -> Html:
-    """The input of a document, with a link to all documents of it where there is a table."""
+    """The input of a document, with a link to all documents of it if there is a table."""
     place = item.sources.find(document)
     if "source" not in item.sources.columns:
         return html(place)
@@ -292,7 +294,7 @@ def document_page(site: Pages, number: int, item: DatasetItem, query: Query) -> 
 def _about(
     site: Pages, number: int, item: DatasetItem, document: int, mask: Any
 ) -> Iterator[tuple[str, object]]:
-    """What is known of a document: its size, its source, and its row in the table."""
+    """The facts about a document: its size, its source, and its row in the table."""
     begin, end = item.dataset.doc_idx[document : document + 2].tolist()
     yield "size", counted(len(item.dataset.document(document)), "token")
     if mask is not None:
@@ -307,7 +309,7 @@ def _about(
 
 
 def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Html:
-    """Documents that hold a text, in as many as can be searched in a moment."""
+    """Documents that contain a text, among as many as can be searched in a moment."""
     text, first = query.text("text"), query.number("from", 0)
     if item.spelling is None:
         raise UsageError(f"the tokenizer of {item.name} is not known, so there is no text")
@@ -341,7 +343,9 @@ def search_page(site: Pages, number: int, item: DatasetItem, query: Query) -> Ht
 
 
 def _reach(item: DatasetItem, first: int, most: int) -> tuple[int, bool]:
-    """Where a search from ``first`` on ends, and whether the next document is too long for any."""
+    """The end of a search from ``first`` on, and whether the next document is too long for any
+    search.
+    """
     data = item.dataset
     bounds = np.array(data.doc_idx[first : first + _CHUNK + 1])
     if len(bounds) < 2:

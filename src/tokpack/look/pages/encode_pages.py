@@ -1,4 +1,4 @@
-"""Pages of a dataset that is being made: by a run on this machine, or in shards by several."""
+"""Pages of a dataset that is being made, by a run on this machine, or in shards by several."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _ENDS = {
 
 
 def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Html:
-    """How far a dataset is; it loads itself again while somebody works, unless asked not to."""
+    """The progress of a dataset. The page reloads itself while somebody works, unless told not
+    to.
+    """
     work, still = item.look(), query.number("still", 0)
     if work is None:
         parts, is_busy = [_made(site, item)], False
@@ -55,7 +57,7 @@ def encode_page(site: Pages, number: int, item: EncodeItem, query: Query) -> Htm
 
 
 def _made(site: Pages, item: EncodeItem) -> Html:
-    """It is finished: links to what it has become."""
+    """The page of a finished dataset: links to the result."""
     links = [tag("li", site.link(one.name, site.add(one))) for one in item.datasets()]
     if not links:
         return none("There is no run, no plan and no dataset of this name any more.")
@@ -71,7 +73,7 @@ def _run(run: RunStatus) -> Iterable[Html]:
         yield tag("p", _ENDS[state], run.advice.capitalize(), ".")
     if report.message:
         yield tag("p", report.message)
-    if report.total:  # 0 of a stream
+    if report.total:  # 0 for a stream
         yield _bar(report.done, report.total)
     yield tag("section", tiles(_facts(report, is_running=state == "running")))
 

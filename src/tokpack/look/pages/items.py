@@ -1,4 +1,4 @@
-"""What is shown: datasets, blends and runs, opened as far as they are looked at."""
+"""The items that pages show: datasets, blends and runs, opened as far as they are looked at."""
 
 from __future__ import annotations
 
@@ -43,11 +43,9 @@ if TYPE_CHECKING:
     from tokpack.trainer.checkpoints.history import RunHistory, RunLog, Samples
 
 
-_LOG = "log.jsonl"  # by which the folder of a training run is known
+_LOG = "log.jsonl"  # a folder with this file is that of a training run
 
-# Which documents of a dataset a page lists: those that an expression chooses, in some order.
-
-TOKENS = "tokens"  # what every dataset can be sorted by
+TOKENS = "tokens"  # every dataset can be sorted by this
 
 
 def _runs() -> Any:
@@ -56,7 +54,7 @@ def _runs() -> Any:
 
 
 class Listing:
-    """The documents of a dataset, filtered and sorted; the last answers are kept."""
+    """The documents of a dataset, filtered and sorted; the last results are kept."""
 
     def __init__(self, dataset: MMapIndexedDataset) -> None:
         self._dataset = dataset
@@ -64,18 +62,18 @@ class Listing:
         self._sorted = lru_cache(1)(self._sort)
 
     def numbers(self, where: str, sort: str) -> range | npt.NDArray[Any]:
-        """The documents that ``where`` chooses, all for "", as ``select`` has it.
+        """The documents that ``where`` chooses, as for ``select``; all for "".
 
-        ``sort`` is a column of the table, or ``tokens``; with - before it the highest come first.
-        "" is as they are. UsageError for what cannot be evaluated or sorted by, InputError without
-        a table.
+        ``sort`` is a column of the table, or ``tokens``; with - before it the highest come first,
+        and "" is the order of the dataset. UsageError for an expression that cannot be evaluated or
+        a column that cannot be sorted by, InputError without a table.
         """
         if sort:
             return self._sorted(where, sort)
         return self._chosen(where) if where else range(self._dataset.documents)
 
     def _evaluate(self, where: str) -> npt.NDArray[Any]:
-        from tokpack.documents.base import Base  # a room that only filters need
+        from tokpack.documents.base import Base  # only filters need this room
         from tokpack.documents.expressions import SelectRequest, evaluate
 
         base, count = Base([self._dataset]), self._dataset.documents
@@ -124,7 +122,7 @@ class DatasetItem:
 
     @cached_property
     def sources(self) -> Sources:
-        """Where its documents came from."""
+        """The origins of its documents."""
         return Sources(self.dataset)
 
     @cached_property
@@ -136,12 +134,12 @@ class DatasetItem:
 
     @property
     def spelling(self) -> Spelling | None:
-        """Its tokens as text; None where its tokenizer is not known."""
+        """Its tokens as text; None if its tokenizer is not known."""
         return self._spelling[0]
 
     @property
     def tokenizer(self) -> str:
-        """The name of its tokenizer, as the manifest has it."""
+        """The name of its tokenizer in the manifest."""
         name = "not known"
         with suppress(TokpackError):  # of a broken manifest; the page of the dataset says so
             if (manifest := self.dataset.manifest) is not None:
@@ -150,7 +148,7 @@ class DatasetItem:
 
     @property
     def notes(self) -> list[str]:
-        """What to know of its manifest and its tokenizer."""
+        """What a user should know about its manifest and its tokenizer."""
         return [note for note in (doubt(self.dataset), self._spelling[1]) if note]
 
     @cached_property
@@ -160,7 +158,7 @@ class DatasetItem:
 
     @cached_property
     def measures(self) -> LengthStats:
-        """How long its documents are; reads every length."""
+        """The lengths of its documents; reads every length."""
         return measure(self.dataset)
 
     @cached_property
@@ -184,7 +182,7 @@ class BlendItem:
 
     @cached_property
     def plan(self) -> BlendPlan:
-        """What it comes to."""
+        """Its plan."""
         return plan_of(self.spec)
 
     @cached_property
@@ -196,7 +194,7 @@ class BlendItem:
 
 
 class RunItem:
-    """A training run, by the folder of its log; the log may grow while it is looked at."""
+    """A training run, by the folder of its log; the log may grow meanwhile."""
 
     kind = "run"
 
@@ -221,7 +219,7 @@ class RunItem:
 
     @property
     def state(self) -> str:
-        """Finished, running, or stopped: silent for much longer than it used to be."""
+        """Finished, running, or stopped, which is: silent for much longer than before."""
         points = self.points
         if points.end is not None and points.last.get("iteration", 0) >= points.end:
             return "finished"
@@ -241,7 +239,7 @@ class RunItem:
 
     @property
     def history(self) -> RunHistory:
-        """Its samples and steps. InputError where the data is not there."""
+        """Its samples and steps. InputError if the data does not exist."""
         log = self.log
         if self._history is None or len(self._history.log.begins) != len(log.begins):
             self._history = _runs().read_history(self._path.parent)
@@ -270,7 +268,7 @@ class EncodeItem:
         self._statuses: dict[str, list[ShardStatus]] = {}  # at the last look, by the plan's id
 
     def look(self) -> RunStatus | tuple[ShardPlan, list[ShardStatus]] | None:
-        """The run or the shards as they are now; None where nobody makes it any more.
+        """The current state of the run or the shards; None if nobody makes it any more.
 
         InputError, FormatError and ResumeError.
         """
@@ -288,7 +286,7 @@ class EncodeItem:
         return None
 
     def datasets(self) -> Iterator[DatasetItem]:
-        """What it has become, as far as that is there."""
+        """The datasets that it has become, as far as they exist."""
         for name in sorted(self._names):
             with suppress(TokpackError):
                 yield DatasetItem(find_prefix(name), self._given)
@@ -298,9 +296,9 @@ Item = DatasetItem | BlendItem | RunItem | EncodeItem
 
 
 def open_items(paths: Sequence[str], tokenizer: TokenizerFiles) -> list[Item]:
-    """What was named, and behind it the datasets of blends and runs that are there.
+    """The items that were named, followed by the existing datasets of blends and runs.
 
-    InputError and FormatError for what is none of these.
+    InputError and FormatError for anything else.
     """
     items = [one for path in paths for one in _open(path, tokenizer)]
     names = {item.name for item in items}
@@ -317,7 +315,7 @@ def open_items(paths: Sequence[str], tokenizer: TokenizerFiles) -> list[Item]:
 
 
 def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
-    """What a path names: a dataset may be there while another run makes it anew."""
+    """The items at a path: a dataset may exist while another run makes it again."""
     if is_blend_file(path):
         return [BlendItem(path)]
     if (Path(path) / _LOG).exists():
@@ -342,7 +340,7 @@ def _open(path: str, tokenizer: TokenizerFiles) -> list[Item]:
 
 
 def _inside(folder: str, tokenizer: TokenizerFiles) -> Iterator[Item]:
-    """The datasets, blends and runs that lie in a folder; not what only looks like one."""
+    """The datasets, blends and runs in a folder."""
     paths = [os.path.normpath(os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
     parts = map(os.path.splitext, paths)
     prefixes = dict.fromkeys(

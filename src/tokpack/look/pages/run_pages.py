@@ -1,4 +1,4 @@
-"""The page of a training run: what its steps say, as curves and as lines."""
+"""The page of a training run: its steps as curves and as lines."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ _MOST_POINTS = 1500  # of a curve that a browser draws; it asks again for those 
 
 
 class RunPoints:
-    """A log: its steps, how many there are to be, and the record of the last, {} before the first.
+    """A log: its steps, the planned number of steps, and the record of the last one, {} before the
+    first.
 
-    ``of`` has for each of CURVES its points by what they are of: "" is training, others are
+    ``of`` has the points for each of CURVES, by the name of a series: "" is training, others are
     evaluations.
     """
 
@@ -67,12 +68,12 @@ class RunPoints:
 
 
 def is_number(value: object) -> bool:
-    """Whether something of a log is a number that can be drawn."""
+    """Whether a value in a log is a number that can be drawn."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 class _Choice:
-    """What the form of a run's page asks for: its run and others, two steps, and smoothing."""
+    """The request of the form on a run's page: its run and others, two steps, and smoothing."""
 
     def __init__(self, site: Pages, number: int, query: Query) -> None:
         self.all: dict[int, Any] = {n: one for n, one in enumerate(site.items) if one.kind == "run"}
@@ -83,9 +84,10 @@ class _Choice:
         self.smooth = smooth if smooth in SMOOTHINGS else ""
 
     def of(self, name: str) -> Iterator[tuple[int, Curve]]:
-        """The curves of a number of CURVES, each with the number of its run.
+        """The curves of one of CURVES, each with the number of its run.
 
-        A run has one colour in all plots, its evaluations have those behind the colours of runs.
+        A run has the same colour in all plots; its evaluations have the colours after those of the
+        runs.
         """
         weight = 0.0 if name == "lr" else float(self.smooth or 0)
         colours = count(len(self.runs))
@@ -106,7 +108,7 @@ class _Choice:
 
 
 def smoothed(points: Sequence[Point], weight: float) -> list[Point]:
-    """Exponential means of the heights up to each point, without a pull to 0 at the beginning."""
+    """The exponential mean of the values up to each point, corrected for its beginning at 0."""
     result, mean, mass = [], 0.0, 0.0
     for x, y in points:
         mean, mass = weight * mean + (1 - weight) * y, weight * mass + (1 - weight)
@@ -115,7 +117,7 @@ def smoothed(points: Sequence[Point], weight: float) -> list[Point]:
 
 
 def run_page(site: Pages, number: int, item: RunItem, query: Query) -> Html:
-    """How a run went: curves, and the lines of its log."""
+    """A run: curves, and the lines of its log."""
     jump = site.form(number, "step", "go", field("step", "number", "", kind="number"))
     ways = tag("div", site.link("data", number, "blend"), jump, class_="ask")
     title = f"Run {item.name}"
@@ -169,7 +171,7 @@ def _figure(value: object) -> str:
 
 
 def curves_json(site: Pages, number: int, item: RunItem, query: Query) -> dict[str, Any]:
-    """The curves as view.js draws them, each with the address of its steps."""
+    """The curves in the form that view.js draws, each with the address of its steps."""
     choice, answer = _Choice(site, number, query), {}
     for name in CURVES:
         answer[name] = [

@@ -1,4 +1,6 @@
-"""Pages of what steps saw: the samples of a step, a sample, and the steps that see a document."""
+"""Pages of the samples that steps took: those of a step, one sample, and the steps with a
+document.
+"""
 
 from __future__ import annotations
 
@@ -201,7 +203,7 @@ MAX_EPOCHS = 4.0
 
 
 def blend_page(site: Pages, number: int, item: BlendItem | RunItem, query: Query) -> Html:
-    """What a blend comes to."""
+    """A blend and its plan."""
     plan = item.plan
     jump = site.form(number, "sample", "go", field("sample", "number", "", kind="number"), " ")
     notes = [tag("li", note) for note in plan.warnings(MAX_EPOCHS)]
@@ -259,7 +261,7 @@ def _named(site: Pages, index: int, prefix: str) -> Html:
 
 
 def _first_ends(mixture: Mixture) -> list[int | None]:
-    """The sample at which each dataset begins its second epoch; None where it does not."""
+    """The sample at which each dataset begins its second epoch; None if it does not."""
     size, order = mixture.samples, blend_order(mixture.phases)
     lengths = [mixture.epoch_samples(portion) for portion in mixture.portions]
     counts = order.counts(size).tolist()

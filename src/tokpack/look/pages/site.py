@@ -1,4 +1,4 @@
-"""The frame of all pages: addresses, what an address asks for, titles, forms and ways around."""
+"""The frame of all pages: addresses, queries, titles, forms and links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokpack.look.pages.items import Item
 
 SCRIPTS = ("plotly.js", "view.js")
-# The id of the sheet to which plotly adds its rules: one of its own would be refused by the policy.
+# The id of the style sheet to which plotly adds its rules. The policy would refuse one of its own.
 PLOTLY_SHEET = "plotly.js-style-global"
 _MOST = 2**62  # of a number in an address
 
@@ -30,11 +30,11 @@ class Query:
         self._values = values
 
     def text(self, name: str) -> str:
-        """A text; "" where there is none."""
+        """A text; "" if there is none."""
         return str(self._values.get(name, ""))
 
     def numbers(self, name: str) -> list[int]:
-        """The whole numbers that come by a name any number of times."""
+        """The whole numbers of a name, which may occur any number of times."""
         return [int(one) for one in self._values.getlist(name) if re.fullmatch(r"\d{1,9}", one)]
 
     def number(self, name: str, default: int | None = None) -> int:
@@ -49,7 +49,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Pages:
-    """The items, and the address below which all pages lie."""
+    """The items, and the address below which all pages are."""
 
     items: list[Item]
     base: str
@@ -67,25 +67,25 @@ class Pages:
         return tag("a", text, href=self.address(item, page, **query))
 
     def way(self, item: int, page: str, /, **query: object) -> Callable[..., Html]:
-        """Makes links to a page with a query, or with some of it changed."""
+        """A function that makes links to a page with a query, or with some of it changed."""
         return lambda text, /, **more: self.link(text, item, page, **{**query, **more})
 
     def form(
         self, item: int, page: str, button: str, *fields: object, name: str | None = None
     ) -> Html:
-        """A form that asks for a page of an item."""
+        """A form that requests a page of an item."""
         action = self.address(item, page)
         return tag("form", *fields, tag("button", button), action=action, method="get", id=name)
 
     def number_of(self, prefix: str) -> int | None:
-        """The number of the item that is the dataset ``prefix``."""
+        """The number of the item that is the dataset ``prefix``, or None."""
         return next(
             (i for i, one in enumerate(self.items) if (one.kind, one.name) == ("dataset", prefix)),
             None,
         )
 
     def add(self, item: Item) -> int:
-        """Show one item more, if it is not there yet; its number."""
+        """Add an item, unless it is there already. Returns its number."""
         number = self.number_of(item.name)
         if number is None:
             self.items.append(item)
@@ -100,7 +100,7 @@ class Pages:
         refresh: int | None = None,
         drawn: bool = False,
     ) -> Html:
-        """A whole page; ``refresh`` seconds after it was loaded the browser loads it again.
+        """A whole page. With ``refresh`` the browser loads it again after so many seconds.
 
         ``drawn`` are plots by the scripts of the pages.
         """
@@ -127,15 +127,16 @@ def field(label: str, name: str, value: object = "", kind: str = "text") -> Html
 
 
 def choose(label: str, name: str, values: Mapping[str, str], chosen: str) -> Html:
-    """A field of a form with its label, of which the values and what they are called are given."""
+    """A field of a form with its label, for a choice among values with names."""
     options = (tag("option", v, value=k, selected=k == chosen) for k, v in values.items())
     return tag("label", label, " ", tag("select", *options, name=name))
 
 
 def pager(first: int, step: int, end: int, way: Callable[..., Html]) -> Html:
-    """Links to what lies before and behind ``first`` to ``first + step - 1`` of ``end``.
+    """Links to what comes before and after ``first`` to ``first + step - 1`` of ``end``.
 
-    ``way`` makes a link of a text and of its query, where ``from`` is the first that is shown.
+    ``way`` makes a link from a text and a query, in which ``from`` is the first number that is
+    shown.
     """
     before = way("before", **{"from": max(min(first, end) - step, 0)}) if first else None
     behind = way("next", **{"from": first + step}) if first + step < end else None
@@ -143,6 +144,6 @@ def pager(first: int, step: int, end: int, way: Callable[..., Html]) -> Html:
 
 
 def steps_around(*ways: Html | None) -> Html:
-    """Links to what comes before and behind."""
+    """Links to what comes before and after."""
     there = [html(way, " ") for way in ways if way is not None]
     return tag("p", *there, class_="ways") if there else html()

@@ -1,1 +1,1 @@
-"""Weighted blends: what is asked for, the plan, and the datasets that it opens."""
+"""Weighted blends: the request, the plan, and the datasets that it opens."""

@@ -29,18 +29,17 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rules import OrderName
 
 
-# The order of a blend: which dataset gives sample g, and which of its own samples that is.
-
-
 class Phase(NamedTuple):
-    """From sample ``first`` on, dataset i gives ``shares[i]`` of the samples; 0 means none."""
+    """From sample ``first`` on, dataset i gives the share ``shares[i]`` of the samples; 0 is
+    none.
+    """
 
     first: int
     shares: tuple[float, ...]
 
 
 class BlendOrder(Protocol):
-    """Which dataset gives sample g, and which of the dataset's own samples that is.
+    """The order of a blend: the dataset that gives sample g, and the number of the sample there.
 
     ``counts`` are how many of the first samples each dataset gives.
     """
@@ -50,10 +49,10 @@ class BlendOrder(Protocol):
 
 
 class ScheduledOrder:
-    """The order of a blend in phases, each with weights of its own.
+    """The order of a blend in phases, each with its own weights.
 
-    Of the samples of a phase each dataset gives its share, with the same deviation as in a blend
-    without phases. A new phase goes on with the next sample of each dataset.
+    In each phase every dataset gives its share of the samples, with the same deviation as in a
+    blend without phases. A new phase continues with the next sample of each dataset.
     """
 
     def __init__(self, phases: Sequence[Phase]) -> None:
@@ -92,8 +91,8 @@ class ScheduledOrder:
 class ListedOrder:
     """The order of a blend of another program, as two arrays.
 
-    ``datasets`` is the dataset of each sample, ``samples`` the number that the sample has there;
-    ``n`` is the number of datasets.
+    ``datasets`` is the dataset of each sample, ``samples`` the number of the sample in it; ``n`` is
+    the number of datasets.
     """
 
     def __init__(self, datasets: npt.NDArray[Any], samples: npt.NDArray[np.int64], n: int) -> None:
@@ -120,7 +119,7 @@ class ListedOrder:
 
 
 class GroupedOrder:
-    """The order of a blend in which ``group`` samples in a row come from one dataset."""
+    """The order of a blend in which ``group`` consecutive samples come from one dataset."""
 
     def __init__(self, order: BlendOrder, group: int) -> None:
         self._order, self._group = order, group
@@ -141,7 +140,7 @@ class GroupedOrder:
 
 
 def blend_order(phases: Sequence[Phase], group: int = 1) -> BlendOrder:
-    """The stateless order of a blend. UsageError for a phase that begins within a group."""
+    """The stateless order of a blend. UsageError for a phase that begins inside of a group."""
     if group > 1:
         for first, _ in phases:
             if first % group:
@@ -157,7 +156,7 @@ def blend_order(phases: Sequence[Phase], group: int = 1) -> BlendOrder:
 
 
 def position(order: BlendOrder, dataset: int, index: int) -> int:
-    """The inverse of ``locate``: the number in the blend of sample ``index`` of a dataset."""
+    """The number in the blend of sample ``index`` of a dataset: the inverse of ``locate``."""
     if isinstance(order, ListedOrder):
         return order.position(dataset, index)
     end = 1
@@ -167,9 +166,9 @@ def position(order: BlendOrder, dataset: int, index: int) -> int:
 
 
 def longest(order: BlendOrder, lengths: Sequence[int]) -> int:
-    """The most samples of a blend for which no dataset gives more than its length."""
+    """The largest number of samples with which no dataset gives more than its length."""
     limits = np.array(lengths, np.int64)
-    low, high = 0, int(limits.sum())  # low samples fit, more than high do not
+    low, high = 0, int(limits.sum())  # low samples fit, and more than high do not
     while low < high:
         middle = (low + high + 1) // 2
         fits = bool(np.all(order.counts(middle) <= limits))
@@ -260,24 +259,24 @@ class BlendedDataset(SampleDataset):
         self.limit: int | None = None if self._endless else self._size
 
     def empty(self, samples: int, *, labels: bool = False) -> Batch:
-        """Arrays of a batch whose values are not set yet, with ``labels`` for labels too."""
+        """The arrays of a batch whose values are not set yet; with ``labels`` also for labels."""
         return self.datasets[0].empty(samples, labels=labels or self.has_labels)
 
     def fill(self, batch: Batch, numbers: Numbers, places: Numbers | None = None) -> None:
         """Write samples ``numbers`` to ``places`` of a batch, by default one after the other."""
         where = range(len(numbers)) if places is None else places
         if self.on_store:
-            self.ask(numbers)  # of all datasets at once
+            self.ask(numbers)  # from all datasets at once
         for dataset, (indices, positions) in self._members(numbers, where).items():
             self.datasets[dataset].fill(batch, indices, positions)
 
     def ask(self, numbers: Numbers) -> None:
-        """Have the tokens of samples read from the stores that ``fill`` will want."""
+        """Request the tokens of samples from the stores, before ``fill`` needs them."""
         for dataset, (indices, _) in self._members(numbers, numbers).items():
             self.datasets[dataset].ask(indices)
 
     def _members(self, numbers: Numbers, places: Numbers) -> dict[int, tuple[list[int], list[int]]]:
-        """The samples of each dataset by its own numbers, with their places."""
+        """For each dataset: the numbers of its samples there, and their places."""
         members: dict[int, tuple[list[int], list[int]]] = {}
         for number, place in zip(numbers, places, strict=True):
             dataset, index = self.locate(int(number))
@@ -287,16 +286,18 @@ class BlendedDataset(SampleDataset):
         return members
 
     def sample(self, number: int) -> Sample:
-        """Sample ``number`` >= 0, also beyond the length: datasets go on, epoch after epoch."""
+        """Sample ``number`` >= 0, also beyond the length: the datasets continue, epoch after
+        epoch.
+        """
         dataset, index = self.locate(number)
         return self.datasets[dataset].sample(index)
 
     def locate(self, number: int) -> tuple[int, int]:
-        """Which dataset gives sample ``number``, and which of its samples that is."""
+        """The dataset that gives sample ``number``, and the number of the sample in it."""
         return self._order.locate(number)
 
     def position(self, dataset: int, index: int) -> int:
-        """The inverse of ``locate``: the number in the blend of sample ``index`` of a dataset."""
+        """The number in the blend of sample ``index`` of a dataset: the inverse of ``locate``."""
         return position(self._order, dataset, index)
 
     def counts(self, size: int) -> list[int]:
@@ -305,14 +306,14 @@ class BlendedDataset(SampleDataset):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies all that decides the tokens of sample g, for every g."""
+        """An identity of all that decides the tokens of sample g, for every g."""
         return self._digest(None)
 
     def fingerprint_at(self, consumed_samples: int) -> str:
         """The fingerprint of all that decides the first ``consumed_samples`` samples.
 
-        In the stateless orders it leaves out later changes of a schedule, and datasets that have no
-        weight yet: so these may be changed when a run resumes.
+        In the stateless orders, later changes of a schedule, and datasets that have no weight yet,
+        are not part of it: so these may be changed when a run resumes.
         """
         return self._digest(consumed_samples)
 
@@ -343,9 +344,11 @@ class BlendedDataset(SampleDataset):
         return identify(blend)
 
     def _normalised(self, weights: Sequence[float]) -> tuple[float, ...]:
-        """The shares of ``weights``; UsageError where the order cannot tell one from 0."""
+        """The shares of ``weights``. UsageError if one is so small that the order would take it for
+        0.
+        """
         largest = max(weights)
-        scaled = [weight / largest for weight in weights]  # so that their sum cannot overflow
+        scaled = [weight / largest for weight in weights]  # else their sum could overflow
         total = math.fsum(scaled)
         for dataset, weight, share in zip(self.datasets, weights, scaled, strict=True):
             if weight and share / total < SMALLEST_SHARE:
@@ -363,7 +366,7 @@ class BlendedDataset(SampleDataset):
         lengths = [len(dataset) for dataset in self.datasets]
         if size is None and self._weights is not None:
             raise UsageError(f"a blend in the order {self.order} with weights needs a size")
-        # The programs round the sum of the weights themselves, so they are not normalised here.
+        # Weights are not normalized here, because the programs round their sum in their own way.
         weights = lengths if self._weights is None else self._weights
         arrays = megatron_blend(weights, size, self.order, fused=self._fused)
         return ListedOrder(*arrays, len(lengths))
@@ -384,7 +387,7 @@ def _past(dataset: GPTDataset | BlendedDataset, consumed: int | None) -> str:
 
 
 def _check_alike(datasets: Sequence[GPTDataset | BlendedDataset]) -> None:
-    """UsageError for datasets that cannot be in one blend."""
+    """Raise UsageError for datasets that cannot be in one blend."""
     if not datasets:
         raise UsageError("a blend needs at least one dataset")
     for dataset in datasets:

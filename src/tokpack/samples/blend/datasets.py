@@ -1,4 +1,4 @@
-"""The datasets of a blend: found by name, opened once, and held against what the blend says."""
+"""The datasets of a blend: found by name, opened once, and compared with what the blend says."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.spec import BlendSpec
 
 _SUFFIXES = ("", "_text_document", "_text_sentence")
-_LISTED = 10_000  # files of a folder among which a hint for a misspelled name is looked for
-_CHECKSUMS = ("xxh3_blocks", "xxh3_128")  # of a whole .bin, whatever files it was joined from
+_LISTED = 10_000  # files of a folder that are searched for the right spelling of a name
+_CHECKSUMS = ("xxh3_blocks", "xxh3_128")  # of a whole .bin, not of pieces that were joined
 _NAMED = 8  # the most datasets that one warning names
 
 
 def open_datasets(spec: BlendSpec) -> dict[str, MMapIndexedDataset]:
-    """The datasets by the names that ``spec`` has for them, unchanged since the blend was saved.
+    """The datasets by their names in ``spec``, unchanged since the blend was saved.
 
     InputError for one that is missing, empty, or not what its manifest or the blend says;
-    FormatError for one that is broken, or whose manifest is; UsageError for datasets of different
-    tokenizers, and for labels that do not fit.
+    FormatError if it or its manifest is broken; UsageError for datasets of different tokenizers,
+    and for labels that do not fit.
     """
     opened: dict[str, MMapIndexedDataset] = {}
     by_prefix: dict[str, MMapIndexedDataset] = {}  # one dataset may have several names
@@ -69,7 +69,7 @@ def find_prefix(name: str) -> str:
 
 
 def _neighbours(base: str) -> str:
-    """What a missing dataset was probably meant to be: a hint for the end of a message."""
+    """The dataset that was probably meant by the name of a missing one: the end of a message."""
     folder, name = os.path.split(base)
     if is_url(base):
         return ""
@@ -93,9 +93,9 @@ def _open(name: str) -> MMapIndexedDataset:
 
 
 def _check_sizes(dataset: MMapIndexedDataset) -> None:
-    """The manifest, where there is one, must have the sizes of the files."""
+    """Compare the sizes of the files with those in the manifest, if there is one."""
     manifest, prefix = dataset.manifest, dataset.path_prefix
-    if manifest is None or manifest.pieces is not None:  # a virtual dataset checks its pieces
+    if manifest is None or manifest.pieces is not None:  # a virtual dataset checks pieces itself
         return
     for shard in dataset.shards():
         sizes = {
@@ -111,11 +111,11 @@ def _check_sizes(dataset: MMapIndexedDataset) -> None:
 
 
 def marks(dataset: MMapIndexedDataset) -> dict[str, str | None]:
-    """What identifies a dataset in a saved blend.
+    """The identity of a dataset in a saved blend.
 
-    ``fingerprint`` is that of the lengths and of some tokens, on which the stateless order depends.
-    ``checksum`` is that of the whole .bin as the manifest states it, with its kind before it, or
-    None; ``tokpack verify`` compares it with the file.
+    ``fingerprint`` is that of the lengths and of some tokens, which decide the stateless order.
+    ``checksum`` is that of the whole .bin in the manifest, preceded by its kind, or None; ``tokpack
+    verify`` compares it with the file.
     """
     manifest, checksum = dataset.manifest, None
     for kind in _CHECKSUMS:
@@ -132,7 +132,7 @@ def _check_unchanged(
         now = marks_now[what]
         if then is None or now is None:
             continue
-        # The same tokens have other checksums of another kind, or in several files.
+        # The same tokens have other checksums if these are of another kind, or of several files.
         comparable = what != "checksum" or then.split(":")[0] == now.split(":")[0]
         if comparable and then != now:
             raise InputError(
@@ -142,7 +142,9 @@ def _check_unchanged(
 
 
 def check_tokenizers(named: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:
-    """UsageError for datasets, by their names, whose manifests name different tokenizers."""
+    """Raise UsageError if the manifests of the datasets, given by name, have different
+    tokenizers.
+    """
     first: tuple[str, Mapping[str, Any]] | None = None
     for prefix, tokenizer in named:
         if tokenizer is None or tokenizer.get("sha256") is None:
@@ -162,7 +164,7 @@ def _described(tokenizer: Mapping[str, Any]) -> str:
 
 
 def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """Which checks could not be made because manifests are missing or say too little."""
+    """The checks that could not be made because manifests are missing or incomplete, in words."""
     without = [d for d in datasets if d.manifest is None]
     silent = [d for d in datasets if d.manifest is not None and _sha256(d) is None]
     compared = [d for d in datasets if _sha256(d) is not None]
@@ -182,7 +184,7 @@ def unchecked(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
 
 
 def framed_apart(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """A sentence where manifests say that documents begin or end with different ids, else none."""
+    """A sentence if documents begin or end with different ids, by their manifests; else none."""
     alike: dict[str, list[MMapIndexedDataset]] = {}
     for dataset in datasets:
         frame = None if dataset.manifest is None else dataset.manifest.frame
@@ -200,7 +202,7 @@ def framed_apart(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
 
 
 def pairs_alone(datasets: Sequence[MMapIndexedDataset]) -> list[str]:
-    """A sentence where documents are pairs, and the order does not know it, else none."""
+    """A sentence if documents are pairs and the order does not keep them together; else none."""
     paired = [d for d in datasets if d.manifest is not None and d.manifest.options.get("pairs")]
     if not paired:
         return []

@@ -1,4 +1,4 @@
-"""Blend files: YAML that people write and ``tokpack blend -o`` saves."""
+"""Blend files: YAML that people write and that ``tokpack blend -o`` saves."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _ENTRY = ("prefix", "weight", "labels", *_MARKS, "tokens", "documents")
 def load_blend(path: str | os.PathLike[str], **changes: Unpack[BlendOptions]) -> BlendPlan:
     """Read a blend file, open its datasets, and check that they are those of the file.
 
-    ``changes`` take the place of what the file says. Raises InputError or FormatError that names
-    what is missing, unknown or has changed, and as ``plan_blend``.
+    ``changes`` replace settings of the file. Raises InputError or FormatError that names what is
+    missing, unknown or has changed, and as ``plan_blend``.
     """
     return plan_of(read_blend(path).changed(**changes))
 
@@ -59,27 +59,27 @@ takes_settings(load_blend)
 
 
 def read_blend(path: str | os.PathLike[str]) -> BlendSpec:
-    """What a blend file asks for. Prefixes are relative to its folder."""
+    """The request in a blend file. Prefixes are relative to its folder."""
     return parse_blend(read_values(path), os.fspath(path))
 
 
 def read_values(path: str | os.PathLike[str]) -> Any:
-    """What stands in a blend file, unchecked: a mapping, if it is one."""
+    """The content of a blend file, unchecked; a mapping, if it is valid."""
     refuse([os.fspath(path)], "reading a blend")
     return read_yaml(path, _Loader)
 
 
 def parse_blend(values: Any, name: str = "") -> BlendSpec:
-    """What a mapping with the keys of a blend file asks for; ``name`` is the file's."""
+    """The request in a mapping with the keys of a blend file; ``name`` is that of the file."""
     return _Parser(name).spec(values)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which names of datasets and splits stay text.
+    """Reads YAML so that names of datasets and splits stay text.
 
-    Keys are text, and none may come twice: of two weights for a dataset, one would be lost. Values
-    are text except true, false, null and plain numbers: in YAML 1.1 the split 0:0.9 would be 0.9, a
-    dataset called no would be false, and 007 would be 7.
+    Keys are text, and none may be repeated: otherwise one of two weights for a dataset would be
+    lost. Values are text except true, false, null and plain numbers: in YAML 1.1 the split 0:0.9
+    would be 0.9, a dataset called no would be false, and 007 would be 7.
     """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  as in the base class
@@ -174,7 +174,7 @@ class _Parser:
             value = {"prefix": value}
         if not isinstance(value, Mapping):
             self._fail(f"{where} has {brief(value)}, expected a prefix, or one with a weight")
-        if len(value) == 1 and not set(value) & set(_ENTRY):  # - wiki: 0.35
+        if len(value) == 1 and not set(value) & set(_ENTRY):  # an entry such as "- wiki: 0.35"
             ((prefix, weight),) = value.items()
             value = {"prefix": str(prefix), "weight": weight}
         for key in value:
@@ -195,7 +195,7 @@ class _Parser:
         return Entry(joined(self._folder, prefix), weight, labels=labels, **marks)
 
     def _valid(self, value: Any) -> dict[str, Entries]:
-        """One set, or a mapping of names to sets."""
+        """One validation set, or a mapping of names to sets."""
         if isinstance(value, Mapping) and value:
             are_sets = [isinstance(one, (str, list, Mapping)) for one in value.values()]
             if all(are_sets):
@@ -273,14 +273,14 @@ def _options(value: Any) -> Any:
     return value
 
 
-# By the type of a setting, how its value is read from YAML, and what is expected there.
+# For each type of a setting: the function that reads its value, and what is expected, in words.
 _TYPES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "int": (_whole, "a whole number"),
     "float": (_real, "a number"),
     "bool": (_truth, "true or false"),
     **dict.fromkeys(("str", "OrderName", "PackingName"), (_text, "text")),
     "str | os.PathLike[str]": (str, "a path"),
-    "FIM": (_options, "a mapping"),  # Settings make one
+    "FIM": (_options, "a mapping"),  # Settings make a FIM of it
 }
 _KINDS = {
     one.name: _TYPES[kind]
@@ -295,7 +295,7 @@ SAVED = Kind("a blend file that tokpack saved", partial(is_sealed, maker=_MAKER)
 def check_saved(
     path: str | os.PathLike[str], inputs: Iterable[str] = (), *, overwrite: bool = False
 ) -> None:
-    """Raise as ``save_blend`` does where ``path`` may not be written."""
+    """Raise as ``save_blend`` does if ``path`` may not be written."""
     check_outputs([(os.fsdecode(path), SAVED)], inputs, overwrite=overwrite)
 
 
@@ -306,12 +306,12 @@ def save_blend(
     overwrite: bool = False,
     inputs: Iterable[str] = (),
 ) -> None:
-    """Write a plan as a blend file, atomically, with what identifies its datasets.
+    """Write a plan as a blend file, atomically, with the identities of its datasets.
 
-    A relative prefix is written relative to the folder of the file. An existing file is replaced
-    where ``save_blend`` wrote it and nobody has changed it since, any other only with
-    ``overwrite``. ``inputs`` are files that were read for the plan. UsageError where ``path`` is
-    one of these, or a file of a dataset; OutputError where it is not replaced or cannot be written.
+    A relative prefix is written relative to the folder of the file. An existing file is replaced if
+    ``save_blend`` wrote it and nobody has edited it since, any other only with ``overwrite``.
+    ``inputs`` are files that were read for the plan. UsageError if ``path`` is one of these, or a
+    file of a dataset; OutputError if it may not be replaced or cannot be written.
     """
     spec = plan.spec
     folder = os.path.dirname(os.path.realpath(path))
@@ -367,16 +367,13 @@ def _relative(prefix: str, folder: str) -> str:
     return os.path.relpath(os.path.join(os.path.realpath(parent), name), folder)
 
 
-# Datasets as people write them: weights and prefixes, or a blend file.
-
-
 def is_blend_file(word: str) -> bool:
     """Whether a word names a blend file, not a dataset."""
     return word.endswith((".yaml", ".yml"))
 
 
 def read_words(words: Sequence[str]) -> BlendSpec:
-    """What the inputs ask for: a blend file, or datasets with or without weights."""
+    """The request in the inputs of a command: a blend file, or datasets with or without weights."""
     files = [word for word in words if is_blend_file(word)]
     if files and len(words) > 1:
         raise UsageError(
@@ -386,7 +383,7 @@ def read_words(words: Sequence[str]) -> BlendSpec:
 
 
 def entries(words: Sequence[str]) -> Entries:
-    """Datasets with weights, where every first of two words is a number; else datasets alone."""
+    """The datasets, with weights if the first of every two words is a number."""
     if not words:
         raise UsageError("no datasets: give WEIGHT PREFIX [WEIGHT PREFIX ...], or prefixes alone")
     weights = [_as_number(word) for word in words[::2]]
@@ -404,7 +401,7 @@ def entries(words: Sequence[str]) -> Entries:
 
 
 def _prefixes(words: Sequence[str]) -> list[str]:
-    """The datasets whose files a pattern found, each once; other names as they are."""
+    """The datasets whose files a pattern has found, each once; other names as they are."""
     prefixes: list[str] = []
     seen: set[str] = set()
     for word in words:

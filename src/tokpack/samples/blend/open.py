@@ -49,18 +49,18 @@ class Blends:
 def open_blend(
     plan: BlendPlan | str | os.PathLike[str] | Mapping[str, Any], **changes: Unpack[BlendOptions]
 ) -> Blends:
-    """Open the datasets of a plan, of a blend file, or of a mapping with a blend file's keys.
+    """Open the datasets of a plan, of a blend file, or of a mapping with the keys of a blend file.
 
-    ``changes`` take the place of what it says.
+    ``changes`` replace settings in it.
 
-    A dataset of which the split leaves no sample is a UsageError that names it; with
-    ``allow_empty=True`` it is left out there, and the others share its weight. Where it leaves none
-    of any dataset for validation or test, and none was asked for, there is no such part. A single
-    dataset without a weight is not blended. In the order of another program weights and sizes come
-    from that program's arithmetic.
+    A dataset that the split leaves without a sample is a UsageError that names it; with
+    ``allow_empty=True`` it is left out there, and the others share its weight. If nothing is left
+    of any dataset for validation or test, and no samples were requested, there is no such part. A
+    single dataset without a weight is not blended. In the order of another program, weights and
+    sizes follow from that program's arithmetic.
 
-    InputError for datasets that are missing or are not those of the file any more, UsageError and
-    FormatError for what cannot be read or met.
+    InputError for datasets that are missing or have changed since the file was saved, UsageError
+    and FormatError for anything that cannot be read or fulfilled.
     """
     if not isinstance(plan, BlendPlan):
         spec = parse_blend(plan) if isinstance(plan, Mapping) else read_blend(plan)
@@ -87,14 +87,16 @@ def _open(mixture: Mixture) -> Samples:
 
 
 def _is_blend_of_one(mixture: Mixture) -> bool:
-    """Megatron-core blends one dataset with a weight, unless each purpose has its own."""
+    """Whether Megatron-core would blend one dataset: it has a weight, and purposes share it."""
     spec = mixture.spec
     apart = not spec.rules.endless and bool(spec.valid or spec.test)
     return mixture.weights is not None and not apart
 
 
 def _size(mixture: Mixture) -> int | None:
-    """Samples as asked for, or of one epoch by the plan; None where only the dataset can tell."""
+    """The number of samples, as requested or of one epoch by the plan; None if only the dataset
+    knows.
+    """
     spec = mixture.spec
     if mixture.requested is not None:
         return mixture.requested
@@ -106,7 +108,7 @@ def _dataset(mixture: Mixture, portion: Portion, samples: int | None = None) -> 
     spec = mixture.spec
     options = {one.name: getattr(spec, one.name) for one in fields(SampleSettings)}
     if not spec.rules.endless and mixture.name in ("train", "test"):
-        options["drop_last"] = True  # those programs ask for the last one in validation only
+        options["drop_last"] = True  # those programs keep the last one only in validation
     return GPTDataset(
         portion.dataset,
         spec.seq_length,
@@ -144,19 +146,16 @@ def _of_other_program(mixture: Mixture) -> BlendedDataset:
         _dataset(mixture, portion, count)
         for portion, count in zip(mixture.portions, request.samples, strict=True)
     ]
-    # A program without a size takes all samples of its datasets; here those asked for.
+    # A program without a size takes all samples of its datasets; here it is the requested number.
     size = mixture.samples if request.size is None else request.size
     return BlendedDataset(datasets, request.weights.tolist(), size)
 
 
-# Building what a blend needs before a job starts: tokpack's caches, or another program's files.
-
-
 @dataclass(frozen=True)
 class CachedIndex:
-    """The cache file of one dataset of a blend; ``path`` is None where its order needs none.
+    """The cache file of one dataset of a blend; ``path`` is None if its order needs none.
 
-    ``entries`` are its samples; ``built`` is False where the file was there already.
+    ``entries`` are its samples; ``built`` is False if the file existed already.
     """
 
     part: str
@@ -172,7 +171,7 @@ class CachedIndex:
 def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[CachedIndex]:
     """Open all datasets of a blend with a cache in ``folder``, so that later runs find it there.
 
-    Raises as open_blend, and OutputError where the folder cannot be written.
+    Raises as open_blend, and OutputError if the folder cannot be written.
     """
     try:
         os.makedirs(folder, exist_ok=True)
@@ -183,7 +182,7 @@ def prebuild(plan: BlendPlan, folder: str | os.PathLike[str]) -> Iterator[Cached
         if samples is None:
             continue
         for dataset in samples.datasets if isinstance(samples, BlendedDataset) else [samples]:
-            assert not isinstance(dataset, BlendedDataset)  # open_blend blends datasets alone
+            assert not isinstance(dataset, BlendedDataset)  # open_blend does not nest blends
             yield _cached_index(part, dataset, os.fspath(folder))
 
 
@@ -199,10 +198,11 @@ def index_files(
 ) -> Iterator[IndexFiles]:
     """Write the index files of the program whose order the blend has, see write_index_files.
 
-    ``tokenizer_ids`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``rename`` says
-    how prefixes begin where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for jobs on
-    ARM processors, see megatron_blend. ``overwrite`` and ``inputs``, files that were read for the
-    plan, are as in write_index_files. UsageError for what the program's own blends do not have.
+    ``tokenizer_ids`` are the ``unique_identifiers`` of Megatron-core's tokenizer. ``rename`` gives
+    the beginnings of prefixes where the program runs: {"data/": "/cluster/data/"}. ``fused`` is for
+    jobs on ARM processors, see megatron_blend. ``overwrite`` and ``inputs``, files that were read
+    for the plan, are as in write_index_files. UsageError for a blend that the program itself cannot
+    make.
     """
     spec, train = plan.spec, plan.train
     if spec.rules.endless:

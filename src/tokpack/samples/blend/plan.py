@@ -1,4 +1,4 @@
-"""The plan of a blend: what each dataset gives, how often it is seen, and what to beware of."""
+"""The plan of a blend: what each dataset gives, how often it is seen, and warnings."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from tokpack.samples.blend.spec import Changes
     from tokpack.samples.settings import BlendOptions, Range, Settings
 
-    Opened = Mapping[str, MMapIndexedDataset]  # by the names that a BlendSpec has for them
+    Opened = Mapping[str, MMapIndexedDataset]  # by their names in a BlendSpec
 
-
-# What one purpose (training, validation, test) takes from each dataset, counted beforehand.
 
 _CHUNK = 1 << 20
 _DECIMAL = Context(prec=34)
@@ -53,8 +51,8 @@ class Portion:
     end: int
     documents: int
     tokens: int
-    weight: float | None = None  # as it was asked for; None for by size
-    labels: MMapIndexedDataset | None = None  # with a label for each token
+    weight: float | None = None  # as requested; None: by size
+    labels: MMapIndexedDataset | None = None  # a dataset with a label for each token
     _pieces: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
@@ -69,7 +67,7 @@ class Portion:
         begin, end = sequences or (0, 0)
         documents = 0
         if begin < end:
-            # Not by numpy's searchsorted, which copies the whole of an index that is not aligned.
+            # Not by numpy's searchsorted, which would copy a whole index if it is not aligned.
             numbers, entry = range(1, dataset.documents + 1), dataset.doc_idx.item
             first = bisect_right(numbers, begin, key=entry)
             documents = bisect_right(numbers, end - 1, key=entry) + 1 - first
@@ -87,7 +85,7 @@ class Portion:
         return self.dataset.path_prefix
 
     def pieces(self, settings: Settings) -> int:
-        """How many samples there are where each has one sequence, and long ones are cut."""
+        """The number of samples if each has one sequence, and long sequences are cut."""
         if settings.packing_rules.group == 2:
             return 2 * len(pairs_in(self.begin, self.end))
         seq_length = settings.seq_length
@@ -101,10 +99,10 @@ class Portion:
 
 
 class Usage(NamedTuple):
-    """What one portion of a mixture gives.
+    """The use of one portion in a mixture.
 
-    ``share`` is that of all samples, and ``samples`` their number, which is not whole: which
-    dataset gives the last ones depends on the order. ``epochs`` is how often the portion is seen.
+    ``share`` is that of all samples, and ``samples`` their number, which is not whole, because the
+    order decides which dataset gives the last ones. ``epochs`` is how often the portion is seen.
     """
 
     portion: Portion
@@ -115,12 +113,12 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True)
 class Mixture:
-    """Portions and the share of the samples that each gives.
+    """Portions, and the share of the samples that each gives.
 
-    ``changes`` are later weights, each with the first sample that they hold for. ``requested`` is
-    the number of samples that was asked for; with None training has one epoch over all portions
-    together, and validation and test end where the first is used up. ``part`` is the number of the
-    part of the split, None without a split; ``missing`` are those without a sample.
+    ``changes`` are later weights, each with the first sample for which they hold. ``requested`` is
+    the number of samples in the request; with None training has one epoch over all portions
+    together, and validation and test end when the first is used up. ``part`` is the number of the
+    part of the split, None without a split; ``missing`` are datasets without a sample.
     """
 
     name: str
@@ -133,7 +131,7 @@ class Mixture:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no data for it and nobody asked for samples of it."""
+        """Whether there is no data for it and no samples were requested."""
         return not self.portions and not self.requested
 
     @property
@@ -148,22 +146,22 @@ class Mixture:
 
     @property
     def weights(self) -> tuple[float, ...] | None:
-        """As they were asked for; None for by size."""
+        """The weights as requested; None: by size."""
         weights = [one.weight for one in self.portions if one.weight is not None]
         return tuple(weights) or None
 
     @cached_property
     def phases(self) -> list[Phase]:
-        """The phases of its schedule in order; without a schedule there is one."""
+        """The phases of its schedule in order; one without a schedule."""
         if not self.portions:
             return [Phase(0, ())]
         rows = ((0, self.weights), *self.changes)
         return [Phase(first, self._shares(weights)) for first, weights in rows]
 
     def blend_weights(self, weights: Sequence[float] | None) -> list[float] | None:
-        """The weights for BlendedDataset; None where each portion is to be used up once.
+        """The weights for BlendedDataset; None if each portion is to be used up once.
 
-        Weights that are shares of tokens already are left as they were given: the programs of the
+        Weights that are shares of tokens already stay as they were given: the programs of the
         Megatron family round their sum in their own way.
         """
         if self.spec.temperature == 1 and weights is None:
@@ -193,9 +191,9 @@ class Mixture:
         return longest(blend_order(self.phases, self.spec.settings.packing_rules.group), lengths)
 
     def epoch_samples(self, *portions: Portion, epochs: float = 1.0) -> int:
-        """Samples of portions together in which no token comes more than ``epochs`` times.
+        """The samples of all portions in which no token occurs more than ``epochs`` times.
 
-        An estimate for "best_fit", which fills samples nearly to the last token.
+        For "best_fit" it is an estimate, since that fills samples nearly to the last token.
         """
         settings = self.spec.settings
         length, extra, packing = settings.seq_length, settings.extra, settings.packing_rules
@@ -208,7 +206,7 @@ class Mixture:
 
     @cached_property
     def usage(self) -> list[Usage]:
-        """What each portion gives, in order."""
+        """The use of each portion, in order."""
         total, settings = self.samples, self.spec.settings
         edges = [*(min(phase.first, total) for phase in self.phases), total]
         rows = [
@@ -228,7 +226,7 @@ class Mixture:
 
     @property
     def filled(self) -> float:
-        """The share of the tokens of all samples that is not padding, nearly."""
+        """About the share of all samples' tokens that is not padding."""
         settings = self.spec.settings
         if not settings.packing_rules.one_document:
             return 1.0
@@ -239,7 +237,7 @@ class Mixture:
 
     @property
     def shortfalls(self) -> list[str]:
-        """What the split leaves of each of ``missing``."""
+        """What the split leaves of each of ``missing``, in words."""
         return [
             f"the split leaves {portion.tokens:,} tokens of {portion.prefix} for {self.name}, "
             "less than one sample: give it more"
@@ -254,7 +252,7 @@ class Mixture:
             pairs = zip(weights, self.portions, strict=True)
             values = [weight * self._size_of_weight(portion) for weight, portion in pairs]
         if self.spec.temperature != 1 and 0 < max(values) < math.inf:
-            values = [value / max(values) for value in values]  # so that no power overflows
+            values = [value / max(values) for value in values]  # else a power could overflow
         raw = [root(value, self.spec.temperature) for value in values]
         total = math.inf
         if all(map(math.isfinite, raw)):
@@ -265,15 +263,15 @@ class Mixture:
         return tuple(value / total for value in raw)
 
     def _size(self, portion: Portion) -> float:
-        """The size of a portion, by which it counts: tokens, or samples of one document each."""
+        """The size by which a portion counts: tokens, or samples of one document each."""
         settings = self.spec.settings
         alone = settings.packing_rules.one_document
         return float(portion.pieces(settings) if alone else portion.tokens)
 
     def _size_of_weight(self, portion: Portion) -> float:
-        """What a weight of 1 means of a portion.
+        """What a weight of 1 stands for.
 
-        A token, as many as a document or a trained token come with, or all of them.
+        It is a token, the tokens of an average document, those of a trained token, or all of them.
         """
         if self.spec.by == "trained":
             return self._size(portion) / self._trained(portion)
@@ -303,9 +301,9 @@ def root(value: float, temperature: float) -> float:
 
 @dataclass(frozen=True)
 class BlendPlan:
-    """A blend whose datasets were opened: what it was asked for, and what that comes to.
+    """A blend whose datasets were opened: its request, and the resulting mixtures.
 
-    ``opened`` has the datasets by the names that ``spec`` has for them.
+    ``opened`` has the datasets by their names in ``spec``.
     """
 
     spec: BlendSpec
@@ -321,13 +319,15 @@ class BlendPlan:
 
     @property
     def datasets(self) -> list[MMapIndexedDataset]:
-        """All datasets that are read, each once; without those of labels."""
+        """All datasets that are read, each once, without those of labels."""
         opened = [self.opened[e.prefix] for _, entries in self.spec.groups() for e in entries]
         return list({dataset.path_prefix: dataset for dataset in opened}.values())
 
     @property
     def documents(self) -> dict[str, int]:
-        """Documents of each part of the split, asked for or not, and of sets of their own."""
+        """The documents of each part of the split, whether requested or not, and of separate
+        sets.
+        """
         rows = [_portions(entry, self.opened, self.spec) for entry in self.spec.datasets]
         split = {
             part: sum(row[number].documents for row in rows)
@@ -337,7 +337,7 @@ class BlendPlan:
         return split | {one.name: sum(p.documents for p in one.portions) for one in self.mixtures}
 
     def warnings(self, max_epochs: float, flags: Mapping[str, str] | None = None) -> list[str]:
-        """What is probably not meant, or could not be checked, as sentences for the user.
+        """Sentences for the user about what is probably not intended, or could not be checked.
 
         Options in them have these ``flags``, or else their names in Python.
         """
@@ -408,10 +408,10 @@ def plan_blend(
 ) -> BlendPlan:
     """Plan a blend of the datasets ``names``; without ``weights`` each counts by its size.
 
-    The length is ``samples``, or ``tokens``, or ``epochs`` over all datasets together; one epoch
-    when nothing is said. Raises InputError for a dataset that is missing, empty or not what its
-    manifest says, UsageError for weights that are not positive finite numbers, one for each
-    dataset, for datasets of different tokenizers, and for a length of less than one sample.
+    The length is ``samples``, or ``tokens``, or ``epochs`` over all datasets together; one epoch by
+    default. InputError for a dataset that is missing, empty or not what its manifest says,
+    UsageError for weights that are not positive finite numbers, one for each dataset, for datasets
+    of different tokenizers, and for a length of less than one sample.
     """
     if weights is not None and len(weights) != len(names):
         raise UsageError(f"{len(weights)} weights for {len(names)} datasets")
@@ -430,7 +430,7 @@ def plan_of(spec: BlendSpec) -> BlendPlan:
     parts = _parts_of_split(spec, opened)
     counts = {"test": spec.test_samples}
     for name, entries in spec.groups():
-        if name != "train":  # of datasets of its own
+        if name != "train":  # a set with its own datasets
             portions = [_portions(entry, opened)[0] for entry in entries]
             parts[name] = _mixture(name, portions, spec, counts.get(name, spec.valid_samples))
     train, test = parts.pop("train"), parts.pop("test", None)
@@ -442,7 +442,7 @@ def plan_of(spec: BlendSpec) -> BlendPlan:
 
 
 def _parts_of_split(spec: BlendSpec, opened: Opened) -> dict[str, Mixture]:
-    """What ``datasets`` give for training, validation and test."""
+    """The mixtures of ``datasets`` for training, validation and test."""
     wanted = [True, False, False] if spec.split is None else wanted_parts(spec.split)
     if not wanted[0]:
         raise UsageError(f"split {spec.split!r} leaves nothing for training")
@@ -465,7 +465,7 @@ def _parts_of_split(spec: BlendSpec, opened: Opened) -> dict[str, Mixture]:
 
 
 def _portions(entry: Entry, opened: Opened, spec: BlendSpec | None = None) -> list[Portion]:
-    """What the split of ``spec`` leaves of a dataset for each part; without a spec all of it."""
+    """The portions of a dataset for each part of the split; without a spec all of it."""
     dataset = opened[entry.prefix]
     labels = None if entry.labels is None else opened[entry.labels]
     ranges = [(0, len(dataset))] if spec is None else spec.settings.ranges(dataset)
@@ -492,10 +492,10 @@ def _mixture(
 
 
 def _check_mixture(mixture: Mixture) -> None:
-    """UsageError for a mixture of no samples, or of a number that its order must be told."""
+    """Raise UsageError for a mixture of no samples, or if its order needs their number."""
     if not mixture.portions:
         if mixture.name != "train":
-            return  # a warning says so
+            return  # which is only a warning
         raise UsageError(f"{mixture.shortfalls[0]}, or shorten the sequence length")
     mixture.phases  # noqa: B018  raises UsageError where the weights have no finite sum
     spec, settings = mixture.spec, mixture.spec.settings
@@ -568,16 +568,13 @@ def _tokenizer_name(dataset: MMapIndexedDataset) -> object:
     return None if dataset.tokenizer is None else dataset.tokenizer.get("name")
 
 
-# A blend none of whose datasets is seen too often: the others take over the rest.
-
-
 def cap_epochs(plan: BlendPlan, most: float) -> BlendPlan:
     """The plan with weights by which training sees no dataset more than ``most`` times.
 
-    What a dataset has less than was asked for, the others have more, in proportion to their shares.
-    The new weights are shares of tokens, for this number of samples, which a longer run keeps:
-    another cap is another plan. UsageError where all datasets together have too few tokens, and for
-    a plan with a schedule.
+    What a dataset gives less than requested, the others give more, in proportion to their shares.
+    The new weights are shares of tokens for this number of samples, and a longer run keeps them:
+    another cap is another plan. UsageError if all datasets together have too few tokens, and for a
+    plan with a schedule.
     """
     train, spec = plan.train, plan.spec
     if not most > 0:
@@ -587,7 +584,7 @@ def cap_epochs(plan: BlendPlan, most: float) -> BlendPlan:
             f"{option('cap_epochs')} needs one set of weights, and this has a schedule"
         )
     usage, total = train.usage, train.samples
-    room = [most * one.samples / one.epochs / total for one in usage]  # shares of all samples
+    room = [most * one.samples / one.epochs / total for one in usage]  # as shares of all samples
     if math.fsum(room) < 1:
         raise UsageError(
             f"{option('cap_epochs')} is {most:g}, and {total:,} samples are "
@@ -605,7 +602,7 @@ def cap_epochs(plan: BlendPlan, most: float) -> BlendPlan:
 
 
 def _shared(shares: Sequence[float], room: Sequence[float]) -> list[float]:
-    """Shares that add up to 1, none above its room, those below it in their old proportions."""
+    """Shares that add up to 1, none above its room, the others in their old proportions."""
     full: set[int] = set()
     while True:
         free = [number for number in range(len(shares)) if number not in full]

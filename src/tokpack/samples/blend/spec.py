@@ -1,4 +1,4 @@
-"""What is asked of a blend, before any dataset is opened."""
+"""The request for a blend, before any dataset is opened."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LENGTHS = ("samples", "tokens", "epochs")
 
 
 class Entry(NamedTuple):
-    """A dataset as it is asked for, with its weight, and what it was when the blend was saved."""
+    """A dataset in a request, with its weight, and its identity when the blend was saved."""
 
     prefix: str
     weight: float | None = None
@@ -77,10 +77,10 @@ class BlendSpec(SampleSettings):
         0.005, "Megatron-core's mid_level_dataset_surplus, as for blend_request"
     )
     allow_empty: bool = described(False, "leave a dataset out where the split has no sample of it")
-    source: str = field(default="", compare=False)  # the file that this comes from
+    source: str = field(default="", compare=False)  # the file that it was read from
 
     def changed(self, **changes: Unpack[BlendOptions]) -> BlendSpec:
-        """The same with other settings; a length takes the place of another."""
+        """The same request with other settings; one length replaces another."""
         check_names(changes)
         values: dict[str, Any] = {**changes}
         if any(values.get(name) is not None for name in LENGTHS):
@@ -88,7 +88,7 @@ class BlendSpec(SampleSettings):
         return replace(self, **values)
 
     def groups(self) -> Iterator[tuple[str, Entries]]:
-        """All lists of datasets, each with the name of what it is for."""
+        """All lists of datasets, each with the name of its purpose."""
         yield "train", self.datasets
         yield from self.valid.items()
         if self.test:
@@ -96,15 +96,19 @@ class BlendSpec(SampleSettings):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of GPTDataset that are not their defaults, without order, seed and split."""
+        """The options of GPTDataset that differ from their defaults, without order, seed and
+        split.
+        """
         values = {one.name: (getattr(self, one.name), one.default) for one in _OPTIONS}
         return {name: value for name, (value, default) in values.items() if value != default}
 
     @cached_property
     def settings(self) -> Settings:
-        """Those of the datasets of training; how many samples each gives is not known yet."""
+        """The settings of the datasets of training; how many samples each gives is not known
+        yet.
+        """
         values = {one.name: getattr(self, one.name) for one in fields(SampleSettings)}
-        # NeoX's packing needs some number: each dataset is told its own when it is opened.
+        # NeoX's packing needs a number: each dataset is given its own when it is opened.
         return Settings(**values, seq_length=self.seq_length, samples=1)
 
 
@@ -117,7 +121,7 @@ KEYS = tuple(one.name for one in fields(BlendSpec) if one.name != "source")
 
 
 def takes_settings(function: Callable[..., Any]) -> None:
-    """Show the settings of a blend in the signature and the help of a function."""
+    """Show the settings of a blend in the signature and help of a function."""
     settings = [one for one in fields(BlendSpec) if one.name in KEYS]
     show_options(function, settings)
     function.__doc__ = f"{function.__doc__}\n\n    Settings:\n\n" + "".join(
@@ -126,7 +130,7 @@ def takes_settings(function: Callable[..., Any]) -> None:
 
 
 def plain_option(value: Any) -> Any:
-    """An option as a file has it."""
+    """An option in the form of a file."""
     if not is_dataclass(value) or isinstance(value, type):
         return value
     values = {name: one for name, one in asdict(value).items() if one is not None}
@@ -136,20 +140,20 @@ def plain_option(value: Any) -> Any:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """UsageError for a setting that no blend has, with the nearest one that there is."""
+    """Raise UsageError for an unknown setting, with the most similar one."""
     for name in names:
         if name not in KEYS:
             raise UsageError(unknown(f"a blend has no setting {name!r}", name, KEYS))
 
 
 def unknown(message: str, word: str, words: Iterable[str]) -> str:
-    """``message``, with the one of ``words`` that was probably meant, or all of them."""
+    """``message``, followed by the one of ``words`` that was probably meant, or all of them."""
     near = nearest(word, words)
     return f"{message}; did you mean {near}?" if near else f"{message}; {', '.join(words)}"
 
 
 def check_spec(spec: BlendSpec) -> None:
-    """UsageError for a request that no dataset could meet."""
+    """Raise UsageError for a request that no dataset could fulfil."""
     if not spec.datasets:
         raise UsageError("a blend needs at least one dataset")
     if spec.by not in MEANINGS:
@@ -209,7 +213,9 @@ def _check_weights(entries: Entries, schedule: Changes, rules: OrderRules) -> No
 def check_schedule(
     names: Sequence[str], changes: Sequence[tuple[int, Sequence[float]]], rules: OrderRules
 ) -> None:
-    """UsageError unless ``changes``, (first sample, a weight for each of ``names``), are phases."""
+    """Raise UsageError unless ``changes``, (first sample, a weight for each of ``names``), are
+    phases.
+    """
     if not rules.endless:
         raise UsageError(
             f"a schedule needs the stateless order: {rules.name} has one set of weights"
@@ -237,7 +243,9 @@ def check_schedule(
 def check_weights(
     names: Sequence[str], weights: Sequence[float], *, zero: bool = False, where: str = ""
 ) -> None:
-    """UsageError unless there is a weight above 0 for each of ``names``; with ``zero`` for one."""
+    """Raise UsageError unless each of ``names`` has a positive weight; with ``zero``, one of
+    them.
+    """
     if len(weights) != len(names):
         raise UsageError(
             f"{len(weights)} weights for {len(names)} datasets{where}: give one for each"

@@ -1,7 +1,8 @@
-"""Index files of other programs, under their own names, so that their jobs find them built.
+"""Index files of other programs, under their own names, so that their jobs find them.
 
-A name holds, mostly as an MD5, what the program asks for. The program uses a file of the right name
-without looking at what is in it; ``add_extra_token``, ``drop_last`` and the data are in no name.
+A name contains the request of the program, mostly as an MD5. The program uses a file with the right
+name without checking its content; ``add_extra_token``, ``drop_last`` and the data are not part of
+any name.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ _OLD_BLEND_NAMES = {"dataset_index": "index", "dataset_sample_index": "sample_in
 
 @dataclass(frozen=True, kw_only=True)
 class IndexRequest:
-    """What a program asks of its datasets.
+    """The request of a program for its datasets.
 
-    ``paths`` are the datasets' prefixes as the program is given them, letter by letter; ``weights``
-    those of its blend, None without. ``samples`` are the numbers that it asks for, of training,
-    validation and test, None for one epoch. ``split`` is its split string. ``tokenizer`` is the
+    ``paths`` are the datasets' prefixes exactly as the program is given them; ``weights`` those of
+    its blend, None without. ``samples`` are the numbers that it requests for training, validation
+    and test, None for one epoch. ``split`` is its split string. ``tokenizer`` is the
     ``unique_identifiers`` of Megatron-core's tokenizer. ``order`` is the program, one of WRITABLE.
     """
 
@@ -68,8 +69,8 @@ class IndexRequest:
     order: str = "megatron"
     surplus: float = 0.005
     add_extra_token: bool = True
-    drop_last: bool = True  # of validation; the programs always do so elsewhere
-    fused: bool = False  # the blend as ARM processors build it, see megatron_blend
+    drop_last: bool = True  # in validation; elsewhere the programs always do so
+    fused: bool = False  # build the blend as on ARM processors, see megatron_blend
 
     def __post_init__(self) -> None:
         if self.order not in WRITABLE:
@@ -112,12 +113,11 @@ def write_index_files(
 ) -> Iterator[IndexFiles]:
     """Write the files that the program will look for, one dataset or blend at a time.
 
-    ``datasets`` are those that ``request.paths`` name, as they are opened here. ``folder`` is its
-    cache folder; NeoX and BigScience have none, and find their files in the dataset's: the last
-    part of the name counts. A file appears complete or not at all, the description last. One that
-    is there and has other bytes is replaced only with ``overwrite``, an input never: the datasets'
-    files, and those that ``inputs`` names. Raises UsageError for a request that leaves nothing,
-    OutputError.
+    ``datasets`` are those of ``request.paths``, opened here. ``folder`` is its cache folder; NeoX
+    and BigScience have none, and look for their files in the folder of the dataset: then the last
+    part of the name counts. A file appears whole or not at all, the description last. An existing
+    file with other bytes is replaced only with ``overwrite``, an input never: the datasets' files,
+    and those that ``inputs`` names. UsageError for a request that leaves nothing, OutputError.
     """
     files = [file for dataset in datasets for file in dataset_files(dataset.path_prefix)]
     read = (*inputs, *files)
@@ -133,7 +133,7 @@ class _Writer:
     _folder: str
     _request: IndexRequest
     _datasets: Sequence[MMapIndexedDataset]
-    _place: int  # in PARTS
+    _place: int  # its number in PARTS
     _inputs: tuple[str, ...]
     _overwrite: bool
 
@@ -142,7 +142,7 @@ class _Writer:
         return PARTS[self._place]
 
     def write(self) -> Iterator[IndexFiles]:
-        """Write them, one dataset after the other, and then their blend."""
+        """Write the files of one dataset after the other, and then of their blend."""
         request, total = self._request, self._request.samples[self._place]
         if request.weights is None and len(request.paths) == 1:
             yield self._dataset(0, total)[1]
@@ -230,7 +230,7 @@ class _Writer:
         return _index_files(f"blend {self._part}", paths, len(samples), began)
 
     def _core_key(self, number: int, count: int | None) -> dict[str, Any]:
-        """What Megatron-core's description says of a dataset, in its order."""
+        """Megatron-core's description of a dataset, in its order."""
         request = self._request
         old = request.order == "megatron-0.4"
         key: dict[str, Any] = {
@@ -290,7 +290,7 @@ class _Writer:
 
 
 def _check_counts(datasets: Any, samples: Sequence[int], request: IndexRequest) -> None:
-    """UsageError where a blend takes more of a dataset than it has; the program stops too."""
+    """Raise UsageError if a blend takes more of a dataset than it has; the program stops, too."""
     taken = np.bincount(datasets, minlength=len(samples)).tolist()
     for path, count, had in zip(request.paths, taken, samples, strict=True):
         if count > had:

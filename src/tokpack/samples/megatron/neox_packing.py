@@ -44,7 +44,7 @@ class NeoxPackedOrder(Order):
     UsageError where NeoX itself would stop with an error.
     """
 
-    # It is ``joined``: NeoX has a loss for the label that leads from one document into the next.
+    # It is ``joined``: NeoX has a loss for the label that leads from one document to the next.
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class NeoxPackedOrder(Order):
         self.sample_index[:, 0] = begins
 
     def locate(self, sample: int) -> Rows:
-        """Where the tokens of a sample lie: int64 [k, 3], sequence, 0 and number of tokens.
+        """The places of a sample's tokens: int64 [k, 3], sequence, 0 and number of tokens.
 
         The numbers, which can be 0, add up to ``seq_length`` + 1 or less.
         """
@@ -103,11 +103,13 @@ class NeoxPackedOrder(Order):
         return np.concatenate([np.empty((0, 3), np.int64), *rows]), counts
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """As of every order, of the samples that there are."""
+        """As ``Order.find``, among the samples that exist."""
         return super().find(sequences, min(samples, self.samples))
 
     def _pack(self, documents: Iterator[int]) -> tuple[list[int], list[int]]:
-        """The documents, and where among them samples begin; the last one begins no sample."""
+        """The documents, and the first one of each sample among them; the last number begins no
+        sample.
+        """
         sequences: list[int] = []
         begins: list[int] = []
         filled = 0
@@ -125,10 +127,10 @@ class NeoxPackedOrder(Order):
 def _in_turn(
     lengths: npt.NDArray[np.int32], labels: Values | None, read: int, random: RandomState | None
 ) -> Iterator[int]:
-    """The documents that have a label that counts among the first ``read``, pass after pass.
+    """The documents with a label that counts among the first ``read``, pass after pass.
 
-    As in NeoX the order of the pass before is shuffled once more; without ``random`` it is that of
-    the dataset.
+    As in NeoX the order of the last pass is shuffled again for the next; without ``random`` it is
+    that of the dataset.
     """
     count = len(lengths)
     usable = np.ones(count, np.bool_)

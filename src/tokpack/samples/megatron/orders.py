@@ -1,7 +1,7 @@
 """The orders of the Megatron family, equal to what those programs build, array by array.
 
-For continuing or reproducing a run. All counts are whole numbers of 64 bits: where a program's own
-count overflows or is rounded, the correct value is used here.
+They are for continuing or reproducing a run. All counts are integers of 64 bits: where a program's
+own count overflows or is rounded, the correct value is used here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Counts, Numbers, OrderInput, Rows
 
 
-# The arrays of a Megatron order: what decides them, and how they are made with little memory.
-
 _UINT32_MAX = 2**32 - 1
 _INT32_MAX = 2**31 - 1
-_ROWS = 1 << 19  # of the sample index at a time
-_ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])  # as the native core knows it
+_ROWS = 1 << 19  # of the sample index, made at a time
+_ENTRY = np.dtype([("sequence", "<u4"), ("length", "<u2")])  # as defined in the native core
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +39,13 @@ class IndexKey:
     data: OrderInput
     epochs: int
     samples: int
-    partial: bool  # the last sample is shorter than the others
-    apart: int  # samples before a last epoch that is shuffled by itself; 0 without one
+    partial: bool  # whether the last sample is shorter than the others
+    apart: int  # samples before a last epoch that is shuffled separately; 0 without one
     wide: bool  # the sample index is int64
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The same as plain values, with the fingerprint of the data: the key of a cache."""
+        """The key as plain values, with the fingerprint of the data, for a cache."""
         of_data = ("fingerprint", "begin", "end", "seq_length", "extra", "seed")
         values = {name: getattr(self.data, name) for name in of_data}
         names = ("epochs", "samples", "partial", "apart", "wide")
@@ -61,11 +59,11 @@ def megatron_index_key(
     flavour: str = "megatron",
     drop_last: bool = True,
 ) -> IndexKey:
-    """What is made of the sequences of ``data``, whose seed is 0 to 2^32 - 1.
+    """The key for the sequences of ``data``, whose seed is 0 to 2^32 - 1.
 
-    ``num_samples`` is what the run asks for, None one epoch. ``flavour`` is a name of FLAVOURS.
-    ``drop_last=False`` keeps a last, shorter sample, as Megatron-core does for validation with
-    ``drop_last_partial_validation_sequence`` off.
+    ``num_samples`` is the request of the run, None for one epoch. ``flavour`` is a name of
+    FLAVOURS. ``drop_last=False`` keeps a last, shorter sample, as Megatron-core does for validation
+    with ``drop_last_partial_validation_sequence`` off.
 
     UsageError for settings that leave no sample, or with which the program itself would stop.
     """
@@ -116,9 +114,10 @@ def megatron_index_key(
 
 
 def build_parts(key: IndexKey) -> Iterator[ChunkedArray]:
-    """document_index, sample_index and shuffle_index, each made when it is asked for.
+    """The document_index, sample_index and shuffle_index, each made when it is taken.
 
-    Six bytes of memory for each entry of the document index, and a part of the rest at a time.
+    This takes six bytes of memory for each entry of the document index, and a part of the rest at a
+    time.
     """
     random = _core.RandomState(key.data.seed)
     entries = _shuffled_entries(key, random).view(_ENTRY)
@@ -129,7 +128,7 @@ def build_parts(key: IndexKey) -> Iterator[ChunkedArray]:
 
 
 def build_arrays(key: IndexKey) -> dict[str, npt.NDArray[Any]]:
-    """The same arrays, in memory; the document index stays where the entries were."""
+    """The same arrays in memory; the document index reuses the memory of the entries."""
     random = _core.RandomState(key.data.seed)
     memory = _shuffled_entries(key, random)
     sample_index = _sample_index(memory.view(_ENTRY), key).array()
@@ -170,7 +169,7 @@ def _compact(memory: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
     size = len(memory) // _ENTRY.itemsize * 4
     documents = memory[:size].view(np.int32)
     start = 0
-    for piece in _documents(memory.view(_ENTRY)):  # copies, so nothing is overwritten unread
+    for piece in _documents(memory.view(_ENTRY)):  # copies, so nothing is overwritten too early
         documents[start : start + len(piece)] = piece
         start += len(piece)
     del documents
@@ -193,7 +192,7 @@ def _rows(entries: npt.NDArray[np.void], key: IndexKey) -> Iterator[npt.NDArray[
         count = min(_ROWS, missing)
         yield walk.rows(count, wide=key.wide)
         missing -= count
-        release(lengths)  # every look-up of a long sequence leaves megabytes around it mapped
+        release(lengths)  # each look-up of a long sequence leaves megabytes around it mapped
     if key.partial:
         end = len(entries) - 1, int(lengths[entries[-1]["sequence"]]) - key.data.extra
         yield np.array([end], np.int64 if key.wide else np.int32)
@@ -209,18 +208,18 @@ def _shuffle_index(key: IndexKey, random: _core.RandomState) -> npt.NDArray[Any]
     return index
 
 
-_WITHOUT_NEGATIVE_OFFSETS = ("megatron", "megatron-0.10")  # an assertion of these programs
+_WITHOUT_NEGATIVE_OFFSETS = ("megatron", "megatron-0.10")  # these programs assert it
 
 
 class MegatronOrder(Order):
-    """The samples of some sequences, in the order of ``flavour``, of which ``key`` was made.
+    """The samples of some sequences in the order of ``flavour``, for which ``key`` was made.
 
     - ``document_index`` int32 [epochs * (end - begin)]: sequences, shuffled
     - ``sample_index`` [samples + 1, 2], int32 or int64: position in it, offset in tokens
     - ``shuffle_index`` uint32 or int64 [samples]: the sample that comes k-th
 
-    With a ``cache`` the arrays are mapped from a file in it, built when it is absent.
-    UsageError where the program itself would stop.
+    With a ``cache`` the arrays are mapped from a file in it, built if it does not exist. UsageError
+    if the program itself would stop.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Which tokens sample k has: the stateless order, packings, and orders by name."""
+"""The tokens of sample k: the stateless order, packings, and orders by name."""

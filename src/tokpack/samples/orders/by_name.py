@@ -1,4 +1,4 @@
-"""Orders by name: which tokens sample k has."""
+"""Orders by name."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def make_order(
     part: Range,
     labels: Values | None = None,
 ) -> Order:
-    """The order that ``settings`` name, of the sequences ``part`` of a dataset.
+    """The order that ``settings`` name, for the sequences ``part`` of a dataset.
 
-    ``labels`` are those of its tokens, at which NeoX's packing looks.
-    UsageError where they do not fill one sample.
+    ``labels`` are those of its tokens, which NeoX's packing reads. UsageError if the sequences do
+    not fill one sample.
     """
     begin, end = part
     cache = None if settings.cache is None else IndexCache(settings.cache)

@@ -1,8 +1,8 @@
-"""Documents packed into samples, each whole where it fits: best-fit, or one document a sample.
+"""Documents packed into samples, each whole if it fits: best-fit, or one document a sample.
 
-Which documents share a sample is the same in all epochs; the order of the samples is another in
-each. Two bytes a document are stored: its place in a window of documents, sample after sample. The
-rest is computed from the lengths.
+Which documents share a sample is the same in all epochs; the order of the samples differs. Two
+bytes a document are stored: its place in a window of documents, sample after sample. Everything
+else is computed from the lengths.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from tokpack.samples.orders.rows import Counts, OrderInput, Rows
 
 
-_WINDOWS, _SAMPLES = 2, 3  # what a permutation is for; the stateless order has 0 and 1
+_WINDOWS, _SAMPLES = 2, 3  # purposes of permutations; the stateless order has 0 and 1
 
 
 @dataclass(frozen=True)
 class PackingStats:
-    """What packing did to the sequences of a dataset.
+    """The result of packing the sequences of a dataset.
 
-    ``tokens`` are all of them, ``left_out`` those of sequences, or ends of them, of fewer than two
-    tokens, in which there is nothing to predict. ``pieces`` have ``placed`` tokens: where a
-    sequence is cut, one token is in both pieces, as label and as input. ``labels`` are the tokens
-    predicted from the tokens before. ``padding`` is what the samples have room for besides.
-    ``cut`` sequences are longer than a sample, ``short`` ones have fewer than two tokens. Of the
-    ``cut`` ones ``untrained`` have no trained token in their sample, which is counted of pairs.
+    ``tokens`` are all of them, ``left_out`` those of sequences, or ends of sequences, with fewer
+    than two tokens, in which there is nothing to predict. ``pieces`` have ``placed`` tokens: where
+    a sequence is cut, one token is in both pieces, as label and as input. ``labels`` are the tokens
+    predicted from the tokens before. ``padding`` is the rest of the samples. ``cut`` sequences are
+    longer than a sample, ``short`` ones have fewer than two tokens. Of the ``cut`` ones
+    ``untrained`` have no trained token in their sample; this is counted only for pairs.
     """
 
     samples: int
@@ -141,7 +141,7 @@ class PackedOrder(EpochOrder):
         return self._packing.locate_many(self._orders[epoch].many(places))
 
     def _finder(self, sequences: range) -> Callable[[int], Iterator[int]]:
-        order = self._orders[0]  # samples hold the same documents in every epoch: look at one
+        order = self._orders[0]  # any epoch will do: samples have the same documents in all
         stored = [order.at(number) for number in Order.find(self, sequences, self.samples)]
         return lambda epoch: map(self._orders[epoch].inverse, stored)
 
@@ -152,22 +152,22 @@ def _stats(totals: npt.NDArray[np.int64], samples: int, capacity: int) -> Packin
     return PackingStats(samples, pieces, tokens, left_out, placed, labels, padding, cut, short)
 
 
-# Pairs of documents, a chosen and a rejected answer: two samples that follow each other.
+# Pairs of documents, a chosen and a rejected answer, are two samples that follow each other.
 
-_PAIRS = 7  # what a permutation is for; the other orders have 0 to 6
+_PAIRS = 7  # the purpose of a permutation; the other orders have 0 to 6
 
 
 def pairs_in(begin: int, end: int) -> range:
-    """The pairs of which both sequences, 2i and 2i + 1, are among [begin, end)."""
+    """The pairs whose sequences 2i and 2i + 1 are both in [begin, end)."""
     return range((begin + 1) // 2, end // 2)
 
 
 class PairOrder(EpochOrder):
     """The pairs of its data, epoch after epoch without end.
 
-    Samples 2k and 2k + 1 are the sequences 2i and 2i + 1 of the dataset, in this order, each as far
-    as ``seq_length + extra`` tokens hold it; ``stats.left_out`` are the tokens behind. Every epoch
-    has all pairs in another order. UsageError where there is none.
+    Samples 2k and 2k + 1 are the sequences 2i and 2i + 1 of the dataset, in this order, each cut to
+    ``seq_length + extra`` tokens; ``stats.left_out`` are the tokens that are cut off. Every epoch
+    has all pairs in another order. UsageError if there is none.
     """
 
     joined = False

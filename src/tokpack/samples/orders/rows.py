@@ -1,4 +1,4 @@
-"""Where the tokens of samples lie: what every order gives."""
+"""The interface of every order: the places of the tokens of samples."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Counts = npt.NDArray[np.int64]  # [B]: rows of each sample
 
 @dataclass(frozen=True)
 class OrderInput:
-    """What an order is made of: sequences [begin, end) of a dataset, cut into samples.
+    """The input of an order: sequences [begin, end) of a dataset, to be cut into samples.
 
     ``lengths`` int32 [n] are the tokens of every sequence of the dataset, aligned or not. A sample
     reads ``seq_length`` tokens and ``extra`` more, 0 or 1. ``token_count`` is that of the
-    sequences, where it is known. Packed documents begin at multiples of ``multiple`` in a sample.
+    sequences, if it is known. Packed documents begin at multiples of ``multiple`` in a sample.
     """
 
     lengths: npt.NDArray[np.int32]
@@ -47,27 +47,27 @@ class OrderInput:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of these sequences."""
+        """The number of tokens of these sequences."""
         if self.token_count is not None:
             return self.token_count
         return int(np.sum(self.part, dtype=np.int64))
 
     @property
     def key(self) -> tuple[int, int, int, int]:
-        """What the keys of all permutations begin with; the epoch and its purpose follow."""
+        """The beginning of the keys of all permutations; the epoch and a purpose follow."""
         return self.seed, self.fingerprint, self.begin, self.end
 
 
-_CHUNK = 1 << 16  # samples that ``find`` locates at a time
+_CHUNK = 1 << 16  # how many samples ``find`` locates at a time
 
 
 class Order(ABC):
-    """Where the tokens of every sample lie.
+    """Tells where the tokens of every sample lie.
 
     ``tokens`` are those of the chosen part, ``samples`` the samples of an epoch (in the orders of
     other programs, of all epochs). ``joined``: the pieces of a sample are one running text;
-    otherwise they are separate documents, and the label that would lead from one into the next does
-    not count.
+    otherwise they are separate documents, and a label that would lead from one to the next does not
+    count.
     """
 
     tokens: int
@@ -76,7 +76,8 @@ class Order(ABC):
 
     @abstractmethod
     def locate_many(self, samples: Numbers) -> tuple[Rows, Counts]:
-        """The rows of samples, one sample after the other, and int64 [B], how many each has.
+        """The rows of samples, one sample after the other, and int64 [B], the number of rows of
+        each.
 
         Rows are int64 [k, 3]: sequence, first token in it, number of tokens. The numbers of a
         sample add up to ``seq_length + extra``, or less: the rest is padding. IndexError for a
@@ -84,10 +85,11 @@ class Order(ABC):
         """
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """Which of the first ``samples`` have tokens of any of ``sequences``, in order.
+        """Those of the first ``samples`` samples that have tokens of any of ``sequences``, in
+        order.
 
-        Here every sample is located, which takes some tenths of a microsecond each; an order that
-        has an inverse computes them by it.
+        Here every sample is located, which takes some tenths of a microsecond each; an order with
+        an inverse computes them by that.
         """
         for begin in range(0, samples, _CHUNK):
             numbers = np.arange(begin, min(begin + _CHUNK, samples))
@@ -99,18 +101,16 @@ class Order(ABC):
             ].tolist()
 
 
-# What the orders without an end share: sample k is one of epoch ``k // samples``.
-
 T = TypeVar("T")
-KEPT = 2  # epochs: a batch may have samples of one and of the next
+KEPT = 2  # epochs, since a batch may have samples of one and of the next
 
 
 class Epochs(Generic[T]):
-    """``make(epoch)``, of which the last few are kept. Several threads may ask at once."""
+    """The results of ``make(epoch)``; the last few are kept. Several threads may use it at once."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self._make = make
-        self._kept: dict[int, T] = {}  # replaced, never changed, so that other threads may read it
+        self._kept: dict[int, T] = {}  # replaced and never changed: other threads may be reading it
 
     def __getitem__(self, epoch: int) -> T:
         kept = self._kept
@@ -123,16 +123,16 @@ class Epochs(Generic[T]):
 class EpochOrder(Order):
     """Samples without end: the ``samples`` of epoch 0, then those of epoch 1, and so on.
 
-    Every epoch reads the same sequences, each in an order of its own.
+    Every epoch reads the same sequences, each in its own order.
     """
 
-    _begin = 0  # the sequence of the dataset that is the first of those that rows have
+    _begin = 0  # the number in the dataset of the first sequence
 
     def locate(self, sample: int) -> Rows:
-        """Where the tokens of sample ``sample`` >= 0 lie: int64 [k, 3], in their order.
+        """The places of the tokens of sample ``sample`` >= 0: int64 [k, 3], in their order.
 
         A row is a sequence of the dataset, the first of its tokens and their number, which is not
-        0; the numbers add up to ``seq_length + extra``, or less where samples are padded.
+        0; the numbers add up to ``seq_length + extra``, or less if samples are padded.
         """
         if sample < 0:
             raise IndexError(f"sample {sample}: they are counted from 0")
@@ -165,7 +165,7 @@ class EpochOrder(Order):
         return rows, counts
 
     def find(self, sequences: range, samples: int) -> Iterator[int]:
-        """As of every order; computed by the inverses of the permutations."""
+        """As ``Order.find``, computed by the inverses of the permutations."""
         places_in = self._finder(sequences)
         for epoch in range(-(-samples // self.samples)):
             first = epoch * self.samples
@@ -178,8 +178,8 @@ class EpochOrder(Order):
 
     @abstractmethod
     def _locate_in(self, epoch: int, places: npt.NDArray[np.int64]) -> tuple[Rows, Counts]:
-        """The rows of several, and how many each has."""
+        """The rows of several samples of an epoch, and the number of rows of each."""
 
     @abstractmethod
     def _finder(self, sequences: range) -> Callable[[int], Iterable[int]]:
-        """Epoch -> the places in it of the samples that have tokens of ``sequences``."""
+        """A function from an epoch to the places in it of samples with tokens of ``sequences``."""

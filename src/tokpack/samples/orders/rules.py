@@ -1,4 +1,4 @@
-"""The rules in which orders and packings differ: nobody else tests the name of one."""
+"""The rules by which orders and packings differ: no other module tests the name of one."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ PACKINGS: dict[str, PackingRules] = {
 
 
 def rules_of(order: str) -> OrderRules:
-    """The rules of the order of that name; UsageError where there is none."""
+    """The rules of the order with that name. UsageError if there is none."""
     try:
         return ORDERS[order]
     except KeyError:
@@ -132,7 +132,7 @@ def rules_of(order: str) -> OrderRules:
 
 
 def flavour_named(name: str) -> Flavour:
-    """The rules of the program of that name; UsageError where there is none."""
+    """The rules of the program with that name. UsageError if there is none."""
     try:
         return FLAVOURS[name]
     except KeyError:

@@ -2,7 +2,7 @@
 
 Every epoch puts the sequences into a new order, cuts their tokens into samples and takes the
 samples in a new order. Nothing is stored: both orders are permutations that can be computed at any
-place, and the lengths' sums are kept at every 64th sequence.
+place, and sums of the permuted lengths are kept for every 64th sequence.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 
-_SEQUENCES, _SAMPLES = 0, 1  # what a permutation is for, in its key
+_SEQUENCES, _SAMPLES = 0, 1  # purposes of permutations, in their keys
 
 
 class StatelessOrder(EpochOrder):
     """The samples of its data, epoch after epoch without end.
 
-    An epoch has ``samples`` samples; no token comes twice in one, except that the last token of a
-    sample is the first of another where ``extra`` is 1. Fewer than ``seq_length`` tokens at the end
-    of an epoch's order are left out, other ones in every epoch.
+    An epoch has ``samples`` samples. No token occurs twice in one, except that the last token of a
+    sample is the first of another if ``extra`` is 1. Fewer than ``seq_length`` tokens at the end of
+    an epoch's order are left out, different ones in every epoch.
     """
 
     def __init__(self, data: OrderInput) -> None:
@@ -72,7 +72,7 @@ class StatelessOrder(EpochOrder):
         return places_in
 
     def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
-        """The samples of an epoch that hold a sequence, numbered as they were cut."""
+        """The samples of an epoch that have tokens of a sequence, numbered as they were cut."""
         documents, place_of = self._orders[epoch][0], self._sequences[epoch].inverse
         if not 0 <= sequence < self._count:
             return
@@ -81,7 +81,7 @@ class StatelessOrder(EpochOrder):
         def begins(number: int) -> int:
             return place_of(int(documents.locate(number)[0, 0]))
 
-        # The first sequences of samples have ascending places; the sample before may end here too.
+        # The first sequences of samples have ascending places; the sample before may end here, too.
         first = max(bisect_left(range(self.samples), place, key=begins) - 1, 0)
         for number in range(first, self.samples):
             rows = documents.locate(number)
@@ -91,18 +91,19 @@ class StatelessOrder(EpochOrder):
                 yield number
 
 
-# The order of blocks: a stateless order whose neighbouring samples lie close together.
+# The order of blocks is a stateless order in which consecutive samples lie close together.
 #
 # The sequences are cut into blocks of about half a million tokens. Every epoch puts the blocks into
-# a new order and cuts that into windows; the sequences of a window come in a new order, the tokens
-# of all windows are joined and cut into samples, and the samples that begin in a window are taken
-# in a new order. So a dataset on a store is read in whole blocks, those of one window at a time.
+# a new order and cuts that into windows. The sequences of a window are put into a new order, the
+# tokens of all windows are joined and cut into samples, and the samples that begin in a window are
+# taken in a new order. So a dataset on a store is read in whole blocks, those of one window at a
+# time.
 
 BLOCK_TOKENS = 1 << 19  # 1 MiB of uint16
 WINDOW_BLOCKS = 256
-# What a key is for; the other orders have 0 to 3.
+# Purposes of permutations; the other orders have 0 to 3.
 _BLOCKS, _BLOCK_SEQUENCES, _BLOCK_SAMPLES = 4, 5, 6
-_STEP = 1 << 20  # lengths looked at together
+_STEP = 1 << 20  # lengths that are read together
 
 
 class _Epoch(NamedTuple):
@@ -121,8 +122,8 @@ class _Epoch(NamedTuple):
 class _Window(NamedTuple):
     """A window of an epoch.
 
-    ``sequences`` int64 [n] are in the order that ``order`` makes, ``ends`` int64 [n] the tokens up
-    to the end of each. ``samples`` is the order in which the samples that begin here are taken.
+    ``sequences`` int64 [n] are in the order that ``order`` makes; ``ends`` int64 [n] are the tokens
+    up to the end of each. ``samples`` is the order in which the samples that begin here are taken.
     """
 
     sequences: Int64s
@@ -134,9 +135,9 @@ class _Window(NamedTuple):
 class BlockOrder(EpochOrder):
     """The samples of its data, epoch after epoch without end.
 
-    A block is the sequences that begin in the same ``block_tokens`` tokens, a window
-    ``window_blocks`` of them or fewer, all windows of an epoch about as many. An epoch has
-    ``samples`` samples, cut from ``tokens`` tokens, as one of StatelessOrder has. A sample that
+    A block has the sequences that begin in the same ``block_tokens`` tokens, a window has
+    ``window_blocks`` blocks or fewer, about as many in all windows of an epoch. An epoch has
+    ``samples`` samples, cut from ``tokens`` tokens, like one of StatelessOrder. A sample that
     begins in a window may end in the next.
 
     ``blocks`` int64 [B + 1] are the first sequences of the blocks, and the end.
@@ -161,7 +162,7 @@ class BlockOrder(EpochOrder):
     def _locate_in(self, epoch: int, places: Int64s) -> tuple[Rows, Counts]:
         parts, owners = zip(*self._runs(epoch, places), strict=True)
         owner = np.concatenate(owners)
-        # What a sample has in the next window comes behind what it has in its own.
+        # The tokens of a sample in the next window follow those in its own.
         rows = np.concatenate(parts)[np.argsort(owner, kind="stable")]
         return rows, np.bincount(owner, minlength=len(places))
 
@@ -184,7 +185,7 @@ class BlockOrder(EpochOrder):
         sums = np.concatenate([[0], np.cumsum(np.diff(self._before)[blocks])])
         tokens = sums[self._edges]
         samples = np.minimum(-(-tokens // self._data.seq_length), self.samples)
-        samples[-1] = self.samples  # the tokens left over at the end begin no sample
+        samples[-1] = self.samples  # tokens that are left at the end begin no sample
         return _Epoch(blocks, self._edges, tokens, samples)
 
     def _window(self, number: int) -> _Window:
@@ -204,7 +205,7 @@ class BlockOrder(EpochOrder):
         return _Window(sequences, ends, order, samples)
 
     def _runs(self, epoch: int, places: Int64s) -> Iterator[tuple[Rows, Int64s]]:
-        """The rows of the samples at ``places``, and to which of the places each row belongs."""
+        """The rows of the samples at ``places``, and for each row the place to which it belongs."""
         layout, first = self._epochs[epoch], epoch * self._windows_each
         cut = np.empty_like(places)
         for window, here, inside in by_part(layout.samples, places):
@@ -222,7 +223,7 @@ class BlockOrder(EpochOrder):
             at, ends, samples = stops[left], ends[left], samples[left]
 
     def _cut_from(self, sequence: int, epoch: int) -> Iterator[int]:
-        """The samples of an epoch that hold a sequence, numbered as they were cut."""
+        """The samples of an epoch that have tokens of a sequence, numbered as they were cut."""
         layout = self._epochs[epoch]
         block = int(np.searchsorted(self.blocks, sequence, side="right")) - 1
         order = _core.Permutation(len(layout.blocks), _core.mix(*self._data.key, epoch, _BLOCKS))
@@ -239,7 +240,7 @@ class BlockOrder(EpochOrder):
             yield from range(first, min((end - 1) // self._data.seq_length + 1, self.samples))
 
     def _mixed_position(self, number: int, epoch: int) -> int:
-        """The place in its epoch of a sample whose number is the one in which it was cut."""
+        """The place in its epoch of a sample, given by the number that it had when it was cut."""
         layout = self._epochs[epoch]
         window = int(np.searchsorted(layout.samples, number, side="right")) - 1
         before = int(layout.samples[window])
@@ -248,7 +249,7 @@ class BlockOrder(EpochOrder):
 
 
 def _blocks(data: OrderInput, block_tokens: int) -> tuple[Int64s, Int64s]:
-    """First sequences of the blocks, and the tokens before them; each with its end."""
+    """The first sequences of the blocks, and the tokens before them; each with the end."""
     firsts, befores = [], []
     total, last = 0, -1
     for start in range(data.begin, data.end, _STEP):
@@ -267,7 +268,9 @@ def _blocks(data: OrderInput, block_tokens: int) -> tuple[Int64s, Int64s]:
 
 
 def _rows(window: _Window, begins: Int64s, ends: Int64s) -> tuple[Rows, Counts]:
-    """The rows of the tokens ``begins`` to ``ends`` of a window, and how many each range has."""
+    """The rows of the tokens ``begins`` to ``ends`` of a window, and the number of rows of each
+    range.
+    """
     first = np.searchsorted(window.ends, begins, side="right")
     behind = np.searchsorted(window.ends, ends, side="left") + 1
     counts = behind - first

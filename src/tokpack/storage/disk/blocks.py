@@ -1,8 +1,8 @@
-"""Checksums of a file's blocks, which any number of processes can take and check side by side.
+"""Checksums of a file's blocks, which several processes can compute and check at the same time.
 
-A file's checksum is the XXH3-128 of the XXH3-64 of its blocks of 1 MiB, of 8 bytes each, big
-endian, in order. A range of bytes that begins or ends inside a block has there the checksum of its
-share of it.
+The checksum of a file is the XXH3-128 of the XXH3-64 of its blocks of 1 MiB, as 8 bytes each, big
+endian, in order. If a range of bytes begins or ends inside a block, its checksum for this block is
+that of its share.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ SUM_BYTES = 8
 
 
 class BlockSums:
-    """The sums of a run of bytes that begins at offset ``at`` of a file and is given in order."""
+    """The checksums of a range of bytes that begins at offset ``at`` of a file, added in order."""
 
     def __init__(self, at: int = 0) -> None:
-        self.at = at  # the end of what was given
+        self.at = at  # the offset behind the last byte that was added
         self._sums = bytearray()
         self._state = xxhash.xxh3_64()
         self._open = False
 
     def add(self, data: memoryview) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         while (size := len(data)) >= (room := BLOCK_BYTES - self.at % BLOCK_BYTES):
             self._state.update(data[:room])
             self.at += room
@@ -41,7 +41,7 @@ class BlockSums:
             self.at += size
 
     def finish(self) -> bytes:
-        """The sums of all that was given."""
+        """The checksums of all bytes that were added."""
         if self._open:
             self._close()
         return bytes(self._sums)
@@ -53,7 +53,7 @@ class BlockSums:
 
 
 def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Bytes [begin, end) of a file, cut where blocks end: each pair is what one sum is of."""
+    """The ranges into which block ends cut bytes [begin, end) of a file; each has one checksum."""
     while begin < end:
         stop = min(end, begin - begin % BLOCK_BYTES + BLOCK_BYTES)
         yield begin, stop
@@ -61,7 +61,7 @@ def spans(begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def file_sums(file: int, begin: int, end: int) -> bytes | None:
-    """The sums of bytes [begin, end) of an open file; None where it is shorter. OSError."""
+    """The checksums of bytes [begin, end) of an open file, or None if it is shorter. OSError."""
     sums = BlockSums(begin)
     for data in read_blocks(file, begin, end):
         sums.add(data)
@@ -69,9 +69,9 @@ def file_sums(file: int, begin: int, end: int) -> bytes | None:
 
 
 def read_blocks(file: int, begin: int, end: int) -> Iterator[memoryview]:
-    """Bytes [begin, end) of an open file, a block at a time, valid until the next; OSError.
+    """Bytes [begin, end) of an open file, block by block; fewer if the file is shorter.
 
-    Less, where the file is shorter.
+    Each block is valid until the next one. Raises OSError.
     """
     buffer = memoryview(bytearray(min(BLOCK_BYTES, end - begin)))
     for at, stop in spans(begin, end):
@@ -87,17 +87,17 @@ def read_blocks(file: int, begin: int, end: int) -> Iterator[memoryview]:
 
 
 def checksum_of_sums(sums: bytes) -> str:
-    """The checksum, in hex, of a file whose blocks have these sums."""
+    """The checksum, in hex, of a file whose blocks have these checksums."""
     return xxhash.xxh3_128_hexdigest(sums)
 
 
 def block_sum(data: memoryview) -> bytes:
-    """The sum of the bytes of one block."""
+    """The checksum of the bytes of one block."""
     return xxhash.xxh3_64_digest(data)
 
 
 def block_sums(begin: int, data: memoryview) -> bytes:
-    """The sums of a run of bytes that begins at offset ``begin`` of a file."""
+    """The checksums of bytes that begin at offset ``begin`` of a file."""
     sums = BlockSums(begin)
     sums.add(data)
     return sums.finish()

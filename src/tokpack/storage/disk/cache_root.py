@@ -1,4 +1,4 @@
-"""Where tokpack keeps what it can get again."""
+"""The folder of the cache, for what can be downloaded or computed again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_root() -> Path:
-    """The folder: $TOKPACK_CACHE, else ~/.cache/tokpack."""
+    """The folder of the cache: $TOKPACK_CACHE, else ~/.cache/tokpack."""
     root = os.environ.get("TOKPACK_CACHE")
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokpack"
     return Path(root) if root else default

@@ -1,9 +1,9 @@
-"""Files that are there whole and durable, or not at all: the one place that writes, syncs, renames.
+"""Files that appear whole and durable, or not at all. Only this module writes, syncs and renames.
 
-A file in the making lies beside its name, with an ending that nobody else uses; it is synced, gets
-its name by a rename, and the folder is synced. So whatever a crash or a power loss leaves under a
-name is the whole old file or the whole new one. What it leaves under the other ending is replaced
-by the next writer of the same name.
+A file is written beside its final name, with an ending that nobody else uses. It is synced, then
+renamed, then its folder is synced. So after a crash or a power loss there is the whole old file or
+the whole new one under a name. An unfinished file with the other ending is replaced by the next
+writer of the same name.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-UNFINISHED = ".tokpack.tmp"  # behind the name of a file in the making
-NAMES = ".tokpack.names"  # behind the name of the last of several, while they get their names
+UNFINISHED = ".tokpack.tmp"  # the ending of a file that is being written
+NAMES = ".tokpack.names"  # the ending of a note beside the last of several files, see AtomicFiles
 BUFFER = 1 << 20
 _SYNC_FILE_RANGE_WRITE = 2  # Linux, man 2 sync_file_range
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -32,7 +32,7 @@ _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 @contextmanager
 def cannot_write(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn an OSError into an OutputError that names ``path``, or MemoryError: it is innocent."""
+    """Turn an OSError into an OutputError that names ``path``; ENOMEM into a MemoryError."""
     try:
         yield
     except OSError as error:
@@ -52,7 +52,8 @@ def cannot_read(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _failure(path: str, error: OSError) -> OutputError:
-    # Not a local of the frame that raises it: such a cycle would keep files open for a while.
+    # Made here, because an error in a local variable of the frame that raises it is a cycle: error,
+    # traceback, frame. It would keep open files alive until the garbage collector runs.
     failure = OutputError(f"cannot write {path}: {error.strerror or error}")
     failure.errno = error.errno
     return failure
@@ -68,10 +69,13 @@ def replace_file(
 
 
 def create_file(path: str, content: bytes) -> bool:
-    """Write a file, whole and durably, where there is none; False where there is one already.
+    """Write a new file, whole and durably. Returns False if there is one of this name already.
 
-    Of any number of programs, on any machines, one does. Raises OutputError.
+    If several programs do so at the same time, on any machines, exactly one of them succeeds; on a
+    file system without hard links this is not certain. Raises OutputError.
     """
+    # A link fails if the name is taken, which a rename does not. The random name keeps the
+    # unfinished files of two programs apart.
     beside = f"{path}.{os.urandom(4).hex()}"
     with AtomicFiles() as staged:
         staged.write(beside, [content])
@@ -99,9 +103,10 @@ def replace_json(path: str | os.PathLike[str], value: Any, *, fsync: bool = True
 
 
 class AtomicFiles:
-    """New files that get their names together; a context, which removes what has none at its end.
+    """New files that get their names together. A context, which removes files without a name.
 
-    Of two programs that write one name at the same time, the first fails when it commits.
+    If two programs write the same name at the same time, the second replaces the unfinished file of
+    the first, which notices that when it commits, and fails.
     """
 
     def __init__(self) -> None:
@@ -109,7 +114,7 @@ class AtomicFiles:
         self._created: dict[str, os.stat_result] = {}
 
     def create(self, path: str) -> BinaryIO:
-        """Open a new file, to write and read, that shall be ``path``. Raises OutputError."""
+        """Open a new file for writing and reading that will become ``path``. Raises OutputError."""
         with cannot_write(path):
             file = self._opened(path + UNFINISHED)
             self._created[path] = os.fstat(file.fileno())
@@ -117,7 +122,7 @@ class AtomicFiles:
         return file
 
     def _opened(self, name: str) -> BinaryIO:
-        """A new file of that name, in place of what a killed run has left there. OSError."""
+        """A new file of that name; one that a killed run has left is removed. OSError."""
         remove_file(name)
         return open(name, "xb+", buffering=BUFFER)
 
@@ -129,7 +134,7 @@ class AtomicFiles:
         return file
 
     def seal(self, *, fsync: bool = True) -> None:
-        """Sync and close the files so far, where there may be many. Raises OutputError."""
+        """Sync and close the files made so far, so that they are not all open. OutputError."""
         for path, file in self._files.items():
             if not file.closed:
                 with cannot_write(path):
@@ -139,11 +144,13 @@ class AtomicFiles:
                     file.close()
 
     def commit(self, stale: Iterable[str] = (), *, fsync: bool = True) -> None:
-        """Sync the files, remove the ``stale`` ones, then give the names, in order of creation.
+        """Sync the files, remove the ``stale`` ones, then rename the files in order of creation.
 
-        Without ``fsync`` the result is as atomic, but a power loss may take it. After an error
-        none of several files is there that replaced nothing, so that no part is taken for the
-        whole. Raises OutputError.
+        So the last one created, a manifest for instance, appears only when all others have their
+        names. Without ``fsync`` the result is as atomic, but a power loss may take it. After an
+        error no new file stays, so that nobody takes a part for the whole; only if all have their
+        names, and the last sync failed, do those stay that replaced an old file. Raises
+        OutputError.
         """
         self.seal(fsync=fsync)
         for path in self._files:
@@ -173,9 +180,10 @@ class AtomicFiles:
 
     @contextmanager
     def _named_together(self) -> Iterator[None]:
-        """Note beside the last file which files are about to get their names.
+        """Write a note beside the last file of those that are about to get their names.
 
-        Where the process is killed meanwhile, ``outputs`` knows by it what is only a part.
+        If the process is killed among the renames, ``replaceable.remove_partial`` knows by the note
+        which files are only a part.
         """
         if len(self._files) < 2:
             yield
@@ -191,7 +199,7 @@ class AtomicFiles:
                 os.unlink(note)
 
     def owns(self, path: str) -> bool:
-        """Whether the file in the making is still the one that ``create`` opened."""
+        """Whether the unfinished file is still the one that ``create`` opened."""
         try:
             named = os.stat(path + UNFINISHED)
         except FileNotFoundError:
@@ -203,7 +211,8 @@ class AtomicFiles:
 
     def __exit__(self, *_: object) -> None:
         for path, file in self._files.items():
-            # Another error is on its way; after a failed write even the last flush may fail.
+            # Errors are ignored: another one is on its way, and after a failed write even the last
+            # flush may fail.
             is_ours = False
             with suppress(OSError):
                 is_ours = self.owns(path)
@@ -216,7 +225,7 @@ class AtomicFiles:
 
 
 class Identity(NamedTuple):
-    """What tells a file from another that takes its place, and from itself when it is written."""
+    """What changes when a file is written to, or when another takes its place."""
 
     device: int
     inode: int
@@ -225,12 +234,12 @@ class Identity(NamedTuple):
 
     @classmethod
     def of(cls, status: os.stat_result) -> Identity:
-        """That of a file that was looked at."""
+        """The identity of the file that has this status."""
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def identity(path: str, *, follow_links: bool = True) -> Identity | None:
-    """The identity of the file that has a name; None where there is none."""
+    """The identity of the file at a path, or None if there is none."""
     try:
         return Identity.of(os.stat(path, follow_symlinks=follow_links))
     except (OSError, ValueError):  # ValueError: a name that no file can have
@@ -238,13 +247,16 @@ def identity(path: str, *, follow_links: bool = True) -> Identity | None:
 
 
 def same_file(path: str) -> tuple[int, int] | None:
-    """Device and inode: the same for all hard links of a file, and after a write to it."""
+    """Device and inode of a file, or None if there is none.
+
+    They are the same for all hard links of a file, and do not change when it is written to.
+    """
     file = identity(path)
     return file and file[:2]
 
 
 def open_regular(path: str) -> BinaryIO:
-    """Open a file to read. OSError for a pipe and the like, whose opening could wait for ever."""
+    """Open a file to read. OSError for a pipe and the like, which might never open."""
     try:
         file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     except ValueError as error:  # a NUL, or half of a surrogate pair: no file has such a name
@@ -256,13 +268,13 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def make_parent(path: str) -> None:
-    """Make the folder in which ``path`` shall lie, and those above it. Raises OutputError."""
+    """Make the folder of ``path``, and those above it. Raises OutputError."""
     with cannot_write(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
 
 def remove_file(path: str) -> None:
-    """Remove a file that may be gone already. Raises OutputError."""
+    """Remove a file, if it exists. Raises OutputError."""
     with cannot_write(path), suppress(FileNotFoundError):
         os.unlink(path)
 
@@ -275,9 +287,9 @@ def rename(old: str | os.PathLike[str], new: str | os.PathLike[str], *, fsync: b
 
 
 def start_writeback(file: int, begin: int, size: int) -> None:
-    """Let the system begin to write a range of an open file to the disk, where it can be asked.
+    """Ask the system to begin writing a range of an open file to the disk; only Linux can.
 
-    Nothing is durable before it is synced, which then takes less time.
+    This makes nothing durable, but a later sync takes less time.
     """
     if size and (call := _sync_file_range()) is not None:
         call(file, begin, size, _SYNC_FILE_RANGE_WRITE)
@@ -285,7 +297,7 @@ def start_writeback(file: int, begin: int, size: int) -> None:
 
 @functools.cache
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """The call; None where the system is another, or its C library has it not."""
+    """The function of the C library, or None if it has none or the system is not Linux."""
     if sys.platform != "linux":
         return None
     import ctypes  # 3 ms
@@ -299,7 +311,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 def sync_data(file: int) -> None:
-    """Make the bytes of an open file durable, and its size. Raises OSError."""
+    """Make the bytes and the size of an open file durable. Raises OSError."""
     os.fdatasync(file) if hasattr(os, "fdatasync") else os.fsync(file)
 
 
@@ -314,7 +326,7 @@ def sync_file(path: str) -> None:
 
 
 def sync_folder(path: str) -> bool:
-    """Make the names in a folder durable; False where its file system cannot. Raises OSError."""
+    """Make the names in a folder durable. False if its file system cannot. Raises OSError."""
     file = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -326,8 +338,6 @@ def sync_folder(path: str) -> bool:
     finally:
         os.close(file)
 
-
-# Copying ranges of files inside the kernel.
 
 _BLOCK = 1 << 20
 _NOT_HERE = (
@@ -342,7 +352,10 @@ _NOT_HERE = (
 
 
 def copy_range(source: int, target: int, begin: int, end: int, at: int) -> None:
-    """Copy bytes [begin, end) of one file to offset ``at`` of another. Raises OSError."""
+    """Copy bytes [begin, end) of one file to offset ``at`` of another, in the kernel if it can.
+
+    Raises OSError.
+    """
     if not hasattr(os, "copy_file_range"):
         _copy_by_hand(source, target, begin, end, at)
         return
@@ -353,7 +366,7 @@ def copy_range(source: int, target: int, begin: int, end: int, at: int) -> None:
             if error.errno not in _NOT_HERE:
                 raise
             count = 0
-        if not count:  # some file systems copy nothing without an error
+        if not count:  # some file systems copy nothing and report no error
             _copy_by_hand(source, target, begin, end, at)
             return
         begin += count

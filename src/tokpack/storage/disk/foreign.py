@@ -1,4 +1,4 @@
-"""The reader of JSON that may be anybody's: bounded in size, depth and digits."""
+"""A reader for JSON that anybody may have written: bounded in size, depth and digits."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def read_whole(
     wrong: type[TokpackError] = FormatError,
     problem: str = "",
 ) -> bytes:
-    """The bytes of a file that should be small, or of what a shell's <(command) prints.
+    """The bytes of a file that should be small, or of a pipe such as a shell's <(command).
 
-    Raises ``missing``, with ``problem`` before the reason, where it cannot be read, ``wrong`` where
-    it has more than ``most`` bytes, or stands for a file that was not fetched.
+    Raises ``missing``, with ``problem`` before the reason, if it cannot be read, and ``wrong`` if
+    it has more than ``most`` bytes, or is a pointer to a file that was not fetched.
     """
     try:
         with _opened(os.fspath(path)) as file:
@@ -72,10 +72,10 @@ def _opened(path: str) -> BinaryIO:
 def parse_json(
     text: str | bytes, name: str | os.PathLike[str], *, wrong: type[TokpackError] = FormatError
 ) -> Any:
-    """What a JSON text says; ``name`` is its file's.
+    """The value of a JSON text; ``name`` is that of its file.
 
-    Raises ``wrong`` where it is no JSON, nested more than MAX_DEPTH deep, or has a whole number of
-    more than MAX_DIGITS digits; so whoever walks through the value may recurse.
+    Raises ``wrong`` if it is no JSON, is nested more than MAX_DEPTH deep, or has an integer of more
+    than MAX_DIGITS digits. So a caller may walk through the value recursively.
     """
     if len(text) > MAX_BYTES:
         raise wrong(f"{name!s}: has more than {MAX_BYTES:,} bytes, the most that is read as JSON")
@@ -97,7 +97,7 @@ def read_json(
     missing: type[TokpackError] = InputError,
     wrong: type[TokpackError] = FormatError,
 ) -> Any:
-    """What a JSON file says. Raises as `read_whole` and `parse_json`."""
+    """The value of a JSON file. Raises as `read_whole` and `parse_json`."""
     return parse_json(read_whole(path, missing=missing, wrong=wrong), path, wrong=wrong)
 
 
@@ -107,7 +107,7 @@ def read_object(
     missing: type[TokpackError] = InputError,
     wrong: type[TokpackError] = FormatError,
 ) -> dict[str, Any]:
-    """The same for a file that holds an object."""
+    """The object of a JSON file. Raises as `read_json`, and for any other value."""
     value = read_json(path, missing=missing, wrong=wrong)
     if not isinstance(value, dict):
         raise wrong(f"{path!s}: expected a JSON object, found {brief(value)}")
@@ -115,7 +115,7 @@ def read_object(
 
 
 def _check(value: Any, name: str | os.PathLike[str], wrong: type[TokpackError]) -> None:
-    """Raise ``wrong`` for what is nested more than MAX_DEPTH deep, and for numbers too long."""
+    """Raise ``wrong`` for a value nested more than MAX_DEPTH deep, and for too long integers."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         if any(type(node) is int and node.bit_length() > _MOST_BITS for node in level):
@@ -128,7 +128,7 @@ def _check(value: Any, name: str | os.PathLike[str], wrong: type[TokpackError]) 
 
 
 def _children(node: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    """What is in a list or an object; nothing where all of that is plain."""
+    """The values in a list or an object; none if all of them are plain."""
     children = node.values() if isinstance(node, dict) else node
     return () if _PLAIN.issuperset(map(type, children)) else children
 
@@ -137,19 +137,20 @@ def _refuse_depth(name: str | os.PathLike[str], wrong: type[TokpackError]) -> No
     raise wrong(f"{name!s}: nested more than {MAX_DEPTH} deep") from None
 
 
-# Our own JSON as the dataclasses that it was written from, checked by their annotations.
+# tokpack's own JSON is read into the dataclasses that it was written from. Their annotations say
+# what is valid.
 
-MAX_COUNT = 1 << 62  # sums of such stay inside 64 bits
-_LATEST = 1e11  # of a time in seconds since the epoch: what can be shown as a date
+MAX_COUNT = 1 << 62  # the sum of two fits into 64 bits
+_LATEST = 1e11  # seconds since the epoch; a later time cannot be shown as a date
 T = TypeVar("T")
 
 
 def decode(kind: type[T], values: object, name: str) -> T:
-    """The dataclass ``kind`` of which a JSON object has the fields.
+    """The dataclass ``kind`` with fields from a JSON object.
 
-    Its numbers are counts and times, none below zero. Keys that are no field are passed over; what
-    is absent or null has its default. FormatError, with the ``name`` of the file and the place in
-    it, for a value of another type than the field's, or for one that makes ``kind`` a ValueError.
+    Its numbers are counts and times, none below zero. Keys that are no field are ignored; a field
+    that is absent or null has its default. FormatError, with the ``name`` of the file and the place
+    in it, for a value of another type than the field's, or if ``kind`` raises a ValueError.
     """
     if not isinstance(values, dict):
         raise FormatError(f"{name} is {brief(values)}, expected an object")
@@ -173,7 +174,7 @@ def _hints(kind: Any) -> list[tuple[Any, Any]]:
 
 def _value(value: Any, hint: Any, where: str) -> Any:
     kind, inner = get_origin(hint) or hint, get_args(hint)
-    if kind is UnionType:  # of something and None
+    if kind is UnionType:  # always of a type and None
         return _value(value, inner[0], where)
     if isinstance(kind, type) and is_dataclass(kind):
         return decode(kind, value, where)

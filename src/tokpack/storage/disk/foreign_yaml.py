@@ -1,4 +1,4 @@
-"""The reader of YAML that may be anybody's: bounded in size, depth, digits and aliases."""
+"""A reader for YAML that anybody may have written: bounded in size, depth, digits and aliases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 MAX_YAML_BYTES = 1 << 24
 
 
-MAX_NODES = 500_000  # values, each alias counted as all that it stands for
+MAX_NODES = 500_000  # values; an alias counts as all values that it stands for
 
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def read_yaml(path: str | os.PathLike[str], loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
-    """What a YAML file says. InputError where it cannot be read, and as `parse_yaml`."""
+    """The value of a YAML file. InputError if it cannot be read; raises as `parse_yaml`, too."""
     return parse_yaml(read_whole(path, most=MAX_YAML_BYTES), path, loader)
 
 
@@ -32,10 +32,10 @@ def parse_yaml(
     name: str | os.PathLike[str],
     loader: type[yaml.SafeLoader] = yaml.SafeLoader,
 ) -> Any:
-    """What a YAML text says; ``name`` is its file's. FormatError, of one line.
+    """The value of a YAML text; ``name`` is that of its file. FormatError, of one line.
 
-    A value that holds itself is refused, and so is one that is larger, deeper or has more digits
-    than anybody means.
+    A value that contains itself is refused, and so is one that is too large, too deep, or has too
+    many digits.
     """
     reader = None
     try:
@@ -50,7 +50,7 @@ def parse_yaml(
     except yaml.YAMLError as error:
         raise FormatError(f"{name!s}: not YAML: {message(' '.join(str(error).split()))}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # What the library raises for a tag that does not fit its value, as in !!bool 7.
+        # The errors that the library raises if a tag does not fit its value, as in !!bool 7.
         reason = message(" ".join(str(error).split()))
         raise FormatError(f"{name!s}: not YAML: {reason or type(error).__name__}") from None
     finally:
@@ -59,7 +59,7 @@ def parse_yaml(
 
 
 def _bounded(loader: type[yaml.SafeLoader]) -> type[yaml.SafeLoader]:
-    """A loader that stops at MAX_NODES values, before all of them are in memory."""
+    """A loader that stops after MAX_NODES values, so that no more are in memory."""
 
     class Bounded(loader):  # type: ignore[misc, valid-type]
         _nodes = 0
@@ -78,10 +78,10 @@ def _too_large() -> ValueError:
 
 
 def _measure(node: yaml.Node, sizes: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-    """How many values a node has, each alias counted as what it stands for, and its depth.
+    """The number of values in a node, with aliases counted as what they stand for, and its depth.
 
-    ``sizes`` has the answer for every node that was measured, None for those being measured.
-    ValueError where it is too large or too deep, or holds itself.
+    ``sizes`` has the result for each node that was measured, and None for those being measured.
+    ValueError if the node is too large or too deep, or contains itself.
     """
     if id(node) in sizes:
         measured = sizes[id(node)]

@@ -1,4 +1,4 @@
-"""One run at a time in a folder, and one process at a time at what many could make."""
+"""Locks: one run at a time in a folder, and one process at a time for what many need."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 HEARTBEAT_SECONDS = 10.0
-FOREIGN_SECONDS = 60.0  # silence after which the owner on another host is taken for dead
-ORPHAN_SECONDS = 10.0  # how long workers of a killed run may take to notice
+FOREIGN_SECONDS = 60.0  # an owner on another host that is silent for so long counts as dead
+ORPHAN_SECONDS = 10.0  # how long the workers of a killed run may live on
 _POLL_SECONDS = 0.05
-_REMOVED = 100  # times that a folder may be removed by others before a lock is in it
-_CLOSED, _CLOSED_SECONDS = 20, 0.005  # times that a folder is tried to be removed, and between
+_REMOVED = 100  # times that others may remove a folder before the lock file is made in it
+_CLOSED, _CLOSED_SECONDS = 20, 0.005  # how often removing a folder is tried, and the pause
 _NOT_A_LINK = getattr(os, "O_NOFOLLOW", 0)
 _RECORD_BYTES = 1 << 16
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -40,10 +40,11 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 class Lock:
     """The file ``lock`` in the work folder, held while a run lasts.
 
-    On one host flock decides: the system drops it when the last process of the run is gone, so a
-    dead run never blocks, and a killed run blocks only while a worker of it still lives. A run on
-    another host (a shared file system without flock) is known by the file's age, which ``beat``
-    keeps young. Raises BusyError when another run holds the folder.
+    On one host flock decides. The system releases it when the last process that has inherited it
+    has ended, so a dead run never blocks, and a killed one blocks only while one of its workers
+    lives. For a run on another host, on a shared file system whose flock does not reach there, the
+    age of the file decides; ``beat`` keeps it young. Raises BusyError if another run holds the
+    folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -63,7 +64,7 @@ class Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The record goes, so that a run on another host need not wait until the file is old.
+        # Without its record, a run on another host need not wait until the file is old.
         with contextlib.suppress(OSError):
             if self._owner() == self._record:
                 os.ftruncate(self._file, 0)
@@ -73,9 +74,9 @@ class Lock:
             _remove_folder(self._folder)
 
     def beat(self) -> None:
-        """Show now and then that the run is alive.
+        """Show that the run is alive; it may be called often.
 
-        BusyError where another host has taken the lock meanwhile, for which this run was dead.
+        BusyError if another host has taken the lock meanwhile, because it took this run for dead.
         """
         now = time.monotonic()
         if now - self._beaten > HEARTBEAT_SECONDS:
@@ -92,9 +93,12 @@ class Lock:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | _NOT_A_LINK, 0o666)
         try:
             locked = try_flock(file)
+            # The last holder may have removed the file after it was opened here. Then this lock is
+            # of a file that nobody else will find, and locks nothing: try again.
             if locked is False or not self._is_ours(file):
                 os.close(file)
                 return False
+            # flock may succeed although a run on another host works here, see the class.
             owner = self._owner()
             if owner and owner.get("host") != socket.gethostname():
                 self._refuse_living_stranger(file, owner)
@@ -112,7 +116,7 @@ class Lock:
         return True
 
     def _is_ours(self, file: int) -> bool:
-        """Whether the locked file is still the one of that name: a run that ends removes it."""
+        """Whether the locked file still has its name: a run that ends removes it."""
         return same_file(self._path) == Identity.of(os.fstat(file))[:2]
 
     def _owner(self) -> dict[str, Any]:
@@ -126,7 +130,9 @@ class Lock:
     def _refuse_living_stranger(self, file: int, owner: dict[str, Any]) -> None:
         written = os.fstat(file).st_mtime
         probe = self._path + ".probe"
-        with cannot_write(probe):  # the file system's own clock tells the age
+        # The clocks of two hosts may differ by more than a minute. Both times below are by that of
+        # the file system.
+        with cannot_write(probe):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(probe)
             open(probe, "xb").close()
@@ -146,7 +152,7 @@ class Lock:
 
 
 class _Lease:
-    """A lock that a thread keeps young."""
+    """A lock with a thread that calls ``beat``."""
 
     def __init__(self, folder: str) -> None:
         self._lock = Lock(folder).__enter__()
@@ -160,18 +166,18 @@ class _Lease:
         self._lock.__exit__()
 
     def _beat(self) -> None:
-        with contextlib.suppress(BusyError):  # nobody is there to be told
+        with contextlib.suppress(BusyError):  # the thread cannot tell anybody
             while not self._ended.wait(HEARTBEAT_SECONDS):
                 self._lock.beat()
 
 
-_held: dict[str, _Lease] = {}  # by folder: those that this process writes to until it ends
+_held: dict[str, _Lease] = {}  # by folder: the locks that this process holds until it ends
 
 
 def hold(folder: Path) -> None:
-    """Keep other runs out of ``folder`` until this process ends. BusyError where one is in it.
+    """Lock ``folder`` until this process ends. BusyError if another run holds it.
 
-    A process that ends without Python's own exit, by os._exit, has to call ``release``.
+    A process that ends by os._exit, and not by Python's own exit, has to call ``release``.
     """
     name = str(folder.resolve())
     if name not in _held:
@@ -180,7 +186,7 @@ def hold(folder: Path) -> None:
 
 @contextlib.contextmanager
 def held(folder: str) -> Iterator[None]:
-    """Keep other runs out of ``folder`` meanwhile. BusyError where one is in it."""
+    """Lock ``folder`` in a with statement. BusyError if another run holds it."""
     lock = _Lease(folder)
     try:
         yield
@@ -190,15 +196,16 @@ def held(folder: str) -> Iterator[None]:
 
 @atexit.register
 def release() -> None:
-    """Let other runs into all folders that are held."""
+    """Release all locks that ``hold`` took."""
     while _held:
         _held.popitem()[1].release()
 
 
 def _remove_folder(folder: str) -> None:
-    """Remove a folder whose files are removed: NFS and FUSE keep it until the last is closed.
+    """Remove a folder after its last file was removed and closed.
 
-    FUSE learns of that a moment later.
+    NFS and FUSE keep a removed file in the folder while it is open, and FUSE may learn only a
+    moment later that it was closed: so this is tried several times.
     """
     for _ in range(_CLOSED):
         try:
@@ -218,7 +225,7 @@ def _since(owner: dict[str, Any]) -> str:
 
 
 def try_flock(file: int) -> bool | None:
-    """Whether the lock was free; None where there are no locks."""
+    """Whether an open file was locked; None if the system or its file system has no locks."""
     if fcntl is None:
         return None
     try:
@@ -234,11 +241,12 @@ def try_flock(file: int) -> bool | None:
 
 @contextlib.contextmanager
 def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
-    """Hold the lock file ``path``; True where another process had it first.
+    """Hold the lock file ``path`` in a with statement. Yields whether another process had it first.
 
-    The file is made where it is missing; whoever holds it may remove it, or its folder. This saves
-    work, and protects nothing: where there are no locks, or after ``seconds``, the caller goes on
-    without it. Raises OSError where the file cannot be made.
+    It is to save work when many processes need the same file: the first one makes it while the
+    others wait. It protects nothing: without locks, or after ``seconds``, the caller continues
+    without it. The file is made if it is missing; the process that holds it may remove it, or its
+    folder. Raises OSError if the file cannot be made.
     """
     deadline = time.monotonic() + seconds
     waited, failed = False, 0
@@ -246,7 +254,7 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         try:
             file = open(path, "ab")  # noqa: SIM115
-        except FileNotFoundError:  # another process has removed the folder, or no file can be in it
+        except FileNotFoundError:  # another process has removed the folder; or it takes no files
             failed += 1
             if failed > _REMOVED:
                 raise
@@ -255,13 +263,16 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
             while try_flock(file.fileno()) is False and time.monotonic() < deadline:
                 waited = True
                 time.sleep(_POLL_SECONDS)
+            # Only a lock on the file that still has the name counts: the holder before may have
+            # removed the file while this process waited for it.
             ours = Identity.of(os.fstat(file.fileno()))
             if same_file(path) == ours[:2] or time.monotonic() >= deadline:
                 holder = os.getpid()
                 try:
                     yield waited
                 finally:
-                    # A process forked meanwhile has the file open too: to close it is not enough.
+                    # A process that was forked meanwhile has the file open, too, so closing it here
+                    # would not release the lock. And such a fork must not release it.
                     if fcntl is not None and os.getpid() == holder:
                         with contextlib.suppress(OSError):
                             fcntl.flock(file, fcntl.LOCK_UN)
@@ -270,7 +281,7 @@ def turn(path: str, seconds: float = math.inf) -> Iterator[bool]:
 
 
 def _is_alive(owner: dict[str, Any]) -> bool:
-    """Whether the process that wrote the record lives; one on another host is assumed to."""
+    """Whether the process of a record lives. One on another host is assumed to."""
     if owner.get("host") != socket.gethostname() or not isinstance(owner.get("pid"), int):
         return bool(owner)
     return is_alive(owner["pid"])

@@ -1,4 +1,4 @@
-"""What something is that was taken for a dataset, or for the name of one: the end of a message."""
+"""The end of a message about a file that was given as a dataset: what it is in fact."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from tokpack.errors import option
 _TEXT = (".txt", ".text", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".arrow")
 _PACKED = (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip", ".tar", ".tgz")
 _TOKENIZERS = (".tiktoken", ".model")
-_KEYS_BYTES = 1024  # at the begin of a tokenizer.json, with its first keys
+_KEYS_BYTES = 1024  # at the beginning of a tokenizer.json, enough for its first keys
 _YAML = (".yaml", ".yml")
 _CHECKPOINT = b'"checkpoint"'
 _HEAD_BYTES = 4096
 _LISTED = 10_000  # entries of a folder that are read
 _SHOWN = 4
-# What large files have in their place where a repository was cloned without them. The address of
-# Git LFS is cut where the header of an index ends: of that nobody may have read more.
+# The beginning of pointer files, which replace large files in a repository that was cloned without
+# them. The address of Git LFS is cut, because a caller may have read no more than the header of an
+# index.
 _POINTERS = {
     "a Git LFS pointer in the place of the file: git lfs pull fetches that": re.compile(
         rb"(\xef\xbb\xbf)?\s*version https://(git-lfs|hawser)\.github\.com"
@@ -30,19 +31,19 @@ _POINTERS = {
 
 
 def pointer_in(head: bytes) -> str:
-    """What a file that begins so is, and what to do about it, where it stands for another; ""."""
+    """What to do about a pointer file, from its first bytes; "" for any other file."""
     return next((what for what, begins in _POINTERS.items() if begins.match(head)), "")
 
 
 def is_dataset(name: str) -> bool:
-    """Whether a dataset has this prefix, or this is one of its two files."""
+    """Whether this is the prefix of a dataset, or one of its two files."""
     stem, suffix = os.path.splitext(name)
     prefix = stem if suffix in (".bin", ".idx") else name
     return os.path.isfile(prefix + ".idx")
 
 
 def is_tokenizer(name: str, head: bytes) -> bool:
-    """Whether a file that begins so is a tokenizer's, as its name or its keys say."""
+    """Whether a file with this beginning is a tokenizer's, by its name or its keys."""
     if name.endswith(_TOKENIZERS):
         return True
     begin = head[:_KEYS_BYTES].lstrip()
@@ -50,7 +51,7 @@ def is_tokenizer(name: str, head: bytes) -> bool:
 
 
 def not_a_dataset(name: str) -> str:
-    """What a file or folder is that is no dataset, and what to do with it; "" for anything else."""
+    """What a file or folder that is no dataset is, and what to do with it; "" if not known."""
     suffixes = os.path.basename(name).lower().split(".")[1:]
     last = f".{suffixes[-1]}" if suffixes else ""
     if os.path.isdir(name):
@@ -71,7 +72,7 @@ def not_a_dataset(name: str) -> str:
 
 
 def not_settings(name: str) -> str:
-    """What a file is that was given for one of a run's settings, and its flag; "" if it may be."""
+    """What a file given as settings of a run is, and the flag for it; "" if it may be settings."""
     stem, suffix = os.path.splitext(name)
     prefix = stem if suffix in (".bin", ".idx", ".json") else name
     if os.path.isdir(name) and _is_run(name):
@@ -90,7 +91,7 @@ def _head(name: str) -> bytes:
     try:
         with open(name, "rb") as file:
             return file.read(_HEAD_BYTES)
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return b""
 
 

@@ -1,9 +1,9 @@
-"""What a run may replace: the one rule of every command that writes.
+"""Which files a run may replace: one rule for every command that writes.
 
-An output that exists is replaced where its content says that the same command made it, or where
-that is asked for (overwrite, --overwrite). An input of the same run is never replaced, whatever
-name it has here. Kinds of output differ in how they are recognised, and in whether one that is
-recognised is replaced without being asked for: a report is, token ids are not.
+An output that exists is replaced if its content shows that the same command made it, or if that is
+requested (overwrite, --overwrite). An input of the same run is never replaced, under any name.
+Kinds of outputs differ in how they are recognized, and in whether a recognized one is replaced
+without a request: a report is, token ids are not.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 class Kind:
     """A kind of file that is written.
 
-    ``recognizes`` tells from the content of a file whether tokpack wrote it; None where no content
-    tells that. Such a file is replaced without being asked for, unless it is ``kept``.
-    ``beside`` is a file that goes with an output and has no name of its own from the user: where it
-    is not one that tokpack made, it is not replaced whatever is asked for.
+    ``recognizes`` tells by the content of a file whether tokpack wrote it; None if the content does
+    not show it. A recognized file is replaced without a request, unless it is ``kept``. ``beside``
+    is for a file that accompanies an output and is not named by the user: if tokpack did not make
+    it, it is never replaced.
     """
 
     what: str  # for messages: "a manifest"
@@ -57,10 +57,10 @@ Output = tuple[str, Kind]  # a path and what is written there
 
 
 def remove_partial(paths: Sequence[str]) -> None:
-    """Remove the outputs that a run named before it was killed, where it did not name all.
+    """Remove the outputs of a run that was killed when only some of them had their names.
 
-    A note beside the last output says which files these are. A file of one of these names that is
-    not the one of the note came later, and stays. Raises OutputError.
+    A note beside the last output lists these files by device and inode. A file that now has one of
+    the names but is another one came later, and stays. Raises OutputError.
     """
     for path in _left_by_a_kill(paths):
         remove_file(path)
@@ -69,7 +69,7 @@ def remove_partial(paths: Sequence[str]) -> None:
 def check_outputs(
     outputs: Sequence[Output], inputs: Iterable[str], *, overwrite: bool, detail: str = ""
 ) -> None:
-    """Refuse what the rule forbids; ``outputs`` are files that appear together, the last one last.
+    """Raise if the rule forbids an output; the files of ``outputs`` appear together, in this order.
 
     ``detail`` is added to the message about a file that exists: what else is known of it.
 
@@ -100,7 +100,7 @@ def check_outputs(
 
 
 def check_replaceable(path: str, kind: Kind, *, overwrite: bool, detail: str = "") -> None:
-    """OutputError where a file or object that is there must not be replaced."""
+    """Raise OutputError if an existing file or object must not be replaced."""
     is_ours = kind.recognizes is not None and kind.recognizes(path)
     if kind.beside and not is_ours:
         raise OutputError(
@@ -117,9 +117,9 @@ def check_replaceable(path: str, kind: Kind, *, overwrite: bool, detail: str = "
 def write_output(
     path: str, chunks: Iterable[bytes], inputs: Iterable[str], *, overwrite: bool
 ) -> None:
-    """Make ``path`` hold ``chunks``, whole and durably, where the rule allows it.
+    """Write ``chunks`` to ``path``, whole and durably, if the rule allows it.
 
-    A file of exactly these bytes counts as one that was made before, and stays as it is.
+    A file with exactly these bytes counts as made before, and stays as it is.
     """
     inputs = tuple(inputs)
     check_not_inputs([path], inputs)
@@ -134,7 +134,7 @@ def write_output(
 
 
 def check_not_inputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """UsageError where a file that is to be written, or its unfinished form, is an input.
+    """Raise UsageError if an output, or the name of its unfinished file, is an input.
 
     The URL ``file://PATH`` is another name of the file: fsspec reads and writes it by that.
     """
@@ -165,13 +165,13 @@ def begins_with(path: str, text: bytes) -> bool:
 
 
 def sealed(text: str, maker: str) -> str:
-    """YAML that ``is_sealed`` recognises as long as nobody changes it; it begins with a comment."""
+    """The text with a first line, a comment, by which ``is_sealed`` sees that nobody edited it."""
     digest = xxhash.xxh3_64(text.encode()).hexdigest()
     return f"# {maker} replaces this file as long as it is unchanged: {digest}\n{text}"
 
 
 def is_sealed(path: str, maker: str) -> bool:
-    """Whether a file is what ``sealed`` made for the same ``maker``, to the last byte."""
+    """Whether a file is what ``sealed`` made for the same ``maker``, byte for byte."""
     try:
         with open_regular(path) as file:
             head = file.readline(_SEALED_BYTES).decode()
@@ -191,7 +191,7 @@ def _check_different(paths: Sequence[str]) -> None:
 
 
 def _left_by_a_kill(paths: Sequence[str]) -> Iterator[str]:
-    """Those of ``paths`` that a run named before it was killed, then the note that says so."""
+    """The files of ``paths`` that a killed run had named, and then its note."""
     note = paths[-1] + NAMES
     if not os.path.isfile(note):
         return
@@ -216,21 +216,21 @@ def _same_bytes(path: str, file: BinaryIO) -> bool:
             while block := file.read(_BLOCK):
                 if there.read(len(block)) != block:
                     return False
-    except OSError:  # none is there, or none that can be read
+    except OSError:  # it does not exist, or cannot be read
         return False
     return True
 
 
 def _on_disk(name: str) -> str:
-    """The path that fsspec opens for a ``file://`` or ``local://`` URL; else the name."""
+    """The path that fsspec opens for a ``file://`` or ``local://`` URL; any other name as it is."""
     scheme, colon, path = name.partition("://")
     return os.path.expanduser(path) if colon and scheme.lower() in ("file", "local") else name
 
 
 def _files(name: str) -> Iterator[tuple[str, tuple[int, int] | None]]:
-    """A file, or a folder and the files in it, with what ``same_file`` says of each."""
+    """A file, or a folder and the files in it, each with its device and inode."""
     try:
-        status = os.stat(name)  # once: there may be a million, and far away
+        status = os.stat(name)  # only once: there may be a million inputs on a slow file system
     except (OSError, ValueError):
         return
     yield name, (status.st_dev, status.st_ino)

@@ -1,8 +1,8 @@
-"""A folder that appears whole or not at all: made under another name, then renamed.
+"""A folder that appears whole or not at all: it is made under another name, then renamed.
 
-One that is replaced or goes away gets another name first, so that no part of it is taken for the
-whole. Only folders with our marker are replaced or removed, and only where nobody put anything in
-them; the marker also says what kind of folder it is, and lists its files.
+A folder that is replaced or removed is renamed first, so that nobody takes what is left of it for
+the whole. Only folders with our marker are replaced or removed, and only if they contain no file of
+anybody else. The marker says which kind of folder it is, and lists its files.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _MARKER_BYTES = 1 << 24
 
 
 def unfinished(target: Path) -> Path:
-    """Where ``target`` is made."""
+    """The folder in which ``target`` is made before it gets its name."""
     return target.with_name(target.name + UNFINISHED)
 
 
 def is_ours(path: Path, kind: str) -> bool:
-    """Whether ``path`` is a folder of this kind that we made, with no file but ours in it."""
+    """Whether ``path`` is a folder of this kind that tokpack made, without files of others."""
     files = _files_of_ours(path, kind)
     return files is not None and set(os.listdir(path)) <= {MARKER, *files}
 
 
 def begin(target: Path, kind: str) -> Path:
-    """The empty folder in which ``target`` is made; what a crash left there goes.
+    """The new, empty folder in which to make ``target``. What a crash left there is removed.
 
-    OutputError where it cannot be written, or where a folder that has to go is not ours.
+    OutputError if it cannot be written, or if a folder that is in the way is not ours.
     """
     _check(target, kind)
     work = unfinished(target)
@@ -61,10 +61,12 @@ def begin(target: Path, kind: str) -> Path:
 
 
 def finish(target: Path, kind: str) -> None:
-    """Give what was made its name, durably; another folder of the name is replaced.
+    """Rename the finished folder to ``target``, durably; an old folder of that name is replaced.
 
-    OutputError, and then the old folder is there, or none.
+    After an OutputError the old folder is there, or none.
     """
+    # The files and the marker that lists them are durable before the folder gets its name: so a
+    # folder of this name is complete even after a power loss.
     work = unfinished(target)
     names = sorted(path.name for path in work.iterdir() if path.name != MARKER)
     for name in names:
@@ -80,7 +82,7 @@ def finish(target: Path, kind: str) -> None:
             rename(work, target)
         except OSError:
             with suppress(OSError):
-                if not work.exists():  # it was the sync that failed
+                if not work.exists():  # renamed already: only the sync of the names has failed
                     rename(target, work, fsync=False)
                 if replaced:
                     rename(old, target, fsync=False)
@@ -89,14 +91,14 @@ def finish(target: Path, kind: str) -> None:
 
 
 def abandon(target: Path, kind: str) -> None:
-    """Give back the space of a folder that was begun and cannot be finished."""
+    """Remove a folder that was begun and cannot be finished, to free its space."""
     work = unfinished(target)
     if _files_of_ours(work, kind) is not None:
         _remove_if_possible(work)
 
 
 def discard(path: Path) -> None:
-    """Remove a folder that is ours. OutputError."""
+    """Remove a folder that tokpack made. OutputError."""
     old = path.with_name(path.name + OLD)
     with cannot_write(path):
         rename(path, old, fsync=False)
@@ -104,7 +106,7 @@ def discard(path: Path) -> None:
 
 
 def discard_leftovers(folder: Path, pattern: str, kind: str) -> None:
-    """Remove what crashes left of the folders named like ``pattern``."""
+    """Remove what crashes have left of folders whose names match ``pattern``."""
     for ending in (UNFINISHED, OLD):
         for path in folder.glob(pattern + ending):
             if _files_of_ours(path, kind) is not None or _is_empty(path):
@@ -128,7 +130,7 @@ def _check(target: Path, kind: str) -> None:
 
 
 def _files_of_ours(path: Path, kind: str) -> list[str] | None:
-    """The files that a folder of ours has or had; None for any other folder, or for a link."""
+    """The files that the marker of a folder lists, or None for a link or a folder of others."""
     if path.is_symlink() or not path.is_dir():
         return None
     values: Any = None
@@ -141,7 +143,7 @@ def _files_of_ours(path: Path, kind: str) -> list[str] | None:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether a folder has nothing in it, or no more than a marker that was not finished."""
+    """Whether a folder has nothing in it except an unfinished marker."""
     return (
         path.is_dir() and not path.is_symlink() and set(os.listdir(path)) <= {MARKER + UNFINISHED}
     )
@@ -155,6 +157,6 @@ def _remove(folder: Path) -> None:
 
 
 def _remove_if_possible(folder: Path) -> None:
-    # What stays has a name that nobody reads, and goes the next time.
+    # If something stays, nobody reads it under this name, and the next run removes it.
     with suppress(OSError):
         _remove(folder)

@@ -1,1 +1,1 @@
-"""Objects of stores: s3, gs, az and https through obstore, everything else through fsspec."""
+"""Objects on stores: s3, gs, az and https through obstore, everything else through fsspec."""

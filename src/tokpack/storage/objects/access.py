@@ -1,6 +1,7 @@
-"""Objects on stores, for the rest of the program: what may succeed the next time is tried again.
+"""Objects on stores, for the rest of the program; requests that may succeed later are tried again.
 
-A process that may fork asks a helper; workers, which do not, open stores themselves.
+A process that may fork sends its requests to a helper process, see ``helper``. Workers, which do
+not fork, open stores themselves.
 """
 
 from __future__ import annotations
@@ -53,24 +54,23 @@ if TYPE_CHECKING:
     from tokpack.storage.objects.urls import PutMode
 
 
-# What a URL names: an object, the objects below a folder, or those that match a pattern.
-
 _MAGIC = re.compile(r"[*?[]")
 _DEEP = "**"
 
 
 class ListedObjects(NamedTuple):
-    """Objects that a URL led to; ``folder`` is the one that they are below, "" for none."""
+    """Objects that a URL names; ``folder`` is the folder that was named, or "" for an object."""
 
     folder: str
     objects: list[StoredObject]
 
 
 def find(store: Backend, url: str) -> list[ListedObjects]:
-    """What a URL names, by name. StoreError where that is nothing.
+    """The objects that a URL names, in order: one, those below a folder, or those of a pattern.
 
-    ``**`` stands for any number of folders. No wildcard stands for a dot at the beginning of a
-    name, and what is below a folder leaves such names out. An https server lists nothing.
+    ``**`` stands for any number of folders. No wildcard matches a dot at the beginning of a name,
+    and a folder stands for the objects in it without such names. A web server cannot list objects.
+    StoreError if there are none.
     """
     lists = place_of(url).kind != "http"
     if lists and _MAGIC.search(url):
@@ -80,7 +80,7 @@ def find(store: Backend, url: str) -> list[ListedObjects]:
         if not matches:
             raise StoreError(f"{shown(url)}: no object matches this pattern")
         matches.sort(key=lambda one: _order(one.folder or one.objects[0].url))
-        # Objects that follow each other are given together, so that they are looked at together.
+        # Objects that follow each other are grouped, so that the caller can look at many at once.
         return [
             ListedObjects(folder, [one for listed in some for one in listed.objects])
             for folder, some in groupby(matches, key=lambda listed: listed.folder)
@@ -95,7 +95,7 @@ def find(store: Backend, url: str) -> list[ListedObjects]:
 
 
 def _walk(store: Backend, base: str, rest: Sequence[str]) -> Iterator[ListedObjects]:
-    """What matches ``rest`` in the folder ``base``."""
+    """The objects that match the pattern ``rest`` in the folder ``base``."""
     name, more = rest[0], rest[1:]
     if name == _DEEP:
         for one in store.below(base):
@@ -127,7 +127,7 @@ def _names(base: str, one: StoredObject) -> list[str]:
 
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Whether the names of folders and of a file are as the components of a pattern say."""
+    """Whether the names of a path match the components of a pattern."""
     if not pattern:
         return not names
     if pattern[0] == _DEEP:
@@ -150,7 +150,7 @@ def _is_visible(name: str) -> bool:
 
 
 def in_order(objects: Iterable[StoredObject]) -> list[StoredObject]:
-    """By the names of the folders first, and then by those of the objects in them."""
+    """The objects, sorted by the names of their folders, and then by their own."""
     return sorted(objects, key=lambda one: _order(one.url))
 
 
@@ -163,42 +163,42 @@ T = TypeVar("T")
 CHUNK_BYTES = 4 << 20
 _AT_ONCE = 32
 _COPIES, _PARTS = 8, 4
-_TURNS = 4  # times the patience: how long something is tried again
+_TURNS = 4  # a request is tried again for so many times the patience
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 
 
 class Objects:
-    """Reads, writes and lists objects, by the backend of each URL.
+    """Reads, writes and lists objects through the backend of their URL.
 
-    All methods raise StoreError, those that write OutputError.
+    All methods raise StoreError; those that write raise OutputError.
     """
 
     def __init__(self, backend: Callable[[str], Backend]) -> None:
         self._backend = backend
-        self._answered: set[tuple[str, str]] = set()  # kinds and roots of URLs
+        self._answered: set[tuple[str, str]] = set()  # stores that have answered: kinds and roots
         self._lock = threading.Lock()
         self._amounts = [0, 0, 0]
 
     def find(self, url: str) -> list[ListedObjects]:
-        """What a URL names: an object, those below a folder, those that match a pattern."""
+        """The objects that a URL names: one, those below a folder, or those of a pattern."""
         return self._again(url, lambda: find(self._backend(url), url), first=True)
 
     def listed(self, begin: str) -> dict[str, StoredObject]:
-        """The objects whose URLs begin so, in the folder that this names."""
+        """The objects whose URLs begin with ``begin``, not those in folders below, by URL."""
         folder = begin.rpartition("/")[0]
         _, there = self._again(folder, lambda: self._backend(folder).level(folder), first=True)
         return {one.url: one for one in there if one.url.startswith(begin)}
 
     def stat(self, url: str) -> StoredObject | None:
-        """The object of a URL; None where there is none."""
+        """The object of a URL, or None if there is none."""
         return self._again(url, lambda: self._backend(url).stat(url), first=True)
 
     def stats(self, urls: Iterable[str]) -> list[StoredObject | None]:
-        """``stat`` of each, many at a time."""
+        """The objects of URLs, many at a time, with None for each that does not exist."""
         return threads.map(self.stat, urls)
 
     def named(self, url: str) -> StoredObject:
-        """The object of a URL. InputError where there is none."""
+        """The object of a URL. InputError if there is none."""
         current = self.stat(url)
         if current is None:
             self.check_root(url)
@@ -206,7 +206,7 @@ class Objects:
         return current
 
     def check_root(self, url: str) -> None:
-        """StoreError where there is not even the bucket of a URL, or the endpoint is no store's."""
+        """Raise StoreError if the bucket of a URL does not exist, or if no store is there."""
         try:
             next(iter(self._backend(url).below(url)), None)
         except StoreError as error:
@@ -218,12 +218,13 @@ class Objects:
             pass
 
     def heads(self, objects: Iterable[StoredObject], size: int) -> list[bytes]:
-        """The first bytes of objects, ``size`` at most of each, many at a time."""
+        """The first bytes of objects, at most ``size`` of each, many at a time."""
         return threads.map(lambda one: self.read(one, 0, min(size, one.size)), objects)
 
     def contents(self, urls: Iterable[str], most: int) -> list[bytes | None]:
-        """Small objects as they are now, ``most`` bytes at most of each; None where none is."""
+        """The current contents of small objects, at most ``most`` bytes; None for a missing one."""
 
+        # If an object is replaced between the two requests, both are tried again.
         def content(url: str) -> bytes | None:
             backend = self._backend(url)
             now = backend.stat(url)
@@ -237,13 +238,13 @@ class Objects:
         return threads.map(lambda url: self._again(url, lambda: content(url), first=True), urls)
 
     def check_same(self, *objects: StoredObject) -> None:
-        """StoreError where one of the objects has been replaced or removed."""
+        """Raise StoreError if one of the objects has been replaced or removed."""
         for one, now in zip(objects, self.stats(one.url for one in objects), strict=True):
             if now is None or not now.has_same_content(one):
                 raise changed(one.url)
 
     def read(self, source: StoredObject, begin: int, end: int) -> Any:
-        """Bytes [begin, end) of an object. StoreError where it has been replaced, too."""
+        """Bytes [begin, end) of an object. StoreError also if it has been replaced."""
         if begin == end:
             return b""
         url = source.url
@@ -252,12 +253,12 @@ class Objects:
         return data
 
     def copies(self, objects: Sequence[StoredObject]) -> list[str]:
-        """Files of this machine's cache with the bytes of objects, many at a time.
+        """The paths of local copies of objects in the cache; many are fetched at a time.
 
-        They may be removed when others need their place: open them at once. OutputError where the
-        cache cannot be written, UsageError where it is too small.
+        They may be removed when space is needed for others: open them at once. OutputError if the
+        cache cannot be written, UsageError if it is too small.
         """
-        from tokpack.storage.objects.cache import copy_of  # whose checksums are another package's
+        from tokpack.storage.objects.cache import copy_of  # loads another package, for checksums
 
         def copy(one: StoredObject) -> str:
             return copy_of(one, lambda: self.chunks([Range(one, 0, one.size)]))
@@ -265,7 +266,7 @@ class Objects:
         return copiers.map(copy, objects)
 
     def chunks(self, ranges: Iterable[Range]) -> Iterator[bytes]:
-        """The bytes of ranges of objects and files, one after the other, some MiB at a time."""
+        """The bytes of ranges of objects and files, in order, a few MiB at a time."""
 
         for source, begin, end in ranges:
             if isinstance(source, LocalFile):
@@ -279,9 +280,9 @@ class Objects:
                 reader.close()
 
     def create_repository(self, url: str) -> bool:
-        """Make the repository of the hub where there is none; whether it did.
+        """Make the repository on the hub if it does not exist. Returns whether it made it.
 
-        OutputError where nothing can be written to it.
+        OutputError if nothing can be written to it.
         """
         with cannot_write():
             is_new: bool = self._tried(
@@ -292,10 +293,11 @@ class Objects:
     def put(
         self, url: str, content: bytes | Sequence[Range], mode: PutMode = "overwrite"
     ) -> StoredObject | None:
-        """Write an object; gives the version that is there then, None where ``mode`` forbids it.
+        """Write an object and return its version; None if ``mode`` forbids it.
 
-        The answer to a write may be lost, and it is tried again: so the same bytes are no other.
-        Where no answer was lost they are those of another run, and what is given is not ``ours``.
+        If the answer to a write is lost, the write is tried again, and finds that the object is
+        there already. So an object with the same bytes counts as written. But if no answer was
+        lost, another run has written it, and the version that is returned is not ``ours``.
         """
         with cannot_write():
             return self._put(url, content, mode)
@@ -306,7 +308,8 @@ class Objects:
         if not isinstance(content, bytes) and sum(one.size for one in content) <= limits.PART_BYTES:
             content = b"".join(self.chunks(content))
         if mode != "overwrite" and not (isinstance(content, bytes) and place_of(url).kind):
-            # No conditions there are: it is looked at just before.
+            # fsspec has no conditional writes, and for uploads in parts obstore has none. So the
+            # object is looked at just before, which leaves a short moment for another writer.
             if not matches(self.stat(url), mode):
                 return None
             mode = "overwrite"
@@ -314,7 +317,7 @@ class Objects:
         try:
             written: StoredObject = self._tried(url, write, first=True)
         except MissingError as error:
-            if isinstance(mode, StoredObject):  # it was removed meanwhile
+            if isinstance(mode, StoredObject):  # the version to replace was removed meanwhile
                 return None
             raise not_found(url) from error
         except (ChangedError, StoreError) as error:
@@ -330,7 +333,7 @@ class Objects:
         return written
 
     def _of_content(self, url: str, content: object) -> StoredObject | None:
-        """The object of a URL, if it has this content."""
+        """The object of a URL if it has this content, else None."""
         if not isinstance(content, bytes):
             return None
         now = self.stat(url)
@@ -338,7 +341,7 @@ class Objects:
         return now if same else None
 
     def delete(self, url: str, version: StoredObject | None = None) -> bool:
-        """Remove an object, which may be gone; False where it is not ``version``."""
+        """Remove an object, if it exists. Returns False if it is not ``version``."""
         with cannot_write():
             now = self.stat(url)
             if now is None:
@@ -348,24 +351,27 @@ class Objects:
             try:
                 self._tried(url, lambda: self._backend(url).delete(url, version))
             except (ChangedError, MissingError):
-                return self.stat(url) is None  # it may be gone by the first of two tries
+                return self.stat(url) is None  # a try whose answer was lost may have removed it
             return True
 
     def begin(self, url: str) -> str:
-        """Begin an upload in parts to S3; gives its name."""
+        """The id of a new upload in parts to S3."""
         return self._again(url, lambda: self._backend(url).begin(url), first=True)
 
     def part(self, url: str, upload: str, number: int, content: bytes | Sequence[Range]) -> str:
-        """Send a part, some bytes or ranges of files; its ETag. ChangedError: it was aborted."""
+        """Send a part, which is bytes or ranges of files. Returns its ETag.
+
+        ChangedError if the upload was aborted.
+        """
         size = len(content) if isinstance(content, bytes) else sum(one.size for one in content)
         etag = self._tried(url, lambda: self._backend(url).part(url, upload, number, content))
         self.count(written=size)
         return etag
 
     def copy_part(self, url: str, upload: str, number: int, one: Range) -> str:
-        """Let the store copy a part from an object; its ETag.
+        """Let the store copy a part from an object. Returns its ETag.
 
-        StoreError also where the object is another one by now; ChangedError as in ``part``.
+        StoreError also if that object has been replaced; ChangedError if the upload was aborted.
         """
         assert isinstance(one.source, StoredObject)
         try:
@@ -378,30 +384,32 @@ class Objects:
     def complete(
         self, url: str, upload: str, etags: Sequence[str], mode: PutMode
     ) -> tuple[str, bool] | None:
-        """Make the object of an upload; its ETag, and whether it is ``ours``: see ``put``.
+        """Make the object of an upload. Returns its ETag and whether it is ``ours``, see ``put``.
 
-        None where ``mode`` forbids it.
+        None if ``mode`` forbids it.
         """
         complete = _Write(partial(self._backend(url).complete, url, upload, etags, mode))
         try:
             return self._tried(url, complete), True
         except (StoreError, ChangedError, MissingError) as error:
-            # The answer to a try may be lost: what is there says whether it was done.
+            # The answer to an earlier try may have been lost, and the upload is gone once it is
+            # complete. The ETag of such an object follows from its parts, so it tells whether the
+            # one that is there is of this upload.
             with suppress(StoreError):
                 written = self.stat(url)
                 if written and written.etag.strip('"') == etag_of_parts(etags):
                     return written.etag, complete.may_be_done
             if isinstance(error, StoreError):
                 raise
-            return None  # another one is there by now, or none
+            return None  # another object is there by now, or the one to replace is gone
 
     def abort(self, url: str, upload: str) -> None:
-        """Give up an upload, which may be complete or gone."""
+        """Abort an upload, if it still exists."""
         with suppress(ChangedError, MissingError):
             self._tried(url, lambda: self._backend(url).abort(url, upload))
 
     def amounts(self) -> tuple[int, int, int]:
-        """Requests of this process, tried again or not, bytes that were read, and written."""
+        """The requests of this process, each try counted, and the bytes that it read and wrote."""
         requests, read, written = self._amounts
         return requests, read, written
 
@@ -412,7 +420,7 @@ class Objects:
                 self._amounts[at] += count
 
     def _again(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
-        """As ``_tried``; StoreError also for an object that is missing, or another one."""
+        """As ``_tried``, but with StoreError for an object that is missing or was replaced."""
         try:
             return self._tried(url, act, first=first)
         except MissingError as error:
@@ -421,10 +429,11 @@ class Objects:
             raise changed(url) from error
 
     def _tried(self, url: str, act: Callable[[], T], *, first: bool = False) -> T:
-        """Try until it succeeds. MissingError, ChangedError, StoreError where that takes too long.
+        """The result of ``act``, tried again while it fails with TransientError.
 
-        ``first``: nothing need have been asked of this store before. If it does not answer and
-        never has, a setting is probably wrong: that is an error at once.
+        StoreError if that takes too long; MissingError and ChangedError are passed on. With
+        ``first``, this may be the first request to the store. If no answer comes and none ever has,
+        a setting is probably wrong, and that is an error at once.
         """
         begun, longest = machine.clock.now(), patience_seconds() * _TURNS
         pause = _FIRST_PAUSE
@@ -446,7 +455,7 @@ class Objects:
 
 
 class _Write:
-    """A write that is tried; ``may_be_done``: a try of which no answer came may have succeeded."""
+    """A write that is tried. ``may_be_done``: a try without an answer may have succeeded."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self._act, self.may_be_done = act, False
@@ -460,7 +469,8 @@ class _Write:
 
 
 threads = Threads(_AT_ONCE)
-# These wait for requests, and so are not those who make them.
+# These threads wait for requests that ``threads`` make. If they were the same ones, all of them
+# could wait, and none would be left to make a request.
 copiers, senders = Threads(_COPIES), Threads(_PARTS)
 _never_forks = False
 _helper: Helper | None = None
@@ -468,16 +478,16 @@ _beginning = threading.Lock()
 
 
 def use_in_this_process() -> None:
-    """Say that this process will not fork: it opens stores itself.
+    """Declare that this process will not fork, so that it opens stores itself.
 
-    One that was forked from a process with open stores still asks a helper.
+    If it was forked from a process that has loaded obstore, it still uses a helper.
     """
     global _never_forks  # noqa: PLW0603
     _never_forks = "obstore" not in sys.modules
 
 
 def _backend(url: str) -> Backend:
-    """What opens the store of a URL: this process, or another, which has the same settings."""
+    """The backend for a URL: in this process, or a helper with the environment of now."""
     global _helper  # noqa: PLW0603
     if _never_forks:
         from tokpack.storage.objects.backends import backend_of
@@ -486,18 +496,18 @@ def _backend(url: str) -> Backend:
     with _beginning:
         if _helper is None or _helper.environment != _settings():
             _helper = Helper(_settings())
-            objects._answered.clear()  # no store was asked with these settings
+            objects._answered.clear()  # no store has answered with these settings yet
         return _helper
 
 
 def _settings() -> dict[str, str]:
-    """What stores are configured by: variables that change call for another helper."""
+    """The settings of stores: the environment. If it changes, another helper is started."""
     return dict(os.environ)
 
 
 @atexit.register
 def shut_down() -> None:
-    """End the helper process of this one, if there is one."""
+    """End the helper process, if there is one."""
     global _helper  # noqa: PLW0603
     if _helper:
         _helper.shut_down()
@@ -505,6 +515,7 @@ def shut_down() -> None:
 
 
 def _after_fork() -> None:
+    # A fork has none of the threads, and locks that they may have held. It gets its own helper.
     global _never_forks, _beginning, threads, copiers, senders
     shut_down()
     _never_forks, _beginning, objects._lock = False, threading.Lock(), threading.Lock()
@@ -517,24 +528,22 @@ if hasattr(os, "register_at_fork"):
 objects = Objects(_backend)
 
 
-# Objects read on, in ranges, and as files: with several requests under way.
-
 REQUEST_BYTES = 4 << 20
-_MOST = 6  # requests under way: with their size, the bound of what is held in memory
+_MOST = 6  # requests under way; times REQUEST_BYTES, the most memory of a reader
 _FIRST_BYTES = 1 << 20
-# Where it is not known how much will be read: the smallest request, after how many of them one more
-# is sent ahead, and how many may be under way.
+# If it is not known how much will be read: the smallest request; the number of requests after which
+# one more is sent ahead; and the most requests under way.
 _LEAST_BYTES = 64 << 10
 _UNSAID_BEFORE, _MOST_UNSAID = 3, 3
-_MOST_READERS = 4  # of one file: the columns of a table are read in turns
+_MOST_READERS = 4  # of one file, for the columns of a table, which are read in turns
 
 
 class Reader:
-    """The bytes of an object from ``begin`` on, requested ahead up to ``until``.
+    """Reads an object from ``begin`` on; what lies before ``until`` is requested ahead.
 
-    Beyond it only what is read is requested, and ahead where that goes on. Reads are conditional
-    on the object's version. InputError where it is another one, or where the store does not give
-    its bytes in the end.
+    Beyond ``until``, bytes are requested when they are read, and ahead only if reading continues.
+    Reads are conditional on the version of the object, since a mix of two versions would be worse
+    than an error. InputError if the object has been replaced, or if the store does not answer.
     """
 
     def __init__(
@@ -564,7 +573,7 @@ class Reader:
         return bytes(self._take(size))
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Cancel the requests; nothing more is read."""
         self._size = self._until = 0
         for future in self._pending if self._process == os.getpid() else ():
             future.cancel()
@@ -578,7 +587,9 @@ class Reader:
         return taken
 
     def _fetched(self, wanted: int) -> Any:
-        if self._process != os.getpid():  # forked since, without the threads that would answer
+        # After a fork the requests under way are lost, because the fork has no threads: begin again
+        # at the first byte that was not read.
+        if self._process != os.getpid():
             self._process, self._next, self._taken = os.getpid(), self.at, 0
             self._pending.clear()
         self._ask()
@@ -593,7 +604,7 @@ class Reader:
         return data
 
     def _ask(self) -> None:
-        # Few and small at first: a caller that only looks at the beginning should not fetch much.
+        # Few and small requests at first: many callers look only at the beginning.
         size = min(REQUEST_BYTES, _FIRST_BYTES << min(self._taken, 8))
         while self._next < self._until and len(self._pending) < min(_MOST, self._taken + 1):
             self._request(min(size, self._until - self._next))
@@ -612,7 +623,7 @@ class Reader:
 class Ranges:
     """Bytes [begin, end) of objects, all requested at once; ``take`` waits for them.
 
-    Who does not take them has to ``close``. Reads are conditional as those of a Reader.
+    A caller that does not take them must ``close``. Reads are conditional, as those of a Reader.
     """
 
     def __init__(self, wanted: Sequence[tuple[StoredObject, int, int]]) -> None:
@@ -626,7 +637,7 @@ class Ranges:
         return [future.result() for future in self._futures]
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Cancel the requests."""
         for future in self._futures if self._process == os.getpid() else ():
             future.cancel()
 
@@ -639,7 +650,7 @@ class Ranges:
 
 
 class KeptRanges(Ranges):
-    """As Ranges, but copied into this machine's cache: ``take`` waits, and gives no bytes."""
+    """As Ranges, but the bytes are copied into the local cache: ``take`` only waits for that."""
 
     def _get(self, source: StoredObject, begin: int, end: int) -> None:
         from tokpack.storage.objects.cache import keep_range
@@ -648,7 +659,7 @@ class KeptRanges(Ranges):
 
 
 class _File(io.RawIOBase):
-    """An object as a file in which to seek; where it is read on, requests go ahead."""
+    """An object as a file to seek in, which requests bytes ahead where it is read in order."""
 
     def __init__(self, source: StoredObject) -> None:
         self._source = source
@@ -683,7 +694,10 @@ class _File(io.RawIOBase):
         super().close()
 
     def _reader(self) -> Reader:
-        """The reader that stands where the file does; the one used longest ago makes room."""
+        """The reader whose position is that of the file, or a new one.
+
+        There are only a few: the one that was used longest ago is closed.
+        """
         for reader in self._readers:
             if reader.at == self._at:
                 self._readers.remove(reader)
@@ -697,5 +711,5 @@ class _File(io.RawIOBase):
 
 
 def open_object(source: StoredObject) -> BinaryIO:
-    """Open an object as a file to read and to seek in. Reads raise InputError."""
+    """Open an object as a file to read and seek in. Its reads raise InputError."""
     return cast("BinaryIO", io.BufferedReader(_File(source)))

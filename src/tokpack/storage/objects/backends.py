@@ -1,4 +1,4 @@
-"""What a store is asked for, by whom: the interface, and the one that opens the store of a URL."""
+"""The interface of a backend, and the backend for a URL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """One kind of stores, or all of them; failures are those of ``trouble``."""
+    """The requests that a kind of stores answers; they raise the errors of ``trouble``."""
 
     def stat(self, url: str) -> StoredObject | None: ...
     def below(self, url: str) -> Iterable[StoredObject]: ...
@@ -25,14 +25,14 @@ class Backend(Protocol):
     def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject: ...
     def delete(self, url: str, version: StoredObject | None) -> None: ...
 
-    # Of S3 alone: uploads in parts.
+    # Only S3 has these, for uploads in parts.
     def begin(self, url: str) -> str: ...
     def part(self, url: str, upload: str, number: int, content: bytes | Sequence[Range]) -> str: ...
     def copy_part(self, url: str, upload: str, number: int, one: Range) -> str: ...
     def complete(self, url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str: ...
     def abort(self, url: str, upload: str) -> None: ...
 
-    # Of the hub alone.
+    # Only the Hugging Face hub has this.
     def create_repository(self, url: str) -> bool: ...
 
 
@@ -42,5 +42,5 @@ def _of_kind(kind: str, chunks: Chunks) -> Backend:
 
 
 def backend_of(url: str, chunks: Chunks) -> Backend:
-    """What opens the store of a URL in this process; ``chunks`` reads ranges of other objects."""
+    """The backend for a URL in this process; ``chunks`` reads ranges of other objects."""
     return _of_kind(place_of(url).kind, chunks)

@@ -1,12 +1,13 @@
-"""Copies of objects, and of ranges of them, on this machine, for all of its processes.
+"""Local copies of objects, and of ranges of them, which all processes of this machine share.
 
-    $TOKPACK_CACHE/stores/KEY/NAME            the object; its time is when it was used last
+    $TOKPACK_CACHE/stores/KEY/NAME            the object; its time is when it was last used
                              /NAME.sum        the checksum of its blocks
                              /.lock           held by the process that fetches it
 
-KEY is of the URL, the size, the ETag and the range, so an object that was replaced is another
-entry. A copy whose bytes are not those of its checksum is fetched again. Indices, traces and
-tokenizers are copied whole, since they are mapped; of a .bin the blocks of an order that has them.
+KEY is a hash of the URL, the size, the ETag and the range, so an object that was replaced has
+another entry. A copy that does not match its checksum is fetched again. Indices, tables and
+tokenizers are copied whole, because they are mapped; of a .bin only the blocks of an order of
+blocks are copied.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ SIZE = "TOKPACK_CACHE_SIZE"
 _DEFAULT_BYTES = 50 * 10**9
 _SUM, _LOCK = ".sum", ".lock"
 _LONGEST_NAME = 200
-_SCANS = 64  # of the whole cache, in the time in which it is filled once
+_SCANS = 64  # how often the cache is scanned while as much is fetched as it can hold
 
-_checked: set[tuple[str, int, int]] = set()  # copies whose checksums this process has seen
+_checked: set[tuple[str, int, int]] = set()  # copies whose checksum this process has compared
 _scanning = threading.Lock()
-_unscanned: int | None = None  # bytes that this process has fetched since it scanned the cache
+_unscanned: int | None = None  # bytes fetched since this process last scanned the cache
 
 
 def _after_fork() -> None:
     global _scanning  # noqa: PLW0603
-    _scanning = threading.Lock()  # a thread that the fork lacks may have held it
+    _scanning = threading.Lock()  # a thread, which the fork does not have, may have held it
 
 
 if hasattr(os, "register_at_fork"):
@@ -55,10 +56,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def copy_of(source: StoredObject, content: Callable[[], Iterable[bytes]]) -> str:
-    """The file with the bytes of an object: ``content``, asked for where it is not there.
+    """The path of a local copy of an object. If there is none, ``content`` is called for its bytes.
 
-    The file may be removed when others need its place: open it at once. Raises what ``content``
-    raises, OutputError where the cache cannot be written, UsageError where it is too small.
+    The file may be removed when space is needed for others: open it at once. Raises what
+    ``content`` raises, OutputError if the cache cannot be written, UsageError if it is too small.
     """
     path = _path(source) / shown(source.url).rpartition("/")[2][-_LONGEST_NAME:]
     _keep(path, source, source.size, content)
@@ -66,14 +67,14 @@ def copy_of(source: StoredObject, content: Callable[[], Iterable[bytes]]) -> str
 
 
 def keep_range(source: StoredObject, begin: int, end: int, read: Read) -> None:
-    """Have a copy of bytes [begin, end) of an object, which ``read`` gives; as ``copy_of``."""
+    """Keep a copy of bytes [begin, end) of an object, read by ``read``. Raises as ``copy_of``."""
     _keep(_range(source, begin, end), source, end - begin, lambda: [read(source, begin, end)])
 
 
 def kept_range(source: StoredObject, begin: int, end: int) -> str | None:
-    """The file with bytes [begin, end) of an object; None where they are not kept.
+    """The path of a copy of bytes [begin, end) of an object, or None if they are not kept.
 
-    It may be removed when others need its place.
+    The file may be removed when space is needed for others.
     """
     path = _range(source, begin, end)
     return str(path) if _has_version(source) and _is_whole(path) else None
@@ -86,22 +87,23 @@ def _range(source: StoredObject, begin: int, end: int) -> Path:
 def _keep(
     path: Path, source: StoredObject, size: int, content: Callable[[], Iterable[bytes]]
 ) -> None:
-    """Have a copy of ``content``; fetched, by one process, where it is not there."""
+    """Make a copy of ``content`` at ``path``, if there is none; only one process fetches it."""
     versioned = _has_version(source)
     if versioned and _is_whole(path):
         return
+    # After the turn, it is looked at again: another process may have fetched it meanwhile.
     try:
         with cannot_write(path.parent), turn(str(path.parent / _LOCK)):
             if not (versioned and _is_whole(path)):
                 _make_room(source, size, path.parent)
                 _fetch(content(), path)
     except OutputError as error:
-        if not _is_whole(path):  # another process may have fetched it, where there are no locks
+        if not _is_whole(path):  # without locks, another process may have fetched it
             raise OutputError(f"{error}: set TOKPACK_CACHE to a folder for it") from error
 
 
 def _has_version(source: StoredObject) -> bool:
-    """Whether an ETag or a time says that a copy is the object."""
+    """Whether an ETag or a time shows that a copy is of the current object."""
     return bool(source.etag or source.modified_ns)
 
 
@@ -112,7 +114,7 @@ def _path(source: StoredObject, *span: int) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a copy is there and has the checksum noted beside it; its time is then set to now."""
+    """Whether a copy exists and matches its checksum; then it is marked as used now."""
     try:
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
@@ -138,14 +140,14 @@ def _fetch(content: Iterable[bytes], path: Path) -> None:
                 file.write(data)
             sums.add(memoryview(data))
         note.write(checksum_of_sums(sums.finish()).encode())
-        # Without a sync: after a power loss the checksum says what is missing.
+        # Without a sync: what a power loss takes does not match the checksum, and is fetched again.
         staged.commit(fsync=False)
 
 
 def _make_room(source: StoredObject, size: int, folder: Path) -> None:
-    """Remove the copies used longest ago, until there is room for another.
+    """Remove the copies that were used longest ago, until there is space for another.
 
-    A process looks when it has fetched a 64th of what there is room for, since to look takes long.
+    To scan the cache takes long, so a process does it only after it has fetched a 64th of its size.
     """
     global _unscanned  # noqa: PLW0603
     limit = _limit()
@@ -165,7 +167,7 @@ def _make_room(source: StoredObject, size: int, folder: Path) -> None:
 
 
 def _entries(root: Path) -> Iterator[tuple[int, int, Path]]:
-    """When an entry was used last, its bytes and its folder."""
+    """For each entry: when it was last used, its bytes and its folder."""
     for folder in root.iterdir():
         with suppress(OSError):  # others remove entries too
             files = [one.stat() for one in folder.iterdir()]
@@ -174,7 +176,10 @@ def _entries(root: Path) -> Iterator[tuple[int, int, Path]]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove an entry that nobody is fetching. Who has its file open or mapped keeps it."""
+    """Remove an entry, unless a process is fetching it.
+
+    A process that has its file open or mapped keeps the bytes.
+    """
     with suppress(OSError), open(folder / _LOCK, "rb") as file:
         if try_flock(file.fileno()) is not False:
             shutil.rmtree(folder, ignore_errors=True)

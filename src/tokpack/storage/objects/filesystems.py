@@ -1,4 +1,4 @@
-"""Objects of every other kind of store, hf:// among them, through the user's fsspec."""
+"""Objects on all other kinds of stores, hf:// among them, through the user's fsspec."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from tokpack.storage.objects.urls import Chunks, PutMode, Range
 
 _TAGS = ("ETag", "etag", "e_tag", "blob_id", "md5Hash", "content_md5", "generation")
-_TRIED_AGAIN = (408, 409, 425, 429)  # of the answers 4xx: conflicts of commits, too many requests
+_TRIED_AGAIN = (408, 409, 425, 429)  # answers such as a conflict of commits, too many requests
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified")
 
 
 class FileSystems:
-    """The backend of what fsspec opens; ``chunks`` reads ranges of other objects."""
+    """The backend for URLs that fsspec opens; ``chunks`` reads ranges of other objects."""
 
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
 
     def stat(self, url: str) -> StoredObject | None:
-        """The object of a URL; None where there is none."""
+        """The object of a URL, or None if there is none."""
         try:
             info = self._try(url, lambda system, path: _fresh(system).info(path))
         except FileNotFoundError:
@@ -64,7 +64,7 @@ class FileSystems:
         return data
 
     def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject:
-        """Write an object: bytes, or ranges of others; ``mode`` is "overwrite"."""
+        """Write an object from bytes or from ranges of others; ``mode`` must be "overwrite"."""
         message = {"commit_message": f"Write {PurePosixPath(url).name} with tokpack"}
         more = message if hub_repository(url) else {}
 
@@ -81,7 +81,7 @@ class FileSystems:
         return written
 
     def create_repository(self, url: str) -> bool:
-        """Make the repository of the hub, a private one, where there is none; whether it did."""
+        """Make a private repository on the hub if there is none. Returns whether it made it."""
 
         def create(system: Any, _: str) -> bool:
             from huggingface_hub import HfApi

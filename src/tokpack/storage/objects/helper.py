@@ -1,8 +1,10 @@
-"""A process that opens stores for one that may fork, whose own threads a fork would not copy.
+"""A process that opens stores for a process that may fork.
 
-obstore waits for ever in a fork of a process that has used it. So whoever may fork asks this
-process, through one connection for each request that is under way; each connection has a thread
-here. The requests are those of ``Backend``, and what they give or raise is passed on.
+obstore has threads, and a fork copies only the thread that forks: in a fork of a process that has
+used obstore, a request waits for ever. So a process that may fork never loads it, and sends its
+requests to this one instead, through one connection for each request that is under way; each
+connection has a thread here. The requests are those of ``Backend``; their results and errors are
+passed back.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _PASSED_ON = (TokpackError, ChangedError, MissingError, TransientError)
 
 
 class Helper:
-    """A ``Backend`` whose work another process does, with an ``environment`` of its own."""
+    """A ``Backend`` that passes its requests to another process, started with ``environment``."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
@@ -45,7 +47,8 @@ class Helper:
         self._idle: list[Connection[Any, Any]] = []
         self._control, theirs = socket.socketpair()
         with theirs:
-            # In a session of its own, so that Ctrl-C ends the run, and the run ends this.
+            # In a session of its own, so that Ctrl-C does not reach it: the run may need the store
+            # to clean up. It ends when the run closes the socket, or dies.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tokpack.storage.objects", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -62,18 +65,19 @@ class Helper:
         return partial(self._ask, name)
 
     def shut_down(self) -> None:
-        """End the process; in a fork of the one that began it, only leave it alone."""
+        """End the process. In a fork of the one that started it, only close what was inherited."""
         if self._control.fileno() < 0:
             return
         self._idle.clear()
         self._control.close()
-        if self._process is None:  # it could not begin
+        if self._process is None:  # it could not be started
             return
         if os.getpid() == self._parent:
             self._process.terminate()
             self._process.wait()
         else:
-            self._process.returncode = 0  # not a child of this process
+            # It is no child of this process. With a return code, Popen does not try to wait for it.
+            self._process.returncode = 0
 
     __del__ = shut_down
 
@@ -86,9 +90,12 @@ class Helper:
             connection.send(request)
             done, value = connection.recv()
         except (OSError, EOFError) as error:
-            self.environment.clear()  # the next request begins another one
+            # With another environment than that of now, ``access`` starts a new helper for the next
+            # request, which is this one again.
+            self.environment.clear()
             raise TransientError("the process that opens stores has died", silent=True) from error
-        # One whose request was interrupted is not used again: its answer may still come.
+        # Not in a finally: after Ctrl-C the answer may still come through this connection, and
+        # would be taken for that of the next request.
         self._idle.append(connection)
         if done:
             return value
@@ -100,13 +107,13 @@ class Helper:
         from multiprocessing.connection import Connection
 
         ours, theirs = socket.socketpair()
-        with theirs, suppress(OSError):  # it has died, as the connection will say
+        with theirs, suppress(OSError):  # if it has died, the request through this will fail
             socket.send_fds(self._control, [b"."], [theirs.fileno()])
         return Connection(ours.detach())
 
 
 def serve(control: socket.socket, backend: Any) -> None:
-    """Answer the requests of connections that come by ``control``, until that is closed."""
+    """Answer requests, through connections that arrive by ``control``, until that is closed."""
     from multiprocessing.connection import Connection
 
     while True:
@@ -114,8 +121,8 @@ def serve(control: socket.socket, backend: Any) -> None:
             _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
         except OSError:
             descriptors = []
-        if not descriptors:
-            os._exit(0)  # requests under way are of no use to anybody
+        if not descriptors:  # the process that asks has ended, so nobody waits for any answer
+            os._exit(0)
         connection: Connection[Any, Any] = Connection(descriptors[0])
         threading.Thread(target=_answer, args=(connection, backend), daemon=True).start()
 
@@ -145,13 +152,14 @@ def _sendable(operation: str, value: Any) -> Any:
     return list(value) if operation == "below" else value
 
 
-# Threads that wait for stores.
-
 T = TypeVar("T")
 
 
 class Threads:
-    """Unlike an executor's, they keep no process from ending."""
+    """Threads that wait for stores, ``most`` of them; unlike an executor's, they are daemons.
+
+    So a process can end although one of them still waits.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self._begun = most, 0
@@ -160,7 +168,7 @@ class Threads:
         )
 
     def submit(self, act: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Let a thread do something."""
+        """The future of a call that a thread will make."""
         future: Future[T] = Future()
         self._jobs.put((future, act, arguments))
         if self._begun < self._most:
@@ -169,7 +177,7 @@ class Threads:
         return future
 
     def map(self, act: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
-        """What ``act`` gives for each item; after an error those that wait are not begun."""
+        """The results of ``act`` for each item. After an error, calls not yet begun are dropped."""
         items = list(items)
         if len(items) == 1:
             return [act(items[0])]
@@ -188,4 +196,4 @@ class Threads:
                     future.set_result(act(*arguments))
                 except BaseException as error:
                     future.set_exception(error)
-            del future, act, arguments  # not kept until the next one comes
+            del future, act, arguments  # else their memory would be kept until the next job comes

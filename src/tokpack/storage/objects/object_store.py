@@ -1,7 +1,7 @@
 """Objects of s3, gs, az and https servers, through obstore.
 
-obstore has threads of its own, which do not survive a fork: it is imported where it is used, and
-``access`` sees to it that no process that forks later gets here.
+obstore has threads of its own, which do not survive a fork. So it is imported only where it is
+used, and ``access`` ensures that no process that may fork later gets here.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ EXTRAS = {"s3": "s3", "gs": "gcs", "az": "azure", "http": "remote"}
 
 
 class ObjectStores:
-    """The backend of what obstore opens; ``chunks`` reads ranges of other objects.
+    """The backend for stores that obstore opens; ``chunks`` reads ranges of other objects.
 
-    Failures are those of ``trouble``.
+    Its errors are those of ``trouble``.
     """
 
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
 
     def stat(self, url: str) -> StoredObject | None:
-        """The object of a URL; None where there is none."""
+        """The object of a URL, or None if there is none."""
         place = place_of(url)
         if not place.key:
             return None
@@ -71,7 +71,7 @@ class ObjectStores:
                 yield _object(url_of(url, meta["path"]), meta)
 
     def level(self, url: str) -> tuple[list[str], list[StoredObject]]:
-        """The folders (URLs, without a slash at the end) and the objects in a folder."""
+        """The folders in a folder, as URLs without a slash at the end, and the objects in it."""
         place = place_of(url)
         if place.kind == "s3":
             pages = list(s3.pages(url, f"{place.key.strip('/')}/".lstrip("/"), Delimiter="/"))
@@ -85,7 +85,7 @@ class ObjectStores:
         return [url_of(url, prefix) for prefix in listed["common_prefixes"]], objects
 
     def read(self, source: StoredObject, begin: int, end: int) -> Any:
-        """Bytes [begin, end) of an object; ChangedError where it is another one now."""
+        """Bytes [begin, end) of an object. ChangedError if it has been replaced."""
         key = place_of(source.url).key
         options: Any = {"range": (begin, end)}
         if source.etag and not source.etag.startswith("W/"):
@@ -103,9 +103,9 @@ class ObjectStores:
         return data
 
     def put(self, url: str, content: bytes | Sequence[Range], mode: PutMode) -> StoredObject:
-        """Write an object: bytes, or, in parts and with the mode "overwrite", ranges of others.
+        """Write an object from bytes, or from ranges of others, which are sent in parts.
 
-        ChangedError where ``mode`` forbids that.
+        For ranges, ``mode`` must be "overwrite". ChangedError if ``mode`` forbids the write.
         """
         key = place_of(url).key
         options: Any = {"mode": mode}
@@ -122,7 +122,7 @@ class ObjectStores:
         return StoredObject(url, size, _quoted(done["e_tag"]), 0, done["version"] or "")
 
     def delete(self, url: str, version: StoredObject | None) -> None:
-        """Remove an object; of S3 only ``version``, where it is given."""
+        """Remove an object; on S3 only if it is ``version``, unless that is None."""
         place = place_of(url)
         if version is None or place.kind != "s3":
             self._try(url, lambda obs, store: obs.delete(store, place.key))
@@ -135,12 +135,12 @@ class ObjectStores:
     abort = staticmethod(s3.abort)
 
     def part(self, url: str, upload: str, number: int, content: bytes | Sequence[Range]) -> str:
-        """Send a part of an upload: bytes, or ranges of files; its ETag."""
+        """Send a part of an upload, which is bytes or ranges of files. Returns its ETag."""
         body = content if isinstance(content, bytes) else b"".join(self._chunks(content))
         return s3.part(url, upload, number, body)
 
     def _try(self, url: str, act: Callable[[Any, Any], Any]) -> Any:
-        """What ``act`` gives for obstore and the store of a URL; failures in our words."""
+        """The result of ``act`` for obstore and the store of a URL; errors as those of trouble."""
         obstore, store = self._opened(url)
         try:
             return act(obstore, store)
@@ -186,7 +186,7 @@ def _quoted(etag: str | None) -> str:
 def _opened(place: Location) -> Any:
     from obstore import store
 
-    # ``access`` tries again, and knows when to give up.
+    # Without retries here: ``access`` tries again, and knows when to give up.
     more: Any = {"client_options": _client_options(), "retry_config": {"max_retries": 0}}
     if place.kind == "s3":
         return store.S3Store(place.root, **more, **_of_profile())
@@ -223,10 +223,10 @@ def _client_options() -> dict[str, Any]:
 
 
 def _of_profile() -> dict[str, Any]:
-    """Credentials, region and endpoint of the files in ~/.aws, where no variable has them.
+    """Credentials, region and endpoint from the files in ~/.aws, unless variables set them.
 
-    They need boto3, which also knows of roles and single sign-on; without it obstore looks for
-    the credentials of the machine.
+    They are read by boto3, which also knows roles and single sign-on. Without boto3, obstore looks
+    for the credentials of the machine.
     """
     if os.environ.get("AWS_ACCESS_KEY_ID") or os.environ.get("AWS_SKIP_SIGNATURE"):
         return {}

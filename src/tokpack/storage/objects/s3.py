@@ -1,5 +1,7 @@
-"""What obstore does not do on S3, through boto3: listings that do not end at an error, uploads that
-have a name, deletes of one version. Each request is made once: ``access`` tries again.
+"""Requests to S3 through boto3, for what obstore cannot do.
+
+These are listings that fail at an error and do not end there, uploads that can be aborted later,
+and deletes of one version. Each request is made once: ``access`` tries again.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _AT_ONCE = 32
 
 @functools.cache
 def _client() -> Any:
-    """A client of boto3 that sees the same settings as obstore."""
+    """A client of boto3 with the same settings as obstore."""
     try:
         import boto3.session
         from botocore import UNSIGNED
@@ -40,7 +42,7 @@ def _client() -> Any:
         read_timeout=patience,
         retries={"total_max_attempts": 1},
         max_pool_connections=_AT_ONCE,
-        # What stores other than Amazon's do not know is not asked for; parts carry an MD5.
+        # Stores other than Amazon's may not know these checksums; each part has an MD5 instead.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         s3={"addressing_style": "path"} if address else None,
@@ -64,7 +66,7 @@ def _client() -> Any:
 
 @contextmanager
 def _translating(url: str) -> Iterator[None]:
-    """Failures of boto3 as those of obstore: see ``trouble.failure``."""
+    """Turn errors of boto3 into those of ``trouble``, as errors of obstore are."""
     from botocore import exceptions
     from botocore.parsers import ResponseParserError
 
@@ -80,26 +82,26 @@ def _translating(url: str) -> Iterator[None]:
 
 
 def pages(url: str, prefix: str, **more: str) -> Iterator[dict[str, Any]]:
-    """The pages of a listing: obstore takes an error with status 200 for the end of it."""
+    """The pages of a listing. obstore would take an error with status 200 for its end."""
     with _translating(url):
         paginator = _client().get_paginator("list_objects_v2")
         yield from paginator.paginate(Bucket=place_of(url).root, Prefix=prefix, **more)
 
 
 def delete(url: str, version: StoredObject) -> None:
-    """Remove a version of an object; ChangedError for another one."""
+    """Remove an object. ChangedError if it is not ``version``."""
     with _translating(url):
         _client().delete_object(**_named(url), IfMatch=version.etag)
 
 
 def begin(url: str) -> str:
-    """Begin an upload in parts; gives its name."""
+    """The id of a new upload in parts."""
     with _translating(url):
         return _value(_client().create_multipart_upload(**_named(url)), "UploadId", url)
 
 
 def part(url: str, upload: str, number: int, body: bytes) -> str:
-    """Send a part; its ETag. AbortedError where there is no such upload any more."""
+    """Send a part. Returns its ETag. AbortedError if the upload does not exist any more."""
     digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
     with _translating(url):
         answer = _client().upload_part(
@@ -109,7 +111,7 @@ def part(url: str, upload: str, number: int, body: bytes) -> str:
 
 
 def copy_part(url: str, upload: str, number: int, one: Range) -> str:
-    """Let the store copy a part from an object, if that is still the same; its ETag."""
+    """Let the store copy a part from an object, if that is unchanged. Returns the part's ETag."""
     source, begin, end = one
     assert isinstance(source, StoredObject)
     place = place_of(source.url)
@@ -126,7 +128,7 @@ def copy_part(url: str, upload: str, number: int, one: Range) -> str:
 
 
 def complete(url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str:
-    """Make the object of an upload; its ETag. ChangedError where ``mode`` forbids that."""
+    """Make the object of an upload. Returns its ETag. ChangedError if ``mode`` forbids it."""
     parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]
     condition = {"IfNoneMatch": "*"} if mode == "create" else {}
     if isinstance(mode, StoredObject):
@@ -139,7 +141,7 @@ def complete(url: str, upload: str, etags: Sequence[str], mode: PutMode) -> str:
 
 
 def abort(url: str, upload: str) -> None:
-    """Give up an upload. AbortedError where it is complete, or gone."""
+    """Abort an upload. AbortedError if it is complete, or does not exist any more."""
     with _translating(url):
         _client().abort_multipart_upload(**_named(url), UploadId=upload)
 

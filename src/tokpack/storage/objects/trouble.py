@@ -1,4 +1,4 @@
-"""Errors of stores in words: what happened, and the setting that is probably wrong."""
+"""Errors of stores: what happened, in words, and the setting that is probably wrong."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _NO_CREDENTIALS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal
 
 
 class TransientError(Exception):
-    """A failure that may not be there the next time; the message is for people.
+    """A failure that may be gone at the next try; the message is for people.
 
-    ``silent``: where nothing answered, which a wrong setting looks like. ``refused``: where the
-    answer says that nothing was done.
+    ``silent``: no answer came, as with a wrong setting. ``refused``: the answer says that nothing
+    was done.
     """
 
     def __init__(self, text: str, *, silent: bool = False, refused: bool = False) -> None:
@@ -55,15 +55,15 @@ class TransientError(Exception):
 
 
 class MissingError(Exception):
-    """There is no such object, or nothing that a store would have."""
+    """There is no such object; or no such bucket, or no store."""
 
 
 class ChangedError(Exception):
-    """The object is not the one that was looked at."""
+    """The object is not in the version that the request named."""
 
 
 class AbortedError(ChangedError):
-    """The upload was given up, by somebody else."""
+    """The upload was aborted by somebody else."""
 
 
 def changed(url: str) -> StoreError:
@@ -73,14 +73,14 @@ def changed(url: str) -> StoreError:
 
 
 def not_found(url: str) -> StoreError:
-    """What 404 means where no object was asked for: there is no bucket, or no store."""
+    """The error for a 404 where no object was named: there is no bucket, or no store."""
     place = place_of(url)
     server, settings = _server(place), _settings_of_endpoint(place)
     return StoreError(f"{shown(url)}: {server} answers 404 Not Found: {settings}")
 
 
 def translated(error: Exception, url: str) -> Exception:
-    """A failure of obstore, as ``failure``."""
+    """An error of obstore as one of those that ``failure`` returns."""
     kind, text = type(error).__name__, str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     number = int(status[1]) if status else 0
@@ -93,10 +93,10 @@ def translated(error: Exception, url: str) -> Exception:
 
 
 def failure(url: str, number: int, code: str, text: str, *, broken: bool = False) -> Exception:
-    """A failed request as TransientError, MissingError, ChangedError, or StoreError.
+    """The error for a failed request: TransientError, MissingError, ChangedError or StoreError.
 
-    ``number`` is the status of the answer, 0 where there was none, ``broken`` then tells whether
-    it was the connection that failed; ``code`` is the store's own word for it.
+    ``number`` is the status of the answer, or 0 if there was none; then ``broken`` tells whether
+    the connection failed. ``code`` is the store's own name of the error.
     """
     place = place_of(url)
     if number == 412 or code == "BlobAlreadyExists":  # this one comes with 409
@@ -106,7 +106,8 @@ def failure(url: str, number: int, code: str, text: str, *, broken: bool = False
     if number == 404 and code not in _NO_BUCKET_CODES:
         return MissingError(url)
     if not any(host in text for host in _NO_CREDENTIALS):
-        # 416: a body broke off at its very end, and the empty range behind it was asked for.
+        # 416: the library read on after an answer that broke off at its very end, and so requested
+        # an empty range.
         passes = (number >= 500 and number != 501) or number in PASSING
         if passes or (number == 416 and place.kind != "http"):
             return TransientError(
@@ -118,7 +119,7 @@ def failure(url: str, number: int, code: str, text: str, *, broken: bool = False
 
 
 def _no_answer(text: str, place: Location) -> TransientError:
-    """What was wrong with the connection, and which setting may be."""
+    """The error if no answer came: what failed, and which setting may be wrong."""
     server, settings = _server(place), _settings_of_endpoint(place)
     if "certificate" in text:
         return TransientError(
@@ -132,7 +133,7 @@ def _no_answer(text: str, place: Location) -> TransientError:
 
 
 def _lasting(text: str, number: int, answer: str, place: Location) -> str:
-    """What is wrong, and which setting says so."""
+    """The message for an error that will not pass: what is wrong, and which setting."""
     settings = _CREDENTIALS[place.kind]
     reasons = (
         (
@@ -158,7 +159,7 @@ def _lasting(text: str, number: int, answer: str, place: Location) -> str:
             f"the credentials have expired ({answer}): get new ones, and check {settings}",
         ),
         (
-            # The answer to a HEAD has no body that would say so.
+            # The answer to a HEAD request has no body to tell the reason.
             answer in ("400 Bad Request", "403 Forbidden")
             and place.kind == "s3"
             and bool(os.environ.get("AWS_SESSION_TOKEN")),
@@ -179,7 +180,7 @@ def _lasting(text: str, number: int, answer: str, place: Location) -> str:
 
 
 def endpoint(kind: str) -> tuple[str, str]:
-    """The variable that names the endpoint of a kind of stores, and its value; "" where none is."""
+    """The variable that sets the endpoint of a kind of stores, and its value, "" if not set."""
     names = _ENDPOINT.get(kind, ())
     return next(((name, os.environ[name]) for name in names if os.environ.get(name)), ("", ""))
 
@@ -204,7 +205,7 @@ def _settings_of_endpoint(place: Location) -> str:
 
 @contextmanager
 def cannot_write() -> Iterator[None]:
-    """Raise OutputError where a store fails."""
+    """Raise OutputError if a store fails."""
     try:
         yield
     except StoreError as error:

@@ -1,7 +1,7 @@
-"""Objects that are written: whole or not at all, in place of what a request may replace alone.
+"""Objects are written whole or not at all, and replace only the version that a request may replace.
 
-A large one is made of ranges of files and of other objects. S3 copies what it has itself; all else
-is read here, and sent on.
+A large object is made of ranges of files and of other objects. S3 copies ranges of its own objects;
+all others are read here and sent.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 LEAST_PART, MOST_PART, MOST_PARTS = 5 << 20, 5 << 30, 10_000  # of S3; the last part may be smaller
-COPY_BYTES = 512 << 20  # of a part that is copied, so that many are copied at a time
-_DOUBLED = 4  # times that parts may double where they are too many; each is held in memory
+COPY_BYTES = 512 << 20  # of a part that S3 copies; not more, so that many are copied at a time
+_DOUBLED = 4  # how often the size of parts may double if they are too many; each is in memory
 
 
 class TakenError(OutputError):
-    """What is there is not what was looked at, or written."""
+    """Another version is there than the one that was looked at, or written."""
 
     def __init__(self, url: str, now: str = "exists") -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class TakenError(OutputError):
 
 
 def write(content: bytes | Sequence[Range], url: str, mode: PutMode = "overwrite") -> StoredObject:
-    """Make an object, in place of what ``mode`` allows. Raises OutputError, TakenError."""
+    """Write an object, in place of what ``mode`` allows. Raises OutputError, TakenError."""
     written = objects.put(url, content, mode)
     if written is None:
         raise TakenError(url)
@@ -60,24 +60,25 @@ def write(content: bytes | Sequence[Range], url: str, mode: PutMode = "overwrite
 
 
 def check_writable(url: str) -> None:
-    """See that an object can be written: one without bytes, which is removed. OutputError.
+    """Raise OutputError if no object can be written. An empty one is written, and removed.
 
-    On the hub, where each would be a commit, by what the account may do; a repository that is not
-    there is made.
+    On the hub each of these would be a commit. So there the rights of the account are looked at; a
+    repository that does not exist is made.
     """
     if repository := hub_repository(url):
         if objects.create_repository(url):
             _logger.warning("made the private repository %s of datasets on the hub", repository)
         return
-    # Where one is there, the store has answered; an empty one is left of a command that was killed.
+    # If an object of this name exists, that the store has answered is enough. An empty one was left
+    # by a command that was killed.
     written = objects.put(url, b"", "create") or objects.stat(url)
     if written and not written.size:
-        with suppress(OutputError):  # without the right to delete, it stays
+        with suppress(OutputError):  # the user may write but not delete: then it stays
             objects.delete(url, written)
 
 
 def abort(url: str, upload: str) -> None:
-    """Give up the upload of which ``send`` told. Raises OutputError."""
+    """Abort an upload whose id ``send`` has told. Raises OutputError."""
     with cannot_write():
         objects.abort(url, upload)
 
@@ -90,10 +91,10 @@ def send(
     begun: Callable[[str], None] = lambda upload: None,
     check: Callable[[], None] = lambda: None,
 ) -> StoredObject:
-    """Make an object of a file; what ``mode`` allows is replaced when the new one is complete.
+    """Send a file as an object; what ``mode`` allows is replaced when the new one is complete.
 
-    ``begun`` is told the name of a multipart upload, which ``abort`` takes. ``check`` is called
-    last before that, and may raise. Raises OutputError, TakenError.
+    ``begun`` is called with the id of an upload in parts, which ``abort`` takes. ``check`` is
+    called just before the object appears, and may raise. Raises OutputError, TakenError.
     """
     path = os.path.abspath(path)
     version = identity(path)
@@ -114,10 +115,10 @@ def compose(
     begun: Callable[[str], None] = lambda upload: None,
     check: Callable[[], None] = lambda: None,
 ) -> StoredObject:
-    """Make an object that consists of ``ranges``, in order; ``on_bytes`` gets the size of each.
+    """Make an object that consists of ``ranges``, in order; ``on_bytes`` is told what was sent.
 
-    Sources are read only in their version. InputError where one is another by now or cannot be
-    read, OutputError where the object cannot be written, TakenError where ``mode`` forbids it,
+    Sources are read only in the version that a range names. InputError if one has been replaced or
+    cannot be read, OutputError if the object cannot be written, TakenError if ``mode`` forbids it,
     UsageError for too many ranges. ``begun`` and ``check`` are as in ``send``.
     """
     ranges = [one for one in ranges if one.size]
@@ -131,7 +132,7 @@ def compose(
         written = write(ranges, url, mode)
         on_bytes(size)
     try:
-        # Once more, for some stores do not know of conditions.
+        # The sources are compared once more at the end, because some stores ignore conditions.
         for source in {one.source for one in ranges}:
             if isinstance(source, LocalFile):
                 source.check_same()
@@ -144,16 +145,17 @@ def compose(
 
 
 class UploadPart(NamedTuple):
-    """A part of an upload: one range that the store copies, or several that pass through here."""
+    """A part of an upload: one range that the store copies, or several that are sent from here."""
 
     ranges: list[Range]
     copied: bool
 
 
 def parts_of(ranges: Sequence[Range], url: str) -> list[UploadPart]:
-    """The parts of an upload to S3 within its limits. UsageError where there are too many ranges.
+    """The parts of an upload within the limits of S3. UsageError if there are too many ranges.
 
-    What is smaller than a part is joined with its neighbours, here; so is what is not on S3.
+    S3 cannot copy a range that is smaller than a part: it is read here and joined with its
+    neighbours. So are ranges that are not on S3.
     """
     size = sum(one.size for one in ranges)
     most = min(max(COPY_BYTES, -(-2 * size // MOST_PARTS)), MOST_PART)
@@ -201,7 +203,7 @@ def _in_parts(
     begun: Callable[[str], None],
     check: Callable[[], None],
 ) -> tuple[str, bool]:
-    """Make an object of S3 in parts; its ETag, and whether it is ours."""
+    """Make an object on S3 in parts. Returns its ETag and whether it is ours, see Objects.put."""
     parts = parts_of(ranges, url)
     upload = objects.begin(url)
     telling = threading.Lock()
@@ -225,7 +227,7 @@ def _in_parts(
         etags = workers.map(make, enumerate(parts, 1))
         check()
         if mode != "overwrite" and not matches(objects.stat(url), mode):
-            raise TakenError(url)  # some stores do not know of conditions
+            raise TakenError(url)  # looked at, because some stores ignore the condition below
         result = objects.complete(url, upload, etags, mode)
         if result is None:
             raise TakenError(url)
@@ -239,9 +241,9 @@ def _in_parts(
 
 
 def _content(ranges: Sequence[Range]) -> bytes | Sequence[Range]:
-    """The bytes of several ranges; as ranges where all are of files.
+    """The bytes of several ranges, those of objects read at the same time.
 
-    Those of objects are read side by side.
+    If all are of files they are returned as ranges, to be read when they are sent.
     """
     stored = [(one.source, *one[1:]) for one in ranges if isinstance(one.source, StoredObject)]
     if not stored:
@@ -257,7 +259,7 @@ def _content(ranges: Sequence[Range]) -> bytes | Sequence[Range]:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Raise InputError where a source cannot be read, which is no failure to write."""
+    """Raise InputError if a source cannot be read, since the output is not at fault."""
     try:
         yield
     except StoreError as error:
@@ -265,5 +267,5 @@ def _reading() -> Iterator[None]:
 
 
 def _is_whole(one: Range) -> bool:
-    """Whether a range is all of an object."""
+    """Whether a range is a whole object."""
     return isinstance(one.source, StoredObject) and one.size == one.source.size

@@ -1,4 +1,4 @@
-"""URLs of objects: what is one, what of it may be shown, and the parts that a store wants."""
+"""URLs of objects: recognized, shown without secrets, and taken apart for a store."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ _KINDS = {
 _ACCOUNT_HOST = re.compile(r"[\w-]+\.(dfs|blob)\.[\w.-]+")
 _HUB_DATASET = re.compile(r"hf://(?!datasets/|buckets/)")
 _HUB_OBJECT = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@[^/]+)?/.")
-# In messages of libraries: what is behind the ? of a URL, and a password before the @.
+# The secret parts of URLs in messages of libraries: a query, and a password before an @.
 _QUERY = re.compile(r"(\w://[^\s\"'<>?]*)\?[^\s\"'<>),]*")
 _PASSWORD = re.compile(r"(\w://)[^\s/@\"'<>]*:[^\s/@\"'<>]*@")
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One version of an object: ``etag`` is "" where the store gives none, ``modified_ns`` 0.
+    """One version of an object.
 
-    ``generation`` is by what GCS tells versions when it writes.
-    ``written`` is when, in seconds since the epoch by the store's clock; 0 where it does not say.
-    ``ours`` is False in the answer to a write that found the same bytes there, of another run.
+    ``etag`` is "" if the store gives none; ``modified_ns`` is 0 unless it is needed instead.
+    ``generation`` is what GCS calls a version in conditions of writes. ``written`` is when it was
+    written, in seconds since the epoch by the store's clock, or 0 if not known. ``ours`` is False
+    in the result of a write that found the same bytes, written by another run.
     """
 
     url: str
@@ -51,18 +52,18 @@ class StoredObject:
     ours: bool = field(default=True, compare=False)
 
     def has_same_content(self, other: StoredObject) -> bool:
-        """Whether both are one content: of one size, and of one ETag or, without it, one time."""
+        """Whether both have the same content: the same size and ETag, or without ETags time."""
         if self.size != other.size or bool(self.etag) != bool(other.etag):
             return False
         return self.etag == other.etag if self.etag else self.modified_ns == other.modified_ns
 
 
-# Whether to replace what is there: anything, nothing, or one version alone.
+# What a write may replace: anything, nothing, or one version only.
 PutMode = Literal["overwrite", "create"] | StoredObject
 
 
 class Location(NamedTuple):
-    """Where an object lies: ``root`` names the bucket, container or host; ``key`` the object.
+    """The place of an object: ``root`` is the bucket, container or host; ``key`` its name there.
 
     ``kind`` is s3, gs, az, http, or "" for what fsspec opens; then root is "" and key the URL.
     """
@@ -73,18 +74,18 @@ class Location(NamedTuple):
 
 
 def is_url(text: str) -> bool:
-    """Whether a path names an object on a store; ``hf://NAME`` names a dataset, which is none."""
+    """Whether a path is the URL of an object; ``hf://NAME`` is a dataset, and no object."""
     return "://" in text and _URL.match(text) is not None and not _HUB_DATASET.match(text)
 
 
 def hub_repository(url: str) -> str:
-    """The repository owner/name of a dataset of the hub in which an object lies; "" elsewhere."""
+    """The repository OWNER/NAME of datasets on the hub that has an object; "" if none has."""
     match = _HUB_OBJECT.match(url)
     return match[1] if match else ""
 
 
 def shown(url: str) -> str:
-    """A URL without what may be secret: passwords, and the query of one that has been signed."""
+    """A URL without secrets: without a password, and without the query of a signed URL."""
     scheme = url.partition("://")[0].lower()
     text = _PASSWORD.sub(r"\1", url)
     if _KINDS.get(scheme) == "http":
@@ -93,15 +94,15 @@ def shown(url: str) -> str:
 
 
 def scrubbed(text: str) -> str:
-    """A library's message, on one line, without what may be secret in its URLs."""
+    """The message of a library on one line, without secrets in its URLs."""
     line = " ".join(text.partition("\n\nDebug source:")[0].split())
     return _PASSWORD.sub(r"\1", _QUERY.sub(r"\1", line))
 
 
 def place_of(url: str) -> Location:
-    """Take a URL apart. InputError for one without a bucket, container or host, and for a chain.
+    """The place that a URL names. InputError if it has no bucket, container or host, or is a chain.
 
-    A chain of fsspec's, ``a::b``, lets what is found at b say what is opened, code even.
+    In a chain of fsspec, ``a::b``, what is found at b decides what is opened: even code could be.
     """
     scheme, _, rest = url.partition("://")
     kind = _KINDS.get(scheme.lower(), "")
@@ -125,7 +126,7 @@ def place_of(url: str) -> Location:
 
 
 def object_of(url: str) -> Location:
-    """What is the same for all URLs of one object, or for a path."""
+    """A place that is the same for all URLs of one object; for a path, the place of the path."""
     place = place_of(url)
     if place.kind != "az":
         return place
@@ -135,7 +136,7 @@ def object_of(url: str) -> Location:
 
 
 def azure_names(root: str) -> tuple[str, str]:
-    """The container and the account ("" where the environment says it) of an az or abfs URL."""
+    """The container and account of an az or abfs URL; "" for one that the environment sets."""
     container, at, host = root.partition("@")
     if at and _ACCOUNT_HOST.fullmatch(host):
         return container, host.partition(".")[0]
@@ -143,13 +144,13 @@ def azure_names(root: str) -> tuple[str, str]:
 
 
 def url_of(like: str, key: str) -> str:
-    """The URL of another key of the bucket or container that the URL ``like`` names."""
+    """The URL of ``key`` in the bucket or container of the URL ``like``."""
     scheme, _, rest = like.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}/{key}"
 
 
 def etag_of_parts(etags: Sequence[str]) -> str:
-    """The ETag of an object that was made of parts with these; "-" where they are no MD5."""
+    """The ETag of an object that was made from parts with these ETags; "-" if they are no MD5."""
     try:
         digests = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
     except ValueError:
@@ -158,7 +159,7 @@ def etag_of_parts(etags: Sequence[str]) -> str:
 
 
 def matches(current: StoredObject | None, mode: PutMode) -> bool:
-    """Whether ``mode`` allows to write where ``current`` is."""
+    """Whether ``mode`` allows a write in place of ``current``."""
     if current is None or isinstance(mode, str):
         return mode == "overwrite" or (current is None and mode == "create")
     return current.has_same_content(mode)
@@ -170,17 +171,17 @@ CERTIFICATES = ("AWS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 def certificates() -> str | None:
-    """The file with the certificate of a private server, where the environment names one."""
+    """The path of a private server's certificate, or None if the environment names none."""
     return next(filter(None, map(os.environ.get, CERTIFICATES)), None)
 
 
 def is_set(name: str) -> bool:
-    """Whether a variable says yes, in the words that obstore takes for it."""
+    """Whether a variable is set to one of the words that obstore takes for yes."""
     return os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y")
 
 
 def patience_seconds() -> float:
-    """How long a store may say nothing: TOKPACK_STORE_TIMEOUT, or 30 s."""
+    """How long a store may take to answer, in seconds: TOKPACK_STORE_TIMEOUT, or 30."""
     text = os.environ.get("TOKPACK_STORE_TIMEOUT", "") or "30"
     try:
         seconds = float(text)
@@ -199,7 +200,7 @@ _CHUNK = 4 << 20
 
 
 def part_bytes(size: int) -> int:
-    """How large the parts of an upload are: S3 allows 10,000, and so do others."""
+    """The size of the parts of an upload: S3 and others allow 10,000 parts."""
     return max(PART_BYTES, -(-size // _MOST_PARTS))
 
 
@@ -210,7 +211,7 @@ class LocalFile(NamedTuple):
     identity: Identity
 
     def check_same(self) -> None:
-        """InputError where the path is another file's, or it has been written."""
+        """Raise InputError if another file is at the path, or if this one has been written to."""
         if identity(self.path) != self.identity:
             raise InputError(f"{self.path}: was replaced while it was read: run again")
 
@@ -224,12 +225,12 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
+        """The number of bytes in the range."""
         return self.end - self.begin
 
 
 def file_chunks(path: str, begin: int, end: int) -> Iterator[bytes]:
-    """Bytes [begin, end) of a file, some MiB at a time. InputError where it has them not."""
+    """Bytes [begin, end) of a file, a few MiB at a time. InputError if it is too short."""
     with cannot_read(path), open_regular(path) as file:
         file.seek(begin)
         while begin < end:
