@@ -514,14 +514,15 @@ class Coordinator:
         elif isinstance(task, EncodePart):  # the stream has ended and left these slots unused
             self._slots.extend(self._granted[worker])
             self._granted[worker].clear()
-        # Of the parts that nobody has begun, only those before the failed one in the same file can
-        # change which record is named: no other is encoded any more.
+        # Of the parts that nobody has begun, only those before a failed one in the same file can
+        # change which record is named: no other is encoded any more. They stay where another file
+        # fails later, or nobody would ever name a record.
         if event.failed is not None:
             piece, error = event.failed
             self._failed[piece] = error
-            file = self._job.file_of(piece[0])
-            before = (part for part in self._queue if part < piece[0])
-            self._queue = deque(part for part in before if self._job.file_of(part) == file)
+            file_of = self._job.file_of
+            first = {file_of(part): part for part, _ in sorted(self._failed, reverse=True)}
+            self._queue = deque(n for n in self._queue if n < first.get(file_of(n), 0))
 
     def _encoded(self, worker: int, piece: Piece) -> None:
         if piece.stored is None:
